@@ -1,0 +1,64 @@
+# install, demo, test, ui, bench, clean. Needs make and Python 3.10 to 3.13; everything else goes into .venv, .java and .jars here.
+.PHONY: help install demo test ui bench clean constraints
+.DEFAULT_GOAL := help
+
+SCALE ?= 0.1
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+help:
+	@echo "make install   prepare .venv, and Java and Spark's JARs where they are missing"
+	@echo "make demo      embedded PostgreSQL, TPC-H, two syncs and a comparison row by row  (SCALE=$(SCALE))"
+	@echo "make ui        Dagster's UI over the demo, on 127.0.0.1:3000"
+	@echo "make test      everything a change has to pass"
+	@echo "make bench     side by side with dlt"
+	@echo "make clean     remove what the commands above made (the environment stays; 'make distclean' removes that too)"
+
+install: .venv/.installed
+
+# The first Python that is new enough and can make environments; PYTHON=/path/to/python names another.
+.venv/.installed: pyproject.toml constraints.txt
+	@set -e; \
+	for candidate in $(PYTHON) python3 python3.13 python3.12 python3.11 python3.10 python; do \
+	  if $$candidate -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' >/dev/null 2>&1; then \
+	    found=$$candidate; break; fi; done; \
+	if [ -z "$${found:-}" ]; then \
+	  echo "No Python 3.10 to 3.13 with venv was found. Install one (Debian, Ubuntu: apt install python3 python3-venv;" >&2; \
+	  echo "macOS: brew install python@3.12; Fedora: dnf install python3.12), or say make install PYTHON=/path/to/python." >&2; \
+	  exit 1; fi; \
+	if ! $(BIN)/python -c 'import pip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' >/dev/null 2>&1; then \
+	  echo "making .venv with $$($$found --version)"; $$found -m venv --clear .venv; fi
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,dev]'
+	@touch $@
+
+demo: install
+	$(BIN)/incremental-assets demo --scale $(SCALE)
+
+ui: install
+	$(BIN)/incremental-assets dev --demo
+
+test: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright --level error
+	$(BIN)/lint-imports
+	$(BIN)/dg check defs
+	$(BIN)/python -m pytest
+
+bench: install
+	$(BIN)/python -m benchmarks
+
+constraints:
+	@echo 'pyspark==4.2.0' > .pinned.tmp
+	@{ sed -n '/^#/p' constraints.txt; \
+	  uv pip compile pyproject.toml --constraint .pinned.tmp --extra demo --extra dev --universal --python-version 3.10 \
+	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links --quiet; } > .constraints.tmp
+	@mv .constraints.tmp constraints.txt; rm -f .pinned.tmp
+
+clean:
+	-@if [ -x $(BIN)/python ]; then $(BIN)/python -m incremental_assets.spark stop; fi
+	rm -rf .dagster_home lake spark-warehouse metastore_db derby.log artifacts .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf .venv .java .jars
