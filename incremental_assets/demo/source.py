@@ -51,8 +51,8 @@ TPCH = (
     Table(
         "orders",
         """o_orderkey bigint NOT NULL, o_custkey bigint NOT NULL, o_orderstatus char(1) NOT NULL,
-        o_totalprice numeric(15,2) NOT NULL, o_orderdate date NOT NULL, o_orderpriority char(15) NOT NULL, o_clerk char(15) NOT NULL, o_shippriority integer NOT NULL,
-        o_comment varchar(79) NOT NULL""",
+        o_totalprice numeric(15,2) NOT NULL, o_orderdate date NOT NULL, o_orderpriority char(15) NOT NULL,
+        o_clerk char(15) NOT NULL, o_shippriority integer NOT NULL, o_comment varchar(79) NOT NULL""",
         (
             "ALTER TABLE orders ADD PRIMARY KEY (o_orderkey)",
             "CREATE INDEX ON orders (o_orderdate)",
