@@ -1,0 +1,254 @@
+"""The embedded Spark Connect server: one a state folder, shared by every command, ending by itself when nobody uses it.
+
+Here belongs a client's view: starting it without two commands racing, finding it again, noticing that it is dead, ending it.
+What owns the JVM is `_spark_supervisor`; what the JVM is told is in `_spark_launch`; sessions are in `spark`.
+
+A small supervisor process owns the JVM. Who lives is told by locks, which the kernel releases however a process dies, and never
+by process numbers, which are used again:
+
+- `alive.lock` is held by the supervisor as long as it lives (its text is the supervisor's process number);
+- `start.lock` is held by the command that starts a server, until that is ready;
+- `in_use.lock` is shared by all open sessions; the supervisor ends when it could have had it alone for the idle time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from incremental_assets import _spark_launch as launch
+from incremental_assets._spark_launch import SparkUnavailable
+
+log = logging.getLogger(__name__)
+
+START_SECONDS = 180
+STOP_SECONDS = 15
+IDLE = "INCREMENTAL_ASSETS_SPARK_IDLE_SECONDS"
+DEFAULT_IDLE_SECONDS = 15 * 60
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a client has to know of a running server; kept in a file that only this user can read."""
+
+    pid: int
+    jvm_pid: int
+    port: int
+    token: str
+    started: str
+    master: str
+    java: str
+    fingerprint: str
+
+    @property
+    def url(self) -> str:
+        """Works as it is with any Spark Connect client on this machine. A secret: it holds the token."""
+        return f"sc://localhost:{self.port}/;token={self.token}"
+
+
+class Home:
+    """The server's files within a state folder."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.folder = Path(state_dir).expanduser().absolute() / "spark"
+        self.record_file = self.folder / "server.json"
+        self.log = self.folder / "server.log"
+        self.output = self.folder / "server.out"
+        self.scratch = self.folder / "scratch"
+
+    def prepare(self) -> None:
+        try:
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            self.folder.chmod(0o700)
+        except OSError as error:
+            raise SparkUnavailable(f"Cannot write {self.folder}: {error}. DAGSTER_HOME names another folder.") from error
+
+    @contextlib.contextmanager
+    def lock(self, name: str, how: int) -> Iterator[int | None]:
+        """Holds one of the locks; yields its descriptor, or None when it was asked for without waiting and is taken."""
+        descriptor = os.open(self.folder / name, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, how)
+            except BlockingIOError:
+                yield None
+            else:
+                yield descriptor
+        finally:
+            os.close(descriptor)  # releases it
+
+    def supervisor(self) -> int | None:
+        """The process number of the living supervisor."""
+        if not (self.folder / "alive.lock").exists():
+            return None
+        with self.lock("alive.lock", fcntl.LOCK_SH | fcntl.LOCK_NB) as free:
+            if free is not None:
+                return None
+        text = (self.folder / "alive.lock").read_text().strip()
+        return int(text) if text.isdigit() else None
+
+    def record(self) -> Record | None:
+        """The server that is there and ready; None when there is none, or what is written down is of a dead one."""
+        pid = self.supervisor()
+        if pid is None:
+            return None
+        try:
+            record = Record(**json.loads(self.record_file.read_text()))
+        except (OSError, ValueError, TypeError):
+            return None  # not ready yet, or written by another version
+        return record if record.pid == pid else None
+
+    def used_now(self) -> None:
+        """Starts the idle time anew, for users that hold no session of ours."""
+        (self.folder / "in_use.lock").touch(mode=0o600)
+
+    def last_words(self) -> str:
+        """The end of the server's logs, for an error message."""
+        words: list[str] = []
+        for file in (self.output, self.log):
+            try:
+                lines = file.read_text(errors="replace").strip().splitlines()
+            except OSError:
+                continue  # it did not come that far
+            if lines:
+                words += [f"{file} ends with:", *("  " + line for line in lines[-12:])]
+        return "\n".join(words) or f"It left no log in {self.folder}."
+
+
+# ------------------------------------------------------------------------------------------------ the client's side
+@contextlib.contextmanager
+def in_use(state_dir: Path) -> Iterator[Home]:
+    """Keeps the server from ending for idleness while the block runs, and if this process is killed, not a moment longer."""
+    home = Home(state_dir)
+    home.prepare()
+    with home.lock("in_use.lock", fcntl.LOCK_SH):  # waits only for a server that is just ending
+        home.used_now()
+        yield home
+        home.used_now()
+
+
+def ensure(state_dir: Path) -> Record:
+    """The running server, started when there is none. Many may call it at once: they get the same one."""
+    home = Home(state_dir)
+    home.prepare()
+    record = home.record()
+    if record is None:
+        with home.lock("start.lock", fcntl.LOCK_EX):
+            record = home.record() or _start(home)
+    if record.fingerprint != launch.fingerprint():
+        log.warning(
+            "The embedded Spark server (since %s) was started with other settings; "
+            "`python -m incremental_assets._spark_server stop` ends it, and the next command starts one with those of now.",
+            record.started,
+        )
+    home.used_now()
+    return record
+
+
+def _start(home: Home) -> Record:
+    launch.settings(home.folder)  # finds Java, fetches JARs, reads what the user wants: fails here, where it is seen
+    launch.java()
+    began = time.monotonic()
+    log.info("starting the embedded Spark server (ends after %g s without use) …", idle_seconds())
+    process = None
+    if home.supervisor() is None:
+        output = os.open(home.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "incremental_assets._spark_supervisor", str(home.folder.parent)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd="/",
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [_root(), os.environ.get("PYTHONPATH")]))},
+                start_new_session=True,  # outlives this command, and a Ctrl-C meant for it
+            )
+        finally:
+            os.close(output)
+    while time.monotonic() - began < START_SECONDS:
+        record = home.record()
+        if record is not None:
+            log.info("the embedded Spark server is ready after %.1f s", time.monotonic() - began)
+            return record
+        ended = process.poll() is not None if process else home.supervisor() is None
+        if ended:
+            raise SparkUnavailable(f"The embedded Spark server could not start.\n{home.last_words()}")
+        time.sleep(0.05)
+    stop(home.folder.parent)
+    raise SparkUnavailable(f"The embedded Spark server was not ready after {START_SECONDS} s and was ended.\n{home.last_words()}")
+
+
+def _root() -> str:
+    """The folder that this package is imported from: a supervisor started elsewhere must find it too."""
+    return str(Path(__file__).resolve().parent.parent)
+
+
+def wait_until_gone(state_dir: Path, seconds: float) -> bool:
+    """Whether the server has ended, which its supervisor notices at once but not in no time."""
+    home = Home(state_dir)
+    deadline = time.monotonic() + seconds
+    while home.supervisor() is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def stop(state_dir: Path) -> bool:
+    """Ends the server, with all that runs on it. False when there was none."""
+    home = Home(state_dir)
+    pid = home.supervisor()
+    if pid is None:
+        return False
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        if wait_until_gone(state_dir, STOP_SECONDS):
+            return True
+    raise SparkUnavailable(f"The embedded Spark server (process {pid}) does not end. It has to be killed by hand.")
+
+
+def idle_seconds() -> float:
+    """How long a server stays without a client; 0 means for ever."""
+    text = os.environ.get(IDLE, str(DEFAULT_IDLE_SECONDS))
+    try:
+        return max(0.0, float(text))
+    except ValueError as error:
+        raise SparkUnavailable(f"{IDLE}={text!r} is no number of seconds.") from error
+
+
+def main(arguments: list[str]) -> int:
+    """`start` and `stop` for people, `fetch` for installing."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    verb = arguments[0] if arguments else ""
+    state = Path(arguments[1] if len(arguments) > 1 else os.environ.get("DAGSTER_HOME") or ".dagster_home")
+    try:
+        if verb == "fetch":
+            log.info("Spark's %d JARs are in %s", len(launch.jars()), launch.jar_folder())
+        elif verb == "start":
+            record = ensure(state)
+            log.info("listening on 127.0.0.1:%d, since %s, %s, %s", record.port, record.started, record.master, record.java)
+        elif verb == "stop":
+            log.info("stopped" if stop(state) else "no Spark server was running")
+        else:
+            sys.stderr.write("usage: python -m incremental_assets._spark_server start|stop|fetch [STATE_FOLDER]\n")
+            return 2
+    except SparkUnavailable as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
