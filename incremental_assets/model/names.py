@@ -1,0 +1,33 @@
+"""Names of datastores and containers as parts of asset keys and paths: readable, reversible, and made of ``[A-Za-z0-9_]`` only.
+
+Belongs here: the encoding, and finding the nearest names for a message. Does not belong: quoting for SQL (that is each dialect's).
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+
+_ESCAPED = re.compile(r"_U([0-9A-F]+)_")
+_ALLOWED = re.compile(r"[A-Za-z0-9_]")
+_LOOKS_ESCAPED = re.compile(r"_U[0-9A-F]")
+
+
+def encode_name(name: str) -> str:
+    """``order items`` → ``order_U20_items``: each other character becomes ``_U<hex code point>_``; ``decode_name`` reverses it."""
+    out: list[str] = []
+    for position, character in enumerate(name):
+        plain = _ALLOWED.fullmatch(character) and not _LOOKS_ESCAPED.match(name, position)
+        out.append(character if plain else f"_U{ord(character):X}_")
+    return "".join(out)
+
+
+def decode_name(encoded: str) -> str:
+    """The name that ``encode_name`` made ``encoded`` from."""
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), encoded)
+
+
+def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
+    """Ends a message about an unknown name: `` Nearest: orders, order_lines.`` or an empty text when nothing is near."""
+    lowered = {candidate.lower(): candidate for candidate in known}
+    found = [lowered[match] for match in difflib.get_close_matches(name.lower(), list(lowered), n=count, cutoff=0.5)]
+    return f" Nearest: {', '.join(found)}." if found else (f" Known: {', '.join(sorted(lowered.values())[:8])}." if lowered else "")

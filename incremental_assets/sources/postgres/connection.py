@@ -1,0 +1,128 @@
+"""How to reach a PostgreSQL datastore, from psycopg and from Spark's JDBC driver, without ever showing a password.
+
+Belongs here: the URL, connections, the mapping of connection failures to messages. Does not belong: any query about data.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+from psycopg import conninfo
+
+from incremental_assets.model.errors import ConfigurationError, SourceError
+
+APPLICATION_NAME = "incremental-assets"
+"""Set on all our connections, so that our own read-only transactions never hold a watermark back."""
+
+CONNECT_TIMEOUT_SECONDS = 15
+_JDBC_PASSED_ON = ("sslmode", "sslrootcert", "sslcert", "sslkey", "channel_binding", "target_session_attrs")
+
+
+@dataclass(frozen=True)
+class PostgresAddress:
+    """Where the database is. ``repr`` carries no password."""
+
+    host: str
+    port: int
+    database: str
+    user: str
+    password: str = field(repr=False, default="")
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @classmethod
+    def parse(cls, datastore: str, url: str) -> "PostgresAddress":
+        """Raises ConfigurationError where the URL is not ``postgresql://user:password@host:port/database``."""
+        wanted = f"{datastore}: url is not postgresql://user:password@host:port/database"
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise ConfigurationError(f"{wanted}.")
+        try:
+            parts: dict[str, Any] = conninfo.conninfo_to_dict(url)
+        except psycopg.Error:  # its message would repeat the password
+            raise ConfigurationError(f"{wanted}; special characters in the password are written as %XX.") from None
+        host = str(parts.pop("host", "") or "localhost")
+        if host.startswith("/"):
+            raise ConfigurationError(f"{datastore}: url names a socket folder; Spark reads over TCP, so name a host and a port.")
+        user, database = str(parts.pop("user", "") or ""), str(parts.pop("dbname", "") or "")
+        if not user or not database:
+            raise ConfigurationError(f"{wanted}: {'the user' if not user else 'the database'} is missing.")
+        password, port = str(parts.pop("password", "") or ""), int(str(parts.pop("port", 5432)).split(",")[0])
+        return cls(host, port, database, user, password, {k: str(v) for k, v in parts.items()})
+
+    @property
+    def display(self) -> str:
+        """For messages and metadata: no password."""
+        return f"postgresql://{quote(self.user)}@{self.host}:{self.port}/{self.database}"
+
+    def connect(self) -> psycopg.Connection:
+        """An autocommit connection in UTC that marks itself as ours. Raises SourceError where it cannot be had."""
+        extra = {k: v for k, v in self.options.items() if k not in ("application_name", "options")}
+        try:
+            return psycopg.connect(
+                host=self.host,
+                port=self.port,
+                dbname=self.database,
+                user=self.user,
+                password=self.password,
+                application_name=APPLICATION_NAME,
+                autocommit=True,
+                prepare_threshold=None,  # server-side statements do not survive a transaction pooler
+                **{"connect_timeout": CONNECT_TIMEOUT_SECONDS, "keepalives_idle": 30, **extra},  # pyright: ignore[reportArgumentType]
+            )
+        except psycopg.Error as error:
+            raise SourceError(f"{self.display}: cannot connect: {_reason(error, self.password)} {_remedy(error)}") from None
+
+    def jdbc_options(self) -> dict[str, str]:
+        """Options of Spark's JDBC reader; Spark redacts ``password`` in plans, so it is never part of the URL."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        passed_on = "".join(f"&{k}={quote(v)}" for k, v in self.options.items() if k in _JDBC_PASSED_ON)
+        return {
+            "url": f"jdbc:postgresql://{host}:{self.port}/{quote(self.database, safe='')}?ApplicationName={APPLICATION_NAME}"
+            f"&prepareThreshold=0&tcpKeepAlive=true&connectTimeout={CONNECT_TIMEOUT_SECONDS}{passed_on}",
+            "driver": "org.postgresql.Driver",
+            "user": self.user,
+            "password": self.password,
+        }
+
+    def redact(self, text: str) -> str:
+        return text.replace(self.password, "****") if self.password else text
+
+
+def _reason(error: psycopg.Error, password: str) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return (text.replace(password, "****") if password else text).rstrip(".") + "."
+
+
+def _remedy(error: psycopg.Error) -> str:
+    text = str(error).lower()
+    if "password authentication failed" in text or "no password supplied" in text:
+        return "Check user and password in the datastore's url."
+    if "does not exist" in text:
+        return "Check the name in the datastore's url."
+    if "refused" in text or "timeout" in text or "resolve" in text or "no route" in text:
+        return "Check host and port in the datastore's url, and that the server runs and lets this machine in."
+    return "Check the datastore's url."
+
+
+@contextlib.contextmanager
+def source_errors(label: str, address: PostgresAddress) -> Iterator[None]:
+    """Turns a psycopg error inside the block into a SourceError that names the container and what to do."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        name = _reason(error, address.password)
+        raise SourceError(f"{label}: {name} Grant it: GRANT SELECT ON <table> TO {address.user}; (and USAGE on its schema).") from error
+    except psycopg.errors.UndefinedTable as error:
+        raise SourceError(f"{label}: {_reason(error, address.password)} Dropped or renamed? Run: incremental-assets catalog") from error
+    except psycopg.errors.UndefinedColumn as error:
+        raise SourceError(f"{label}: {_reason(error, address.password)} Run: incremental-assets catalog") from error
+    except psycopg.errors.LockNotAvailable as error:
+        raise SourceError(f"{label}: the table is locked by somebody's ALTER, TRUNCATE or VACUUM FULL; sync again later.") from error
+    except psycopg.OperationalError as error:
+        raise SourceError(
+            f"{label}: the source was lost while reading: {_reason(error, address.password)} Nothing half-read was written; sync again."
+        ) from error
+    except psycopg.Error as error:
+        raise SourceError(f"{label}: the source refused a query: {_reason(error, address.password)}") from error

@@ -1,0 +1,182 @@
+"""Rows of a frozen state of PostgreSQL as a Spark DataFrame.
+
+Belongs here: the JDBC options, how a read is cut into partitions, decoding what travelled as integers. Does not belong: which rows
+(``model``), or writing them (``lake``). All readers see the one exported snapshot.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from incremental_assets.model.axis import Axis
+from incremental_assets.model.container import Container, Kind
+from incremental_assets.model.window import Window, merge
+from incremental_assets.sources.postgres.reader import PostgresReader
+from incremental_assets.sources.postgres.sql import (
+    identifier_expression,
+    literal,
+    null_predicate,
+    relation,
+    scope_predicate,
+)
+from incremental_assets.sources.postgres.types import Carried, carry
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FETCH_SIZE = 20_000
+"""Rows a reader holds at a time. Must be above 0: with 0 the driver buffers the table and, in autocommit, ignores the snapshot."""
+PAGES_A_READER = 4096
+ROWS_A_READER = 400_000
+_SETTINGS = (
+    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}'; SET LOCAL statement_timeout = 0;"
+    " SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO, YMD';"
+    " SET LOCAL intervalstyle = 'postgres'; SET LOCAL bytea_output = 'hex'; SET LOCAL extra_float_digits = 1"
+)
+
+
+def carried_columns(container: Container, text_columns: Iterable[str] = ()) -> list[Carried]:
+    """How each column of the container travels; ``text_columns`` beside those of the YAML."""
+    as_text = {*container.options.text_columns, *text_columns}
+    return [carry(column, as_text) for column in container.columns]
+
+
+def read_windows(
+    spark: "SparkSession",
+    reader: PostgresReader,
+    carried: Sequence[Carried],
+    windows: Sequence[Window],
+    include_nulls: bool,
+    highest: int | None,
+    most_readers: int,
+) -> "DataFrame":
+    """The rows of the windows (and the NULLs), in at most ``most_readers`` parallel reads. Call inside ``reader.snapshot()``."""
+    container = reader.container
+    scope = scope_predicate(container, windows, include_nulls)
+    cuts = _cuts(reader, windows, include_nulls, highest, most_readers)
+    return _read(spark, reader, carried, scope, cuts)
+
+
+def read_keys(spark: "SparkSession", reader: PostgresReader, carried: Sequence[Carried], keys: Sequence[Sequence[str]]) -> "DataFrame":
+    """The rows of the given primary keys (each a sequence of texts) as they are in the snapshot."""
+    container = reader.container
+    types = {column.name: column.type for column in container.columns}
+    names = container.primary_key
+    arrays = [sql.SQL("{}::text[]").format(sql.Literal([key[position] for key in keys])) for position in range(len(names))]
+    wanted = sql.SQL("({}) in (select {} from unnest({}) as k({}))").format(
+        sql.SQL(", ").join(sql.Identifier(name) for name in names),
+        sql.SQL(", ").join(
+            sql.SQL("k{}::{}").format(sql.SQL(str(i)), sql.SQL(types[name]))
+            for i, name in enumerate(names)  # pyright: ignore[reportArgumentType]
+        ),
+        sql.SQL(", ").join(arrays),
+        sql.SQL(", ").join(sql.SQL(f"k{i}") for i in range(len(names))),  # pyright: ignore[reportArgumentType]
+    )
+    everything = scope_predicate(container, [container.identifier.ground] if container.identifier else [], True)
+    return _read(spark, reader, carried, sql.SQL("{} and {}").format(wanted, everything), [])
+
+
+def describe_read(container: Container, carried: Sequence[Carried], windows: Sequence[Window], include_nulls: bool) -> str:
+    """The SQL of a read, for ``--dry-run``."""
+    return _select(container, carried, scope_predicate(container, windows, include_nulls), names=True).as_string(None)
+
+
+def _select(container: Container, carried: Sequence[Carried], scope: sql.Composable, *, names: bool = False) -> sql.Composable:
+    # Columns travel as c0, c1, …: no name can then clash with a keyword, a quote or another case.
+    listed = [sql.SQL("{} as {}").format(c.select, sql.Identifier(c.column.name if names else f"c{i}")) for i, c in enumerate(carried)]
+    return sql.SQL("select {} from {} where {}").format(sql.SQL(", ").join(listed), relation(container), scope)
+
+
+def _read(
+    spark: "SparkSession", reader: PostgresReader, carried: Sequence[Carried], scope: sql.Composable, cuts: Sequence[sql.Composable]
+) -> "DataFrame":
+    container = reader.container
+    assert reader.snapshot_id is not None, "reads happen inside a snapshot"
+    # Each cut becomes a query of its own: a predicate outside the subquery could not use ctid.
+    scopes = [sql.SQL("({}) and ({})").format(scope, cut) for cut in cuts] or [scope]
+    options = {
+        **reader.address.jdbc_options(),
+        "fetchsize": str(FETCH_SIZE),
+        "sessionInitStatement": _SETTINGS.format(snapshot=reader.snapshot_id),
+        "customSchema": ", ".join(f"c{i} {c.wire}" for i, c in enumerate(carried)),
+        "preferTimestampNTZ": "true",
+        "pushDownPredicate": "false",
+    }
+    frames = [
+        spark.read.format("jdbc")
+        .options(**options)
+        .option("dbtable", "(" + _select(container, carried, one).as_string(None) + ") q")
+        .load()
+        for one in scopes
+    ]
+    frame = frames[0]
+    for other in frames[1:]:
+        frame = frame.unionAll(other)
+    return frame.selectExpr(*(f"{c.decode.format(f'c{i}')} as {quote(c.column.name)}" for i, c in enumerate(carried)))
+
+
+def quote(name: str) -> str:
+    """A name in Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _cuts(
+    reader: PostgresReader, windows: Sequence[Window], include_nulls: bool, highest: int | None, most_readers: int
+) -> list[sql.Composable]:
+    """Conditions that cut a read into disjoint parts which together miss nothing; empty for one reader."""
+    container = reader.container
+    most = min(container.options.readers or most_readers, most_readers)
+    if most <= 1:
+        return []
+    whole = container.identifier is None or any(w.lower is None and w.upper is None for w in windows)
+    if whole and container.kind is Kind.TABLE:
+        pages = reader.pages()
+        readers = container.options.readers or min(most, pages // PAGES_A_READER + 1)
+        return _ctid_cuts(pages, min(readers, most))
+    if container.identifier is None:
+        return []
+    readers = container.options.readers or min(most, reader.estimate(windows, include_nulls) // ROWS_A_READER + 1)
+    return _identifier_cuts(reader, windows, include_nulls, highest, min(readers, most))
+
+
+def _ctid_cuts(pages: int, readers: int) -> list[sql.Composable]:
+    if readers <= 1:
+        return []
+    starts = [pages * i // readers for i in range(readers)]
+    cuts: list[sql.Composable] = []
+    for index, start in enumerate(starts):
+        parts = [sql.SQL("ctid >= {}::tid").format(sql.Literal(f"({start},0)"))]
+        if index + 1 < readers:  # the last range is open: the table may have grown since its size was asked
+            parts.append(sql.SQL("ctid < {}::tid").format(sql.Literal(f"({starts[index + 1]},0)")))
+        cuts.append(sql.SQL(" and ").join(parts))
+    return cuts
+
+
+def _identifier_cuts(
+    reader: PostgresReader, windows: Sequence[Window], include_nulls: bool, highest: int | None, readers: int
+) -> list[sql.Composable]:
+    identifier = reader.container.identifier
+    assert identifier is not None
+    ground = merge(windows)
+    lower = ground[0].lower if ground and ground[0].lower is not None else None
+    if readers <= 1 or highest is None or lower is None or highest - lower < readers:
+        return []
+    expression = identifier_expression(identifier)
+    edges = [lower + (highest - lower) * i // readers for i in range(1, readers)]
+    cuts: list[sql.Composable] = []
+    for index in range(readers):
+        parts: list[sql.Composable] = []
+        if index > 0:
+            parts.append(sql.SQL("{} >= {}").format(expression, literal(identifier.axis, edges[index - 1])))
+        if index + 1 < readers:
+            parts.append(sql.SQL("{} < {}").format(expression, literal(identifier.axis, edges[index])))
+        cuts.append(sql.SQL(" and ").join(parts))
+    if include_nulls:
+        cuts.append(null_predicate(identifier))
+    return cuts
+
+
+def axis_spark_type(axis: Axis) -> str:
+    """The lake type of an identifier on this axis."""
+    return {Axis.DAY: "date", Axis.LOCAL: "timestamp_ntz", Axis.INSTANT: "timestamp", Axis.INTEGER: "bigint"}[axis]

@@ -1,0 +1,369 @@
+"""One container's view of PostgreSQL during one sync: who is open, how high the identifier is, and one frozen state to read.
+
+Belongs here: the questions of the design's plan, steps (b) to (e), each one short query. Does not belong: what follows from the answers
+(``model.watermark``, ``orchestration.plan``), or Spark (``extract``).
+"""
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from incremental_assets.model.axis import Axis
+from incremental_assets.model.container import Container, HoldBack, Identifier, Kind, SourceTable
+from incremental_assets.model.errors import SourceError
+from incremental_assets.model.watermark import OpenTransactions
+from incremental_assets.model.window import Window
+from incremental_assets.sources.postgres.catalog import read_catalog
+from incremental_assets.sources.postgres.connection import APPLICATION_NAME, PostgresAddress, source_errors
+from incremental_assets.sources.postgres.sql import axis_text, highest_expression, null_predicate, relation, scope_predicate, where_clause
+
+LOCK_TIMEOUT = "30s"
+_WRITE_LOCKS = ["RowExclusiveLock", "ShareUpdateExclusiveLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"]
+
+# Virtual ids first, prepared transactions after, never in one statement: one may be prepared in between (design, experiments).
+_OPEN_ALL = """
+select l.virtualtransaction from pg_locks l left join pg_stat_activity a using (pid)
+where l.locktype = 'virtualxid' and l.granted and l.pid <> pg_backend_pid() and (a.datname = current_database() or a.pid is null)
+  and coalesce(a.application_name, '') <> %(ours)s and coalesce(a.backend_type, 'client backend') = 'client backend'
+"""
+_PREPARED_ALL = (
+    "select transaction::text, (extract(epoch from prepared) * 1000000)::bigint from pg_prepared_xacts where database = current_database()"
+)
+_OPEN_WRITERS = """
+select l.virtualtransaction from pg_locks l left join pg_stat_activity a using (pid)
+where l.locktype = 'relation' and l.granted and l.pid is not null and l.pid <> pg_backend_pid() and l.mode = any(%(modes)s)
+  and l.database = (select oid from pg_database where datname = current_database())
+  and l.relation in (select relid from pg_partition_tree(%(relation)s::regclass) union select %(relation)s::regclass)
+  and coalesce(a.application_name, '') <> %(ours)s and coalesce(a.backend_type, 'client backend') = 'client backend'
+"""
+_PREPARED_WRITERS = """
+select p.transaction::text, (extract(epoch from p.prepared) * 1000000)::bigint from pg_prepared_xacts p
+where p.database = current_database() and exists (
+  select from pg_locks l where l.pid is null and l.locktype = 'relation' and l.mode = any(%(modes)s)
+    and l.virtualtransaction = '-1/' || p.transaction::text
+    and l.relation in (select relid from pg_partition_tree(%(relation)s::regclass) union select %(relation)s::regclass))
+"""
+_WHO = """
+select distinct l.pid, a.usename, a.application_name, a.xact_start
+from pg_locks l left join pg_stat_activity a using (pid) where l.locktype = 'virtualxid' and l.virtualtransaction = any(%(ids)s)
+"""
+_WHO_PREPARED = "select transaction::text, owner, gid, prepared from pg_prepared_xacts where transaction::text = any(%(ids)s)"
+_SESSION_TEXT = (
+    "set local timezone = 'UTC'; set local datestyle = 'ISO, YMD'; set local intervalstyle = 'postgres'; set local bytea_output = 'hex'"
+)
+_NO_TIMEOUTS = "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Somebody who holds the watermark back. ``pid`` is None for a prepared transaction, whose ``application`` is its name."""
+
+    pid: int | None
+    user: str | None
+    application: str | None
+    since: str | None
+
+
+@dataclass(frozen=True)
+class Highest:
+    """The highest identifier (None: no row has one), already cut to what the source's clock or sequence allows.
+
+    ``fallen_to``: how high the source can be at all, where that is known to be lower than a watermark would need.
+    """
+
+    value: int | None
+    seen: int | None
+    limit: int | None
+    sequence: int | None
+
+
+@dataclass(frozen=True)
+class Server:
+    """Facts of the source's server: ``source`` is what a table remembers; ``started`` in microseconds."""
+
+    source: str
+    version: int
+    started: int
+    is_replica: bool
+    is_pooled: bool
+
+
+class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
+    """A connection for one container. Raises SourceError for everything the source refuses."""
+
+    def __init__(self, address: PostgresAddress, container: Container, *, timezone: str) -> None:
+        self.address = address
+        self.container = container
+        self.timezone = timezone
+        self.snapshot_id: str | None = None
+        self._connection: psycopg.Connection | None = None
+        self._server: Server | None = None
+
+    def __enter__(self) -> "PostgresReader":
+        self._connection = self.address.connect()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+            self.snapshot_id = None
+
+    def cancel(self) -> None:
+        """Ends a running query, from another thread."""
+        if self._connection is not None:
+            self._connection.cancel_safe(timeout=5)
+
+    # ------------------------------------------------------------------ (b) what is this, and has anything happened?
+    @property
+    def server(self) -> Server:
+        if self._server is None:
+            row = self._row(
+                "select current_setting('server_version_num')::int, (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint,"
+                " pg_is_in_recovery(), pg_backend_pid(), (select oid::bigint from pg_database where datname = current_database())"
+            )
+            assert self._connection is not None
+            # A pooler answers the start-up packet itself, with a process id of its own making.
+            pooled = self._connection.info.backend_pid != row[3]
+            self._server = Server(f"{self._system_identifier()}/{row[4]}", row[0], row[1], row[2], pooled)
+        return self._server
+
+    def _system_identifier(self) -> str:
+        allowed = self._row("select has_function_privilege('pg_control_system()', 'execute')")[0]
+        return str(self._row("select system_identifier::text from pg_control_system()")[0]) if allowed else "hidden"
+
+    def table(self) -> SourceTable | None:
+        """The container as the source has it now (without sizes of identifiers); None when it is gone."""
+        with source_errors(self.container.label, self.address):
+            found = read_catalog(self._live(), self.container.schema, {}, tables=[self.container.name])
+        return found[0] if found else None
+
+    def fingerprint(self, windows: Sequence[Window], include_nulls: bool) -> str | None:
+        """Changes whenever a row of the windows, or the table's columns, did. None where rows carry no ``xmin`` (views)."""
+        if self.container.kind not in (Kind.TABLE, Kind.PARTITIONED, Kind.MATERIALIZED_VIEW):
+            return None
+        row_hash = (
+            "hash_record_extended(row(tableoid, xmin, ctid), 0)"
+            if self.server.version >= 140000
+            else "hashtextextended(tableoid::text || xmin::text || ',' || ctid::text, 0)"
+        )
+        query = sql.SQL(
+            "select count(*)::text, coalesce(sum({hash}::numeric), 0)::text,"
+            " (select md5(string_agg(attname || ':' || atttypid || ':' || atttypmod, ',' order by attnum))"
+            "  from pg_attribute where attrelid = {name}::regclass and attnum > 0 and not attisdropped),"
+            " md5({settings}) from {table} where {scope}"
+        ).format(
+            hash=sql.SQL(row_hash),
+            name=sql.Literal(self._regclass()),
+            settings=sql.Literal(self._settings()),
+            table=relation(self.container),
+            scope=scope_predicate(self.container, windows, include_nulls),
+        )
+        return ".".join(self._row(query))
+
+    def _settings(self) -> str:
+        """What else decides which rows and columns are carried: a change of it is a change."""
+        options = self.container.options
+        return json.dumps([options.where, sorted(options.exclude_columns), sorted(options.text_columns), options.on_null.value])
+
+    # ------------------------------------------------------------------ (c) how high, (d) who is open
+    def highest(self) -> Highest:
+        """The highest identifier, cut to the source's clock (time) or its sequence's last value (integers)."""
+        identifier = self.container.identifier
+        assert identifier is not None
+        filters: list[sql.Composable] = [*where_clause(self.container)]
+        if identifier.axis.is_time:
+            # Infinite values lie above every watermark; each column's own index still answers max().
+            filters += [sql.SQL("isfinite({})").format(sql.Identifier(n)) for n in identifier.columns[:1] if len(identifier.columns) == 1]
+        query = sql.SQL("select {} from {}").format(axis_text(identifier.axis, highest_expression(identifier)), relation(self.container))
+        if filters:
+            query = query + sql.SQL(" where ") + sql.SQL(" and ").join(filters)
+        text = self._row(query)[0]
+        limit = self._limit(identifier)
+        seen = int(text) if text is not None and text.lstrip("-").isdigit() else limit if text == "infinity" else None
+        value = seen if seen is None or limit is None else min(seen, limit)
+        return Highest(value, seen, limit, limit if identifier.sequence else None)
+
+    def _limit(self, identifier: Identifier) -> int | None:
+        """The clock cut to the column's precision and zone, or the last value its sequence gave out."""
+        if identifier.axis is Axis.INTEGER:
+            return self._sequence_value(identifier.sequence) if identifier.sequence else None
+        clock = sql.SQL("clock_timestamp()")
+        if identifier.axis is not Axis.INSTANT:
+            clock = sql.SQL("(clock_timestamp() at time zone {})").format(sql.Literal(self.timezone))
+        if identifier.axis is Axis.DAY:
+            clock = sql.SQL("({})::date").format(clock)
+        else:
+            # timestamp(3) rounds to a millisecond, which may lie after the clock: cut downwards instead.
+            clock = sql.SQL("date_trunc({}, {})").format(sql.Literal(self._precision(identifier)), clock)
+        return int(self._row(sql.SQL("select {}").format(axis_text(identifier.axis, clock)))[0])
+
+    def _precision(self, identifier: Identifier) -> str:
+        types = [c.type for c in self.container.columns if c.name in identifier.columns]
+        digits = min(int(t[t.index("(") + 1]) if "(" in t else 6 for t in types)
+        return "second" if digits == 0 else "millisecond" if digits <= 3 else "microsecond"
+
+    def _sequence_value(self, sequence: str) -> int | None:
+        row = self._row("select has_table_privilege(%(s)s, 'select')", {"s": sequence})
+        if not row[0]:
+            return None
+        schema, name = self._row("select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+                                 " where c.oid = %(s)s::regclass", {"s": sequence})  # fmt: skip
+        last, called = self._row(sql.SQL("select last_value, is_called from {}").format(sql.Identifier(schema, name)))
+        return last if called else last - 1
+
+    def open_transactions(self) -> OpenTransactions:
+        """Who is open now, as far as the container's ``hold_back`` counts them."""
+        noted_at = self._row("select (extract(epoch from clock_timestamp()) * 1000000)::bigint")[0]
+        writers = self.container.options.hold_back is HoldBack.WRITERS
+        parameters = {"ours": APPLICATION_NAME, "modes": _WRITE_LOCKS, "relation": self._regclass()}
+        virtual = self._rows(_OPEN_WRITERS if writers else _OPEN_ALL, parameters)
+        prepared = self._rows(_PREPARED_WRITERS if writers else _PREPARED_ALL, parameters)
+        return OpenTransactions(
+            virtual=frozenset(row[0] for row in virtual),
+            prepared=frozenset(row[0] for row in prepared),
+            noted_at=noted_at,
+            server_started=self.server.started,
+            last_prepared=max((row[1] for row in prepared), default=None),
+        )
+
+    def settle(self, noted: OpenTransactions, seconds: float) -> OpenTransactions:
+        """Waits up to ``seconds`` for the noted ones to end; who is open then."""
+        deadline = time.monotonic() + seconds
+        pause = 0.01
+        while True:
+            now = self.open_transactions()
+            if not noted.still_open(now) or time.monotonic() >= deadline:
+                return now
+            time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+            pause = min(pause * 2, 0.2)
+
+    def holders(self, noted: OpenTransactions) -> list[Holder]:
+        """Who they are, as far as this role may see it."""
+        rows = self._rows(_WHO, {"ids": sorted(noted.virtual)}) if noted.virtual else []
+        found = [Holder(r[0], r[1], r[2], r[3].isoformat() if r[3] else None) for r in rows]
+        prepared = self._rows(_WHO_PREPARED, {"ids": sorted(noted.prepared)}) if noted.prepared else []
+        return found + [Holder(None, r[1], f"prepared transaction {r[2]}", r[3].isoformat()) for r in prepared]
+
+    # ------------------------------------------------------------------ (e) one frozen state
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[str]:
+        """Freezes one state of the source, exported for Spark's readers, until the block ends.
+
+        The table is locked against ALTER and TRUNCATE *before* the first query fixes the snapshot: committed in between, they made
+        readers see no rows without any error.
+        """
+        connection = self._live()
+        with source_errors(self.container.label, self.address):
+            connection.execute("begin isolation level repeatable read read only")
+            try:
+                connection.execute(_NO_TIMEOUTS)
+                connection.execute(_SESSION_TEXT)
+                connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
+                if self.container.kind in (Kind.TABLE, Kind.PARTITIONED):
+                    connection.execute(sql.SQL("lock table {} in access share mode").format(relation(self.container)))
+                self.snapshot_id = self._row("select pg_export_snapshot()")[0]
+                assert self.snapshot_id is not None
+                yield self.snapshot_id
+            finally:
+                self.snapshot_id = None
+                # The Delta commit is done or given up; a connection lost by now changes nothing.
+                if not connection.closed and not connection.broken:
+                    connection.execute("rollback")
+
+    def still_there(self) -> None:
+        """Raises SourceError when the connection that holds the snapshot is gone."""
+        self._row("select 1")
+
+    def estimate(self, windows: Sequence[Window], include_nulls: bool) -> int:
+        """The planner's row estimate."""
+        query = sql.SQL("explain (format json) select 1 from {} where {}").format(
+            relation(self.container), scope_predicate(self.container, windows, include_nulls)
+        )
+        plan: Any = self._row(query)[0]
+        return int((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]["Plan Rows"])
+
+    def count(self, windows: Sequence[Window], include_nulls: bool) -> int:
+        return self._row(
+            sql.SQL("select count(*) from {} where {}").format(
+                relation(self.container), scope_predicate(self.container, windows, include_nulls)
+            )
+        )[0]
+
+    def count_nulls(self) -> int:
+        """Rows whose identifier is NULL."""
+        assert self.container.identifier is not None
+        parts = [null_predicate(self.container.identifier), *where_clause(self.container)]
+        return self._row(sql.SQL("select count(*) from {} where {}").format(relation(self.container), sql.SQL(" and ").join(parts)))[0]
+
+    def pages(self) -> int:
+        """Blocks of an ordinary table, the ground that ``ctid`` ranges cut."""
+        return self._row("select pg_relation_size(%(r)s::regclass) / current_setting('block_size')::bigint", {"r": self._regclass()})[0]
+
+    def free_connections(self, most: int) -> int:
+        """How many more connections the datastore's ``max_source_connections`` leaves, at least one."""
+        used = self._row(
+            "select count(*) from pg_stat_activity where application_name = %(ours)s and datname = current_database()",
+            {"ours": APPLICATION_NAME},
+        )[0]
+        return max(1, most - used)
+
+    def duplicate_keys(self, windows: Sequence[Window], include_nulls: bool) -> str | None:
+        """One key (as text) that is NULL or occurs twice among the rows to be merged; None when all is well."""
+        key = sql.SQL(", ").join(sql.Identifier(name) for name in self.container.primary_key)
+        anyone_null = sql.SQL(" or ").join(sql.SQL("{} is null").format(sql.Identifier(name)) for name in self.container.primary_key)
+        rows = self._rows(
+            sql.SQL("select row({key})::text from {table} where {scope} group by {key} having count(*) > 1 or {null} limit 1").format(
+                key=key,
+                table=relation(self.container),
+                scope=scope_predicate(self.container, windows, include_nulls),
+                null=sql.SQL("bool_or({})").format(anyone_null),
+            )
+        )
+        return rows[0][0] if rows else None
+
+    def any_true(self, conditions: dict[str, sql.Composable], windows: Sequence[Window], include_nulls: bool) -> list[str]:
+        """Names of the conditions that hold for at least one row; one pass over the source."""
+        if not conditions:
+            return []
+        query = sql.SQL("select {} from {} where {}").format(
+            sql.SQL(", ").join(sql.SQL("coalesce(bool_or({}), false)").format(c) for c in conditions.values()),
+            relation(self.container),
+            scope_predicate(self.container, windows, include_nulls),
+        )
+        return [name for name, holds in zip(conditions, self._row(query), strict=True) if holds]
+
+    # ------------------------------------------------------------------ helpers
+    def _regclass(self) -> str:
+        return sql.Identifier(self.container.schema, self.container.name).as_string(None)
+
+    def _live(self) -> psycopg.Connection:
+        if self._connection is None:
+            raise SourceError(f"{self.container.label}: the connection to the source was closed; sync again.")
+        return self._connection
+
+    def _rows(self, query: str | sql.Composable, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        with source_errors(self.container.label, self.address):
+            return self._live().execute(query, parameters).fetchall()  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+    def _row(self, query: str | sql.Composable, parameters: dict[str, Any] | None = None) -> tuple[Any, ...]:
+        rows = self._rows(query, parameters)
+        if not rows:
+            raise SourceError(f"{self.container.label}: the source answered a query without a row.")
+        return rows[0]
+
+
+def columns_digest(table: SourceTable) -> str:
+    """Names and types of a table's columns, to tell whether the catalog is still right."""
+    return hashlib.md5(json.dumps([(c.name, c.type) for c in table.columns]).encode(), usedforsecurity=False).hexdigest()

@@ -1,0 +1,72 @@
+"""How each PostgreSQL type is carried into the lake without changing a value.
+
+Belongs here: for a column, the SQL that sends it over the wire, the Spark type it travels as, and the expression that decodes it. Does
+not belong: evolution of a table that exists (``model.schema``).
+
+Dates and times travel as exact integers (days, microseconds): JDBC's own classes know two calendars, a zone of the JVM and no infinity,
+and have shifted or cut values. What Spark has no exact type for arrives as PostgreSQL's own text.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from incremental_assets.model.container import SourceColumn
+from incremental_assets.model.schema import Column
+
+_NUMERIC = re.compile(r"numeric\((\d+),\s*(-?\d+)\)")
+_PLAIN = {
+    "boolean": "boolean",
+    "smallint": "smallint",
+    "integer": "int",
+    "bigint": "bigint",
+    "real": "float",
+    "double precision": "double",
+    "bytea": "binary",
+}
+_EPOCH_MICROS = "(extract(epoch from {}) * 1000000)::bigint"
+
+
+@dataclass(frozen=True)
+class Carried:
+    """``select``: what PostgreSQL sends. ``wire``: the Spark type it is read as. ``decode``: Spark SQL over ``{}``, the wire column."""
+
+    column: Column
+    select: sql.Composable
+    wire: str
+    decode: str
+    may_be_infinite: sql.Composable | None = None
+
+
+def carry(column: SourceColumn, text_columns: Collection[str] = ()) -> Carried:
+    """How ``column`` travels; as text where it is among ``text_columns``."""
+    name = sql.Identifier(column.name)
+    base = column.base
+    numeric = _NUMERIC.fullmatch(column.type if base == "numeric" else "")
+
+    def carried(type_: str, select: sql.Composable, wire: str | None = None, decode: str = "{}", infinite: sql.Composable | None = None):
+        return Carried(Column(column.name, type_), select, wire or type_, decode, infinite)
+
+    if column.name in text_columns:
+        return carried("string", sql.SQL("{}::text").format(name))
+    if base in _PLAIN:
+        return carried(_PLAIN[base], name)
+    if base == "oid":
+        return carried("bigint", sql.SQL("{}::bigint").format(name))
+    if numeric and 0 <= int(numeric[2]) <= int(numeric[1]) <= 38:
+        nan = sql.SQL("{} = 'NaN'").format(name)
+        return carried(f"decimal({int(numeric[1])},{int(numeric[2])})", name, infinite=nan)
+    infinite = sql.SQL("not isfinite({})").format(name)
+    if base == "date":
+        return carried("date", sql.SQL("({} - date '1970-01-01')").format(name), "int", "date_from_unix_date({})", infinite)
+    if base == "timestamp with time zone":
+        return carried("timestamp", sql.SQL(_EPOCH_MICROS).format(name), "bigint", "timestamp_micros({})", infinite)
+    if base == "timestamp without time zone":
+        # The session's zone is UTC, so the cast changes no digit.
+        decode = "cast(timestamp_micros({}) as timestamp_ntz)"
+        return carried("timestamp_ntz", sql.SQL(_EPOCH_MICROS).format(name), "bigint", decode, infinite)
+    if base == "character":  # a plain cast to text would strip the padding that PostgreSQL sends
+        return carried("string", sql.SQL("case when {0} is not null then concat({0}) end").format(name))
+    return carried("string", sql.SQL("{}::text").format(name))
