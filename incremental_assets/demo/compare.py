@@ -1,0 +1,233 @@
+"""Compares a container's lake with its source row by row: every column, as text, duplicates counted. The proof at the end.
+
+The lake is read by delta-rs and not by Spark: the witness is not the one who wrote it. deltalake 1.6 reads deletion vectors and
+column mapping through its query engine (its pyarrow readers refuse them); tables with widened types it does not read, for those
+pass a Spark session. How values look as text is in `canonical_text`; what is done about differences does not belong here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import TableNotFoundError
+from psycopg import sql
+
+from incremental_assets.demo.canonical_text import fields, float_of, lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EXAMPLES = 5
+DIGEST = 16
+
+# Text of values depends on these; the same as JDBC's session has, or the server's defaults.
+SESSION = (
+    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    "SET LOCAL TimeZone = 'UTC'",
+    "SET LOCAL DateStyle = 'ISO, MDY'",
+    "SET LOCAL IntervalStyle = 'postgres'",
+    "SET LOCAL bytea_output = 'hex'",
+    "SET LOCAL extra_float_digits = 1",
+)
+
+# Where a type's own output is not what the lake's value is compared with.
+_SPECIAL = {
+    "bool": sql.SQL("{}::text"),
+    "float4": sql.SQL("encode(float4send({}), 'hex')"),
+    "float8": sql.SQL("encode(float8send({}), 'hex')"),
+}
+
+Row = dict[str, str | None]
+
+
+class CompareError(RuntimeError):
+    """Lake and source cannot be compared; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison found. Rows are counted as often as they occur."""
+
+    container: str
+    in_both: int
+    only_in_lake: int
+    only_in_source: int
+    examples_in_lake: list[Row] = field(default_factory=list)
+    examples_in_source: list[Row] = field(default_factory=list)
+    columns_only_in_lake: list[str] = field(default_factory=list)  # dropped in the source: not compared
+    columns_missing_in_lake: list[str] = field(default_factory=list)
+    delta_version: int = 0
+    seconds: float = 0.0
+
+    @property
+    def equal(self) -> bool:
+        return not (self.only_in_lake or self.only_in_source or self.columns_missing_in_lake)
+
+
+def compare(
+    url: str,
+    table: str,
+    lake: Path | str,
+    *,
+    schema: str = "public",
+    where: str | None = None,
+    exclude: Collection[str] = (),
+    storage_options: dict[str, str] | None = None,
+    spark: SparkSession | None = None,
+) -> Comparison:
+    """Compare `schema.table` (rows `where`, columns but `exclude`) with the Delta table in `lake`, at one moment of each."""
+    started = time.monotonic()
+    lake_rows = _open(lake, storage_options, spark)
+    in_lake = lake_rows.columns
+    with psycopg.connect(url, application_name="incremental-assets compare") as connection:
+        for statement in SESSION:
+            connection.execute(statement.encode())
+        in_source = _source_columns(connection, schema, table)
+        names = [name for name in in_source if name in set(in_lake) and name not in exclude]
+        source = _Source(connection, schema, table, [(name, in_source[name]) for name in names], where)
+        lake_rows = replace(lake_rows, columns=names)
+        both, surplus_in_lake, surplus_in_source, total_lake, total_source = _match(_digests(lake_rows), _digests(source))
+        return Comparison(
+            container=table,
+            in_both=both,
+            only_in_lake=total_lake - both,
+            only_in_source=total_source - both,
+            examples_in_lake=_examples(lake_rows, surplus_in_lake, source.columns),
+            examples_in_source=_examples(source, surplus_in_source, source.columns),
+            columns_only_in_lake=[name for name in in_lake if name not in in_source],
+            columns_missing_in_lake=[name for name in in_source if name not in set(in_lake) and name not in exclude],
+            delta_version=lake_rows.version,
+            seconds=time.monotonic() - started,
+        )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The rows of the source, again and again the same: one snapshot."""
+
+    connection: psycopg.Connection
+    schema: str
+    table: str
+    columns: Sequence[tuple[str, str]]
+    where: str | None
+
+    def __iter__(self) -> Iterator[bytes]:
+        # COPY prints what the type's own output function prints. Not `::text`: it would cut the padding of char(n).
+        chosen = sql.SQL(", ").join(_SPECIAL.get(kind, sql.SQL("{}")).format(sql.Identifier(name)) for name, kind in self.columns)
+        query = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT").format(
+            chosen,
+            sql.Identifier(self.schema, self.table),
+            sql.SQL(f" WHERE {self.where}") if self.where else sql.SQL(""),  # pyright: ignore[reportArgumentType]
+        )
+        with self.connection.cursor() as cursor, cursor.copy(query) as copy:
+            for line in copy:
+                yield bytes(line)[:-1]
+
+
+@dataclass(frozen=True)
+class _Lake:
+    """The rows of the lake: one version of the table."""
+
+    table: DeltaTable | DataFrame
+    version: int
+    columns: Sequence[str]
+
+    def __iter__(self) -> Iterator[bytes]:
+        for batch in self._batches():
+            yield from lines(batch, self.columns)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        if isinstance(self.table, DeltaTable):
+            chosen = ", ".join('"' + name.replace('"', '""') + '"' for name in self.columns) or "1"
+            for batch in QueryBuilder().register("lake", self.table).execute(f"SELECT {chosen} FROM lake"):
+                yield pa.record_batch(batch)
+        else:
+            yield from self.table.toArrow().to_batches()
+
+
+def _open(lake: Path | str, storage_options: dict[str, str] | None, spark: SparkSession | None) -> _Lake:
+    path = str(lake)
+    try:
+        table = DeltaTable(path, storage_options=storage_options)
+    except TableNotFoundError as error:
+        raise CompareError(f"There is no Delta table in {path}. Sync the container first.") from error
+    version = table.version()
+    if "typeWidening" not in (table.protocol().reader_features or ()):
+        return _Lake(table, version, [column.name for column in table.schema().fields])
+    if spark is None:
+        raise CompareError(
+            f"Types of the table in {path} were widened, which delta-rs does not read. Pass a session: compare(…, spark=…)."
+        )
+    frame = spark.read.format("delta").option("versionAsOf", version).load(path)
+    return _Lake(frame, version, frame.columns)
+
+
+def _source_columns(connection: psycopg.Connection, schema: str, table: str) -> dict[str, str]:
+    found = connection.execute(
+        "SELECT a.attname, t.typname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
+        "JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_type t ON t.oid = a.atttypid "
+        "WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+        (schema, table),
+    ).fetchall()
+    if not found:
+        raise CompareError(f"The source has no table or view {schema}.{table} with columns. Check the name and its case.")
+    return dict(found)
+
+
+def _digests(rows: _Source | _Lake) -> np.ndarray:
+    """One digest a row: 16 bytes each in memory, however wide the table is."""
+    collected = bytearray()
+    for row in rows:
+        collected += hashlib.md5(row, usedforsecurity=False).digest()
+    return np.frombuffer(collected, dtype=f"S{DIGEST}")
+
+
+def _match(lake: np.ndarray, source: np.ndarray) -> tuple[int, dict[bytes, int], dict[bytes, int], int, int]:
+    """Rows in both, and for a few of the others their digests and how many there are too many of."""
+    in_lake, times_in_lake = np.unique(lake, return_counts=True)
+    in_source, times_in_source = np.unique(source, return_counts=True)
+    _, at_lake, at_source = np.intersect1d(in_lake, in_source, assume_unique=True, return_indices=True)
+    shared = np.minimum(times_in_lake[at_lake], times_in_source[at_source])
+    times_in_lake[at_lake] -= shared
+    times_in_source[at_source] -= shared
+    return (
+        int(shared.sum()),
+        _surplus(in_lake, times_in_lake),
+        _surplus(in_source, times_in_source),
+        len(lake),
+        len(source),
+    )
+
+
+def _surplus(digests: np.ndarray, times: np.ndarray) -> dict[bytes, int]:
+    some = np.flatnonzero(times)[:EXAMPLES]
+    # numpy cuts the zero bytes at the end of a value; a digest has them.
+    return {bytes(digests[at]).ljust(DIGEST, b"\0"): int(times[at]) for at in some}
+
+
+def _examples(rows: _Source | _Lake, surplus: dict[bytes, int], columns: Sequence[tuple[str, str]]) -> list[Row]:
+    """Those rows themselves: a second look at the same snapshot, only when there is something to show."""
+    found: list[Row] = []
+    wanted = dict(surplus)
+    if not wanted:
+        return found
+    for row in rows:
+        digest = hashlib.md5(row, usedforsecurity=False).digest()
+        if wanted.get(digest, 0) > 0:
+            wanted[digest] -= 1
+            values = zip(columns, fields(row), strict=True)
+            found.append(
+                {name: float_of(value) if value and kind.startswith("float") else value for (name, kind), value in values}
+            )
+            if len(found) == EXAMPLES or not any(wanted.values()):
+                break
+    return found
