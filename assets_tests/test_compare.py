@@ -64,9 +64,7 @@ ROWS: list[Row] = [
 ]
 
 
-def compared(
-    url: str, lake: Path, source: list[Row], in_lake: list[Row], ddl: str = DDL, schema: pa.Schema = SCHEMA
-) -> Comparison:
+def compared(url: str, lake: Path, source: list[Row], in_lake: list[Row], ddl: str = DDL, schema: pa.Schema = SCHEMA) -> Comparison:
     """Write these rows to both sides and compare them."""
     with psycopg.connect(url) as connection, connection.cursor() as cursor:
         cursor.execute(ddl.encode())
@@ -172,12 +170,8 @@ def test_every_type_that_is_carried_as_itself(url: str, tmp_path: Path) -> None:
     doubles += [random.uniform(-1, 1) * 10.0 ** random.randint(-30, 30) for _ in range(2000)]
     source: list[Row] = []
     for number, double in enumerate(doubles):
-        single = pa.array([double if abs(double) < 1e38 or double in (float("inf"), float("-inf")) else 1.5], type=pa.float32())[
-            0
-        ].as_py()
-        moment = datetime(1, 1, 1) + timedelta(
-            days=random.randint(0, 3_600_000), microseconds=random.choice([0, 1, 10, 120000, 999999])
-        )
+        single = pa.array([double if abs(double) < 1e38 or double in (float("inf"), float("-inf")) else 1.5], type=pa.float32())[0].as_py()
+        moment = datetime(1, 1, 1) + timedelta(days=random.randint(0, 3_600_000), microseconds=random.choice([0, 1, 10, 120000, 999999]))
         source.append(
             (
                 number,
@@ -219,9 +213,7 @@ def test_every_type_that_is_carried_as_itself(url: str, tmp_path: Path) -> None:
 def test_the_smallest_difference_of_a_floating_point_number(url: str, tmp_path: Path) -> None:
     schema = pa.schema([("d", pa.float64()), ("f", pa.float32())])
     ddl = "CREATE TABLE t (d float8, f float4)"
-    found = compared(
-        url, tmp_path / "t", [(0.1, 0.5), (float("nan"), None)], [(0.1 + 2e-17, 0.5), (float("nan"), None)], ddl, schema
-    )
+    found = compared(url, tmp_path / "t", [(0.1, 0.5), (float("nan"), None)], [(0.1 + 2e-17, 0.5), (float("nan"), None)], ddl, schema)
     assert (found.in_both, found.only_in_lake, found.only_in_source) == (1, 1, 1)
     assert found.examples_in_source == [{"d": "0.1", "f": "0.5"}]
     assert found.examples_in_lake == [{"d": "0.10000000000000002", "f": "0.5"}]

@@ -58,9 +58,7 @@ class BusinessDay:
             last, orders = _row(connection, "SELECT max(o_orderdate), count(*) FROM orders")
             (last_shipped,) = _row(connection, "SELECT max(l_shipdate) FROM lineitem")
             (first_update,) = _row(connection, "SELECT min(updated_at) FROM customer_profile")
-        self.today: date = max(last, last_shipped) + timedelta(
-            days=1
-        )  # orders are dated, and their items shipped, after all others
+        self.today: date = max(last, last_shipped) + timedelta(days=1)  # orders are dated, and their items shipped, after all others
         self._before = last
         self._few = max(20, orders // 2500)  # orders a day: as many as TPC-H has
         self._first_month = first_update.astimezone(timezone.utc).strftime("%Y-%m-01")
@@ -152,9 +150,7 @@ class BusinessDay:
         with self._connect() as connection:
             june = "l_shipdate >= '1997-06-01' AND l_shipdate < '1997-07-01'"
             lineitem = [
-                _change(
-                    connection, "lineitem", "of June 1997 deleted", f"DELETE FROM lineitem WHERE {june} AND l_orderkey %% 97 = 1"
-                ),
+                _change(connection, "lineitem", "of June 1997 deleted", f"DELETE FROM lineitem WHERE {june} AND l_orderkey %% 97 = 1"),
                 _change(
                     connection,
                     "lineitem",
@@ -218,15 +214,12 @@ class BusinessDay:
             connection,
             "events",
             "new",
-            "INSERT INTO events (kind, payload) "
-            "SELECT 'order', jsonb_build_object('n', n) FROM generate_series(1, %(count)s) AS n",
+            "INSERT INTO events (kind, payload) SELECT 'order', jsonb_build_object('n', n) FROM generate_series(1, %(count)s) AS n",
             {"count": count},
         )
 
 
-def _change(
-    connection: psycopg.Connection, container: str, what: str, statement: str, values: dict[str, object] | None = None
-) -> Change:
+def _change(connection: psycopg.Connection, container: str, what: str, statement: str, values: dict[str, object] | None = None) -> Change:
     return Change(container, what, connection.execute(statement.encode(), values or {}).rowcount)
 
 

@@ -143,9 +143,7 @@ def _float_bits(values: pa.Array, kind: str) -> pa.Array:
     numbers[np.isnan(numbers)] = np.nan
     digits, width = numbers.tobytes().hex(), 2 * numbers.itemsize
     known = values.is_valid().to_pylist()
-    return pa.array(
-        [digits[width * n : width * (n + 1)] if known[n] else None for n in range(len(known))], type=pa.large_string()
-    )
+    return pa.array([digits[width * n : width * (n + 1)] if known[n] else None for n in range(len(known))], type=pa.large_string())
 
 
 def float_of(bits: str) -> str:

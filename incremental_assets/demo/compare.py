@@ -164,9 +164,7 @@ def _open(lake: Path | str, storage_options: dict[str, str] | None, spark: Spark
     if "typeWidening" not in (table.protocol().reader_features or ()):
         return _Lake(table, version, [column.name for column in table.schema().fields])
     if spark is None:
-        raise CompareError(
-            f"Types of the table in {path} were widened, which delta-rs does not read. Pass a session: compare(…, spark=…)."
-        )
+        raise CompareError(f"Types of the table in {path} were widened, which delta-rs does not read. Pass a session: compare(…, spark=…).")
     frame = spark.read.format("delta").option("versionAsOf", version).load(path)
     return _Lake(frame, version, frame.columns)
 
@@ -225,9 +223,7 @@ def _examples(rows: _Source | _Lake, surplus: dict[bytes, int], columns: Sequenc
         if wanted.get(digest, 0) > 0:
             wanted[digest] -= 1
             values = zip(columns, fields(row), strict=True)
-            found.append(
-                {name: float_of(value) if value and kind.startswith("float") else value for (name, kind), value in values}
-            )
+            found.append({name: float_of(value) if value and kind.startswith("float") else value for (name, kind), value in values})
             if len(found) == EXAMPLES or not any(wanted.values()):
                 break
     return found

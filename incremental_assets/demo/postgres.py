@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Mapping
@@ -125,6 +126,13 @@ class EmbeddedPostgres:
                 return
             mode = "immediate" if immediate else "fast"
             self._run("pg_ctl", "stop", "-D", str(self.home.data), "-m", mode, "-w", "-t", str(int(READY_SECONDS)))
+
+    def remove(self) -> None:
+        """Stop the server and delete its data and its folder, wherever they are."""
+        self.stop(immediate=True)
+        if self.folder.exists():
+            self.home.remove()
+            shutil.rmtree(self.folder)
 
     def create_database(self, name: str, *, drop: bool = False) -> str:
         """Create a database and return its URL; one that is there already is dropped first if `drop`, and an error otherwise."""

@@ -141,6 +141,12 @@ class Home:
             binaries = _copy_of(binaries, who)
         return cls(who, data, binaries)
 
+    def remove(self) -> None:
+        """Delete the data; if they are not in the project, with the folder that was made for them."""
+        shutil.rmtree(self.data)
+        if not any(self.data.parent.iterdir()):
+            self.data.parent.rmdir()
+
 
 def _usable(folder: Path, data: Path, who: Account) -> bool:
     """Whether `who` can work in `data`, which is made for it; tried, as permissions, ACLs and mounts all have a say."""
@@ -165,9 +171,7 @@ def _fallback(folder: Path, who: Account) -> Path:
     for base in dict.fromkeys(("/var/tmp", tempfile.gettempdir(), "/tmp")):
         if who.run(["/bin/sh", "-c", 'cd "$1"', "sh", base], timeout=20).returncode == 0 and os.access(base, os.W_OK):
             return _our_folder(Path(base) / f"incremental-assets-{os.geteuid()}-{digest}")
-    raise EmbeddedPostgresError(
-        f"The user {who.name!r} can reach no temporary folder. Set TMPDIR to a folder that everybody can reach."
-    )
+    raise EmbeddedPostgresError(f"The user {who.name!r} can reach no temporary folder. Set TMPDIR to a folder that everybody can reach.")
 
 
 def _our_folder(path: Path) -> Path:

@@ -134,9 +134,7 @@ def load(url: str, scale: float, progress: Callable[[str], None] = lambda line: 
     """Fill an empty database with TPC-H at this scale and the shop's own tables; rows per table. The same data each time, but for
     the times in `events` and `customer_profile`, which end at the last midnight."""
     if not 0 < scale <= 100:
-        raise ValueError(
-            f"scale {scale} is out of range: 0.01 is a toy, 0.1 the demo, 1 makes 6 million line items, 100 is the most"
-        )
+        raise ValueError(f"scale {scale} is out of range: 0.01 is a toy, 0.1 the demo, 1 makes 6 million line items, 100 is the most")
     largest, *others = TPCH
     with ThreadPoolExecutor(2, thread_name_prefix="load") as workers:
         parts = [

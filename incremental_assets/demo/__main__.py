@@ -1,0 +1,31 @@
+"""`python -m incremental_assets.demo stop|remove [PROJECT]`: ends the demo's PostgreSQL, or removes it with all its data.
+
+Here belongs what a Makefile needs beside `incremental-assets demo`, which plays the demo itself.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from incremental_assets.demo.postgres import DEMO_FOLDER, EmbeddedPostgres
+
+
+def main(arguments: list[str]) -> int:
+    if not 1 <= len(arguments) <= 2 or arguments[0] not in ("stop", "remove"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    project = Path(arguments[1] if len(arguments) == 2 else ".").absolute()
+    server = EmbeddedPostgres(project / DEMO_FOLDER)
+    if server.folder.exists():
+        if arguments[0] == "stop":
+            server.stop()
+        else:
+            server.remove()
+            shutil.rmtree(project / DEMO_FOLDER.parent)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,232 @@
+"""The story of `make demo`: fill a source, sync it, live through a business day, sync again, refresh, and prove that nothing is missing.
+
+Here belongs the order of the steps and what each is to show. Everything that the product does in it is done by its command line, as a
+user would do it. What happens in the source is in `business_day`, how it looks on the terminal in `report`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import psycopg
+from rich.console import Console
+
+from incremental_assets.demo import report
+from incremental_assets.demo.business_day import BusinessDay
+from incremental_assets.demo.compare import CompareError, Comparison, compare
+from incremental_assets.demo.postgres import DEMO_DATABASE, DEMO_FOLDER, EmbeddedPostgres, EmbeddedPostgresError
+from incremental_assets.demo.source import load
+
+DATASTORE = "shop"
+LAKE_VARIABLE = "INCREMENTAL_ASSETS_LAKE"
+URL_VARIABLE = "INCREMENTAL_ASSETS_DEMO_URL"
+LOG_LINES = 40
+LEAVE_SECONDS = 20
+
+
+class DemoFailed(RuntimeError):
+    """A step did not do what it shows; the message says which and where to look."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def run_demo(project: Path, scale: float) -> int:
+    """Play the demo in this project; 0 when lake and source are equal at the end. It starts over each time."""
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    try:
+        return _Demo(Path(project).absolute(), console).play(scale)
+    except (DemoFailed, EmbeddedPostgresError, CompareError, ValueError) as error:
+        console.print(f"\nThe demo failed: {error}", style="bold red", markup=False, highlight=False)
+        return error.code if isinstance(error, DemoFailed) else 1
+    except KeyboardInterrupt:
+        console.print("\nInterrupted. `make demo` starts over.", style="yellow")
+        return 130
+
+
+class _Demo:
+    def __init__(self, project: Path, console: Console) -> None:
+        self.project, self.console = project, console
+        self.server = EmbeddedPostgres(project / DEMO_FOLDER)
+        self.log = project / DEMO_FOLDER.parent / "demo.log"
+        self.lake = project / "lake" / DATASTORE
+        self.steps = 0
+        self.url = ""
+
+    # ------------------------------------------------------------------ the story
+    def play(self, scale: float) -> int:
+        self._start_over(scale)
+
+        self._step("The first sync", "The catalog finds the tables. Then everything is loaded; each watermark is set to the highest value.")
+        self._command("catalog", DATASTORE)
+        self._sync()
+        day = BusinessDay(self.url)
+
+        self._step("A morning", "New rows, changed rows, deleted rows. Each sync reads from its watermark on, not the table again.")
+        report.changes(self.console, "Meanwhile in the shop", day.morning())
+        self._sync()
+
+        self._step(
+            "A transaction is open during a sync",
+            "A checkout has drawn its ids and dates but not committed; others with higher ones have. What is visible is synced, but "
+            "the watermark stays where it was: whoever moves it to the maximum never sees the checkout's rows.",
+        )
+        with day.open_transaction() as checkout:
+            report.changes(self.console, f"Written by pid {checkout.pid}, not committed", checkout.changes)
+            report.changes(self.console, "Committed by others", day.overtake())
+            self._sync()
+            checkout.commit()
+        self.console.print("The checkout has committed.", style="bold")
+
+        self._step(
+            "Late rows and new columns",
+            "An order entered a day late and an event with an old id: both lie within the safety lag. One new column has a default, "
+            "which appears in old rows without touching them: the sync says that a refresh is needed.",
+        )
+        report.changes(self.console, "Meanwhile in the shop", [*day.late_rows(), *day.add_columns()])
+        self._sync()
+
+        self._step(
+            "Old rows are corrected, partitions refreshed",
+            "Nothing tells an incremental sync of this: the comparison does. A refresh reads the asked partitions whole and replaces them.",
+        )
+        corrections = day.correct_old_rows()
+        report.changes(self.console, "By hand, in the source", [change for one in corrections for change in one.changes])
+        before = [self._compare(one.container) for one in corrections]
+        report.compared(self.console, before, "Before the refresh")
+        for one in corrections:
+            keys = ("--partition", one.first) if one.first == one.last else ("--from", one.first, "--to", one.last)
+            self._sync(f"{DATASTORE}/{one.container}", *keys)
+
+        self._step("Lake and source, row by row", "Every column of every row as text, read from the lake without Spark.")
+        found = [self._compare(container) for container in self._containers()]
+        report.compared(self.console, found, "Lake and source")
+        report.differences(self.console, found)
+        return self._end(found)
+
+    def _end(self, found: Sequence[Comparison]) -> int:
+        rows = sum(one.in_both for one in found)
+        if different := [one.container for one in found if not one.equal]:
+            raise DemoFailed(f"lake and source differ in {', '.join(different)}. What the syncs said is in {self._shown(self.log)}.")
+        self.console.print(f"\n[bold green]Lake and source are equal: {rows:,} rows in {len(found)} containers.[/]")
+        self.console.print(
+            f"The lake is in {self._shown(self.lake)}, the log in {self._shown(self.log)}. `make ui` shows all of this in Dagster. "
+            "PostgreSQL keeps running for it; `python -m incremental_assets.demo stop` ends it.",
+            highlight=False,
+        )
+        return 0
+
+    # ------------------------------------------------------------------ its parts
+    def _start_over(self, scale: float) -> None:
+        """A new source and no lake, whatever there was: but nothing is deleted that the demo did not make."""
+        self._step("A source", f"PostgreSQL from a wheel, TPC-H at scale {scale:g}, a table with a serial id, one with updated_at, a view.")
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.write_text("", encoding="utf-8")
+        if LAKE_VARIABLE in os.environ:
+            self.console.print(f"{LAKE_VARIABLE} is set, but the demo keeps to its own lake: {self._shown(self.lake)}.", style="yellow")
+        started = time.monotonic()
+        self.server.start()
+        self.url = self.server.create_database(DEMO_DATABASE, drop=True)
+        with self.console.status("generating and copying"):
+            rows = load(self.url, scale)
+        report.loaded(self.console, rows, time.monotonic() - started)
+        for container in self._containers():
+            if (self.lake / container / "_delta_log").is_dir():
+                shutil.rmtree(self.lake / container)
+
+    def _containers(self) -> list[str]:
+        with psycopg.connect(self.url) as connection:
+            found = connection.execute(
+                "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v') ORDER BY relname"
+            ).fetchall()
+        return [name for (name,) in found]
+
+    def _compare(self, container: str) -> Comparison:
+        with self.console.status(f"comparing {container}"):
+            return compare(self.url, container, self.lake / container)
+
+    def _step(self, title: str, why: str) -> None:
+        self.steps += 1
+        report.step(self.console, self.steps, title, why)
+
+    def _sync(self, *arguments: str) -> None:
+        """Run `sync` and show its table; ends the demo when a container failed."""
+        lines: list[report.SyncLine] = []
+        command = ["sync", *(arguments or (DATASTORE,)), "--json"]
+        started = time.monotonic()
+        with self.log.open("a", encoding="utf-8") as log, self.console.status("starting") as status:
+            with self._started(command, stdout=subprocess.PIPE, stderr=log) as process:
+                assert process.stdout is not None
+                for text in process.stdout:
+                    if text.strip():
+                        lines.append(self._parsed(text, command))
+                        status.update(f"synced {len(lines)}: {lines[-1].container}")
+                code = process.wait()
+        report.synced(self.console, lines, time.monotonic() - started)
+        self._expect_success(code, command)
+
+    def _command(self, *arguments: str) -> None:
+        """Run another command and let its output through."""
+        with self.log.open("a", encoding="utf-8") as log:
+            with self._started(arguments, stdout=None, stderr=log) as process:
+                code = process.wait()
+        self._expect_success(code, arguments)
+
+    @contextmanager
+    def _started(self, arguments: Sequence[str], *, stdout: int | None, stderr: IO[str]) -> Iterator[subprocess.Popen[str]]:
+        """The product's command line, running; it never outlives this block."""
+        self.console.print(f"$ incremental-assets {shlex.join(arguments)}", style="bold cyan", markup=False, highlight=False)
+        sys.stdout.flush()
+        environment = {name: value for name, value in os.environ.items() if name != LAKE_VARIABLE} | {URL_VARIABLE: self.url}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "incremental_assets.cli", "--project", str(self.project), *arguments],
+            stdout=stdout,
+            stderr=stderr,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+            env=environment,
+            cwd=self.project,
+        )
+        try:
+            yield process
+        except BaseException:
+            # Ctrl-C reached it too: it gets the time to cancel its queries.
+            try:
+                process.wait(timeout=LEAVE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                process.wait()
+            raise
+
+    def _parsed(self, text: str, command: Sequence[str]) -> report.SyncLine:
+        try:
+            return report.SyncLine.of(json.loads(text))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DemoFailed(
+                f"`{shlex.join(command)}` printed something else than its contract says ({error!r}): {text.strip()}"
+            ) from error
+
+    def _expect_success(self, code: int, command: Sequence[str]) -> None:
+        if code == 0:
+            return
+        with self.log.open(encoding="utf-8", errors="replace") as log:
+            end = "".join(deque(log, maxlen=LOG_LINES))
+        self.console.print(f"\nThe end of {self._shown(self.log)}:", style="red")
+        self.console.print(end, markup=False, highlight=False)
+        raise DemoFailed(f"`incremental-assets {shlex.join(command)}` ended with exit code {code}.", 130 if code in (130, -2) else 1)
+
+    def _shown(self, path: Path) -> str:
+        return str(path.relative_to(self.project)) if path.is_relative_to(self.project) else str(path)
