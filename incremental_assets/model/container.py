@@ -167,6 +167,14 @@ class Container:
     def axis(self) -> Axis | None:
         return self.identifier.axis if self.identifier else None
 
+    @property
+    def has_null_identifiers(self) -> bool:
+        """Whether rows without identifier may exist and are to be carried."""
+        if self.identifier is None or self.options.on_null is not OnNull.INCLUDE:
+            return False
+        required = {column.name for column in self.columns if column.not_null}
+        return not required & set(self.identifier.columns)
+
 
 _AXES: dict[str, tuple[Axis, str]] = {
     "date": (Axis.DAY, "date"),

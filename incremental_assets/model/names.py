@@ -1,6 +1,6 @@
 """Names of datastores and containers as parts of asset keys and paths: readable, reversible, and made of ``[A-Za-z0-9_]`` only.
 
-Belongs here: the encoding, and finding the nearest names for a message. Does not belong: quoting for SQL (that is each dialect's).
+Belongs here: the encoding, and finding the nearest names for a message. Does not belong: predicates.
 """
 
 import difflib
@@ -31,3 +31,8 @@ def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
     lowered = {candidate.lower(): candidate for candidate in known}
     found = [lowered[match] for match in difflib.get_close_matches(name.lower(), list(lowered), n=count, cutoff=0.5)]
     return f" Nearest: {', '.join(found)}." if found else (f" Known: {', '.join(sorted(lowered.values())[:8])}." if lowered else "")
+
+
+def backticked(name: str) -> str:
+    """A name as Spark SQL quotes it."""
+    return "`" + name.replace("`", "``") + "`"

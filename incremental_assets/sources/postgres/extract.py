@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from incremental_assets.model.axis import Axis
 from incremental_assets.model.container import Container, Kind
+from incremental_assets.model.names import backticked
 from incremental_assets.model.window import Window, merge
 from incremental_assets.sources.postgres.reader import PostgresReader
 from incremental_assets.sources.postgres.sql import (
@@ -61,20 +61,38 @@ def read_windows(
 def read_keys(spark: "SparkSession", reader: PostgresReader, carried: Sequence[Carried], keys: Sequence[Sequence[str]]) -> "DataFrame":
     """The rows of the given primary keys (each a sequence of texts) as they are in the snapshot."""
     container = reader.container
+    everything = scope_predicate(container, [container.identifier.ground] if container.identifier else [], True)
+    scope = sql.SQL("{} and {}").format(_keys_predicate(container, keys), everything)
+    return _read(spark, reader, carried, scope, [])
+
+
+def existing_keys(reader: PostgresReader, keys: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Those of the given primary keys (texts) that the container has in the snapshot."""
+    container = reader.container
+    everything = scope_predicate(container, [container.identifier.ground] if container.identifier else [], True)
+    names = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in container.primary_key)
+    return reader.rows(
+        sql.SQL("select {} from {} where {} and {}").format(names, relation(container), _keys_predicate(container, keys), everything)
+    )
+
+
+def _keys_predicate(container: Container, keys: Sequence[Sequence[str]]) -> sql.Composable:
+    """``(a, b) in (…)`` for keys given as texts, each cast to its column's own type."""
     types = {column.name: column.type for column in container.columns}
     names = container.primary_key
-    arrays = [sql.SQL("{}::text[]").format(sql.Literal([key[position] for key in keys])) for position in range(len(names))]
-    wanted = sql.SQL("({}) in (select {} from unnest({}) as k({}))").format(
+    arrays = [sql.SQL("{}::text[]").format(sql.Literal([key[i] for key in keys])) for i in range(len(names))]
+    typed = [sql.SQL("{}::{}").format(sql.Identifier(f"k{i}"), _raw(types[name])) for i, name in enumerate(names)]
+    return sql.SQL("({}) in (select {} from unnest({}) as k({}))").format(
         sql.SQL(", ").join(sql.Identifier(name) for name in names),
-        sql.SQL(", ").join(
-            sql.SQL("k{}::{}").format(sql.SQL(str(i)), sql.SQL(types[name]))
-            for i, name in enumerate(names)  # pyright: ignore[reportArgumentType]
-        ),
+        sql.SQL(", ").join(typed),
         sql.SQL(", ").join(arrays),
-        sql.SQL(", ").join(sql.SQL(f"k{i}") for i in range(len(names))),  # pyright: ignore[reportArgumentType]
+        sql.SQL(", ").join(sql.Identifier(f"k{i}") for i in range(len(names))),
     )
-    everything = scope_predicate(container, [container.identifier.ground] if container.identifier else [], True)
-    return _read(spark, reader, carried, sql.SQL("{} and {}").format(wanted, everything), [])
+
+
+def _raw(trusted: str) -> sql.SQL:
+    """SQL text that PostgreSQL's own catalog gave us (a type's name)."""
+    return sql.SQL(trusted)  # pyright: ignore[reportArgumentType]
 
 
 def describe_read(container: Container, carried: Sequence[Carried], windows: Sequence[Window], include_nulls: bool) -> str:
@@ -113,12 +131,7 @@ def _read(
     frame = frames[0]
     for other in frames[1:]:
         frame = frame.unionAll(other)
-    return frame.selectExpr(*(f"{c.decode.format(f'c{i}')} as {quote(c.column.name)}" for i, c in enumerate(carried)))
-
-
-def quote(name: str) -> str:
-    """A name in Spark SQL."""
-    return "`" + name.replace("`", "``") + "`"
+    return frame.selectExpr(*(f"{c.decode.format(f'c{i}')} as {backticked(c.column.name)}" for i, c in enumerate(carried)))
 
 
 def _cuts(
@@ -175,8 +188,3 @@ def _identifier_cuts(
     if include_nulls:
         cuts.append(null_predicate(identifier))
     return cuts
-
-
-def axis_spark_type(axis: Axis) -> str:
-    """The lake type of an identifier on this axis."""
-    return {Axis.DAY: "date", Axis.LOCAL: "timestamp_ntz", Axis.INSTANT: "timestamp", Axis.INTEGER: "bigint"}[axis]

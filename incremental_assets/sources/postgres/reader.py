@@ -76,7 +76,7 @@ class Holder:
 class Highest:
     """The highest identifier (None: no row has one), already cut to what the source's clock or sequence allows.
 
-    ``fallen_to``: how high the source can be at all, where that is known to be lower than a watermark would need.
+    ``seen``: as the rows have it; ``limit``: the clock or the sequence; ``sequence``: the last value drawn, where there is one.
     """
 
     value: int | None
@@ -228,8 +228,8 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
         noted_at = self._row("select (extract(epoch from clock_timestamp()) * 1000000)::bigint")[0]
         writers = self.container.options.hold_back is HoldBack.WRITERS
         parameters = {"ours": APPLICATION_NAME, "modes": _WRITE_LOCKS, "relation": self._regclass()}
-        virtual = self._rows(_OPEN_WRITERS if writers else _OPEN_ALL, parameters)
-        prepared = self._rows(_PREPARED_WRITERS if writers else _PREPARED_ALL, parameters)
+        virtual = self.rows(_OPEN_WRITERS if writers else _OPEN_ALL, parameters)
+        prepared = self.rows(_PREPARED_WRITERS if writers else _PREPARED_ALL, parameters)
         return OpenTransactions(
             virtual=frozenset(row[0] for row in virtual),
             prepared=frozenset(row[0] for row in prepared),
@@ -251,9 +251,9 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
 
     def holders(self, noted: OpenTransactions) -> list[Holder]:
         """Who they are, as far as this role may see it."""
-        rows = self._rows(_WHO, {"ids": sorted(noted.virtual)}) if noted.virtual else []
+        rows = self.rows(_WHO, {"ids": sorted(noted.virtual)}) if noted.virtual else []
         found = [Holder(r[0], r[1], r[2], r[3].isoformat() if r[3] else None) for r in rows]
-        prepared = self._rows(_WHO_PREPARED, {"ids": sorted(noted.prepared)}) if noted.prepared else []
+        prepared = self.rows(_WHO_PREPARED, {"ids": sorted(noted.prepared)}) if noted.prepared else []
         return found + [Holder(None, r[1], f"prepared transaction {r[2]}", r[3].isoformat()) for r in prepared]
 
     # ------------------------------------------------------------------ (e) one frozen state
@@ -323,7 +323,7 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
         """One key (as text) that is NULL or occurs twice among the rows to be merged; None when all is well."""
         key = sql.SQL(", ").join(sql.Identifier(name) for name in self.container.primary_key)
         anyone_null = sql.SQL(" or ").join(sql.SQL("{} is null").format(sql.Identifier(name)) for name in self.container.primary_key)
-        rows = self._rows(
+        rows = self.rows(
             sql.SQL("select row({key})::text from {table} where {scope} group by {key} having count(*) > 1 or {null} limit 1").format(
                 key=key,
                 table=relation(self.container),
@@ -353,12 +353,13 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
             raise SourceError(f"{self.container.label}: the connection to the source was closed; sync again.")
         return self._connection
 
-    def _rows(self, query: str | sql.Composable, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+    def rows(self, query: str | sql.Composable, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Runs one query; its failures name the container."""
         with source_errors(self.container.label, self.address):
             return self._live().execute(query, parameters).fetchall()  # pyright: ignore[reportArgumentType, reportCallIssue]
 
     def _row(self, query: str | sql.Composable, parameters: dict[str, Any] | None = None) -> tuple[Any, ...]:
-        rows = self._rows(query, parameters)
+        rows = self.rows(query, parameters)
         if not rows:
             raise SourceError(f"{self.container.label}: the source answered a query without a row.")
         return rows[0]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from psycopg import sql
 
 from incremental_assets.model.axis import Axis, format_value
-from incremental_assets.model.container import Container, Identifier, OnNull
+from incremental_assets.model.container import Container, Identifier
 from incremental_assets.model.window import Window
 
 _LITERAL = {Axis.DAY: "date {}", Axis.LOCAL: "timestamp {}", Axis.INSTANT: "timestamptz {}"}
@@ -100,7 +100,3 @@ def where_clause(container: Container) -> list[sql.Composable]:
     """The YAML's ``where:``, as a list of none or one."""
     where = container.options.where
     return [sql.SQL("({})").format(sql.SQL(where))] if where else []  # pyright: ignore[reportArgumentType]
-
-
-def reads_nulls(container: Container) -> bool:
-    return container.options.on_null is OnNull.INCLUDE
