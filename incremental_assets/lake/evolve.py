@@ -1,0 +1,67 @@
+"""Making a container's table, and letting it follow its source's columns: explicit statements, never a merge of schemas.
+
+Belongs here: CREATE TABLE and the ALTERs of an evolution. Does not belong: deciding it (``model.schema``).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from incremental_assets.lake.extraction import Extraction
+from incremental_assets.lake.sql import text
+from incremental_assets.lake.table import CONTAINER_PROPERTY, STATE_PROPERTY, Head, LakeTable
+from incremental_assets.model.container import Container
+from incremental_assets.model.names import backticked as quote
+from incremental_assets.model.schema import Column, Evolution
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NEEDS_MAPPING = set(" ,;{}()\n\t=")
+"""Characters that Parquet column names cannot have; Delta then maps names to its own."""
+
+
+def create_table(spark: "SparkSession", table: LakeTable, extraction: Extraction) -> None:
+    """An empty table that already says whose it is: a crash right after leaves something the next sync recognises."""
+    container = extraction.container
+    columns = ", ".join(f"{quote(c.name)} {c.type}" for c in extraction.columns)
+    cluster = ""
+    if container.options.cluster and container.identifier is not None:
+        cluster = f" CLUSTER BY ({', '.join(quote(name) for name in container.identifier.columns)})"
+    comment = f" COMMENT {text(container.comment)}" if container.comment else ""
+    spark.sql(
+        f"CREATE TABLE {table.sql_name} ({columns}) USING delta{cluster}{comment} "
+        f"TBLPROPERTIES ({_properties(table_properties(container, extraction.columns, extraction.state.to_json(container.axis)))})"
+    )
+
+
+def table_properties(container: Container, columns: Sequence[Column], state: str) -> dict[str, str]:
+    properties = {
+        CONTAINER_PROPERTY: container.label,
+        STATE_PROPERTY: state,
+        "delta.enableDeletionVectors": str(container.options.deletion_vectors).lower(),
+    }
+    return properties | (_MAPPING if _mapped(columns) else {})
+
+
+_MAPPING = {"delta.columnMapping.mode": "name"}
+
+
+def evolve_table(spark: "SparkSession", table: LakeTable, head: Head, evolution: Evolution) -> None:
+    if _mapped(evolution.add) and head.properties.get("delta.columnMapping.mode", "none") == "none":
+        spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({_properties(_MAPPING)})")
+    if evolution.add:
+        added = ", ".join(f"{quote(c.name)} {c.type}" for c in evolution.add)
+        spark.sql(f"ALTER TABLE {table.sql_name} ADD COLUMNS ({added})")
+    if evolution.widen and head.properties.get("delta.enableTypeWidening") != "true":
+        # Only now: readers that do not know the feature can no longer read the table's rows.
+        spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    for _, new in evolution.widen:
+        spark.sql(f"ALTER TABLE {table.sql_name} ALTER COLUMN {quote(new.name)} TYPE {new.type}")
+
+
+def _mapped(columns: Sequence[Column]) -> bool:
+    return any(_NEEDS_MAPPING & set(column.name) for column in columns)
+
+
+def _properties(properties: dict[str, str]) -> str:
+    return ", ".join(f"{text(name)} = {text(value)}" for name, value in properties.items())

@@ -1,0 +1,69 @@
+"""What a read hands to a write: rows of one frozen state of a source, and what the table is to remember of them.
+
+Belongs here: the types between the rooms. A source's plan makes an ``Extraction``; the lake commits it and answers with an ``Outcome``.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from incremental_assets.model.container import Container
+from incremental_assets.model.schema import Column, Evolution
+from incremental_assets.model.watermark import TableState
+from incremental_assets.model.window import Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """Rows to be written by one commit.
+
+    ``windows`` (and, with ``include_nulls``, the rows without identifier) are replaced by what ``frame`` reads. ``whole``: nothing of
+    the old table stays, not even its schema. ``base_version``: the Delta version the plan saw (None: no table). ``state``: what the
+    table will remember, its ``data_version`` still open.
+    """
+
+    container: Container
+    windows: tuple[Window, ...]
+    include_nulls: bool
+    whole: bool
+    columns: tuple[Column, ...]
+    base_version: int | None
+    state: TableState
+    allow_empty: bool
+    story: dict[str, Any]
+    frame: "Callable[[SparkSession], DataFrame]" = field(repr=False)
+    frame_of_keys: "Callable[[SparkSession, Sequence[Sequence[str]]], DataFrame]" = field(repr=False)
+    existing_keys: Callable[[Sequence[Sequence[str]]], Iterable[tuple[str, ...]]] = field(repr=False)
+    still_there: Callable[[], None] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one commit changed. Row counts are rows of the lake that really changed; None where that is not known."""
+
+    rows_read: int
+    rows_inserted: int | None
+    rows_updated: int | None
+    rows_deleted: int | None
+    data_version: int
+    version: int
+    evolution: Evolution = field(default_factory=Evolution)
+
+
+@dataclass
+class Extractions:
+    """The output of a container's asset: the commits of one sync, each made while its snapshot is held.
+
+    Iterated by the IO manager; ``done`` is told the outcome of each before the next one is opened.
+    """
+
+    container: Container
+    steps: Iterator[AbstractContextManager[Extraction]]
+    done: Callable[[Extraction, Outcome], None]
+    close: Callable[[], None]
+    metadata: Callable[[], dict[str, Any]]
+    partition_keys: Callable[[], Sequence[str]]

@@ -1,0 +1,84 @@
+"""Predicates in Spark's dialect, built from typed values in this one place.
+
+Belongs here: windows → WHERE, quoting, the start of a row's partition. Does not belong: running anything.
+"""
+
+from collections.abc import Sequence
+
+from incremental_assets.model.axis import Axis, format_value
+from incremental_assets.model.container import Container, Cut, Identifier
+from incremental_assets.model.names import backticked as quote
+from incremental_assets.model.partitions import Granularity
+from incremental_assets.model.window import Window
+
+
+def text(value: str) -> str:
+    """A string constant; Spark honours backslashes, so they are doubled."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def literal(axis: Axis, value: int) -> str:
+    """An axis value as a constant. Outside the years 1 to 9999, which Spark's literals refuse, as exact integers."""
+    if axis is Axis.INTEGER:
+        return str(value) if -(2**63) < value < 2**63 else f"{value}BD"
+    text = format_value(axis, value)
+    if len(text.split("-")[0]) != 4 or text.startswith("0000"):
+        if axis is Axis.DAY:
+            return f"date_from_unix_date({value})"
+        return f"timestamp_micros({value})" if axis is Axis.INSTANT else f"cast(timestamp_micros({value}) as timestamp_ntz)"
+    return f"{ {Axis.DAY: 'DATE', Axis.LOCAL: 'TIMESTAMP_NTZ', Axis.INSTANT: 'TIMESTAMP'}[axis] }'{text}'"
+
+
+def identifier_expression(identifier: Identifier) -> str:
+    names = [quote(name) for name in identifier.columns]
+    return names[0] if len(names) == 1 else f"greatest({', '.join(names)})"
+
+
+def window_predicate(identifier: Identifier, window: Window) -> str:
+    """Rows of one window; an unbounded window still leaves the NULLs out."""
+    names = [quote(name) for name in identifier.columns]
+    parts: list[str] = []
+    if window.lower is not None:  # each column by itself, so that file statistics can be used
+        parts.append("(" + " OR ".join(f"{name} >= {literal(identifier.axis, window.lower)}" for name in names) + ")")
+    if window.upper is not None:
+        parts.append(f"{identifier_expression(identifier)} < {literal(identifier.axis, window.upper)}")
+    if not parts:
+        return "(" + " OR ".join(f"{name} IS NOT NULL" for name in names) + ")"
+    return "(" + " AND ".join(parts) + ")"
+
+
+def scope_predicate(identifier: Identifier, windows: Sequence[Window], include_nulls: bool) -> str:
+    """All rows of the windows, and of the NULLs."""
+    either = [window_predicate(identifier, window) for window in windows]
+    if include_nulls:
+        either.append("(" + " AND ".join(f"{quote(name)} IS NULL" for name in identifier.columns) + ")")
+    return " OR ".join(either) if either else "false"
+
+
+def partition_start(identifier: Identifier, cut: Cut) -> str:
+    """An expression that is equal for the rows of one partition and, as an axis value, lies in it."""
+    value = identifier_expression(identifier)
+    if identifier.axis is Axis.INTEGER:
+        return (
+            f"cast(floor({value} / {cut.width}) * {cut.width} as decimal(38,0))"
+            if (cut.width or 1) > 1
+            else f"cast({value} as decimal(38,0))"
+        )
+    if identifier.axis is Axis.DAY:
+        unit = {Granularity.MONTH: "MM", Granularity.WEEK: "WEEK"}.get(cut.granularity or Granularity.DAY)
+        # Weeks begin on Sunday here and on Monday in Spark: days are counted instead, and summed up by their keys.
+        return f"unix_date(trunc({value}, '{unit}'))" if unit == "MM" else f"unix_date({value})"
+    unit = {Granularity.MONTH: "MONTH", Granularity.HOUR: "HOUR"}.get(cut.granularity or Granularity.DAY, "DAY")
+    return f"unix_micros(cast(date_trunc('{unit}', {value}) as timestamp))"
+
+
+def align(container: Container, lake: Sequence[tuple[str, str]], carried: Sequence[str]) -> list[str]:
+    """Select expressions that give source rows the lake's columns: in its order and types, NULL for those the source dropped."""
+    have = {name.lower(): name for name in carried}
+    return [
+        f"cast({quote(have[name.lower()])} as {type_}) as {quote(name)}"
+        if name.lower() in have
+        else f"cast(NULL as {type_}) as {quote(name)}"
+        for name, type_ in lake
+    ]

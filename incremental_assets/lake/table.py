@@ -1,0 +1,134 @@
+"""A Delta table seen without Spark: does it exist, whose is it, what state does it carry, has anybody else written to it.
+
+Belongs here: reading a table's log through delta-rs in milliseconds, and its address. Does not belong: changing it (``write``).
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from incremental_assets.model.container import Container
+from incremental_assets.model.errors import LakeError
+from incremental_assets.model.names import backticked as quote
+from incremental_assets.model.schema import Column
+from incremental_assets.model.watermark import TableState
+
+STATE_PROPERTY = "incremental_assets.state"
+CONTAINER_PROPERTY = "incremental_assets.container"
+_QUIET_OPERATIONS = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "ADD COLUMNS", "CHANGE COLUMN",
+                     "CHANGE COLUMNS", "UPGRADE PROTOCOL", "COMPUTE STATS", "CLUSTER BY", "REORG"}  # fmt: skip
+_SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+
+
+@dataclass(frozen=True)
+class Head:
+    """The newest version of a table. ``owner`` is None where the table was not made by this product."""
+
+    version: int
+    columns: tuple[Column, ...]
+    properties: Mapping[str, str] = field(repr=False)
+
+    @property
+    def owner(self) -> str | None:
+        return self.properties.get(CONTAINER_PROPERTY)
+
+    def state(self, container: Container) -> TableState | None:
+        text = self.properties.get(STATE_PROPERTY)
+        return TableState.from_json(container.axis, text) if text else None
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One line of a table's history."""
+
+    version: int
+    operation: str
+    metrics: Mapping[str, int] = field(repr=False)
+    story: Mapping[str, Any] = field(repr=False)
+
+
+class LakeTable:
+    """The place of one table. ``url`` is a local path or any URL that Spark can write."""
+
+    def __init__(self, lake: str, *parts: str) -> None:
+        self.url = "/".join((lake.rstrip("/"), *parts))
+        self._local = Path(self.url.removeprefix("file://")) if urlsplit(self.url).scheme in ("", "file") else None
+
+    @property
+    def sql_name(self) -> str:
+        """How Spark SQL names it."""
+        return f"delta.{quote(self.url)}"
+
+    def head(self) -> Head | None:
+        """The newest version; None where there is no table yet.
+
+        Raises LakeError where the place cannot be read or holds something else.
+        """
+        table = self._open()
+        if table is None:
+            return None
+        fields = json.loads(table.schema().to_json())["fields"]
+        columns = tuple(Column(f["name"], _spark_name(f["type"])) for f in fields)
+        return Head(table.version(), columns, dict(table.metadata().configuration))
+
+    def commits(self, newest: int) -> Sequence[Commit]:
+        """The newest commits, newest first."""
+        table = self._open()
+        return [_commit(entry) for entry in table.history(newest)] if table is not None else []
+
+    def commit(self, version: int) -> Commit | None:
+        return next((c for c in self.commits(10) if c.version == version), None)
+
+    def is_as_left(self, data_version: int | None) -> bool:
+        """Whether nobody has changed rows since the sync that wrote ``data_version``; maintenance does not count."""
+        if data_version is None:
+            return False
+        for commit in self.commits(64):
+            if commit.version <= data_version:
+                return commit.version == data_version
+            if commit.operation not in _QUIET_OPERATIONS:
+                return False
+        return False
+
+    def _open(self) -> DeltaTable | None:
+        if self._local is not None:
+            if not self._local.exists():
+                return None
+            if not (self._local / "_delta_log").is_dir():
+                if self._local.is_dir() and not any(self._local.iterdir()):
+                    return None
+                raise LakeError(f"{self.url} holds something that is not a Delta table; move it away, or choose another lake or name.")
+        try:
+            return DeltaTable(
+                str(self._local) if self._local is not None else self.url.replace("s3a://", "s3://"), storage_options=_storage()
+            )
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError, ValueError) as error:
+            raise LakeError(f"{self.url}: the Delta table cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def _storage() -> dict[str, str]:
+    """Credentials of object stores, from the environment variables their own tools use."""
+    wanted = ("AWS_", "AZURE_", "GOOGLE_")
+    return {name: value for name, value in os.environ.items() if name.startswith(wanted)}
+
+
+def _spark_name(kind: Any) -> str:
+    return _SPARK_NAMES.get(kind, kind) if isinstance(kind, str) else str(kind.get("type"))
+
+
+def _commit(entry: Mapping[str, Any]) -> Commit:
+    metrics = {k: int(v) for k, v in (entry.get("operationMetrics") or {}).items() if str(v).lstrip("-").isdigit()}
+    try:
+        story = json.loads(entry.get("userMetadata") or "{}")
+    except ValueError:
+        story = {}
+    return Commit(entry["version"], str(entry.get("operation")), metrics, story if isinstance(story, dict) else {})

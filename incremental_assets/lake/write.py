@@ -1,0 +1,267 @@
+"""One commit of rows to one table, and right after it the tiny commit that remembers the watermark.
+
+Belongs here: the three strategies and their order of steps. Does not belong: which rows (``model``), predicates' text (``sql``), schema
+changes (``evolve``). Everything here may be repeated: a commit that was lost half-way is made again by the next sync.
+"""
+
+import contextlib
+import datetime
+import decimal
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql.connect import functions
+
+from incremental_assets.lake.errors import lake_errors
+from incremental_assets.lake.evolve import create_table, evolve_table
+from incremental_assets.lake.extraction import Extraction, Outcome
+from incremental_assets.lake.sql import align, scope_predicate, text
+from incremental_assets.lake.table import STATE_PROPERTY, Head, LakeTable
+from incremental_assets.model.errors import EmptyRefused, LakeMoved
+from incremental_assets.model.grammar import Strategy
+from incremental_assets.model.names import backticked as quote
+from incremental_assets.model.schema import Evolution, plan_evolution
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+KEYS_A_LOOKUP = 10_000
+COMPARED_ROWS = 500_000
+"""Up to so many rows, what an overwrite really changed is counted by comparing the two versions; above it is not known."""
+_GONE = "__incremental_assets_gone"
+
+
+def commit(spark: "SparkSession", table: LakeTable, extraction: Extraction, log: Callable[[str], None]) -> Outcome:
+    """Writes the rows, then the state.
+
+    Raises LakeMoved where the table is not the one the plan saw, RebuildNeeded where its columns cannot follow, EmptyRefused where rows
+    would vanish unasked, LakeError where the place cannot be written.
+    """
+    container = extraction.container
+    head = table.head()
+    if (head.version if head else None) != extraction.base_version:
+        raise LakeMoved(f"{container.label}: somebody wrote to {table.url} while this sync was planning; nothing was written. Sync again.")
+    with lake_errors(container.label, table.url):
+        head, evolution = _prepare(spark, table, head, extraction)
+        if container.strategy is Strategy.UPSERT and not extraction.whole:
+            outcome = _merge(spark, table, head, extraction)
+        else:
+            outcome = _overwrite(spark, table, head, extraction)
+        log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}")
+        state = replace(extraction.state, data_version=outcome.data_version)
+        set_property(spark, table, STATE_PROPERTY, state.to_json(container.axis))
+    return replace(outcome, evolution=evolution, version=outcome.data_version + 1)
+
+
+def set_property(spark: "SparkSession", table: LakeTable, name: str, value: str) -> None:
+    """A commit without data. It also fences: a write that was planned before it can no longer commit (Delta's conflict rules)."""
+    spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({text(name)} = {text(value)})")
+
+
+def _prepare(spark: "SparkSession", table: LakeTable, head: Head | None, extraction: Extraction) -> tuple[Head, Evolution]:
+    """The table as it must be before rows are written: made, or with its columns added and widened."""
+    if head is None:
+        create_table(spark, table, extraction)
+        return _head(table), Evolution()
+    if extraction.whole:
+        return head, Evolution()
+    evolution = plan_evolution(extraction.container.label, head.columns, extraction.columns)
+    if evolution:
+        evolve_table(spark, table, head, evolution)
+        return _head(table), evolution
+    return head, evolution
+
+
+def _head(table: LakeTable) -> Head:
+    head = table.head()
+    assert head is not None
+    return head
+
+
+# ---------------------------------------------------------------------- append, snapshot, and every first load
+def _overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction) -> Outcome:
+    container = extraction.container
+    frame = extraction.frame(spark)
+    writer_options = {"userMetadata": json.dumps(extraction.story)}
+    predicate = "true"
+    if extraction.whole and head.version > 0:
+        writer_options["overwriteSchema"] = "true"
+    else:
+        frame = frame.selectExpr(*align(container, [(c.name, c.type) for c in head.columns], frame.columns))
+        if container.identifier is not None:
+            predicate = scope_predicate(container.identifier, extraction.windows, extraction.include_nulls)
+            writer_options["replaceWhere"] = predicate
+    if not extraction.allow_empty and _would_empty(spark, table, head, frame, predicate):
+        raise EmptyRefused(
+            f"{container.label}: the source has no rows for {extraction.story['asked']}, where the lake has some; nothing was written. "
+            f"If they were really deleted, say so with --allow-empty."
+        )
+    extraction.still_there()
+    frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)
+    after = _head(table)
+    metrics = _metrics(table, after.version) if after.version > head.version else {}
+    rows = metrics.get("numOutputRows", 0)
+    inserted, updated, deleted = _changes(spark, table, extraction, head.version, after.version, rows, predicate)
+    return Outcome(rows, inserted, updated, deleted, after.version, after.version)
+
+
+def _would_empty(spark: "SparkSession", table: LakeTable, head: Head, frame: "DataFrame", predicate: str) -> bool:
+    if head.version == 0 or not frame.isEmpty():
+        return False
+    return not spark.sql(f"SELECT 1 FROM {table.sql_name} WHERE {predicate} LIMIT 1").isEmpty()
+
+
+def _metrics(table: LakeTable, version: int) -> dict[str, int]:
+    found = table.commit(version)
+    return dict(found.metrics) if found else {}
+
+
+def _changes(
+    spark: "SparkSession", table: LakeTable, extraction: Extraction, before: int, after: int, rows: int, predicate: str
+) -> tuple[int | None, int | None, int | None]:
+    """Rows that really changed between two versions within the predicate: (inserted, updated, deleted)."""
+    if before == 0:
+        return rows, 0, 0
+    if extraction.whole or rows > COMPARED_ROWS:
+        return None, None, None
+    old = f"SELECT * FROM {table.sql_name} VERSION AS OF {before} WHERE {predicate}"
+    columns = [quote(c.name) for c in _head(table).columns]
+    key = ", ".join(quote(name) for name in extraction.container.primary_key) or "__hash"
+    digest = f"xxhash64({', '.join(columns)})"
+    query = f"""
+        SELECT sum(greatest(came - went, 0)) - sum(changed), sum(changed), sum(greatest(went - came, 0)) - sum(changed) FROM (
+          SELECT count_if(side) came, count_if(NOT side) went, 0 changed FROM (
+            SELECT true side, {digest} __hash, * FROM {table.sql_name} VERSION AS OF {after} WHERE {predicate}
+            UNION ALL SELECT false side, {digest} __hash, * FROM ({old})) GROUP BY __hash, {key})"""
+    if extraction.container.primary_key:
+        query = f"""
+        SELECT count_if(fresh IS NOT NULL AND stale IS NULL), count_if(fresh <> stale), count_if(fresh IS NULL) FROM (
+          SELECT max(CASE WHEN side THEN __hash END) fresh, max(CASE WHEN NOT side THEN __hash END) stale FROM (
+            SELECT true side, {digest} __hash, * FROM {table.sql_name} VERSION AS OF {after} WHERE {predicate}
+            UNION ALL SELECT false side, {digest} __hash, * FROM ({old})) GROUP BY {key})"""
+    row = spark.sql(query).collect()[0]
+    return int(row[0] or 0), int(row[1] or 0), int(row[2] or 0)
+
+
+# ---------------------------------------------------------------------- upsert
+def _merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction) -> Outcome:
+    container = extraction.container
+    identifier = container.identifier
+    assert identifier is not None
+    names = [c.name for c in head.columns]
+    shape = [(c.name, c.type) for c in head.columns]
+
+    def aligned(frame: "DataFrame") -> "DataFrame":
+        return frame.selectExpr(*align(container, shape, frame.columns))
+
+    read = aligned(extraction.frame(spark)).persist()
+    try:
+        first = quote(container.primary_key[0])
+        row = read.selectExpr("count(*)", f"min({first})", f"max({first})").collect()[0]
+        rows = int(row[0])
+        bounds = [_literal(value) for value in row[1:]]
+        if rows == 0 and not extraction.allow_empty:
+            predicate = scope_predicate(identifier, extraction.windows, extraction.include_nulls)
+            if extraction.story.get("mode") == "refresh" and _would_empty(spark, table, head, read, predicate):
+                raise EmptyRefused(
+                    f"{container.label}: the source has no rows for {extraction.story['asked']}, where the lake has some; nothing was "
+                    f"written. If they were really deleted, say so with --allow-empty."
+                )
+        moved, gone = _missing(spark, table, extraction, read)
+        source = read.selectExpr("*", f"false AS {_GONE}")
+        if moved:
+            chunks = [aligned(extraction.frame_of_keys(spark, chunk)) for chunk in _chunks(iter(moved))]
+            for chunk in chunks:
+                source = source.unionByName(chunk.selectExpr("*", f"false AS {_GONE}"))
+            rows += len(moved)
+        if gone is not None:
+            source = source.unionByName(gone.selectExpr(*align(container, shape, container.primary_key), f"true AS {_GONE}"))
+        source.createOrReplaceTempView("__incremental_assets_source")
+        on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in container.primary_key)
+        if gone is None and not moved and None not in bounds:  # file statistics leave out files that hold no such key
+            on += f" AND t.{first} BETWEEN {bounds[0]} AND {bounds[1]}"
+        same = " AND ".join(f"t.{quote(name)} <=> s.{quote(name)}" for name in names)
+        sets = ", ".join(f"t.{quote(name)} = s.{quote(name)}" for name in names)
+        clauses = [
+            f"WHEN MATCHED AND s.{_GONE} THEN DELETE",
+            f"WHEN MATCHED AND NOT ({same}) THEN UPDATE SET {sets}",
+            f"WHEN NOT MATCHED AND NOT s.{_GONE} THEN INSERT ({', '.join(map(quote, names))}) "
+            f"VALUES ({', '.join('s.' + quote(name) for name in names)})",
+        ]
+        extraction.still_there()
+        spark.conf.set(USER_METADATA, json.dumps(extraction.story))  # this session is one container's own
+        try:
+            spark.sql(f"MERGE INTO {table.sql_name} t USING __incremental_assets_source s ON {on} {' '.join(clauses)}")
+        finally:
+            _unset(spark)
+        after = _head(table)
+        metrics = _metrics(table, after.version) if after.version > head.version else {}
+        return Outcome(
+            rows,
+            metrics.get("numTargetRowsInserted", 0),
+            metrics.get("numTargetRowsUpdated", 0),
+            metrics.get("numTargetRowsDeleted", 0),
+            after.version,
+            after.version,
+        )
+    finally:
+        _release(read)
+
+
+def _literal(value: object) -> str | None:
+    """A key's bound as Spark SQL; None for types whose text form is not surely exact, which only costs the pruning."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | str | decimal.Decimal | datetime.date)
+        or isinstance(value, datetime.datetime)
+    ):
+        return None
+    if isinstance(value, str):
+        return text(value) if value.isprintable() else None
+    return f"DATE'{value.isoformat()}'" if isinstance(value, datetime.date) else f"{value}BD"
+
+
+def _unset(spark: "SparkSession") -> None:
+    with contextlib.suppress(PySparkException):  # the server is gone; the session with it
+        spark.conf.unset(USER_METADATA)
+
+
+def _release(frame: "DataFrame") -> None:
+    with contextlib.suppress(PySparkException):  # the server is gone; the rows with it
+        frame.unpersist()
+
+
+def _missing(
+    spark: "SparkSession", table: LakeTable, extraction: Extraction, read: "DataFrame"
+) -> "tuple[list[tuple[str, ...]], DataFrame | None]":
+    """Keys the lake has in the windows and the read did not return: those that moved in the source, and those that are gone."""
+    container = extraction.container
+    assert container.identifier is not None
+    keys = [quote(name) for name in container.primary_key]
+    predicate = scope_predicate(container.identifier, extraction.windows, extraction.include_nulls)
+    in_lake = spark.sql(f"SELECT {', '.join(keys)} FROM {table.sql_name} WHERE {predicate}")
+    missing = in_lake.join(read.select(*container.primary_key), list(container.primary_key), "left_anti")
+    as_text = missing.selectExpr(*(f"cast({key} as string)" for key in keys))
+    moved: list[tuple[str, ...]] = []
+    any_missing = False
+    for chunk in _chunks(tuple(row) for row in as_text.toLocalIterator()):
+        any_missing = True
+        moved += extraction.existing_keys(chunk)
+    if not any_missing:
+        return [], None
+    if not moved:
+        return [], missing
+    found = spark.createDataFrame(moved, ", ".join(f"k{i} string" for i in range(len(keys))))
+    same = " AND ".join(f"cast(m.{key} as string) = f.k{i}" for i, key in enumerate(keys))
+    gone = missing.alias("m").join(found.alias("f"), on=functions.expr(same), how="left_anti")
+    return moved, gone
+
+
+def _chunks(rows: Iterator[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
+    while chunk := list(itertools.islice(rows, KEYS_A_LOOKUP)):
+        yield chunk
