@@ -168,8 +168,10 @@ def settings(folder: Path) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "true",
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.connect.grpc.maxInboundMessageSize": str(128 * 1024 * 1024),
-        # A killed client's query is abandoned, and with it cancelled, 15 to 20 s after its connection broke.
-        "spark.connect.execute.manager.detachedTimeout": "15s",
+        # The server does not notice that a client was killed until it ends its own stream to it (the client then asks for
+        # another, which costs nothing). With Spark's 2 and 5 minutes a killed client's query would go on for 7; so, for 25 s.
+        "spark.connect.execute.reattachable.senderMaxStreamDuration": "10s",
+        "spark.connect.execute.manager.detachedTimeout": "10s",
         "spark.connect.execute.manager.maintenanceInterval": "5s",
         # A session may be silent for long (a client that reads a slow source itself), so this one is long.
         "spark.connect.session.manager.defaultSessionTimeout": "6h",
