@@ -56,9 +56,7 @@ def install() -> Java:
             own.mkdir(parents=True, exist_ok=True)
             work = Path(tempfile.mkdtemp(dir=own, prefix="installing-"))
         except OSError as error:
-            raise JavaMissing(
-                f"Cannot write {own}: {error}. Set INCREMENTAL_ASSETS_TOOLS to a folder.\n{WHAT_TO_INSTALL}"
-            ) from error
+            raise JavaMissing(f"Cannot write {own}: {error}. Set INCREMENTAL_ASSETS_TOOLS to a folder.\n{WHAT_TO_INSTALL}") from error
         try:
             java = _accepted(way(work), name)
             target = own / f"java-{java.full_version}"
@@ -224,9 +222,7 @@ WAYS: list[tuple[str, Callable[[Path], Path]]] = [
 
 
 def _run(command: list[str], cwd: Path | None = None) -> None:
-    answer = subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, check=False
-    )
+    answer = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, check=False)
     if answer.returncode != 0:
         said = (answer.stderr or answer.stdout).strip().splitlines()
         raise Failed(f"{Path(command[0]).name} says: {said[-1] if said else f'exit code {answer.returncode}'}")
@@ -239,11 +235,7 @@ def _trust_what_the_system_trusts(home: Path) -> None:
     A runtime from elsewhere knows the public ones at best, and one unpacked from a distribution's package knows none.
     """
     bundle = next(
-        (
-            Path(p)
-            for p in (os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *BUNDLES)
-            if p and Path(p).is_file()
-        ),
+        (Path(p) for p in (os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *BUNDLES) if p and Path(p).is_file()),
         None,
     )
     store = home / "lib" / "security" / "cacerts"

@@ -37,9 +37,7 @@ def spark_home() -> Path:
     """The Spark that came with this interpreter's pyspark, whatever SPARK_HOME says: client and server must be of one version."""
     found = importlib.util.find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
-        raise SparkUnavailable(
-            "pyspark is not installed in this environment. Run `make install` (or pip install 'pyspark[connect]')."
-        )
+        raise SparkUnavailable("pyspark is not installed in this environment. Run `make install` (or pip install 'pyspark[connect]').")
     return Path(next(iter(found.submodule_search_locations)))
 
 
@@ -58,9 +56,7 @@ def own_settings() -> dict[str, str]:
             continue
         key, equals, value = part.partition("=")
         if not equals or not key.strip().startswith("spark."):
-            raise SparkUnavailable(
-                f"{CONF} has {part.strip()!r}: write spark.some.setting=value, several separated by semicolons."
-            )
+            raise SparkUnavailable(f"{CONF} has {part.strip()!r}: write spark.some.setting=value, several separated by semicolons.")
         settings[key.strip()] = value.strip()
     return settings
 
@@ -105,12 +101,8 @@ def _fetch_jars(folder: Path) -> list[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(dir=folder.parent, prefix="fetching-"))
     except OSError as error:
-        raise SparkUnavailable(
-            f"Cannot write {folder.parent}: {error}. INCREMENTAL_ASSETS_TOOLS names another folder."
-        ) from error
-    settings = {
-        key: value for key, value in own_settings().items() if key in ("spark.jars.repositories", "spark.jars.ivySettings")
-    }
+        raise SparkUnavailable(f"Cannot write {folder.parent}: {error}. INCREMENTAL_ASSETS_TOOLS names another folder.") from error
+    settings = {key: value for key, value in own_settings().items() if key in ("spark.jars.repositories", "spark.jars.ivySettings")}
     settings |= {
         "spark.jars.packages": ",".join(COORDINATES),
         "spark.jars.excludes": ",".join(f"*:{artifact}" for artifact in sorted(shipped)),
@@ -143,9 +135,7 @@ def _fetch_jars(folder: Path) -> list[Path]:
             if not folder.exists():  # else another command was faster; its files are the same
                 raise
     except subprocess.TimeoutExpired as error:
-        raise SparkUnavailable(
-            f"Fetching Spark's JARs took more than {FETCH_SECONDS} s and was given up. Is there a network?"
-        ) from error
+        raise SparkUnavailable(f"Fetching Spark's JARs took more than {FETCH_SECONDS} s and was given up. Is there a network?") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return sorted(folder.glob("*.jar"))
@@ -279,9 +269,7 @@ def command(with_java: Java, properties: Path, main_class: str, jvm_flags: list[
     words = answer.stdout.decode().lstrip("\0\n").split("\0")[:-1]
     if answer.returncode != 0 or submit not in words:
         said = (answer.stderr or answer.stdout).decode().strip()
-        raise SparkUnavailable(
-            f"Spark's launcher failed with {with_java}:\n{said}\nIs pyspark in {home} whole? `make install` repairs it."
-        )
+        raise SparkUnavailable(f"Spark's launcher failed with {with_java}:\n{said}\nIs pyspark in {home} whole? `make install` repairs it.")
     if not _has_vector_module(with_java):
         words = [word for word in words if word != "--add-modules=jdk.incubator.vector"]
     at = words.index(submit)
@@ -289,7 +277,5 @@ def command(with_java: Java, properties: Path, main_class: str, jvm_flags: list[
 
 
 def _has_vector_module(with_java: Java) -> bool:
-    answer = subprocess.run(
-        [str(with_java.executable), "--list-modules"], capture_output=True, text=True, timeout=60, check=False
-    )
+    answer = subprocess.run([str(with_java.executable), "--list-modules"], capture_output=True, text=True, timeout=60, check=False)
     return "jdk.incubator.vector" in answer.stdout

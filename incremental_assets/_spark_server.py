@@ -114,11 +114,11 @@ class Home:
         (self.folder / "in_use.lock").touch(mode=0o600)
 
     def last_words(self) -> str:
-        """The end of the server's logs, for an error message."""
+        """The end of the server's logs without stack traces, for an error message."""
         words: list[str] = []
         for file in (self.output, self.log):
             try:
-                lines = file.read_text(errors="replace").strip().splitlines()
+                lines = [line for line in file.read_text(errors="replace").splitlines() if line.strip() and line[0] != "\t"]
             except OSError:
                 continue  # it did not come that far
             if lines:
@@ -138,10 +138,15 @@ def in_use(state_dir: Path) -> Iterator[Home]:
         home.used_now()
 
 
+_started: list[subprocess.Popen[bytes]] = []
+"""Supervisors that this process started, so that an ended one is waited for and does not stay as a zombie."""
+
+
 def ensure(state_dir: Path) -> Record:
     """The running server, started when there is none. Many may call it at once: they get the same one."""
     home = Home(state_dir)
     home.prepare()
+    _started[:] = [process for process in _started if process.poll() is None]
     record = home.record()
     if record is None:
         with home.lock("start.lock", fcntl.LOCK_EX):
@@ -174,6 +179,7 @@ def _start(home: Home) -> Record:
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [_root(), os.environ.get("PYTHONPATH")]))},
                 start_new_session=True,  # outlives this command, and a Ctrl-C meant for it
             )
+            _started.append(process)
         finally:
             os.close(output)
     while time.monotonic() - began < START_SECONDS:
@@ -215,6 +221,8 @@ def stop(state_dir: Path) -> bool:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
         if wait_until_gone(state_dir, STOP_SECONDS):
+            for process in _started:
+                process.poll()
             return True
     raise SparkUnavailable(f"The embedded Spark server (process {pid}) does not end. It has to be killed by hand.")
 

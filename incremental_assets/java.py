@@ -158,9 +158,7 @@ def find_java() -> Java:
     """The Java to run Spark with. Warns when JAVA_HOME names one that Spark cannot use; raises when there is no other."""
     java, passed_over = look()
     if java is None:
-        found = (
-            "No Java was found." if not passed_over else "No Java that Spark can use was found:\n  " + "\n  ".join(passed_over)
-        )
+        found = "No Java was found." if not passed_over else "No Java that Spark can use was found:\n  " + "\n  ".join(passed_over)
         raise JavaMissing(f"{found}\n{WHAT_TO_INSTALL}")
     for line in passed_over:
         level = logging.WARNING if line.startswith("JAVA_HOME") else logging.DEBUG

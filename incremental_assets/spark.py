@@ -15,6 +15,7 @@ import os
 import re
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -36,6 +37,9 @@ from incremental_assets._spark_launch import SparkUnavailable
 __all__ = ["SparkSession", "SparkUnavailable", "ensure_server", "interrupt_all_sessions", "open_session", "stop_server"]
 
 log = logging.getLogger(__name__)
+
+# It comes with the exception that it is about, and that one is raised or logged here.
+warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]", category=UserWarning)
 
 PROGRESS_SECONDS = 5.0
 SESSION_SETTINGS = {

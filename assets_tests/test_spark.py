@@ -1,0 +1,351 @@
+"""Sessions and the embedded Spark Connect server, with real servers: sharing, secrets, cancelling, dying, ending.
+
+Each test says what breaks for a user when it fails. What Delta or a strategy does with a session belongs to the lake's tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import psutil
+import pytest
+from pyspark.errors.exceptions.connect import SparkConnectException
+from pyspark.sql import functions as F
+from pyspark.sql.connect.client.core import DefaultChannelBuilder
+from pyspark.sql.connect.client.retries import DefaultPolicy
+
+from incremental_assets import _spark_launch as launch
+from incremental_assets import _spark_server as server
+from incremental_assets.spark import SparkSession, SparkUnavailable, ensure_server, interrupt_all_sessions, open_session, stop_server
+
+ENDLESS = "select count_if(sha2(cast(id as string), 256) = 'x') from range(100000000000)"
+
+
+@pytest.fixture(autouse=True)
+def _own_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SPARK_REMOTE", launch.CONF, server.IDLE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(launch.MEMORY, "1g")
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A state folder whose server stays for all tests here that do not harm it."""
+    folder = tmp_path_factory.mktemp("state")
+    yield folder
+    stop_server(folder)
+
+
+@pytest.fixture(scope="module")
+def expendable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A state folder whose server is killed."""
+    folder = tmp_path_factory.mktemp("expendable")
+    yield folder
+    stop_server(folder)
+
+
+def record_of(folder: Path) -> server.Record:
+    record = server.Home(folder).record()
+    assert record is not None
+    return record
+
+
+def busy(jvm: psutil.Process, seconds: float = 0.5) -> float:
+    """How many cores the server keeps busy."""
+
+    def spent() -> float:
+        times = jvm.cpu_times()
+        return times.user + times.system
+
+    before = spent()
+    time.sleep(seconds)
+    return (spent() - before) / seconds
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def client(code: str, folder: Path, **env: str) -> subprocess.Popen[str]:
+    """Another command: a process that opens a session on the folder's server and runs the code with it."""
+    program = f"""
+from pathlib import Path
+from incremental_assets.spark import open_session
+with open_session(Path({str(folder)!r}), name="another command") as spark:
+    print("open", flush=True)
+    {code}
+"""
+    return subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | env
+    )
+
+
+# ------------------------------------------------------------------------------------------------ sessions
+def test_a_session_counts_in_utc_with_ansi_arithmetic(state: Path) -> None:
+    """Else timestamps shift by the machine's time zone, and overflow turns into NULL instead of an error."""
+    with open_session(state, name="settings") as spark:
+        row = spark.sql("select current_timezone() as zone, typeof(timestamp '2020-01-01 00:00:00') as type").collect()[0]
+        assert (row.zone, row.type) == ("UTC", "timestamp")
+        assert spark.range(10).where(F.col("id") > 5).count() == 4  # functions belong to Connect without more ado
+        with pytest.raises(SparkConnectException, match="CAST_INVALID_INPUT"):
+            spark.sql("select cast('x' as int)").collect()
+
+
+def test_sessions_of_several_threads_do_not_share_settings(state: Path) -> None:
+    """Else two containers synced at once swap what they write into their commits (userMetadata of a MERGE is a setting)."""
+    met = threading.Barrier(3)
+
+    def one(number: int) -> tuple[str, str]:
+        with open_session(state, name=f"shop/container {number} ü") as spark:
+            spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", f"mine-{number}")
+            met.wait(30)
+            kept = spark.conf.get("spark.databricks.delta.commitInfo.userMetadata")
+            return spark.session_id, str(kept)
+
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(one, range(3)))
+    assert [kept for _, kept in answers] == ["mine-0", "mine-1", "mine-2"]
+    assert len({session for session, _ in answers}) == 3
+
+
+def test_delta_tables_can_be_written_and_merged(state: Path, tmp_path: Path) -> None:
+    """Else no container can be synced: the server lacks Delta's JARs or its SQL extension."""
+    table = f"delta.`{tmp_path / 'table'}`"
+    with open_session(state, name="delta") as spark:
+        spark.range(10).write.format("delta").save(str(tmp_path / "table"))
+        spark.sql(f"merge into {table} t using (select 10L id) s on t.id = s.id when not matched then insert *").collect()
+        assert spark.sql(f"select count(*) n from {table}").collect()[0].n == 11
+        assert spark.sql(f"describe history {table}").count() == 2
+
+
+def test_a_second_session_takes_no_time(state: Path) -> None:
+    """Else every sync pays for a JVM: the server is not kept, or is not found again."""
+    ensure_server(state)
+    began = time.monotonic()
+    with open_session(state, name="quick"):
+        assert time.monotonic() - began < 2
+
+
+def test_progress_is_told_now_and_then(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a first load of an hour looks like a program that hangs."""
+    monkeypatch.setattr("incremental_assets.spark.PROGRESS_SECONDS", 1.0)
+    told: list[str] = []
+    with open_session(state, name="progress", on_progress=told.append) as spark:
+        with pytest.raises(SparkConnectException, match=r"(?i)cancel"):
+            threading.Timer(4.5, interrupt_all_sessions).start()
+            spark.sql(ENDLESS).collect()
+    assert told and all(" tasks, " in line and " read, " in line and line.endswith(" s") for line in told)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGALRM])
+def test_leaving_by_an_exception_cancels_the_query(state: Path, number: signal.Signals) -> None:
+    """Else Ctrl-C, SIGTERM or Terminate leave a query that burns the machine, and may write after the next sync did."""
+
+    class Terminated(BaseException):
+        pass
+
+    def raise_it(*_: object) -> None:
+        raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+
+    ensure_server(state)
+    jvm = psutil.Process(record_of(state).jvm_pid)
+    before = signal.signal(number, raise_it)
+    try:
+        with pytest.raises((KeyboardInterrupt, Terminated)), open_session(state, name="cancelled") as spark:
+            threading.Timer(2, os.kill, (os.getpid(), number)).start()
+            spark.sql(ENDLESS).collect()
+    finally:
+        signal.signal(number, before)
+    assert wait_for(lambda: busy(jvm) < 0.3, 10)
+
+
+def test_a_killed_clients_query_is_abandoned(state: Path) -> None:
+    """Else `kill -9` of a sync leaves its query running for minutes, in the way of the next one."""
+    ensure_server(state)
+    jvm = psutil.Process(record_of(state).jvm_pid)
+    with client(f"spark.sql({ENDLESS!r}).collect()", state) as other:
+        assert other.stdout and other.stdout.readline() == "open\n"
+        assert wait_for(lambda: busy(jvm) > 0.5, 20)
+        other.kill()
+    assert wait_for(lambda: busy(jvm) < 0.3, 60)
+
+
+def test_a_proxy_in_the_environment_is_not_asked(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nothing works in a company's network, where http_proxy is set for everybody."""
+    for name in ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with open_session(state, name="proxy") as spark:
+        assert spark.range(3).count() == 3
+
+
+# ------------------------------------------------------------------------------------------------ another server
+def test_spark_remote_is_used_when_it_is_set(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a project that has outgrown one machine cannot be moved to a cluster."""
+    monkeypatch.setenv("SPARK_REMOTE", ensure_server(state))
+    with open_session(tmp_path, name="remote") as spark:
+        assert spark.range(3).count() == 3
+    assert not (tmp_path / "spark").exists()
+
+
+def test_a_remote_that_is_not_there_is_named_without_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a typo in SPARK_REMOTE is ten minutes of silence, or a token in a log."""
+    monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1/;token=do-not-tell")
+    began = time.monotonic()
+    with pytest.raises(SparkUnavailable, match=r"SPARK_REMOTE names sc://localhost:1,") as told, open_session(tmp_path, name="x"):
+        pass
+    assert "do-not-tell" not in str(told.value)
+    assert time.monotonic() - began < 15
+
+
+# ------------------------------------------------------------------------------------------------ secrets
+@pytest.mark.parametrize("token", ["", "wrong"])
+def test_another_user_of_the_machine_is_refused(state: Path, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else anybody with an account here reads the lake, and runs code as this user."""
+    ensure_server(state)
+    monkeypatch.delenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", raising=False)
+    url = f"sc://localhost:{record_of(state).port}" + (f"/;token={token}" if token else "")
+    with pytest.raises((SparkConnectException, grpc.RpcError), match=r"(?i)UNAUTHENTICATED|authentication token"):
+        intruder = SparkSession(connection=DefaultChannelBuilder(url))
+        intruder.client.set_retry_policies([DefaultPolicy(max_retries=0)])
+        intruder.range(1).count()
+
+
+def test_secrets_are_in_private_files_and_not_in_the_process_list(state: Path) -> None:
+    """Else `ps` shows every user of the machine the token, or an object store's keys."""
+    ensure_server(state)
+    record = record_of(state)
+    for pid in (record.pid, record.jvm_pid):
+        words = " ".join(psutil.Process(pid).cmdline())
+        assert record.token not in words and "spark.driver.memory" not in words
+    assert len(record.token) > 30
+    folder = state / "spark"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "server.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / "launch.properties").stat().st_mode) == 0o600
+
+
+def test_the_server_listens_on_loopback_only(state: Path) -> None:
+    """Else it can be reached from other machines."""
+    ensure_server(state)
+    addresses = {
+        connection.laddr.ip.removeprefix("::ffff:")
+        for connection in psutil.Process(record_of(state).jvm_pid).net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert addresses == {"127.0.0.1"}
+
+
+# ------------------------------------------------------------------------------------------------ starting
+def test_two_commands_at_once_share_one_server(expendable: Path) -> None:
+    """Else two syncs started together each take a JVM's memory, and one of them is never ended."""
+    commands = [client("pass", expendable) for _ in range(2)]
+    outcomes = [command.communicate(timeout=120) for command in commands]
+    assert [command.returncode for command in commands] == [0, 0], outcomes
+    record = record_of(expendable)
+    jvms = [p.pid for p in psutil.process_iter(["cmdline"]) if str(expendable) in " ".join(p.info["cmdline"] or []) and "java" in p.name()]
+    assert jvms == [record.jvm_pid]
+
+
+def test_a_server_killed_in_mid_query_is_named_and_replaced(expendable: Path) -> None:
+    """Else an out-of-memory kill is a page of gRPC, or ten minutes of retries, and needs a person to clean up."""
+    ensure_server(expendable)
+    killed = record_of(expendable)
+    began = time.monotonic()
+    with pytest.raises(SparkUnavailable, match="INCREMENTAL_ASSETS_SPARK_MEMORY"), open_session(expendable, name="x") as spark:
+        threading.Timer(2, os.kill, (killed.jvm_pid, signal.SIGKILL)).start()
+        spark.sql(ENDLESS).collect()
+    assert time.monotonic() - began < 30
+    with open_session(expendable, name="next") as spark:
+        assert spark.range(3).count() == 3
+    assert record_of(expendable).jvm_pid != killed.jvm_pid
+
+
+def test_a_killed_supervisor_takes_its_jvm_along_and_is_replaced(expendable: Path) -> None:
+    """Else a JVM with gigabytes stays for ever and nobody knows of it; or a record that names a dead server stops every sync."""
+    ensure_server(expendable)
+    killed = record_of(expendable)
+    os.kill(killed.pid, signal.SIGKILL)
+    assert wait_for(lambda: not psutil.pid_exists(killed.jvm_pid) or psutil.Process(killed.jvm_pid).status() == "zombie", 10)
+    assert (expendable / "spark" / "server.json").exists()
+    assert server.Home(expendable).record() is None
+    assert stop_server(expendable) is False
+    with open_session(expendable, name="next") as spark:
+        assert spark.range(3).count() == 3
+
+
+def test_a_process_number_used_again_is_not_taken_for_the_server(tmp_path: Path) -> None:
+    """Else `stop` ends a stranger's process, after a reboot for example."""
+    home = server.Home(tmp_path)
+    home.prepare()
+    alive = dict(pid=os.getpid(), jvm_pid=os.getpid(), port=1, token="t", started="", master="", java="", fingerprint="")
+    launch.write_private(home.record_file, json.dumps(alive))
+    (home.folder / "alive.lock").write_text(str(os.getpid()))
+    assert home.record() is None
+    assert stop_server(tmp_path) is False
+
+
+def test_it_ends_when_nobody_uses_it_and_not_before(expendable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it takes memory for ever, or ends under a client that reads a slow source for a while."""
+    stop_server(expendable)
+    monkeypatch.setenv(server.IDLE, "1")
+    with open_session(expendable, name="slow") as spark:
+        time.sleep(4)
+        assert spark.range(3).count() == 3
+    jvm = record_of(expendable).jvm_pid
+    assert server.wait_until_gone(expendable, 15)
+    assert not psutil.pid_exists(jvm)
+    assert not (expendable / "spark" / "server.json").exists()
+
+
+def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the user gets a time-out, and has to find the reason alone."""
+    monkeypatch.setenv(launch.CONF, "spark.master=nonsense")
+    with pytest.raises(SparkUnavailable, match=r"(?s)could not start.*server\.out ends with:.*Master must"):
+        ensure_server(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        (launch.CONF, "memory=4g", "write spark.some.setting=value"),
+        (launch.MEMORY, "much", "write for example 4g"),
+        (server.IDLE, "soon", "no number of seconds"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(
+    variable: str, value: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a typo in the environment is silently ignored, or ends in a stack trace of the JVM."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SparkUnavailable, match=says):
+        ensure_server(tmp_path)
+
+
+def test_a_user_setting_reaches_the_server_but_not_past_what_results_depend_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a cluster cannot be tuned, or a setting quietly changes what is written."""
+    monkeypatch.setenv(launch.CONF, "spark.sql.shuffle.partitions=7; spark.sql.session.timeZone=Asia/Tokyo")
+    settings = launch.settings(tmp_path)
+    assert settings["spark.sql.shuffle.partitions"] == "7"
+    assert settings["spark.sql.session.timeZone"] == "UTC"
+    assert "spark.jars.packages" not in settings  # fetched once, then no network is needed
+    monkeypatch.setenv(launch.CONF, "spark.master=spark://cluster:7077")
+    settings = launch.settings(tmp_path)
+    assert "delta-spark" in settings["spark.jars"] and "spark.driver.host" not in settings
