@@ -30,7 +30,7 @@ install: .venv/.installed
 	  exit 1; fi; \
 	if ! $(BIN)/python -c 'import pip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' >/dev/null 2>&1; then \
 	  echo "making .venv with $$($$found --version)"; $$found -m venv --clear .venv; fi
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,dev]'
+	$(BIN)/python -m pip install --quiet --use-pep517 --constraint constraints.txt --editable '.[demo,dev]'
 	@touch $@
 
 demo: install
