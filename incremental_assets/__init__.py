@@ -1,4 +1,32 @@
-"""Incremental sync of databases and files into Delta Lake, as partitioned Dagster assets.
+"""incremental-assets: Delta tables that follow source databases, as partitioned Dagster assets with watermarks that do not lie.
 
-What belongs here: the names other projects use in their YAML and code, exported lazily. What does not: any logic.
+Belongs here: the public names, imported only when asked for, so that the command line starts quickly.
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from incremental_assets.lake.io_manager import DeltaIOManager, delta_io_manager
+    from incremental_assets.orchestration.code_location import build_definitions
+    from incremental_assets.orchestration.component import PostgresDatastore
+
+__all__ = ["DeltaIOManager", "PostgresDatastore", "build_definitions", "delta_io_manager"]
+
+_ROOMS = {
+    "DeltaIOManager": "incremental_assets.lake.io_manager",
+    "PostgresDatastore": "incremental_assets.orchestration.component",
+    "build_definitions": "incremental_assets.orchestration.code_location",
+    "delta_io_manager": "incremental_assets.lake.io_manager",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_ROOMS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,4 +1,4 @@
-"""`python -m incremental_assets.demo stop|remove [PROJECT]`: ends the demo's PostgreSQL, or removes it with all its data.
+"""`python -m incremental_assets.demo start|stop|remove [PROJECT]`: starts or ends the demo's PostgreSQL, or removes it with all its data.
 
 Here belongs what a Makefile needs beside `incremental-assets demo`, which plays the demo itself.
 """
@@ -13,13 +13,15 @@ from incremental_assets.demo.postgres import DEMO_FOLDER, EmbeddedPostgres
 
 
 def main(arguments: list[str]) -> int:
-    if not 1 <= len(arguments) <= 2 or arguments[0] not in ("stop", "remove"):
+    if not 1 <= len(arguments) <= 2 or arguments[0] not in ("start", "stop", "remove"):
         print(__doc__, file=sys.stderr)
         return 2
     project = Path(arguments[1] if len(arguments) == 2 else ".").absolute()
     server = EmbeddedPostgres(project / DEMO_FOLDER)
     if server.folder.exists():
-        if arguments[0] == "stop":
+        if arguments[0] == "start":
+            server.start()
+        elif arguments[0] == "stop":
             server.stop()
         else:
             server.remove()

@@ -14,7 +14,7 @@ from incremental_assets.model.names import backticked as quote
 from incremental_assets.model.schema import Column, Evolution
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.session import SparkSession
 
 _NEEDS_MAPPING = set(" ,;{}()\n\t=")
 """Characters that Parquet column names cannot have; Delta then maps names to its own."""

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from incremental_assets.model.container import Container
+from incremental_assets.model.partitions import Partitions
 from incremental_assets.model.schema import Column, Evolution
 from incremental_assets.model.watermark import TableState
 from incremental_assets.model.window import Window
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.connect.dataframe import DataFrame
+    from pyspark.sql.connect.session import SparkSession
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Extraction:
     state: TableState
     allow_empty: bool
     story: dict[str, Any]
+    asked: str
     frame: "Callable[[SparkSession], DataFrame]" = field(repr=False)
     frame_of_keys: "Callable[[SparkSession, Sequence[Sequence[str]]], DataFrame]" = field(repr=False)
     existing_keys: Callable[[Sequence[Sequence[str]]], Iterable[tuple[str, ...]]] = field(repr=False)
@@ -58,12 +61,13 @@ class Outcome:
 class Extractions:
     """The output of a container's asset: the commits of one sync, each made while its snapshot is held.
 
-    Iterated by the IO manager; ``done`` is told the outcome of each before the next one is opened.
+    Iterated by the IO manager; ``done`` is told the outcome of each before the next one is opened. ``metadata`` gives what each event
+    carries, once all is written, from the partition keys that were; ``before_outside`` is told each key that the run was not about.
     """
 
     container: Container
+    partitions: Partitions | None
     steps: Iterator[AbstractContextManager[Extraction]]
     done: Callable[[Extraction, Outcome], None]
-    close: Callable[[], None]
-    metadata: Callable[[], dict[str, Any]]
-    partition_keys: Callable[[], Sequence[str]]
+    metadata: Callable[[list[str]], dict[str, Any]]
+    before_outside: Callable[[str], None]

@@ -39,6 +39,11 @@ class Head:
     def owner(self) -> str | None:
         return self.properties.get(CONTAINER_PROPERTY)
 
+    def signature(self) -> str | None:
+        """The identifier the table was built with."""
+        text = self.properties.get(STATE_PROPERTY)
+        return str(json.loads(text)["identifier"]) if text else None
+
     def state(self, container: Container) -> TableState | None:
         text = self.properties.get(STATE_PROPERTY)
         return TableState.from_json(container.axis, text) if text else None

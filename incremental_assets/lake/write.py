@@ -27,7 +27,8 @@ from incremental_assets.model.names import backticked as quote
 from incremental_assets.model.schema import Evolution, plan_evolution
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.connect.dataframe import DataFrame
+    from pyspark.sql.connect.session import SparkSession
 
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 KEYS_A_LOOKUP = 10_000
@@ -98,7 +99,7 @@ def _overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: 
             writer_options["replaceWhere"] = predicate
     if not extraction.allow_empty and _would_empty(spark, table, head, frame, predicate):
         raise EmptyRefused(
-            f"{container.label}: the source has no rows for {extraction.story['asked']}, where the lake has some; nothing was written. "
+            f"{container.label}: the source has no rows for {extraction.asked}, where the lake has some; nothing was written. "
             f"If they were really deleted, say so with --allow-empty."
         )
     extraction.still_there()
@@ -167,9 +168,9 @@ def _merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extr
         bounds = [_literal(value) for value in row[1:]]
         if rows == 0 and not extraction.allow_empty:
             predicate = scope_predicate(identifier, extraction.windows, extraction.include_nulls)
-            if extraction.story.get("mode") == "refresh" and _would_empty(spark, table, head, read, predicate):
+            if _would_empty(spark, table, head, read, predicate):
                 raise EmptyRefused(
-                    f"{container.label}: the source has no rows for {extraction.story['asked']}, where the lake has some; nothing was "
+                    f"{container.label}: the source has no rows for {extraction.asked}, where the lake has some; nothing was "
                     f"written. If they were really deleted, say so with --allow-empty."
                 )
         moved, gone = _missing(spark, table, extraction, read)

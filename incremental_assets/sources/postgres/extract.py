@@ -23,7 +23,8 @@ from incremental_assets.sources.postgres.sql import (
 from incremental_assets.sources.postgres.types import Carried, carry
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.connect.dataframe import DataFrame
+    from pyspark.sql.connect.session import SparkSession
 
 FETCH_SIZE = 20_000
 """Rows a reader holds at a time. Must be above 0: with 0 the driver buffers the table and, in autocommit, ignores the snapshot."""

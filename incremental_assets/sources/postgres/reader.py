@@ -5,9 +5,11 @@ Belongs here: the questions of the design's plan, steps (b) to (e), each one sho
 """
 
 import contextlib
+import datetime
 import hashlib
 import json
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -71,6 +73,12 @@ class Holder:
     application: str | None
     since: str | None
 
+    def age_seconds(self) -> float:
+        """How long it has been open, by this machine's clock."""
+        if self.since is None:
+            return 0.0
+        return (datetime.datetime.now(datetime.timezone.utc) - datetime.datetime.fromisoformat(self.since)).total_seconds()
+
 
 @dataclass(frozen=True)
 class Highest:
@@ -96,6 +104,15 @@ class Server:
     is_pooled: bool
 
 
+_open_readers: "weakref.WeakSet[PostgresReader]" = weakref.WeakSet()
+
+
+def cancel_all_readers() -> None:
+    """Ends the running query of each open reader of this process: for a process that is to end."""
+    for reader in list(_open_readers):
+        reader.cancel()
+
+
 class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
     """A connection for one container. Raises SourceError for everything the source refuses."""
 
@@ -109,6 +126,7 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
 
     def __enter__(self) -> "PostgresReader":
         self._connection = self.address.connect()
+        _open_readers.add(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -194,6 +212,29 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
         seen = int(text) if text is not None and text.lstrip("-").isdigit() else limit if text == "infinity" else None
         value = seen if seen is None or limit is None else min(seen, limit)
         return Highest(value, seen, limit, limit if identifier.sequence else None)
+
+    def lowest(self) -> int | None:
+        """The lowest integer identifier from ``@start`` on."""
+        identifier = self.container.identifier
+        assert identifier is not None and identifier.axis is Axis.INTEGER
+        scope = scope_predicate(self.container, [identifier.ground], False)
+        query = sql.SQL("select min({})::text from {} where {}").format(
+            sql.Identifier(identifier.columns[0]), relation(self.container), scope
+        )
+        text = self._row(query)[0]
+        return int(text) if text is not None else None
+
+    def distinct_starts(self, windows: Sequence[Window], width: int) -> list[int]:
+        """Lower bounds of the integer partitions that have rows in the windows, ascending."""
+        identifier = self.container.identifier
+        assert identifier is not None
+        query = sql.SQL("select distinct (floor({c}::numeric / {w}) * {w})::text as k from {t} where {s}").format(
+            c=sql.Identifier(identifier.columns[0]),
+            w=sql.Literal(width),
+            t=relation(self.container),
+            s=scope_predicate(self.container, windows, False),
+        )
+        return sorted(int(row[0]) for row in self.rows(query))
 
     def _limit(self, identifier: Identifier) -> int | None:
         """The clock cut to the column's precision and zone, or the last value its sequence gave out."""

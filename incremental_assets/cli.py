@@ -1,0 +1,332 @@
+"""The command line: arguments in, lines out. One object a line on stdout with --json, everything else on stderr.
+
+Belongs here: words on a terminal and exit codes. Does not belong: any work (``orchestration.loading``, ``orchestration.runner``).
+
+Exit codes: 0 nothing failed; 1 some container failed, the others still ran; 2 wrong usage or configuration, nothing ran; 130 interrupted.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from incremental_assets.model.errors import ConfigurationError, SyncError
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__.splitlines()[0])
+errors = Console(stderr=True, soft_wrap=True, highlight=False)
+Selection = Annotated[list[str] | None, typer.Argument(metavar="DATASTORE[/CONTAINER] …", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="One object a line on stdout.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="K=V", help="Only containers with this tag.")]
+
+
+class Options:
+    project: Path | None = None
+
+
+@app.callback()
+def options(
+    project: Annotated[Path | None, typer.Option("--project", metavar="DIR", help="Default: found upwards from here.")] = None,
+) -> None:
+    Options.project = project
+
+
+def _enter() -> Path:
+    from incremental_assets.orchestration.project import enter_project, find_project
+
+    if Options.project is not None and not Options.project.is_dir():
+        raise ConfigurationError(f"--project {Options.project}: there is no such folder.")
+    project = find_project(Options.project)
+    enter_project(project)
+    return project
+
+
+def _out(record: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def _say(text: str) -> None:
+    errors.print(text, markup=False)
+
+
+@app.command()
+def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
+    """Write a minimal project that works at once."""
+    from incremental_assets.orchestration.scaffold import write_project
+
+    for path in write_project(directory):
+        _say(f"wrote {path}")
+
+
+@app.command()
+def catalog(datastore: Annotated[str | None, typer.Argument(metavar="DATASTORE")] = None, as_json: Json = False) -> None:
+    """List containers, columns, types, keys, sizes, first and last identifier, and keep them for the project to load with."""
+    from incremental_assets.orchestration.loading import load_datastores, refresh_catalog, select
+
+    project = _enter()
+    datastores = load_datastores(project)
+    if datastore is not None:
+        select(datastores, [datastore], [])
+    failed = False
+    for store in datastores:
+        if datastore is not None and store.name != datastore:
+            continue
+        try:
+            refresh_catalog(project, store, _say)
+        except ConfigurationError:
+            raise
+        except SyncError as error:
+            failed = True
+            _say(str(error))
+            continue
+        records = [_catalog_record(definition) for definition in store.definitions]
+        if as_json:
+            for record in records:
+                _out(record)
+        else:
+            _table(
+                store.name,
+                records,
+                ("container", "kind", "strategy", "identifier", "partition_by", "primary_key", "rows", "bytes", "first", "last"),
+            )
+    raise typer.Exit(1 if failed else 0)
+
+
+def _catalog_record(definition: Any) -> dict[str, Any]:
+    container, table = definition.container, definition.table
+    cut = container.cut
+    return {
+        "container": container.label,
+        "kind": container.kind.value,
+        "strategy": container.strategy.value,
+        "identifier": "/".join(container.identifier.columns) if container.identifier else None,
+        "partition_by": None if cut is None else cut.granularity.value if cut.granularity else "batch" if cut.batch else cut.width,
+        "primary_key": list(container.primary_key),
+        "rows": table.rows,
+        "bytes": table.bytes,
+        "first": table.first,
+        "last": table.last,
+        "columns": [{"name": c.name, "type": c.type, "not_null": c.not_null} for c in container.columns],
+    }
+
+
+@app.command()
+def sync(
+    selection: Selection = None,
+    tag: Tags = None,
+    mode: Annotated[str | None, typer.Option(help="incremental (default) or refresh: everything anew, window by window.")] = None,
+    partition: Annotated[str | None, typer.Option(metavar="KEY", help="Refresh this partition.")] = None,
+    from_: Annotated[str | None, typer.Option("--from", metavar="KEY", help="Refresh from this partition …")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="KEY", help="… to this one, both included.")] = None,
+    reset_watermarks: Annotated[bool, typer.Option(help="Load the containers anew, whole; the history stays.")] = False,
+    allow_empty: Annotated[bool, typer.Option(help="A refresh may empty what was not empty.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Only print ranges, SQL and row counts; no Spark.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Containers side by side.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Move what changed. With --partition or --from … --to: read those partitions whole."""
+    from incremental_assets.orchestration.loading import ensure_catalog, load_datastores, load_definitions, select
+    from incremental_assets.orchestration.runner import Asked, Runner
+
+    asked = Asked(_mode(mode), _keys(partition, from_, to), reset_watermarks, allow_empty)
+    if reset_watermarks and (asked.keys or mode):
+        raise ConfigurationError("--reset-watermarks loads whole containers; it goes with neither --mode nor partitions.")
+    project = _enter()
+    datastores = load_datastores(project)
+    if not datastores:
+        raise ConfigurationError(f"the project {project.name} has no datastore yet: write defs/<name>/defs.yaml (see the README).")
+    wanted = {name.partition("/")[0] for name in selection or []}
+    select([d for d in datastores], [name.partition("/")[0] for name in selection or []], [])
+    for store in datastores:
+        if not wanted or store.name in wanted:
+            ensure_catalog(project, store, _say)
+    chosen = select(datastores, selection or [], tag or [])
+    import dagster as dg
+
+    failed = False
+    records: list[dict[str, Any]] = []
+
+    def report(record: dict[str, Any]) -> None:
+        nonlocal failed
+        failed = failed or record["status"] == "failed"
+        records.append(record)
+        if as_json:
+            _out(record)
+        else:
+            _say(f"{record['container']}: {record['status']}: {record['message']}")
+
+    from incremental_assets.orchestration.result import line
+
+    with dg.DagsterInstance.get() as instance:
+        for store in datastores:
+            if store.trouble is not None and (not wanted or store.name in wanted):
+                for label in [d.container.label for s, d in chosen if s is store] or [store.name]:
+                    report(line(label, "failed", message=str(store.trouble)))
+        ready = [definition for store, definition in chosen if store.trouble is None]
+        if dry_run:
+            from incremental_assets.orchestration.dry_run import dry_run_lines
+
+            for record in dry_run_lines(ready, asked, instance):
+                failed = failed or record.get("status") == "failed"
+                _out(record) if as_json else _say("\n  ".join([record.pop("container"), *(f"{k}: {v}" for k, v in record.items())]))
+            raise typer.Exit(1 if failed else 0)
+        if ready:
+            runner = Runner(load_definitions(project), instance, _say)
+            for record in runner.sync(ready, asked, jobs):
+                report(record)
+    if not as_json:
+        _sync_table(records)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _mode(text: str | None) -> Any:
+    from incremental_assets.orchestration.planning import Mode
+
+    if text is None:
+        return None
+    if text not in ("incremental", "refresh"):
+        raise ConfigurationError(f"--mode {text}: it is incremental or refresh.")
+    return Mode(text)
+
+
+def _keys(partition: str | None, from_: str | None, to: str | None) -> tuple[str, str] | None:
+    if partition is not None and (from_ or to):
+        raise ConfigurationError("say either --partition or --from … --to.")
+    if (from_ is None) != (to is None):
+        raise ConfigurationError("--from and --to go together; both are included.")
+    if partition is not None:
+        return partition, partition
+    return (from_, to) if from_ is not None and to is not None else None
+
+
+@app.command()
+def watermarks(
+    selection: Selection = None,
+    history: Annotated[bool, typer.Option("--history", help="All of them, newest first.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show how far each container is known to be in the lake."""
+    import dagster as dg
+
+    from incremental_assets.orchestration.loading import load_datastores, select
+    from incremental_assets.orchestration.watermarks import history as history_of
+
+    project = _enter()
+    chosen = select(load_datastores(project), selection or [], [])
+    records: list[dict[str, Any]] = []
+    with dg.DagsterInstance.get() as instance:
+        for _, definition in chosen:
+            for record in history_of(instance, definition.container):
+                records.append(record)
+                if not history:
+                    break
+    if history:
+        records.sort(key=lambda record: record["completed_at"], reverse=True)
+    if as_json:
+        for record in records:
+            _out(record)
+    else:
+        _table("watermarks", records, ("container", "column", "previous", "new", "rows", "run_id", "completed_at"))
+
+
+@app.command()
+def demo(scale: Annotated[float, typer.Option(help="TPC-H scale factor.")] = 0.1) -> None:
+    """Show all of it on an embedded PostgreSQL with TPC-H data."""
+    from incremental_assets.demo.run import run_demo
+
+    raise typer.Exit(run_demo(_enter(), scale))
+
+
+@app.command()
+def dev(port: Annotated[int, typer.Option(help="Of the UI, on 127.0.0.1.")] = 3000) -> None:
+    """The Dagster UI on 127.0.0.1:3000 with schedules running; the embedded Spark server ends with it."""
+    from incremental_assets.orchestration.serve import serve
+
+    raise typer.Exit(serve(_enter(), port))
+
+
+def _table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...]) -> None:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column)
+    for record in records:
+        table.add_row(*(_cell(record.get(column)) for column in columns))
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return (
+        f"{value:,}"
+        if isinstance(value, int) and not isinstance(value, bool)
+        else ", ".join(value)
+        if isinstance(value, list)
+        else str(value)
+    )
+
+
+def _sync_table(records: list[dict[str, Any]]) -> None:
+    rows = [
+        {
+            **record,
+            "read": record["rows_read"],
+            "inserted": record["rows_inserted"],
+            "updated": record["rows_updated"],
+            "deleted": record["rows_deleted"],
+            "watermark": _moved(record["watermark"]),
+            "partitions": len(record["partitions"]),
+            "seconds": f"{record['seconds']:.1f}",
+        }
+        for record in records
+    ]
+    _table(
+        "sync", rows, ("container", "status", "strategy", "read", "inserted", "updated", "deleted", "watermark", "partitions", "seconds")
+    )
+
+
+def _moved(watermark: dict[str, Any]) -> str:
+    if watermark["previous"] == watermark["new"]:
+        return str(watermark["new"] or "")
+    return f"{watermark['previous'] or '–'} → {watermark['new'] or '–'}"
+
+
+def main() -> None:
+    """Entry point. Errors are messages for the reader, not stack traces."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        code = app(standalone_mode=False)
+        sys.exit(code or 0)
+    except typer.Exit as finished:
+        sys.exit(finished.exit_code)
+    except KeyboardInterrupt:
+        _say("interrupted")
+        sys.stdout.flush()
+        os._exit(130)  # threads of a cancelled run may still be giving up; their work is cancelled already
+    except (typer.Abort, ConfigurationError) as error:
+        _say(str(error) or "aborted")
+        sys.exit(2)
+    except SyncError as error:
+        _say(str(error))
+        sys.exit(1)
+    except Exception as error:
+        show = getattr(error, "show", None)  # click's usage errors
+        if show is None:
+            raise
+        show()
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

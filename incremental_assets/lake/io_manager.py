@@ -1,0 +1,161 @@
+"""The IO manager: containers' extractions become commits; anybody's DataFrame becomes partitions of a Delta table; both are read back.
+
+Belongs here: the passage between Dagster's contexts and ``write``. Does not belong: planning, or the strategies themselves.
+
+For assets of your own: return a Spark DataFrame, and name the column that the partitions go by in the asset's metadata as
+``partition_expr``. The asked partitions are overwritten in one commit. Load a container, or one of its partitions, by depending on it.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from incremental_assets.lake.counts import partition_rows, row_count
+from incremental_assets.lake.errors import lake_errors
+from incremental_assets.lake.extraction import Extractions
+from incremental_assets.lake.partitioning import WINDOWS_METADATA, from_windows_metadata
+from incremental_assets.lake.scope import LakeScope
+from incremental_assets.lake.sql import scope_predicate
+from incremental_assets.lake.table import LakeTable
+from incremental_assets.lake.write import commit
+from incremental_assets.model.axis import Axis, IdentifierType, parse_value
+from incremental_assets.model.container import Identifier
+from incremental_assets.model.errors import ConfigurationError, LakeError
+from incremental_assets.model.names import encode_name
+from incremental_assets.model.window import Window, merge
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.dataframe import DataFrame
+
+PARTITION_EXPR = "partition_expr"
+"""Dagster's conventional metadata key for the column that partitions go by."""
+
+_AXES = {"date": Axis.DAY, "timestamp_ntz": Axis.LOCAL, "timestamp": Axis.INSTANT}
+_TYPES = {Axis.DAY: IdentifierType.DATE, Axis.LOCAL: IdentifierType.DATETIME, Axis.INSTANT: IdentifierType.TIMESTAMP}
+
+
+class DeltaIOManager(dg.IOManager):
+    """Writes ``Extractions`` and Spark DataFrames to ``<lake>/<asset key>``; loads DataFrames of one partition, a range, or all."""
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        scope: LakeScope = context.resources.lake  # pyright: ignore[reportAttributeAccessIssue]
+        try:
+            if isinstance(obj, Extractions):
+                self._write_extractions(context, scope, obj)
+            else:
+                self._write_frame(context, scope, obj)
+        except BaseException:
+            scope.interrupt()
+            raise
+
+    def load_input(self, context: dg.InputContext) -> "DataFrame":
+        scope: LakeScope = context.resources.lake  # pyright: ignore[reportAttributeAccessIssue]
+        upstream = context.upstream_output
+        table = scope.table(*(encode_name(part) for part in context.asset_key.path))
+        if table.head() is None:
+            raise LakeError(f"{'/'.join(context.asset_key.path)} has no table at {table.url} yet; materialize it first.")
+        frame = scope.spark.read.format("delta").load(table.url)
+        if not context.has_asset_partitions:
+            return frame
+        metadata = dict(upstream.definition_metadata or {}) if upstream else {}
+        described = metadata.get(WINDOWS_METADATA)
+        if described is not None:  # a container: its own windows, so that early and late rows are not left out
+            data = getattr(described, "data", described)
+            identifier, partitions = from_windows_metadata(data, context.asset_partitions_def, context.instance)
+            windows = partitions.windows_of(context.asset_partition_keys)
+        else:
+            column = _column(metadata, context.asset_key)
+            identifier = _identifier(column, {c.name: c.type for c in _head_columns(table)}, context.asset_key)
+            windows = _windows(context, identifier.axis)
+        return frame.where(scope_predicate(identifier, windows, False))
+
+    # ------------------------------------------------------------------ containers
+    def _write_extractions(self, context: dg.OutputContext, scope: LakeScope, output: Extractions) -> None:
+        container = output.container
+        table = scope.table(*container.key_path)
+        written: list[Window] = []
+        for step in output.steps:
+            with step as extraction:
+                outcome = commit(scope.spark, table, extraction, context.log.info)
+            output.done(extraction, outcome)
+            written += extraction.windows
+        with lake_errors(container.label, table.url):
+            keys = sorted(context.asset_partition_keys) if context.has_asset_partitions else []
+            partitions = output.partitions
+            rows = partition_rows(scope.spark, table, container, partitions, merge(written), keys) if partitions is not None else {}
+            total = row_count(scope.spark, table)
+        common = {**output.metadata(list(rows)), "dagster/row_count": total}
+        context.add_output_metadata(common)
+        for key, count in rows.items():
+            if key in keys:
+                # The only way to give each partition of a range run metadata of its own (see the characterization tests).
+                context.step_context.add_asset_metadata(
+                    metadata={"dagster/partition_row_count": count}, asset_key=context.asset_key, partition_key=key
+                )
+            else:
+                output.before_outside(key)
+                context.log_event(
+                    dg.AssetMaterialization(
+                        context.asset_key, partition=key, metadata={**common, "dagster/partition_row_count": count}
+                    )
+                )
+
+    # ------------------------------------------------------------------ anybody's DataFrame
+    def _write_frame(self, context: dg.OutputContext, scope: LakeScope, frame: "DataFrame") -> None:
+        table = scope.table(*(encode_name(part) for part in context.asset_key.path))
+        label = "/".join(context.asset_key.path)
+        writer = frame.write.format("delta").mode("overwrite")
+        identifier: Identifier | None = None
+        if context.has_asset_partitions:
+            column = _column(dict(context.definition_metadata or {}), context.asset_key)
+            identifier = _identifier(column, dict(frame.dtypes), context.asset_key)
+            windows = _windows(context, identifier.axis)
+            writer = writer.option("replaceWhere", scope_predicate(identifier, windows, False))
+        else:
+            writer = writer.option("overwriteSchema", "true")
+        with lake_errors(label, table.url):
+            writer.save(table.url)
+            context.add_output_metadata({"dagster/uri": table.url, "dagster/row_count": row_count(scope.spark, table)})
+
+
+def _head_columns(table: LakeTable):
+    head = table.head()
+    assert head is not None
+    return head.columns
+
+
+def _column(metadata: dict[str, Any], key: dg.AssetKey) -> str:
+    value = metadata.get(PARTITION_EXPR)
+    column = getattr(value, "value", value)
+    if not isinstance(column, str):
+        raise ConfigurationError(
+            f"{'/'.join(key.path)}: its partitions go by which column? Say so: @asset(metadata={{'partition_expr': '<column>'}})."
+        )
+    return column
+
+
+def _identifier(column: str, types: dict[str, str], key: dg.AssetKey) -> Identifier:
+    if column not in types:
+        raise ConfigurationError(f"{'/'.join(key.path)}: partition_expr names {column!r}; the columns are {', '.join(types)}.")
+    axis = _AXES.get(types[column], Axis.INTEGER)
+    if axis is Axis.INTEGER and not types[column].startswith(("bigint", "int", "smallint", "tinyint", "decimal")):
+        raise ConfigurationError(f"{'/'.join(key.path)}: partition_expr {column!r} is {types[column]}; a date, timestamp or integer is needed.")
+    return Identifier((column,), _TYPES.get(axis, IdentifierType.INTEGER), axis)
+
+
+def _windows(context: dg.OutputContext | dg.InputContext, axis: Axis) -> Sequence[Window]:
+    """The windows of the context's partitions: Dagster's own for time, one value a key for integers."""
+    definition = context.asset_partitions_def
+    if axis.is_time and isinstance(definition, dg.TimeWindowPartitionsDefinition):
+        spans = [definition.time_window_for_partition_key(key) for key in context.asset_partition_keys]
+        forms = "%Y-%m-%d" if axis is Axis.DAY else "%Y-%m-%d %H:%M:%S"
+        return merge(
+            Window(parse_value(axis, span.start.strftime(forms)), parse_value(axis, span.end.strftime(forms))) for span in spans
+        )
+    return merge(Window(value, value + 1) for value in (parse_value(axis, key) for key in context.asset_partition_keys))
+
+
+@dg.io_manager(required_resource_keys={"lake"}, description="Delta tables in the lake: partitions are overwritten or merged.")
+def delta_io_manager() -> DeltaIOManager:
+    return DeltaIOManager()

@@ -1,0 +1,66 @@
+"""What one run holds: the lake's address, a Spark session opened when first needed, and whatever must be given back at its end.
+
+Belongs here: the resource behind the IO manager. Does not belong: what is done with it. A run that does nothing opens no session.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from incremental_assets.lake.table import LakeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+INTERRUPTED = threading.Event()
+"""Set once this process is to end: what is running stops at its next step, and nothing new begins."""
+
+
+class LakeScope:
+    """One run's hold on the lake. ``stack`` is closed when the run has ended, after its last event."""
+
+    def __init__(self, lake: str, state_dir: Path, name: str, log: Callable[[str], None]) -> None:
+        self.lake = lake
+        self.stack = contextlib.ExitStack()
+        self._state_dir = state_dir
+        self._name = name
+        self._log = log
+        self._spark: SparkSession | None = None
+
+    def table(self, *parts: str) -> LakeTable:
+        return LakeTable(self.lake, *parts)
+
+    @property
+    def spark(self) -> "SparkSession":
+        """This run's own session; its settings are nobody else's."""
+        if self._spark is None:
+            from incremental_assets.spark import open_session
+
+            self._spark = self.stack.enter_context(open_session(self._state_dir, name=self._name, on_progress=self._log))
+        return self._spark
+
+    def interrupt(self) -> None:
+        """Ends what is running on the server."""
+        if self._spark is not None:
+            from pyspark.errors import PySparkException
+
+            with contextlib.suppress(PySparkException):  # the server is gone, and the query with it
+                self._spark.interruptAll()
+
+
+def lake_resource(lake: Callable[[], str], state_dir: Callable[[], Path]) -> dg.ResourceDefinition:
+    """The resource ``lake``; the folders are asked for when a run begins."""
+
+    @dg.resource(description="The lake and, when needed, a Spark Connect session of the run's own.")
+    def resource(context: dg.InitResourceContext) -> Iterator[LakeScope]:
+        run = context.run
+        log = context.log.info if context.log else (lambda _: None)
+        scope = LakeScope(lake(), state_dir(), run.job_name if run else "incremental-assets", log)
+        with scope.stack:
+            yield scope
+
+    return resource

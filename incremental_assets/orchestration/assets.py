@@ -1,0 +1,173 @@
+"""A container as a Dagster asset: its definition, and what happens when it is materialized.
+
+Belongs here: the mapping from ``Container`` to an asset, and from a run's context to a ``Request``. Does not belong: the sync itself.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError
+
+from incremental_assets.catalog.datastore import ContainerDefinition
+from incremental_assets.lake.partitioning import WINDOWS_METADATA, dagster_partitions, partitions_of, windows_metadata
+from incremental_assets.lake.scope import INTERRUPTED, LakeScope
+from incremental_assets.model.container import Container
+from incremental_assets.model.errors import ContainerBusy
+from incremental_assets.model.names import encode_name
+from incremental_assets.model.partitions import Partitions
+from incremental_assets.orchestration.locks import container_lock
+from incremental_assets.orchestration.planning import Action, Mode, Request, make_plan
+from incremental_assets.orchestration.project import dagster_home
+from incremental_assets.orchestration.sync import ContainerSync
+from incremental_assets.orchestration.watermarks import newest_watermark
+from incremental_assets.sources.postgres.extract import carried_columns
+from incremental_assets.sources.postgres.reader import PostgresReader
+
+LINEAGE_LIMIT = 500
+
+
+class ModeConfig(str, Enum):
+    incremental = "incremental"
+    refresh = "refresh"
+
+
+class SyncConfig(dg.Config):
+    """``mode``: schedules send ``incremental``; *Materialize* in the UI means ``refresh``: the chosen partitions are read whole."""
+
+    mode: ModeConfig = ModeConfig.refresh
+    reset_watermarks: bool = False
+    allow_empty: bool = False
+
+
+def container_key(container: Container) -> dg.AssetKey:
+    return dg.AssetKey(list(container.key_path))
+
+
+def source_key(container: Container) -> dg.AssetKey:
+    """The source table as an upstream asset: where the data comes from."""
+    return dg.AssetKey([container.key_path[0], encode_name(container.schema), container.key_path[1]])
+
+
+def container_partitions(
+    definition: ContainerDefinition, dagster_definition: dg.PartitionsDefinition | None, instance: dg.DagsterInstance
+) -> Partitions | None:
+    container = definition.container
+    if dagster_definition is None or container.axis is None or container.cut is None:
+        return None
+    return partitions_of(container.axis, container.cut, dagster_definition, instance)
+
+
+def source_spec(definition: ContainerDefinition) -> dg.AssetSpec:
+    container, address = definition.container, definition.settings.address
+    return dg.AssetSpec(
+        source_key(container),
+        group_name=f"{container.key_path[0]}_source",
+        kinds={"postgres", "view" if "view" in container.kind.value else "table"},
+        description=container.comment or f"The {container.kind.value} {container.schema}.{container.name} of {address.display}.",
+        metadata={
+            "dagster/table_name": f"{address.database}.{container.schema}.{container.name}",
+            "dagster/column_schema": dg.TableSchema([dg.TableColumn(c.name, c.type) for c in container.columns]),
+        },
+    )
+
+
+def container_asset(definition: ContainerDefinition) -> dg.AssetsDefinition:
+    """The asset of one container."""
+    container, settings = definition.container, definition.settings
+    partitions_def = dagster_partitions(container, settings.timezone)
+    lineage = {
+        c.name: [dg.TableColumnDep(source_key(container), c.name)] for c in container.columns if len(container.columns) <= LINEAGE_LIMIT
+    }
+    metadata: dict[str, Any] = {
+        "dagster/table_name": ".".join(container.key_path),
+        "dagster/column_schema": dg.TableSchema(
+            [
+                dg.TableColumn(c.column.name, c.column.type, description=f"{source.type} in the source")
+                for c, source in zip(carried_columns(container), container.columns, strict=True)
+            ]
+        ),
+        "dagster/column_lineage": dg.TableColumnLineage(lineage),
+        "sync/strategy": container.strategy.value,
+        "sync/identifier": container.signature,
+        "sync/safety_lag": container.lag,
+    }
+    if container.identifier is not None:
+        metadata["partition_expr"] = container.identifier.columns[0]
+        metadata[WINDOWS_METADATA] = windows_metadata(container)
+
+    @dg.asset(
+        key=container_key(container),
+        partitions_def=partitions_def,
+        backfill_policy=dg.BackfillPolicy.single_run() if partitions_def else None,
+        io_manager_key="delta",
+        required_resource_keys={"lake"},
+        deps=[source_key(container)],
+        group_name=container.key_path[0],
+        kinds={"postgres", "deltalake", "spark"},
+        owners=list(container.options.owners) or None,
+        tags=dict(container.options.tags),
+        metadata=metadata,
+        description=_description(container),
+        pool="/".join(container.key_path),
+        output_required=False,
+    )
+    def sync(context: dg.AssetExecutionContext, config: SyncConfig) -> Iterator[dg.Output[Any]]:
+        yield from _materialize(context, config, definition, partitions_def)
+
+    return sync
+
+
+def _description(container: Container) -> str:
+    what = f"{container.kind.value.capitalize()} `{container.schema}.{container.name}`, kept in step by {container.strategy.value}"
+    by = f" on `{'`, `'.join(container.identifier.columns)}`" if container.identifier else ": the whole container each time"
+    return f"{container.comment}\n\n{what}{by}." if container.comment else f"{what}{by}."
+
+
+def _materialize(
+    context: dg.AssetExecutionContext,
+    config: SyncConfig,
+    definition: ContainerDefinition,
+    partitions_def: dg.PartitionsDefinition | None,
+) -> Iterator[dg.Output[Any]]:
+    scope: LakeScope = context.resources.lake
+    container, settings, instance = definition.container, definition.settings, context.instance
+    log = context.log.info
+    # Everything entered here is given back when the run has ended, after its last event.
+    try:
+        scope.stack.enter_context(container_lock(dagster_home(), container, context.run_id, log))
+        reader = scope.stack.enter_context(PostgresReader(settings.address, container, timezone=settings.timezone))
+        table = scope.table(*container.key_path)
+        partitions = container_partitions(definition, partitions_def, instance)
+        plan = make_plan(container, reader, table, partitions, _request(context, config), newest_watermark(instance, container))
+        for warning in plan.warnings:
+            context.log.warning(f"{container.label}: {warning}")
+        if plan.action is Action.SKIP:
+            log(f"{container.label}: {plan.reason}")
+            return
+        expected = reader.estimate(plan.windows, plan.include_nulls)
+        log(f"{container.label}: {plan.reason}: {plan.asked}, about {expected:,} rows by {container.strategy.value}")
+    except ContainerBusy as error:
+        log(str(error))
+        context.log_event(dg.AssetObservation(container_key(container), metadata={"sync/status": "skipped", "sync/message": str(error)}))
+        return
+    sync = ContainerSync(definition, plan, reader, table, partitions, context.run_id, log)
+    yield dg.Output(sync.extractions(before_outside=lambda key: _add_key(instance, partitions_def, key)))
+    for warning in sync.result.warnings:
+        context.log.warning(f"{container.label}: {warning}")
+
+
+def _add_key(instance: dg.DagsterInstance, partitions_def: dg.PartitionsDefinition | None, key: str) -> None:
+    if isinstance(partitions_def, dg.DynamicPartitionsDefinition) and partitions_def.name is not None:
+        instance.add_dynamic_partitions(partitions_def.name, [key])
+
+
+def _request(context: dg.AssetExecutionContext, config: SyncConfig) -> Request:
+    if INTERRUPTED.is_set():
+        raise DagsterExecutionInterruptedError("interrupted before it began")
+    mode = Mode(config.mode.value)
+    keys: tuple[str, ...] | None = None
+    if mode is Mode.REFRESH and not config.reset_watermarks and (context.has_partition_key or context.has_partition_key_range):
+        keys = tuple(context.partition_keys)
+    return Request(mode, keys, config.reset_watermarks, config.allow_empty)

@@ -1,0 +1,161 @@
+"""A project loaded for the command line: its datastores with their catalogs, the containers a selection names, its Dagster definitions.
+
+Belongs here: reading the project. Does not belong: running it (``runner``).
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster.components.utils.project_paths import get_local_state_path
+from dagster_shared.utils.config import discover_config_file, load_toml_as_dict
+
+from incremental_assets.catalog.datastore import Catalog, ContainerDefinition, definitions_of
+from incremental_assets.model.errors import ConfigurationError, SyncError
+from incremental_assets.model.names import nearest
+from incremental_assets.orchestration.component import PostgresDatastore
+from incremental_assets.sources.postgres.catalog import read_catalog
+from incremental_assets.sources.postgres.connection import source_errors
+from incremental_assets.sources.postgres.reader import columns_digest
+
+
+@dataclass
+class Datastore:
+    """One component of the project. ``trouble``: why its catalog could not be read, where it could not."""
+
+    component: PostgresDatastore
+    catalog: Catalog | None
+    definitions: list[ContainerDefinition]
+    trouble: SyncError | None = None
+
+    @property
+    def name(self) -> str:
+        return self.component.name
+
+
+def _target(project: Path) -> tuple[str, str]:
+    """Modules of the code location and of its defs folder, as the project's dg configuration names them."""
+    config_file = discover_config_file(project)
+    config = load_toml_as_dict(config_file) if config_file else {}
+    section = (
+        config.get("project", {})
+        if config_file and config_file.name == "dg.toml"
+        else config.get("tool", {}).get("dg", {}).get("project", {})
+    )
+    root = section.get("root_module")
+    if not root:
+        raise ConfigurationError(f"{project}: its pyproject.toml names no [tool.dg.project] root_module.")
+    return section.get("code_location_target_module") or f"{root}.definitions", section.get("defs_module") or f"{root}.defs"
+
+
+def load_datastores(project: Path) -> list[Datastore]:
+    """The datastores of the project, with the catalogs that are stored. Raises ConfigurationError for YAML that does not hold."""
+    for folder in (project, project / "src"):
+        if folder.is_dir() and str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+    code_location, _ = _target(project)
+    importlib.import_module(code_location)  # it may set variables that the YAML refers to
+    try:
+        module = importlib.import_module(code_location)
+        prepare = getattr(module, "prepare", None)
+        if prepare is not None:
+            prepare()
+        tree = dg.ComponentTree.for_project(project)
+        components = tree.get_all_components(PostgresDatastore)
+    except SyncError:
+        raise
+    except Exception as error:
+        raise ConfigurationError(_yaml_trouble(error)) from error
+    names = [component.name for component in components]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigurationError(f"two datastores are called {name!r}; each needs a name of its own.")
+    return [_load(project, component) for component in components]
+
+
+def _yaml_trouble(error: Exception) -> str:
+    """The innermost message of Dagster's component errors; they carry file and line."""
+    texts: list[str] = []
+    seen: BaseException | None = error
+    while seen is not None:
+        texts.append(str(seen).strip())
+        seen = seen.__cause__ or seen.__context__
+    return next((text for text in reversed(texts) if text), type(error).__name__)
+
+
+def _load(project: Path, component: PostgresDatastore) -> Datastore:
+    settings = component.settings()
+    catalog = component.stored_catalog(project)
+    return Datastore(component, catalog, definitions_of(settings, catalog) if catalog else [])
+
+
+def refresh_catalog(project: Path, datastore: Datastore, progress: Any = lambda _: None) -> Catalog:
+    """Asks the source what is there and stores it. Raises SourceError or ConfigurationError; the old state is whole then."""
+    component = datastore.component
+    catalog = component.read_catalog(datastore.catalog, progress)
+    definitions = definitions_of(component.settings(), catalog)
+    catalog.save(get_local_state_path(component.defs_state_config.key, project))
+    datastore.catalog, datastore.definitions = catalog, definitions
+    return catalog
+
+
+def ensure_catalog(project: Path, datastore: Datastore, progress: Any = lambda _: None) -> None:
+    """Runs the catalog where there is none, and where the source's columns differ from it; trouble is kept for the containers."""
+    try:
+        if datastore.catalog is None or not _is_current(datastore):
+            progress(f"{datastore.name}: reads the catalog")
+            refresh_catalog(project, datastore, progress)
+    except ConfigurationError:
+        raise
+    except SyncError as error:
+        datastore.trouble = error
+
+
+def _is_current(datastore: Datastore) -> bool:
+    settings = datastore.component.settings()
+    assert datastore.catalog is not None
+    with settings.address.connect() as connection, source_errors(settings.name, settings.address):
+        found = {table.name: columns_digest(table) for table in read_catalog(connection, settings.schema, {})}
+    return found == {table.name: columns_digest(table) for table in datastore.catalog.tables}
+
+
+def load_definitions(project: Path) -> dg.Definitions:
+    """The code location's definitions, with the catalogs as stored now."""
+    module = importlib.import_module(_target(project)[0])
+    found = next((v for v in vars(module).values() if isinstance(v, dg.Definitions)), None)
+    if found is None:
+        lazy = getattr(module, "defs", None)
+        found = lazy() if callable(lazy) else None
+    if not isinstance(found, dg.Definitions):
+        raise ConfigurationError(f"{module.__name__} has no Dagster Definitions named defs.")
+    return found
+
+
+def select(datastores: Sequence[Datastore], names: Sequence[str], tags: Sequence[str]) -> list[tuple[Datastore, ContainerDefinition]]:
+    """The containers that ``DATASTORE`` or ``DATASTORE/CONTAINER`` arguments name (none: all), narrowed by ``K=V`` tags.
+
+    Raises ConfigurationError for a name that nothing has.
+    """
+    wanted: dict[str, str] = {}
+    for tag in tags:
+        key, equals, value = tag.partition("=")
+        if not equals:
+            raise ConfigurationError(f"--tag {tag}: write it as K=V.")
+        wanted[key] = value
+    chosen: list[tuple[Datastore, ContainerDefinition]] = []
+    for name in names or [datastore.name for datastore in datastores]:
+        store_name, _, container_name = name.partition("/")
+        datastore = next((d for d in datastores if d.name == store_name), None)
+        if datastore is None:
+            raise ConfigurationError(f"there is no datastore {store_name!r}.{nearest(store_name, [d.name for d in datastores])}")
+        found = [d for d in datastore.definitions if not container_name or d.container.name == container_name]
+        if container_name and not found and datastore.trouble is None:
+            raise ConfigurationError(
+                f"{datastore.name} has no container {container_name!r}.{nearest(container_name, [d.container.name for d in datastore.definitions])}"
+            )
+        chosen += [(datastore, d) for d in found if (datastore, d) not in chosen]
+    return [(s, d) for s, d in chosen if all(d.container.options.tags.get(k) == v for k, v in wanted.items())]

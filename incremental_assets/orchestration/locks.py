@@ -1,0 +1,58 @@
+"""One writer a container, whoever starts it: the daemon's runs, the command line, several of them.
+
+Belongs here: the lock, its wait and its message. Does not belong: Dagster's pools, which guard the daemon's queue only. The lock is the
+operating system's: a killed process gives it back.
+"""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from incremental_assets.lake.scope import INTERRUPTED
+from incremental_assets.model.container import Container
+from incremental_assets.model.errors import ContainerBusy
+
+WAIT_SECONDS = 600.0
+WAIT_VARIABLE = "INCREMENTAL_ASSETS_LOCK_SECONDS"
+
+
+@contextlib.contextmanager
+def container_lock(home: Path, container: Container, run_id: str, log: Callable[[str], None]) -> Iterator[None]:
+    """Holds the container. Waits up to ten minutes for whoever has it; raises ContainerBusy, naming them, after that."""
+    folder = home / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / ("__".join(container.key_path) + ".lock")
+    holder_path = path.with_suffix(".holder.json")
+    lock = FileLock(path)
+    deadline = time.monotonic() + float(os.environ.get(WAIT_VARIABLE, WAIT_SECONDS))
+    said = False
+    while True:
+        try:
+            lock.acquire(timeout=0 if not said else 1)
+            break
+        except Timeout:
+            if time.monotonic() >= deadline or INTERRUPTED.is_set():
+                raise ContainerBusy(f"{container.label}: skipped: it is being synced by {_holder(holder_path)}.") from None
+            if not said:
+                log(f"{container.label}: waits for {_holder(holder_path)}")
+                said = True
+    try:
+        holder_path.write_text(
+            json.dumps({"run_id": run_id, "pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
+        )
+        yield
+    finally:
+        lock.release()
+
+
+def _holder(path: Path) -> str:
+    try:
+        data = json.loads(path.read_text())
+        return f"run {data['run_id']} (pid {data['pid']}, since {data['since']})"
+    except (OSError, ValueError, KeyError):
+        return "another process"

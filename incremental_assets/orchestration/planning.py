@@ -1,0 +1,266 @@
+"""What one sync is going to do: plain SQL over psycopg and the table's own log, milliseconds, no Spark and no Dagster.
+
+Belongs here: the decision (skip, load, sync, refresh) and its reason in words. Does not belong: doing it (``sync``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from incremental_assets.lake.table import Head, LakeTable
+from incremental_assets.model.axis import format_value
+from incremental_assets.model.container import Container
+from incremental_assets.model.errors import ConfigurationError, LakeError, RebuildNeeded
+from incremental_assets.model.grammar import Strategy
+from incremental_assets.model.partitions import IntegerPartitions, Partitions
+from incremental_assets.model.watermark import TableState
+from incremental_assets.model.window import EVERYTHING, Window
+from incremental_assets.sources.postgres.reader import PostgresReader, Server
+
+MOST_GENERATED_KEYS = 2000
+
+
+class Mode(str, Enum):
+    """``incremental``: what is new since the watermark. ``refresh``: the asked partitions whole."""
+
+    INCREMENTAL = "incremental"
+    REFRESH = "refresh"
+
+
+class Action(str, Enum):
+    SKIP = "skip"
+    LOAD = "load"
+    SYNC = "sync"
+    REFRESH = "refresh"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for. ``keys``: partitions of a refresh (None: all of them)."""
+
+    mode: Mode
+    keys: tuple[str, ...] | None = None
+    reset: bool = False
+    allow_empty: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be read and replaced, and why. ``watermark`` is the one that counts now."""
+
+    container: Container
+    request: Request
+    action: Action
+    reason: str
+    windows: tuple[Window, ...]
+    include_nulls: bool
+    whole: bool
+    watermark: int | None
+    state: TableState | None
+    base_version: int | None
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def asked(self) -> str:
+        """The windows in words."""
+        axis = self.container.axis
+        if axis is None or self.windows == (EVERYTHING,):
+            return "the whole container"
+        shown = [
+            f"[{'-∞' if w.lower is None else format_value(axis, w.lower)}, {'∞' if w.upper is None else format_value(axis, w.upper)})"
+            for w in self.windows[:4]
+        ]
+        return ", ".join(shown) + (f" and {len(self.windows) - 4} more" if len(self.windows) > 4 else "")
+
+
+def fresh_state(container: Container, source: str) -> TableState:
+    """The state of a table that holds nothing yet."""
+    identifier = container.identifier
+    start = format_value(identifier.axis, identifier.start) if identifier and identifier.start is not None else None
+    return TableState(container.signature, container.strategy.value, container.primary_key, source, start=start)
+
+
+def make_plan(
+    container: Container, reader: PostgresReader, table: LakeTable, partitions: Partitions | None, request: Request, event: int | None
+) -> Plan:
+    """Plans one sync. ``event``: the watermark of the newest materialization event that carries one.
+
+    Raises ConfigurationError, RebuildNeeded, LakeError or SourceError; nothing has been written then.
+    """
+    if container.identifier is None and request.mode is Mode.INCREMENTAL and request.keys is not None:
+        raise ConfigurationError(f"{container.label}: it has no partitions.")
+    server = reader.server
+    head = table.head()
+    state = _state(container, table, head, server, request)
+    watermark = _watermark(state, event)
+    warnings = [*_server_warnings(container, server), *_index_warning(container)]
+    ground = (container.identifier.ground if container.identifier else EVERYTHING,)
+
+    def plan(action: Action, reason: str, windows: tuple[Window, ...], nulls: bool, whole: bool = False) -> Plan:
+        version = head.version if head else None
+        return Plan(container, request, action, reason, windows, nulls, whole, watermark, state, version, tuple(warnings))
+
+    nulls = container.has_null_identifiers
+    if request.reset:
+        return plan(Action.LOAD, "loads the whole container anew, as asked by --reset-watermarks", ground, nulls, whole=True)
+    asked_all = request.mode is Mode.REFRESH and request.keys is None
+    if head is not None and (state is None or not state.loaded) and (asked_all or request.mode is Mode.INCREMENTAL):
+        empty = state is not None and head.version == 0
+        return plan(Action.LOAD, "loads the whole container: the table carries no watermark yet", ground, nulls, whole=not empty)
+    if head is None and (asked_all or request.mode is Mode.INCREMENTAL):
+        return plan(Action.LOAD, "first sync: loads the whole container", ground, nulls)
+    if container.identifier is None:
+        reason = _unchanged(container, reader, table, state, ground, True) if request.mode is Mode.INCREMENTAL else None
+        if reason:
+            return plan(Action.SKIP, reason, ground, True)
+        return plan(Action.REFRESH, "reads the whole container: it has no incremental identifier", ground, True)
+    if request.mode is Mode.REFRESH:
+        if request.keys is None:
+            return plan(Action.REFRESH, "refreshes all partitions", ground, nulls)
+        assert partitions is not None
+        inside = [w for key in [partitions.windows_of(request.keys)] for w in key]
+        windows = tuple(w for w in (window.intersect(ground[0]) for window in inside) if w is not None)
+        whole_axis = windows == ground
+        count = len(request.keys)
+        return plan(Action.REFRESH, f"refreshes {count} partition{'s' if count > 1 else ''} whole", windows, nulls and whole_axis)
+    tail = tail_of(container, watermark)
+    reason = _unchanged(container, reader, table, state, (tail,), nulls)
+    if reason:
+        return plan(Action.SKIP, reason, (tail,), nulls)
+    return plan(Action.SYNC, f"reads what is new since the watermark {_shown(container, watermark)}", (tail,), nulls)
+
+
+def tail_of(container: Container, watermark: int | None) -> Window:
+    """``[W - lag, ∞)`` within ``@start``; the whole ground where there is no watermark."""
+    identifier = container.identifier
+    assert identifier is not None
+    if watermark is None:
+        return identifier.ground
+    lower = watermark - identifier.axis.lag_steps(container.lag)
+    return Window(max(lower, identifier.start) if identifier.start is not None else lower, None)
+
+
+def _state(container: Container, table: LakeTable, head: Head | None, server: Server, request: Request) -> TableState | None:
+    """The table's own word, if it fits the container and the source."""
+    if head is None:
+        return None
+    if head.owner != container.label:
+        what = f"the table of {head.owner}" if head.owner else "a Delta table that this product did not make"
+        raise LakeError(f"{container.label}: {table.url} holds {what}; move it away, or choose another lake or name. Nothing was written.")
+    if request.reset:
+        return head.state(container) if _fits(head, container) else None
+    if not _fits(head, container):
+        was = head.signature()
+        raise RebuildNeeded(_rebuild(container, f"its identifier was {was} and is {container.signature}"))
+    state = head.state(container)
+    if state is None:
+        return None
+    if not _same_source(state.source, server.source):
+        raise RebuildNeeded(_rebuild(container, f"the table was filled from another database (system/database {state.source}, "
+                                                f"now {server.source})"))  # fmt: skip
+    if state.strategy != container.strategy.value:
+        raise RebuildNeeded(_rebuild(container, f"its strategy was {state.strategy} and is {container.strategy.value}"))
+    if container.strategy is Strategy.UPSERT and state.key != container.primary_key:
+        raise RebuildNeeded(_rebuild(container, f"its key was {', '.join(state.key)} and is {', '.join(container.primary_key)}"))
+    if state.start != fresh_state(container, "").start:
+        raise RebuildNeeded(_rebuild(container, f"its start value was {state.start} and is {fresh_state(container, '').start}"))
+    return state
+
+
+def _fits(head: Head, container: Container) -> bool:
+    return head.signature() in (None, container.signature)
+
+
+def _rebuild(container: Container, what: str) -> str:
+    return (
+        f"{container.label}: {what}; lake and source no longer fit together and nothing was written. Either undo the change, or load the "
+        f"table anew: incremental-assets sync {container.label} --reset-watermarks"
+    )
+
+
+def _same_source(before: str, now: str) -> bool:
+    """A role that may not see the system identifier knows only the database's number."""
+    old_system, old_database = before.split("/")
+    new_system, new_database = now.split("/")
+    return old_database == new_database and (old_system == new_system or "hidden" in (old_system, new_system))
+
+
+def _watermark(state: TableState | None, event: int | None) -> int | None:
+    """The lower of the table's property and the newest event; no property: unknown."""
+    if state is None or state.watermark is None:
+        return None
+    return state.watermark if event is None else min(state.watermark, event)
+
+
+def _unchanged(
+    container: Container, reader: PostgresReader, table: LakeTable, state: TableState | None, windows: Sequence[Window], nulls: bool
+) -> str | None:
+    """Why there is nothing to do, with the numbers; None when there is."""
+    if state is None or state.fingerprint is None:
+        return None
+    found = reader.fingerprint(windows, nulls)
+    if found != state.fingerprint or not table.is_as_left(state.data_version):
+        return None
+    rows = int(state.fingerprint.split(".")[0])
+    if container.identifier is None:
+        return f"nothing to do: none of the {rows:,} rows has changed"
+    below = windows[0].lower
+    since = f" from {format_value(container.identifier.axis, below)} on" if below is not None else ""
+    return f"nothing to do: the {rows:,} rows{since} are those of the last sync; watermark {_shown(container, state.watermark)}"
+
+
+def _shown(container: Container, watermark: int | None) -> str:
+    return "none" if watermark is None or container.axis is None else format_value(container.axis, watermark)
+
+
+def _server_warnings(container: Container, server: Server) -> list[str]:
+    warnings: list[str] = []
+    if server.is_replica and container.identifier is not None:
+        warnings.append(
+            "the source is a read replica: transactions open on its primary cannot be seen, so rows committed late may lie below the "
+            f"watermark; a safety_lag must cover the longest of them (now {container.lag})"
+        )
+    if server.is_pooled:
+        warnings.append(
+            "the source is reached through a connection pooler: syncs work as long as it leads to one server; several servers behind it "
+            "cannot share a snapshot, and time-outs of the pooler end long reads"
+        )
+    return warnings
+
+
+def _index_warning(container: Container) -> list[str]:
+    """The index that would spare each plan a scan, for tables where that matters."""
+    identifier = container.identifier
+    if identifier is None or (container.rows or 0) < 10_000:
+        return []
+    missing = [name for name in identifier.columns if name not in container.indexed]
+    return [
+        f"the identifier {name!r} leads no index, so each sync scans the table; this would help: "
+        f'CREATE INDEX CONCURRENTLY ON "{container.schema}"."{container.name}" ("{name}");'
+        for name in missing
+    ]
+
+
+def run_keys(plan: Plan, reader: PostgresReader, partitions: Partitions | None) -> list[str]:
+    """The partition keys a run of the plan is launched with. For integers they may be new: they are what the rows to be read need."""
+    if partitions is None or plan.container.cut is None:
+        return []
+    if plan.request.keys is not None:
+        return list(plan.request.keys)
+    lower = plan.windows[0].lower if plan.windows else None
+    if not isinstance(partitions, IntegerPartitions):
+        return partitions.keys_between(lower, None)
+    highest = reader.highest()
+    if highest.seen is None:
+        return []
+    width = partitions.width
+    if lower is None:
+        lower = reader.lowest()
+    first = (lower if lower is not None else highest.seen) // width * width
+    if not plan.container.cut.batch and (highest.seen - first) // width <= MOST_GENERATED_KEYS:
+        starts = list(range(first, highest.seen + 1, width))
+    else:
+        starts = reader.distinct_starts(plan.windows, width)
+    if partitions.known:
+        starts = [max(start, partitions.known[0]) for start in starts]
+    return [str(start) for start in dict.fromkeys(starts)]

@@ -1,0 +1,124 @@
+"""What a sync did, in numbers: as materialization metadata, and read back from it for the command line.
+
+Belongs here: the names of the metadata keys, once. Does not belong: measuring. Watermarks are ISO 8601 text or integers; numbers are
+numbers, so that the UI plots them; what is unknown is left out.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.lake.extraction import Outcome
+from incremental_assets.model.axis import json_value
+from incremental_assets.orchestration.planning import Plan
+from incremental_assets.sources.postgres.reader import Holder
+
+NEW, PREVIOUS, SIGNATURE = "watermark/new", "watermark/previous", "watermark/identifier"
+
+
+@dataclass
+class Result:
+    """Counts are None where unknown. ``previous`` and ``new`` are watermarks as axis values."""
+
+    plan: Plan
+    previous: int | None
+    new: int | None
+    held_back_by: list[Holder] = field(default_factory=list[Holder])
+    rows_read: int = 0
+    rows_inserted: int | None = 0
+    rows_updated: int | None = 0
+    rows_deleted: int | None = 0
+    version: int | None = None
+    null_rows: int | None = None
+    messages: list[str] = field(default_factory=list[str])
+    warnings: list[str] = field(default_factory=list[str])
+    seconds: float = 0.0
+
+    def add(self, outcome: Outcome) -> None:
+        self.rows_read += outcome.rows_read
+        self.rows_inserted = _sum(self.rows_inserted, outcome.rows_inserted)
+        self.rows_updated = _sum(self.rows_updated, outcome.rows_updated)
+        self.rows_deleted = _sum(self.rows_deleted, outcome.rows_deleted)
+        self.version = outcome.version
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+def result_metadata(result: Result, url: str, keys: list[str]) -> dict[str, Any]:
+    """Metadata of each materialization event of a sync."""
+    container = result.plan.container
+    axis = container.axis
+    message = "; ".join([*result.warnings, *result.messages]) or result.plan.reason
+    values: dict[str, Any] = {
+        "sync/status": "warning" if result.warnings else "synced",
+        "sync/mode": result.plan.request.mode.value,
+        "sync/strategy": container.strategy.value,
+        "sync/range": result.plan.asked,
+        "sync/rows_read": result.rows_read,
+        "sync/rows_inserted": result.rows_inserted,
+        "sync/rows_updated": result.rows_updated,
+        "sync/rows_deleted": result.rows_deleted,
+        "sync/null_identifiers": result.null_rows,
+        "sync/seconds": round(result.seconds, 3),
+        "sync/delta_version": result.version,
+        "sync/message": message,
+        "dagster/uri": url,
+        "dagster/table_name": ".".join(container.key_path),
+    }
+    if axis is not None:
+        values |= {
+            NEW: json_value(axis, result.new),
+            PREVIOUS: json_value(axis, result.previous),
+            SIGNATURE: container.signature,
+            "watermark/held_back_by": dg.MetadataValue.json([asdict(h) for h in result.held_back_by]) if result.held_back_by else None,
+        }
+    shown = {name: value for name, value in values.items() if value is not None}
+    return {name: dg.MetadataValue.int(v) if isinstance(v, int) else v for name, v in shown.items()}
+
+
+def plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata values as plain Python values."""
+    return {name: getattr(value, "value", value) for name, value in metadata.items()}
+
+
+def line(
+    container: str,
+    status: str,
+    *,
+    mode: str | None = None,
+    strategy: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    partitions: list[str] | None = None,
+    run_id: str | None = None,
+    seconds: float = 0.0,
+    message: str = "",
+    watermark: int | str | None = None,
+) -> dict[str, Any]:
+    """One line of ``sync --json``; the fields are a contract."""
+    found = plain(metadata or {})
+    holders = found.get("watermark/held_back_by")
+    return {
+        "container": container,
+        "status": status,
+        "mode": found.get("sync/mode", mode),
+        "strategy": found.get("sync/strategy", strategy),
+        "rows_read": found.get("sync/rows_read", 0 if status == "skipped" else None),
+        "rows_inserted": found.get("sync/rows_inserted", 0 if status == "skipped" else None),
+        "rows_updated": found.get("sync/rows_updated", 0 if status == "skipped" else None),
+        "rows_deleted": found.get("sync/rows_deleted", 0 if status == "skipped" else None),
+        "watermark": {
+            "previous": found.get(PREVIOUS, watermark),
+            "new": found.get(NEW, watermark),
+            "held_back_by": json.loads(holders) if isinstance(holders, str) else holders or None,
+        },
+        "partitions": partitions or [],
+        "delta_version": found.get("sync/delta_version"),
+        "run_id": run_id,
+        "seconds": round(seconds, 3),
+        "message": message or found.get("sync/message", ""),
+    }

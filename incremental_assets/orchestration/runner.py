@@ -1,0 +1,207 @@
+"""Syncs as ordinary Dagster runs of this process: planned first, then several containers side by side, each a run of its own.
+
+Belongs here: running, interrupting, and reading a run's events back into a line. Does not belong: words on a terminal (``cli``).
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.datastore import ContainerDefinition
+from incremental_assets.lake.scope import INTERRUPTED
+from incremental_assets.model.axis import json_value
+from incremental_assets.model.errors import ConfigurationError, SyncError
+from incremental_assets.orchestration.assets import container_key
+from incremental_assets.orchestration.jobs import job_name, launch_of, plan_container
+from incremental_assets.orchestration.planning import Action, Mode, Plan, Request
+from incremental_assets.orchestration.result import line, plain
+
+log = logging.getLogger(__name__)
+BRIEF_LOGGER = "brief"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asked of each container. ``keys``: (from, to), both included."""
+
+    mode: Mode | None = None
+    keys: tuple[str, str] | None = None
+    reset: bool = False
+    allow_empty: bool = False
+
+    def request(self, definition: ContainerDefinition, instance: dg.DagsterInstance) -> Request:
+        """Raises ConfigurationError where the container cannot be asked that."""
+        container = definition.container
+        if self.mode is Mode.INCREMENTAL and container.identifier is None:
+            raise ConfigurationError(
+                f"{container.label}: incremental field not configured. Add it under incremental:, or leave --mode out."
+            )
+        if self.keys is not None:
+            if container.identifier is None:
+                raise ConfigurationError(f"{container.label}: it has no partitions: incremental field not configured.")
+            if self.mode is Mode.INCREMENTAL:
+                raise ConfigurationError("--partition and --from/--to ask for a refresh, not for --mode incremental.")
+            return Request(Mode.REFRESH, tuple(_keys_between(definition, instance, *self.keys)), False, self.allow_empty)
+        return Request(self.mode or Mode.INCREMENTAL, None, self.reset, self.allow_empty)
+
+
+def _keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance, first: str, last: str) -> list[str]:
+    from incremental_assets.lake.partitioning import dagster_partitions
+    from incremental_assets.orchestration.assets import container_partitions
+
+    dagster_definition = dagster_partitions(definition.container, definition.settings.timezone)
+    partitions = container_partitions(definition, dagster_definition, instance)
+    assert partitions is not None and dagster_definition is not None
+    try:
+        partitions.windows_of([first, last])  # raises for a key that is none
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{definition.container.label}: {error}") from error
+    keys = dagster_definition.get_partition_keys(dynamic_partitions_store=instance)
+    if definition.container.axis is not None and not definition.container.axis.is_time:
+        chosen = [key for key in keys if int(first) <= int(key) <= int(last)]
+    else:
+        chosen = [key for key in keys if first <= key <= last]
+    if not chosen:
+        raise ConfigurationError(f"{definition.container.label}: --from {first} lies after --to {last}.")
+    return chosen
+
+
+class Runner:
+    """Runs syncs of selected containers. ``report`` gets each finished line, in the order they finish."""
+
+    def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance, say: Callable[[str], None]) -> None:
+        self._definitions = definitions
+        self._instance = instance
+        self._say = say
+        self._running: set[str] = set()
+
+    def sync(self, chosen: Sequence[ContainerDefinition], asked: Asked, jobs: int) -> Iterator[dict[str, Any]]:
+        requests = [(definition, asked.request(definition, self._instance)) for definition in chosen]
+        with ThreadPoolExecutor(max_workers=max(1, jobs), thread_name_prefix="sync") as pool:
+            waiting: set[Future[list[dict[str, Any]]]] = {pool.submit(self._one, d, r) for d, r in requests}
+            try:
+                while waiting:
+                    finished, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+                    for future in finished:
+                        yield from future.result()
+            except BaseException:
+                self._interrupt()
+                for future in waiting:
+                    future.cancel()
+                raise
+
+    def _interrupt(self) -> None:
+        """Cancels what runs on the server, and says so in the runs' own records."""
+        INTERRUPTED.set()
+        self._say("interrupted: cancelling what is running")
+        for run_id in list(self._running):
+            run = self._instance.get_run_by_id(run_id)
+            if run is not None and not run.is_finished:
+                self._instance.report_run_canceling(run)
+        from incremental_assets.sources.postgres.reader import cancel_all_readers
+        from incremental_assets.spark import interrupt_all_sessions
+
+        interrupt_all_sessions()
+        cancel_all_readers()
+
+    def _one(self, definition: ContainerDefinition, request: Request) -> list[dict[str, Any]]:
+        container = definition.container
+        started = time.monotonic()
+        if INTERRUPTED.is_set():
+            return []
+        try:
+            plan, keys = plan_container(definition, self._instance, request)
+            watermark = None if container.axis is None else json_value(container.axis, plan.watermark)
+            if plan.action is Action.SKIP:
+                seconds = time.monotonic() - started
+                return [
+                    line(
+                        container.label,
+                        "skipped",
+                        mode=request.mode.value,
+                        strategy=container.strategy.value,
+                        seconds=seconds,
+                        message=plan.reason,
+                        watermark=watermark,
+                    )  # fmt: skip
+                ]
+            launch = launch_of(definition, self._instance, plan, keys)
+        except SyncError as error:
+            seconds = time.monotonic() - started
+            return [
+                line(
+                    container.label,
+                    "failed",
+                    mode=request.mode.value,
+                    strategy=container.strategy.value,
+                    seconds=seconds,
+                    message=str(error),
+                )
+            ]
+        return [self._run(definition, plan, launch.run_config, tags) for tags in launch.tags]
+
+    def _run(self, definition: ContainerDefinition, plan: Plan, run_config: Any, tags: Any) -> dict[str, Any]:
+        container = definition.container
+        run_id = str(uuid.uuid4())
+        started = time.monotonic()
+        self._running.add(run_id)
+        job = self._definitions.resolve_job_def(job_name(definition))
+        events: Sequence[dg.DagsterEvent] = ()
+        trouble = ""
+        try:
+            result = job.execute_in_process(
+                instance=self._instance,
+                run_id=run_id,
+                run_config={**run_config, "loggers": {BRIEF_LOGGER: {}}},
+                tags={"incremental_assets/container": container.label, "incremental_assets/started_by": "command line", **tags},
+                raise_on_error=False,
+            )
+            events = result.all_events
+        except dg.DagsterError as error:
+            trouble = str(error)
+        finally:
+            self._running.discard(run_id)
+        seconds = time.monotonic() - started
+        common = {"mode": plan.request.mode.value, "strategy": container.strategy.value, "run_id": run_id, "seconds": seconds}
+        watermark = None if container.axis is None else json_value(container.axis, plan.watermark)
+        failure = trouble or _failure(events)
+        if failure:
+            return line(container.label, "failed", message=failure, watermark=watermark, **common)
+        key = container_key(container)
+        written = [e.step_materialization_data.materialization for e in events if e.is_step_materialization and e.asset_key == key]
+        if not written:
+            observed = next((e.asset_observation_data.asset_observation for e in events if e.is_asset_observation), None)
+            message = plain(observed.metadata).get("sync/message", "") if observed else "nothing to do any more"
+            return line(container.label, "skipped", message=message, watermark=watermark, **common)
+        keys = sorted(m.partition for m in written if m.partition is not None)
+        metadata = max((m.metadata for m in written), key=len)
+        status = str(plain(metadata).get("sync/status", "synced"))
+        return line(container.label, status, metadata=metadata, partitions=_in_order(container.axis, keys), **common)
+
+
+def _in_order(axis: Any, keys: list[str]) -> list[str]:
+    return sorted(keys, key=int) if axis is not None and not axis.is_time else keys
+
+
+def _failure(events: Sequence[dg.DagsterEvent]) -> str:
+    """The innermost error of a failed step, without its class where it is one of ours."""
+    for event in events:
+        if event.is_step_failure:
+            error = event.step_failure_data.error
+            if error is None:
+                return event.message or "failed"
+            chain = [error]
+            while chain[-1].cause is not None:
+                chain.append(chain[-1].cause)
+            ours = next((e for e in chain if e.message.startswith(("incremental_assets.", "incremental_assets.model.errors."))), None)
+            chosen = ours or chain[-1]
+            text = chosen.message.strip()
+            return text.partition(": ")[2] if ours else text
+    failed = next((e for e in events if e.is_failure), None)
+    return (failed.message or "failed") if failed is not None else ""

@@ -1,0 +1,328 @@
+"""One sync of one container: from its plan to the extractions that the IO manager commits, and the numbers that follow.
+
+Belongs here: the order of steps (c) to (e) of the design around ``model.watermark.advance``. Does not belong: Dagster's contexts
+(``assets``), the writing (``lake``), the lock (``locks``).
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from incremental_assets.catalog.datastore import ContainerDefinition
+from incremental_assets.lake.extraction import Extraction, Extractions, Outcome
+from incremental_assets.lake.table import LakeTable
+from incremental_assets.model.axis import format_value
+from incremental_assets.model.container import Container, OnNull, SourceTable
+from incremental_assets.model.errors import ConfigurationError, LakeError, RebuildNeeded, SourceError
+from incremental_assets.model.grammar import Strategy
+from incremental_assets.model.partitions import Partitions, TimePartitions, floor_to
+from incremental_assets.model.schema import Column
+from incremental_assets.model.watermark import Advance, OpenTransactions, TableState, advance
+from incremental_assets.model.window import Window, covered_from, merge
+from incremental_assets.orchestration.planning import Action, Plan, fresh_state, tail_of
+from incremental_assets.orchestration.result import Result, result_metadata
+from incremental_assets.sources.postgres.extract import carried_columns, existing_keys, read_keys, read_windows
+from incremental_assets.sources.postgres.reader import Highest, PostgresReader, columns_digest
+from incremental_assets.sources.postgres.types import Carried
+
+_INFINITE_MARKS = ("infinit", "NaN", "22008", "bigint out of range")
+
+
+class ContainerSync:
+    """Carries out one plan. Used once; ``result`` is complete when its extractions have been committed."""
+
+    def __init__(
+        self,
+        definition: ContainerDefinition,
+        plan: Plan,
+        reader: PostgresReader,
+        table: LakeTable,
+        partitions: Partitions | None,
+        run_id: str,
+        log: Callable[[str], None],
+    ) -> None:
+        self._definition = definition
+        self._plan = plan
+        self._reader = reader
+        self._table = table
+        self._partitions = partitions
+        self._run_id = run_id
+        self._log = log
+        self._started = time.monotonic()
+        self._state = plan.state
+        self._base_version = plan.base_version
+        self._container = plan.container
+        self.result = Result(plan, plan.watermark, plan.watermark)
+
+    def extractions(self, before_outside: Callable[[str], None]) -> Extractions:
+        """The commits of this sync, to be made one after another."""
+        return Extractions(
+            container=self._plan.container,
+            partitions=self._partitions,
+            steps=self._steps(),
+            done=self._done,
+            metadata=lambda keys: result_metadata(self.result, self._table.url, keys),
+            before_outside=before_outside,
+        )
+
+    # ------------------------------------------------------------------ the steps
+    def _steps(self) -> Iterator[contextlib.AbstractContextManager[Extraction]]:
+        plan = self._plan
+        pieces = self._pieces()
+        if len(pieces) > 1:
+            self._log(f"{plan.container.label}: more than {self._definition.settings.load_rows:,} rows: loads in {len(pieces)} windows")
+        for number, piece in enumerate(pieces):
+            if len(pieces) > 1:
+                self._log(f"window {number + 1} of {len(pieces)}: {replace(plan, windows=(piece,)).asked}")
+            last = number + 1 == len(pieces)
+            windows = plan.windows if len(pieces) == 1 else (piece,)
+            yield self._step(windows, plan.include_nulls and last)
+
+    def _pieces(self) -> list[Window]:
+        """The windows of a load that is too large for one transaction, oldest first; else one."""
+        plan, settings = self._plan, self._definition.settings
+        container = plan.container
+        whole = list(plan.windows)
+        if plan.whole or container.identifier is None or plan.action not in (Action.LOAD, Action.SYNC) or len(whole) != 1:
+            return whole[:1]
+        if self._reader.estimate(plan.windows, plan.include_nulls) <= settings.load_rows:
+            return whole
+        highest = self._reader.highest()
+        lowest = whole[0].lower if whole[0].lower is not None else self._lowest(container)
+        if highest.value is None or lowest is None or lowest >= highest.value:
+            return whole
+        inner = self._split(Window(lowest, highest.value + 1), settings.load_rows)
+        edges = [w.upper for w in inner[:-1]]
+        return [Window(a, b) for a, b in zip([whole[0].lower, *edges], [*edges, None], strict=True)]
+
+    def _lowest(self, container: Container) -> int | None:
+        cut = container.cut
+        return cut.first if cut is not None and cut.first is not None else self._reader.lowest()
+
+    def _split(self, window: Window, rows: int) -> list[Window]:
+        """Halves until the planner expects at most ``rows`` in each, at the start of a partition where time is cut."""
+        assert window.lower is not None and window.upper is not None
+        middle = (window.lower + window.upper) // 2
+        if isinstance(self._partitions, TimePartitions):
+            middle = floor_to(self._partitions.axis, self._partitions.granularity, middle)
+        if not window.lower < middle < window.upper or self._reader.estimate((window,), False) <= rows:
+            return [window]
+        return self._split(Window(window.lower, middle), rows) + self._split(Window(middle, window.upper), rows)
+
+    @contextlib.contextmanager
+    def _step(self, windows: Sequence[Window], nulls: bool) -> Iterator[Extraction]:
+        """Freezes the source, decides where the watermark goes, and offers the rows; the snapshot is held until the block ends."""
+        plan, reader, settings = self._plan, self._reader, self._definition.settings
+        container = plan.container
+        highest, noted = Highest(None, None, None, None), OpenTransactions()
+        if container.identifier is not None:
+            highest = reader.highest()
+            noted = reader.open_transactions()
+        now = reader.settle(noted, settings.settle_seconds) if noted else noted
+        with reader.snapshot():
+            found = reader.table()
+            if found is None:
+                raise SourceError(
+                    f"{container.label}: the source has no table {container.schema}.{container.name} any more; its rows stay in the "
+                    f"lake. To forget it: incremental-assets catalog {container.datastore}"
+                )
+            container = self._current(found)
+            moved = self._advance(container, windows, highest, noted, now)
+            self._check_rows(container, windows, nulls, highest)
+            state = self._next_state(container, moved, windows)
+            carried = carried_columns(container, state.text_columns)
+            readers = reader.free_connections(settings.max_source_connections)
+            extraction = Extraction(
+                container=container,
+                windows=tuple(windows),
+                include_nulls=nulls,
+                whole=plan.whole,
+                columns=tuple(Column(c.column.name, c.column.type) for c in carried),
+                base_version=self._base_version,
+                state=state,
+                allow_empty=plan.request.allow_empty or (plan.request.mode.value == "incremental" and container.identifier is not None),
+                story=self._story(moved),
+                asked=plan.asked,
+                frame=lambda spark: read_windows(spark, reader, carried, windows, nulls, highest.value, readers),
+                frame_of_keys=lambda spark, keys: read_keys(spark, reader, carried, keys),
+                existing_keys=lambda keys: existing_keys(reader, keys),
+                still_there=reader.still_there,
+            )
+            try:
+                yield extraction
+            except (LakeError, SourceError) as error:
+                raise self._explained(error, container, carried, windows, nulls) from error
+            self.result.new = state.watermark
+            self.result.held_back_by = reader.holders(noted.still_open(now)) if moved.held_back else []
+            self._say_held_back(container)
+
+    def _current(self, found: SourceTable) -> Container:
+        """The container with the columns the source has now, which the catalog may not know yet."""
+        if columns_digest(found) == columns_digest(self._definition.table):
+            self._container = self._plan.container
+        else:
+            self._container = self._definition.with_columns_of(found)
+            self._reader.container = self._container
+        return self._container
+
+    def _advance(
+        self, container: Container, windows: Sequence[Window], highest: Highest, noted: OpenTransactions, now: OpenTransactions
+    ) -> Advance:
+        old = None if self._plan.whole or self._state is None else self._state.watermark
+        if self._plan.watermark is not None and old is not None:
+            old = min(old, max(self._plan.watermark, self.result.new or self._plan.watermark))
+        pending = () if self._plan.whole or self._state is None else self._state.pending
+        self._check_fallen_back(container, old, highest)
+        if container.identifier is None:
+            return Advance(None, (), False)
+        # What lies below @start is never synced, so coverage begins there.
+        start = old if old is not None else container.identifier.start
+        return advance(old, pending, highest.value, noted, now, covered_from(windows, start))
+
+    def _check_fallen_back(self, container: Container, old: int | None, highest: Highest) -> None:
+        if old is None or container.identifier is None or container.axis is None:
+            return
+        shown = format_value(container.axis, old)
+        if not container.axis.is_time:
+            now = highest.sequence if highest.sequence is not None else highest.seen
+            if now is None or now < old:
+                what = "its sequence is at" if highest.sequence is not None else "its highest identifier is"
+                raise RebuildNeeded(
+                    f"{container.label}: the source has fallen back: the watermark is {shown} but {what} {now}. Was the table truncated, "
+                    f"or restored from a backup? Nothing was written. To load it anew: "
+                    f"incremental-assets sync {container.label} --reset-watermarks"
+                )
+        elif highest.seen is None or highest.seen < old:
+            seen = "none" if highest.seen is None else format_value(container.axis, highest.seen)
+            self.result.warnings.append(
+                f"the source has fallen back: the watermark is {shown} but its highest {'/'.join(container.identifier.columns)} is {seen}; "
+                f"were its newest rows deleted, or was a backup restored? Refresh the partitions concerned"
+            )
+
+    def _check_rows(self, container: Container, windows: Sequence[Window], nulls: bool, highest: Highest) -> None:
+        identifier, reader = container.identifier, self._reader
+        if identifier is not None and (container.has_null_identifiers or container.options.on_null is OnNull.ERROR):
+            self.result.null_rows = reader.count_nulls() if nulls or container.options.on_null is OnNull.ERROR else None
+            if container.options.on_null is OnNull.ERROR and self.result.null_rows:
+                raise SourceError(
+                    f"{container.label}: {self.result.null_rows:,} rows have no {'/'.join(identifier.columns)}, and on_null is error. "
+                    f"Fill them in the source, or write on_null: include (or exclude)."
+                )
+        if container.strategy is Strategy.UPSERT and not container.key_is_enforced:
+            wrong = reader.duplicate_keys(windows, nulls)
+            if wrong is not None:
+                raise SourceError(
+                    f"{container.label}: the key ({', '.join(container.primary_key)}) = {wrong} is NULL or occurs twice in the source, which "
+                    f"would double rows; nothing was written. Name columns under primary_key that tell rows apart."
+                )
+
+    def _next_state(self, container: Container, moved: Advance, windows: Sequence[Window]) -> TableState:
+        """What the table will remember once the rows are in; the fingerprint is of the very snapshot that is read."""
+        plan, reader = self._plan, self._reader
+        fresh = plan.whole or self._state is None
+        before = fresh_state(container, reader.server.source) if fresh or self._state is None else self._state
+        text = before.text_columns
+        if fresh or not before.loaded:
+            text = self._infinite_columns(container, windows)
+        if container.identifier is None:
+            ground: tuple[Window, ...] = tuple(windows)
+            nulls = True
+        else:
+            ground, nulls = (tail_of(container, moved.watermark),), container.has_null_identifiers
+        # The stored fingerprint must speak of rows that the lake has: only if this very read covered the tail.
+        covers = container.identifier is None or (
+            bool(windows) and covered_from(windows, ground[0].lower) is True and (plan.include_nulls or not nulls)
+        )
+        kept = before.fingerprint if moved.watermark == before.watermark else None
+        fingerprint = reader.fingerprint(ground, nulls) if covers else kept
+        return replace(
+            before,
+            watermark=moved.watermark,
+            pending=moved.pending,
+            fingerprint=fingerprint,
+            loaded=True,
+            key=container.primary_key,
+            source=reader.server.source if "hidden" not in reader.server.source else before.source,
+            text_columns=text,
+        )
+
+    def _infinite_columns(self, container: Container, windows: Sequence[Window]) -> tuple[str, ...]:
+        """Columns with values that no Spark type holds (infinity, NaN): they arrive as text. Asked once, at the first load."""
+        conditions = {c.column.name: c.may_be_infinite for c in carried_columns(container) if c.may_be_infinite is not None}
+        found = self._reader.any_true(conditions, windows, True)
+        identifier = container.identifier
+        for name in found:
+            if identifier is not None and name in identifier.columns:
+                raise ConfigurationError(
+                    f"{container.label}: the identifier {name!r} has infinite values, which no window holds. Leave them out: "
+                    f'containers: {{{container.name}: {{where: "isfinite({name})"}}}}'
+                )
+        if found:
+            self.result.messages.append(f"carried as text, for values such as infinity or NaN: {', '.join(found)}")
+        return tuple(found)
+
+    def _explained(
+        self, error: Exception, container: Container, carried: Sequence[Carried], windows: Sequence[Window], nulls: bool
+    ) -> Exception:
+        """A read that failed on an infinite value, said in words of the YAML."""
+        if not any(mark in str(error.__cause__ or error) for mark in _INFINITE_MARKS):
+            return error
+        conditions = {c.column.name: c.may_be_infinite for c in carried if c.may_be_infinite is not None}
+        found = self._reader.any_true(conditions, windows, nulls)
+        if not found:
+            return error
+        return ConfigurationError(
+            f"{container.label}: values such as infinity or NaN have arrived in {', '.join(found)}, and the lake's type has no such value; "
+            f"nothing was written. Carry them as text: containers: {{{container.name}: {{text_columns: [{', '.join(found)}]}}}} and then: "
+            f"incremental-assets sync {container.label} --reset-watermarks"
+        )
+
+    def _say_held_back(self, container: Container) -> None:
+        limit = container.options.hold_back_warning_seconds
+        for holder in self.result.held_back_by:
+            text = (
+                f"the watermark is held back by {'pid ' + str(holder.pid) if holder.pid else holder.application} "
+                f"(user {holder.user}, application {holder.application or 'unnamed'}, open since {holder.since})"
+            )
+            self._log(f"{container.label}: {text}")
+            if holder.since and holder.age_seconds() > limit:
+                self.result.warnings.append(text)
+
+    def _story(self, moved: Advance) -> dict[str, Any]:
+        """What the Delta commit tells of itself."""
+        axis = self._plan.container.axis
+
+        def shown(value: int | None) -> str | None:
+            return None if value is None or axis is None else format_value(axis, value)
+
+        return {
+            "container": self._plan.container.label,
+            "mode": self._plan.request.mode.value,
+            "action": self._plan.action.value,
+            "range": self._plan.asked,
+            "watermark": {"previous": shown(self._plan.watermark), "new": shown(moved.watermark)},
+            "run_id": self._run_id,
+        }
+
+    def _done(self, extraction: Extraction, outcome: Outcome) -> None:
+        self.result.add(outcome)
+        self._state = replace(extraction.state, data_version=outcome.data_version)
+        self._base_version = outcome.version
+        self.result.seconds = time.monotonic() - self._started
+        for column in outcome.evolution.add:
+            source = next((c for c in extraction.container.columns if c.name == column.name), None)
+            older = (
+                "; older rows are NULL in the lake, refresh needed: they have its default in the source"
+                if source and source.default
+                else ""
+            )
+            (self.result.warnings if older else self.result.messages).append(f"column {column.name} ({column.type}) was added{older}")
+        for old, new in outcome.evolution.widen:
+            self.result.messages.append(f"column {new.name} was widened from {old.type} to {new.type}")
+        if outcome.evolution.dropped:
+            names = ", ".join(c.name for c in outcome.evolution.dropped)
+            self.result.messages.append(f"no longer in the source, NULL from now on: {names}")
+        if merge(extraction.windows) and outcome.rows_read:
+            self._log(f"{self._plan.container.label}: {self.result.rows_read:,} rows so far, {self.result.seconds:.1f} s")

@@ -1,0 +1,63 @@
+"""The watermarks as the event log has them: the record that people, the UI and ``incremental-assets watermarks`` read.
+
+Belongs here: finding them in materialization events. Does not belong: which watermark counts (``planning``).
+"""
+
+import datetime
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.model.axis import value_from_json
+from incremental_assets.model.container import Container
+from incremental_assets.orchestration.result import NEW, PREVIOUS, SIGNATURE, plain
+
+PAGE = 500
+
+
+def _events(instance: dg.DagsterInstance, container: Container, page: int) -> Iterator[dg.EventLogRecord]:
+    """Materializations, newest first; unlike ``get_latest_materialization_event`` this leaves deleted runs out."""
+    cursor: str | None = None
+    while True:
+        found = instance.fetch_materializations(dg.AssetKey(list(container.key_path)), limit=page, cursor=cursor)
+        yield from found.records
+        if not found.has_more:
+            return
+        cursor = found.cursor
+
+
+def newest_watermark(instance: dg.DagsterInstance, container: Container) -> int | None:
+    """The watermark of the newest event that carries one of this container's identifier."""
+    if container.axis is None:
+        return None
+    for record in _events(instance, container, 20):
+        values = plain(record.asset_materialization.metadata) if record.asset_materialization else {}
+        if NEW in values:
+            return value_from_json(container.axis, values[NEW]) if values.get(SIGNATURE) == container.signature else None
+    return None
+
+
+def history(instance: dg.DagsterInstance, container: Container) -> Iterator[dict[str, Any]]:
+    """One record a run, newest first: the lines of ``watermarks --history``."""
+    seen: set[str] = set()
+    for record in _events(instance, container, PAGE):
+        materialization = record.asset_materialization
+        if materialization is None or record.run_id in seen:
+            continue
+        values = plain(materialization.metadata)
+        if "sync/rows_read" not in values:
+            continue
+        seen.add(record.run_id)
+        completed = datetime.datetime.fromtimestamp(record.timestamp, datetime.timezone.utc)
+        started = completed - datetime.timedelta(seconds=float(values.get("sync/seconds", 0)))
+        yield {
+            "container": container.label,
+            "column": "/".join(container.identifier.columns) if container.identifier else None,
+            "previous": values.get(PREVIOUS),
+            "new": values.get(NEW),
+            "rows": values.get("sync/rows_read"),
+            "run_id": record.run_id,
+            "started_at": started.isoformat(timespec="milliseconds"),
+            "completed_at": completed.isoformat(timespec="milliseconds"),
+        }
