@@ -133,7 +133,7 @@ def sync(
 ) -> None:
     """Move what changed. With --partition or --from … --to: read those partitions whole."""
     from incremental_assets.orchestration.loading import ensure_catalog, load_datastores, load_definitions, select
-    from incremental_assets.orchestration.runner import Asked, Runner
+    from incremental_assets.orchestration.runner import Asked, Runner, command_line_instance
 
     asked = Asked(_mode(mode), _keys(partition, from_, to), reset_watermarks, allow_empty)
     if reset_watermarks and (asked.keys or mode):
@@ -148,8 +148,6 @@ def sync(
         if not wanted or store.name in wanted:
             ensure_catalog(project, store, _say)
     chosen = select(datastores, selection or [], tag or [])
-    import dagster as dg
-
     failed = False
     records: list[dict[str, Any]] = []
 
@@ -164,7 +162,7 @@ def sync(
 
     from incremental_assets.orchestration.result import line
 
-    with dg.DagsterInstance.get() as instance:
+    with command_line_instance() as instance:
         for store in datastores:
             if store.trouble is not None and (not wanted or store.name in wanted):
                 for label in [d.container.label for s, d in chosen if s is store] or [store.name]:

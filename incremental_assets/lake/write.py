@@ -106,7 +106,7 @@ def _overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: 
     frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)
     after = _head(table)
     metrics = _metrics(table, after.version) if after.version > head.version else {}
-    rows = metrics.get("numOutputRows", 0)
+    rows = metrics.get("numOutputRows", 0) - metrics.get("numCopiedRows", 0)  # a rewritten file carries old rows along
     inserted, updated, deleted = _changes(spark, table, extraction, head.version, after.version, rows, predicate)
     return Outcome(rows, inserted, updated, deleted, after.version, after.version)
 

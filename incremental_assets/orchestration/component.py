@@ -25,7 +25,6 @@ from incremental_assets.orchestration.jobs import datastore_definitions
 from incremental_assets.sources.postgres.catalog import read_catalog
 from incremental_assets.sources.postgres.connection import PostgresAddress, source_errors
 
-
 # The contract calls it `schema`, which pydantic's base class has a deprecated method of: harmless, and not worth a warning at each load.
 warnings.filterwarnings("ignore", message='Field name "schema" in "PostgresDatastoreModel" shadows', category=UserWarning)
 
@@ -64,7 +63,9 @@ class ContainerEntry(dg.Model):
 def _entries(context: dg.ResolutionContext, value: Sequence[str | IncrementalEntry]) -> list[str | IncrementalEntry]:
     """Templates such as ``{{ env.X }}`` are filled in inside the entries too."""
     return [
-        str(context.resolve_value(entry)) if isinstance(entry, str) else IncrementalEntry(**context.resolve_value(entry.model_dump(mode="json")))
+        str(context.resolve_value(entry))
+        if isinstance(entry, str)
+        else IncrementalEntry(**context.resolve_value(entry.model_dump(mode="json")))
         for entry in value
     ]
 

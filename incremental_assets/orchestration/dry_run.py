@@ -28,7 +28,9 @@ def dry_run_lines(chosen: Sequence[ContainerDefinition], asked: Asked, instance:
             plan, keys = plan_container(definition, instance, request)
             rows = 0
             if plan.action is not Action.SKIP:
-                with contextlib.closing(PostgresReader(definition.settings.address, container, timezone=definition.settings.timezone)) as reader:
+                with contextlib.closing(
+                    PostgresReader(definition.settings.address, container, timezone=definition.settings.timezone)
+                ) as reader:
                     with reader:
                         rows = reader.count(plan.windows, plan.include_nulls)
         except SyncError as error:

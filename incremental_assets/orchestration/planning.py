@@ -248,9 +248,11 @@ def run_keys(plan: Plan, reader: PostgresReader, partitions: Partitions | None) 
     if plan.request.keys is not None:
         return list(plan.request.keys)
     lower = plan.windows[0].lower if plan.windows else None
-    if not isinstance(partitions, IntegerPartitions):
-        return partitions.keys_between(lower, None)
     highest = reader.highest()
+    if not isinstance(partitions, IntegerPartitions):
+        # Up to the newest row, not to today: a table that ended years ago has no partitions since.
+        newest = max((v for v in (lower, highest.seen) if v is not None), default=None)
+        return partitions.keys_between(lower, newest)
     if highest.seen is None:
         return []
     width = partitions.width

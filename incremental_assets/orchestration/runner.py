@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
+from dagster._core.instance.ref import InstanceRef
 
 from incremental_assets.catalog.datastore import ContainerDefinition
 from incremental_assets.lake.scope import INTERRUPTED
@@ -20,6 +21,7 @@ from incremental_assets.model.errors import ConfigurationError, SyncError
 from incremental_assets.orchestration.assets import container_key
 from incremental_assets.orchestration.jobs import job_name, launch_of, plan_container
 from incremental_assets.orchestration.planning import Action, Mode, Plan, Request
+from incremental_assets.orchestration.project import dagster_home
 from incremental_assets.orchestration.result import line, plain
 
 log = logging.getLogger(__name__)
@@ -70,6 +72,13 @@ def _keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance,
     if not chosen:
         raise ConfigurationError(f"{definition.container.label}: --from {first} lies after --to {last}.")
     return chosen
+
+
+def command_line_instance() -> dg.DagsterInstance:
+    """The instance of DAGSTER_HOME, without the capture of raw output: that redirects the whole process's stdout, which carries the
+    lines of ``--json`` and is shared by the runs of several threads."""
+    silent = {"compute_logs": {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager", "config": {}}}
+    return dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(dagster_home()), overrides=silent))
 
 
 class Runner:

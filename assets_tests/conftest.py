@@ -1,0 +1,53 @@
+"""Fixtures for everybody: one PostgreSQL and one Spark Connect server a test session, a fresh database and project a test."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets_tests.harness import Project
+from incremental_assets.demo.postgres import EmbeddedPostgres
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+    server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"))
+    server.start()
+    yield server
+    server.stop(immediate=True)
+
+
+@pytest.fixture(scope="session")
+def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the session's Spark server lives; started by the first test that needs it."""
+    from incremental_assets.spark import stop_server
+
+    home = tmp_path_factory.mktemp("spark")
+    yield home
+    stop_server(home)
+
+
+@pytest.fixture
+def database(postgres: EmbeddedPostgres) -> str:
+    """The URL of a fresh database."""
+    return postgres.create_database(f"t{next(_numbers)}", drop=True)
+
+
+@pytest.fixture
+def project(tmp_path: Path, database: str, spark_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Project]]:
+    """Makes a project over the test's database: ``project(incremental=[…], containers={…})``."""
+    for name in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    made: list[Project] = []
+
+    def make(**attributes: Any) -> Project:
+        made.append(Project(tmp_path / f"p{len(made)}", database, spark_home, **attributes))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.source.close()

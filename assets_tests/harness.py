@@ -1,0 +1,137 @@
+"""A project for tests: one datastore over a real PostgreSQL database, synced by real runs on a real Spark Connect server.
+
+Belongs here: what a test would otherwise repeat. Nothing is mocked; only the YAML file and the process are spared: `Project.sync` is what
+`incremental-assets sync` does after it has read the project. Tests of the command line itself start it as a process (`Project.cli`).
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psycopg
+import yaml
+
+from incremental_assets.catalog.datastore import Catalog, ContainerDefinition, definitions_of
+from incremental_assets.demo.compare import Comparison, compare
+from incremental_assets.lake.io_manager import delta_io_manager
+from incremental_assets.lake.scope import lake_resource
+from incremental_assets.lake.table import LakeTable
+from incremental_assets.orchestration.code_location import LOGGERS
+from incremental_assets.orchestration.component import ContainerEntry, IncrementalEntry, PostgresDatastore
+from incremental_assets.orchestration.jobs import datastore_definitions
+from incremental_assets.orchestration.runner import Asked, Runner, command_line_instance
+from incremental_assets.orchestration.scaffold import write_project
+
+
+class Project:
+    """One datastore called ``shop`` in a folder of its own. ``state_dir`` is shared: one Spark server a test session."""
+
+    def __init__(self, path: Path, url: str, spark_home: Path, **attributes: Any) -> None:
+        self.path, self.url, self.spark_home = path, url, spark_home
+        self.home, self.lake_root = path / ".dagster_home", path / "lake"
+        self.home.mkdir(parents=True, exist_ok=True)
+        (self.home / "dagster.yaml").write_text("telemetry: {enabled: false}\nnux: {enabled: false}\n")
+        self.attributes: dict[str, Any] = {"settle_seconds": 0.2, **attributes}
+        self.source: psycopg.Connection = psycopg.connect(url, autocommit=True)
+        self._catalog: Catalog | None = None
+
+    def configure(self, **attributes: Any) -> None:
+        """Changes the datastore's YAML attributes."""
+        self.attributes |= attributes
+
+    @property
+    def component(self) -> PostgresDatastore:
+        attributes = dict(self.attributes)
+        attributes["incremental"] = [e if isinstance(e, str) else IncrementalEntry(**e) for e in attributes.get("incremental", [])]
+        attributes["containers"] = {k: ContainerEntry(**v) for k, v in attributes.get("containers", {}).items()}
+        return PostgresDatastore(**{"name": "shop", "url": self.url, **attributes})
+
+    def catalog(self) -> list[ContainerDefinition]:
+        """Asks the source what is there, as `incremental-assets catalog`."""
+        self._catalog = self.component.read_catalog(self._catalog)
+        return definitions_of(self.component.settings(), self._catalog)
+
+    def definition(self, name: str) -> ContainerDefinition:
+        return next(d for d in self.catalog() if d.table.name == name)
+
+    def instance(self) -> dg.DagsterInstance:
+        os.environ["DAGSTER_HOME"] = str(self.home)
+        return command_line_instance()
+
+    def dagster(self, definitions: list[ContainerDefinition] | None = None) -> dg.Definitions:
+        """The code location, with the lake of this project and the session's Spark server."""
+        chosen = definitions if definitions is not None else self.catalog()
+        resources = {"lake": lake_resource(lambda: str(self.lake_root), lambda: self.spark_home), "delta": delta_io_manager}
+        own = dg.Definitions(resources=resources, executor=dg.in_process_executor, loggers=LOGGERS)
+        return dg.Definitions.merge(datastore_definitions(self.component.settings(), chosen), own)
+
+    def sync(self, *names: str, jobs: int = 1, asked: Asked | None = None, **kwargs: Any) -> dict[str, dict[str, Any]]:
+        """Syncs the named containers (all when none): the lines of ``--json`` by container name. ``kwargs`` are those of ``Asked``."""
+        os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(self.home), str(self.lake_root)
+        chosen = [d for d in self.catalog() if not names or d.table.name in names]
+        with self.instance() as instance:
+            runner = Runner(self.dagster(chosen), instance, lambda _: None)
+            lines = list(runner.sync(chosen, asked or Asked(**kwargs), jobs))
+        return {line["container"].partition("/")[2]: line for line in lines}
+
+    def one(self, name: str, *, ok: bool = True, **kwargs: Any) -> dict[str, Any]:
+        """Syncs one container; ``ok``: it must not fail."""
+        line = self.sync(name, **kwargs)[name]
+        assert not ok or line["status"] != "failed", line["message"]
+        return line
+
+    def table(self, name: str) -> LakeTable:
+        return LakeTable(str(self.lake_root), *self.definition(name).container.key_path)
+
+    def rows(self, name: str, columns: str = "*", where: str = "true") -> list[tuple[Any, ...]]:
+        """Rows of the lake through delta-rs, a reader that is not the writer."""
+        from deltalake import DeltaTable, QueryBuilder
+
+        query = f"select {columns} from lake where {where}"
+        batches = QueryBuilder().register("lake", DeltaTable(self.table(name).url)).execute(query).read_all()
+        return [tuple(row[c] for c in batches.schema.names) for row in _pylist(batches)]
+
+    def compare(self, name: str, **kwargs: Any) -> Comparison:
+        """Lake against source, row by row."""
+        return compare(self.url, name, self.table(name).url, **kwargs)
+
+    def assert_equal(self, name: str, **kwargs: Any) -> None:
+        found = self.compare(name, **kwargs)
+        assert found.equal, found
+
+    # ------------------------------------------------------------------ the command line, as a process
+    def write(self) -> None:
+        """Writes the project's files, for `cli`."""
+        if not (self.path / "pyproject.toml").exists():
+            write_project(self.path)
+        folder = self.path / "defs" / "shop"
+        folder.mkdir(parents=True, exist_ok=True)
+        attributes: Mapping[str, Any] = {"name": "shop", "url": "{{ env.SHOP_URL }}", **self.attributes}
+        (folder / "defs.yaml").write_text(
+            yaml.safe_dump({"type": "incremental_assets.PostgresDatastore", "attributes": dict(attributes)}), encoding="utf-8"
+        )
+
+    def environment(self) -> dict[str, str]:
+        from incremental_assets.spark import ensure_server
+
+        env = {k: v for k, v in os.environ.items() if k not in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT")}
+        return env | {"SHOP_URL": self.url, "SPARK_REMOTE": ensure_server(self.spark_home)}
+
+    def cli(self, *arguments: str, timeout: float = 180, check: int | None = 0) -> tuple[int, list[dict[str, Any]], str]:
+        """Runs the command line in a process: (exit code, JSON lines, stderr)."""
+        command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(self.path), *arguments]
+        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=timeout, check=False)
+        assert check is None or done.returncode == check, done.stderr + done.stdout
+        lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
+        return done.returncode, lines, done.stderr
+
+
+def _pylist(batches: Any) -> list[dict[str, Any]]:
+    import pyarrow as pa
+
+    return pa.table(batches).to_pylist()
