@@ -13,6 +13,12 @@ from incremental_assets.demo.postgres import EmbeddedPostgres
 _numbers = itertools.count()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("incremental_assets", "random histories of the watermark rule")
+    group.addoption("--histories", type=int, default=1500, metavar="N", help="how many random histories to play (default: %(default)s)")
+    group.addoption("--seed", type=int, default=0, metavar="N", help="number of the first history (default: %(default)s)")
+
+
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
     server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"))
