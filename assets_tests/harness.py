@@ -70,13 +70,12 @@ class Project:
         own = dg.Definitions(resources=resources, executor=dg.in_process_executor, loggers=LOGGERS)
         return dg.Definitions.merge(datastore_definitions(self.component.settings(), chosen), own)
 
-    def sync(self, *names: str, jobs: int = 1, asked: Asked | None = None, **kwargs: Any) -> dict[str, dict[str, Any]]:
+    def sync(self, *names: str, asked: Asked | None = None, **kwargs: Any) -> dict[str, dict[str, Any]]:
         """Syncs the named containers (all when none): the lines of ``--json`` by container name. ``kwargs`` are those of ``Asked``."""
         os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(self.home), str(self.lake_root)
         chosen = [d for d in self.catalog() if not names or d.table.name in names]
         with self.instance() as instance:
-            runner = Runner(self.dagster(chosen), instance, lambda _: None)
-            lines = list(runner.sync(chosen, asked or Asked(**kwargs), jobs))
+            lines = list(Runner(self.dagster(chosen), instance).sync(chosen, asked or Asked(**kwargs)))
         return {line["container"].partition("/")[2]: line for line in lines}
 
     def one(self, name: str, *, ok: bool = True, **kwargs: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ Exit codes: 0 nothing failed; 1 some container failed, the others still ran; 2 w
 """
 
 import json
-import os
 import signal
 import sys
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ from rich.table import Table
 
 from incremental_assets.model.errors import ConfigurationError, SyncError
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__.splitlines()[0])
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=(__doc__ or "").splitlines()[0])
 errors = Console(stderr=True, soft_wrap=True, highlight=False)
 Selection = Annotated[list[str] | None, typer.Argument(metavar="DATASTORE[/CONTAINER] …", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="One object a line on stdout.")]
@@ -133,7 +132,7 @@ def sync(
 ) -> None:
     """Move what changed. With --partition or --from … --to: read those partitions whole."""
     from incremental_assets.orchestration.loading import ensure_catalog, load_datastores, load_definitions, select
-    from incremental_assets.orchestration.runner import Asked, Runner, command_line_instance
+    from incremental_assets.orchestration.runner import Asked, Runner, command_line_instance, sync_side_by_side
 
     asked = Asked(_mode(mode), _keys(partition, from_, to), reset_watermarks, allow_empty)
     if reset_watermarks and (asked.keys or mode):
@@ -176,8 +175,9 @@ def sync(
                 _out(record) if as_json else _say("\n  ".join([record.pop("container"), *(f"{k}: {v}" for k, v in record.items())]))
             raise typer.Exit(1 if failed else 0)
         if ready:
-            runner = Runner(load_definitions(project), instance, _say)
-            for record in runner.sync(ready, asked, jobs):
+            alone = jobs == 1 or len(ready) == 1
+            found = Runner(load_definitions(project), instance).sync(ready, asked) if alone else None
+            for record in found or sync_side_by_side(project, ready, asked, instance, jobs):
                 report(record)
     if not as_json:
         _sync_table(records)
@@ -302,7 +302,9 @@ def main() -> None:
     def stop(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, stop)
+    # Both alike: a Dagster run sets the one to the other when it ends.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     try:
         code = app(standalone_mode=False)
         sys.exit(code or 0)
@@ -311,7 +313,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _say("interrupted")
         sys.stdout.flush()
-        os._exit(130)  # threads of a cancelled run may still be giving up; their work is cancelled already
+        sys.exit(130)
     except (typer.Abort, ConfigurationError) as error:
         _say(str(error) or "aborted")
         sys.exit(2)

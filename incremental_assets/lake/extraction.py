@@ -15,7 +15,7 @@ from incremental_assets.model.watermark import TableState
 from incremental_assets.model.window import Window
 
 if TYPE_CHECKING:
-    from pyspark.sql.connect.dataframe import DataFrame
+    from pyspark.sql.dataframe import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
 

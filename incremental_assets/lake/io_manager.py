@@ -26,7 +26,7 @@ from incremental_assets.model.names import encode_name
 from incremental_assets.model.window import Window, merge
 
 if TYPE_CHECKING:
-    from pyspark.sql.connect.dataframe import DataFrame
+    from pyspark.sql.dataframe import DataFrame
 
 PARTITION_EXPR = "partition_expr"
 """Dagster's conventional metadata key for the column that partitions go by."""

@@ -4,7 +4,6 @@ Belongs here: the resource behind the IO manager. Does not belong: what is done 
 """
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +14,6 @@ from incremental_assets.lake.table import LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
-
-INTERRUPTED = threading.Event()
-"""Set once this process is to end: what is running stops at its next step, and nothing new begins."""
-
 
 class LakeScope:
     """One run's hold on the lake. ``stack`` is closed when the run has ended, after its last event."""

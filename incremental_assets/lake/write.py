@@ -27,7 +27,7 @@ from incremental_assets.model.names import backticked as quote
 from incremental_assets.model.schema import Evolution, plan_evolution
 
 if TYPE_CHECKING:
-    from pyspark.sql.connect.dataframe import DataFrame
+    from pyspark.sql.dataframe import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"

@@ -8,11 +8,10 @@ from enum import Enum
 from typing import Any
 
 import dagster as dg
-from dagster._core.errors import DagsterExecutionInterruptedError
 
 from incremental_assets.catalog.datastore import ContainerDefinition
 from incremental_assets.lake.partitioning import WINDOWS_METADATA, dagster_partitions, partitions_of, windows_metadata
-from incremental_assets.lake.scope import INTERRUPTED, LakeScope
+from incremental_assets.lake.scope import LakeScope
 from incremental_assets.model.container import Container
 from incremental_assets.model.errors import ContainerBusy
 from incremental_assets.model.names import encode_name
@@ -164,8 +163,6 @@ def _add_key(instance: dg.DagsterInstance, partitions_def: dg.PartitionsDefiniti
 
 
 def _request(context: dg.AssetExecutionContext, config: SyncConfig) -> Request:
-    if INTERRUPTED.is_set():
-        raise DagsterExecutionInterruptedError("interrupted before it began")
     mode = Mode(config.mode.value)
     keys: tuple[str, ...] | None = None
     if mode is Mode.REFRESH and not config.reset_watermarks and (context.has_partition_key or context.has_partition_key_range):

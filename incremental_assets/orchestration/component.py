@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from zoneinfo import ZoneInfo
 
 import dagster as dg
@@ -181,4 +181,5 @@ def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOpti
     if (entry.safety_lag or 0) < 0 or (entry.readers is not None and entry.readers < 1):
         raise ConfigurationError(f"{datastore}/{table}: safety_lag cannot be negative, and readers is at least 1.")
     values: dict[str, Any] = {name: getattr(entry, name) for name in ContainerEntry.model_fields}
-    return ContainerOptions(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    frozen: dict[str, Any] = {name: tuple(cast(list[Any], v)) if isinstance(v, list) else v for name, v in values.items()}
+    return ContainerOptions(**frozen)

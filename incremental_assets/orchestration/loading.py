@@ -154,8 +154,7 @@ def select(datastores: Sequence[Datastore], names: Sequence[str], tags: Sequence
             raise ConfigurationError(f"there is no datastore {store_name!r}.{nearest(store_name, [d.name for d in datastores])}")
         found = [d for d in datastore.definitions if not container_name or d.container.name == container_name]
         if container_name and not found and datastore.trouble is None:
-            raise ConfigurationError(
-                f"{datastore.name} has no container {container_name!r}.{nearest(container_name, [d.container.name for d in datastore.definitions])}"
-            )
+            near = nearest(container_name, [d.container.name for d in datastore.definitions])
+            raise ConfigurationError(f"{datastore.name} has no container {container_name!r}.{near}")
         chosen += [(datastore, d) for d in found if (datastore, d) not in chosen]
     return [(s, d) for s, d in chosen if all(d.container.options.tags.get(k) == v for k, v in wanted.items())]

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from incremental_assets.lake.scope import INTERRUPTED
 from incremental_assets.model.container import Container
 from incremental_assets.model.errors import ContainerBusy
 
@@ -36,7 +35,7 @@ def container_lock(home: Path, container: Container, run_id: str, log: Callable[
             lock.acquire(timeout=0 if not said else 1)
             break
         except Timeout:
-            if time.monotonic() >= deadline or INTERRUPTED.is_set():
+            if time.monotonic() >= deadline:
                 raise ContainerBusy(f"{container.label}: skipped: it is being synced by {_holder(holder_path)}.") from None
             if not said:
                 log(f"{container.label}: waits for {_holder(holder_path)}")

@@ -1,21 +1,20 @@
-"""Syncs as ordinary Dagster runs of this process: planned first, then several containers side by side, each a run of its own.
+"""Syncs as ordinary Dagster runs of this process, each planned first; several side by side are several processes (``workers``).
 
-Belongs here: running, interrupting, and reading a run's events back into a line. Does not belong: words on a terminal (``cli``).
+Belongs here: running, and reading a run's events back into a line. Does not belong: words on a terminal (``cli``).
 """
 
 import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from dagster._core.instance.ref import InstanceRef
 
 from incremental_assets.catalog.datastore import ContainerDefinition
-from incremental_assets.lake.scope import INTERRUPTED
 from incremental_assets.model.axis import json_value
 from incremental_assets.model.errors import ConfigurationError, SyncError
 from incremental_assets.orchestration.assets import container_key
@@ -23,6 +22,7 @@ from incremental_assets.orchestration.jobs import job_name, launch_of, plan_cont
 from incremental_assets.orchestration.planning import Action, Mode, Plan, Request
 from incremental_assets.orchestration.project import dagster_home
 from incremental_assets.orchestration.result import line, plain
+from incremental_assets.orchestration.workers import side_by_side
 
 log = logging.getLogger(__name__)
 BRIEF_LOGGER = "brief"
@@ -82,48 +82,20 @@ def command_line_instance() -> dg.DagsterInstance:
 
 
 class Runner:
-    """Runs syncs of selected containers. ``report`` gets each finished line, in the order they finish."""
+    """Runs syncs of containers in this process, one after another."""
 
-    def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance, say: Callable[[str], None]) -> None:
+    def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
         self._definitions = definitions
         self._instance = instance
-        self._say = say
-        self._running: set[str] = set()
 
-    def sync(self, chosen: Sequence[ContainerDefinition], asked: Asked, jobs: int) -> Iterator[dict[str, Any]]:
-        requests = [(definition, asked.request(definition, self._instance)) for definition in chosen]
-        with ThreadPoolExecutor(max_workers=max(1, jobs), thread_name_prefix="sync") as pool:
-            waiting: set[Future[list[dict[str, Any]]]] = {pool.submit(self._one, d, r) for d, r in requests}
-            try:
-                while waiting:
-                    finished, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
-                    for future in finished:
-                        yield from future.result()
-            except BaseException:
-                self._interrupt()
-                for future in waiting:
-                    future.cancel()
-                raise
-
-    def _interrupt(self) -> None:
-        """Cancels what runs on the server, and says so in the runs' own records."""
-        INTERRUPTED.set()
-        self._say("interrupted: cancelling what is running")
-        for run_id in list(self._running):
-            run = self._instance.get_run_by_id(run_id)
-            if run is not None and not run.is_finished:
-                self._instance.report_run_canceling(run)
-        from incremental_assets.sources.postgres.reader import cancel_all_readers
-        from incremental_assets.spark import interrupt_all_sessions
-
-        interrupt_all_sessions()
-        cancel_all_readers()
+    def sync(self, chosen: Sequence[ContainerDefinition], asked: Asked) -> Iterator[dict[str, Any]]:
+        """The line of each container, as it finishes. Raises KeyboardInterrupt once a run was cancelled."""
+        for definition, request in [(d, asked.request(d, self._instance)) for d in chosen]:
+            yield from self._one(definition, request)
 
     def _one(self, definition: ContainerDefinition, request: Request) -> list[dict[str, Any]]:
         container = definition.container
         started = time.monotonic()
-        if INTERRUPTED.is_set():
-            return []
         try:
             plan, keys = plan_container(definition, self._instance, request)
             watermark = None if container.axis is None else json_value(container.axis, plan.watermark)
@@ -138,7 +110,7 @@ class Runner:
                         seconds=seconds,
                         message=plan.reason,
                         watermark=watermark,
-                    )  # fmt: skip
+                    )
                 ]
             launch = launch_of(definition, self._instance, plan, keys)
         except SyncError as error:
@@ -159,7 +131,6 @@ class Runner:
         container = definition.container
         run_id = str(uuid.uuid4())
         started = time.monotonic()
-        self._running.add(run_id)
         job = self._definitions.resolve_job_def(job_name(definition))
         events: Sequence[dg.DagsterEvent] = ()
         trouble = ""
@@ -174,11 +145,11 @@ class Runner:
             events = result.all_events
         except dg.DagsterError as error:
             trouble = str(error)
-        finally:
-            self._running.discard(run_id)
         seconds = time.monotonic() - started
         common = {"mode": plan.request.mode.value, "strategy": container.strategy.value, "run_id": run_id, "seconds": seconds}
         watermark = None if container.axis is None else json_value(container.axis, plan.watermark)
+        if _interrupted(events):
+            self._say_cancelled(run_id)
         failure = trouble or _failure(events)
         if failure:
             return line(container.label, "failed", message=failure, watermark=watermark, **common)
@@ -193,9 +164,46 @@ class Runner:
         status = str(plain(metadata).get("sync/status", "synced"))
         return line(container.label, status, metadata=metadata, partitions=_in_order(container.axis, keys), **common)
 
+    def _say_cancelled(self, run_id: str) -> None:
+        """Dagster takes an interrupt that it did not ask for as a failure; this one was asked for, at the terminal."""
+        run = self._instance.get_run_by_id(run_id)
+        if run is not None and run.status is not dg.DagsterRunStatus.CANCELED:
+            self._instance.report_run_canceled(run)
+        raise KeyboardInterrupt
+
+
+def sync_side_by_side(
+    project: Path, chosen: Sequence[ContainerDefinition], asked: Asked, instance: dg.DagsterInstance, jobs: int
+) -> Iterator[dict[str, Any]]:
+    """The same in up to ``jobs`` processes, each with its own Spark session."""
+    for definition in chosen:
+        asked.request(definition, instance)  # wrong usage is told before anything runs
+    tasks = [(d.container.datastore, d.container.name, asked) for d in chosen]
+
+    def lost(task: tuple[str, str, Asked], message: str) -> list[dict[str, Any]]:
+        return [line(f"{task[0]}/{task[1]}", "failed", message=f"{task[0]}/{task[1]}: {message}")]
+
+    return side_by_side(min(jobs, len(tasks)), tasks, worker, project, lost)
+
+
+def worker(project: Path) -> Callable[[tuple[str, str, Asked]], list[dict[str, Any]]]:
+    """What a worker process does with a task: (datastore, container, what was asked)."""
+    from incremental_assets.orchestration.loading import load_datastores, load_definitions
+    from incremental_assets.orchestration.project import enter_project
+
+    enter_project(project)
+    found = {(s.name, d.container.name): d for s in load_datastores(project) for d in s.definitions}
+    runner = Runner(load_definitions(project), command_line_instance())
+    return lambda task: list(runner.sync([found[task[0], task[1]]], task[2]))
+
 
 def _in_order(axis: Any, keys: list[str]) -> list[str]:
     return sorted(keys, key=int) if axis is not None and not axis.is_time else keys
+
+
+def _interrupted(events: Sequence[dg.DagsterEvent]) -> bool:
+    errors = [event.step_failure_data.error for event in events if event.is_step_failure]
+    return any(error is not None and "Interrupt" in (error.cls_name or "") for error in errors)
 
 
 def _failure(events: Sequence[dg.DagsterEvent]) -> str:

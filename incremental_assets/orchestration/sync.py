@@ -214,8 +214,8 @@ class ContainerSync:
             wrong = reader.duplicate_keys(windows, nulls)
             if wrong is not None:
                 raise SourceError(
-                    f"{container.label}: the key ({', '.join(container.primary_key)}) = {wrong} is NULL or occurs twice in the source, which "
-                    f"would double rows; nothing was written. Name columns under primary_key that tell rows apart."
+                    f"{container.label}: the key ({', '.join(container.primary_key)}) = {wrong} is NULL or occurs twice in the source, "
+                    f"which would double rows; nothing was written. Name columns under primary_key that tell rows apart."
                 )
 
     def _next_state(self, container: Container, moved: Advance, windows: Sequence[Window]) -> TableState:

@@ -23,7 +23,7 @@ from incremental_assets.sources.postgres.sql import (
 from incremental_assets.sources.postgres.types import Carried, carry
 
 if TYPE_CHECKING:
-    from pyspark.sql.connect.dataframe import DataFrame
+    from pyspark.sql.dataframe import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
 FETCH_SIZE = 20_000
@@ -122,7 +122,7 @@ def _read(
         "preferTimestampNTZ": "true",
         "pushDownPredicate": "false",
     }
-    frames = [
+    frames: "list[DataFrame]" = [
         spark.read.format("jdbc")
         .options(**options)
         .option("dbtable", "(" + _select(container, carried, one).as_string(None) + ") q")

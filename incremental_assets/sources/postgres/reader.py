@@ -9,7 +9,6 @@ import datetime
 import hashlib
 import json
 import time
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -104,15 +103,6 @@ class Server:
     is_pooled: bool
 
 
-_open_readers: "weakref.WeakSet[PostgresReader]" = weakref.WeakSet()
-
-
-def cancel_all_readers() -> None:
-    """Ends the running query of each open reader of this process: for a process that is to end."""
-    for reader in list(_open_readers):
-        reader.cancel()
-
-
 class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
     """A connection for one container. Raises SourceError for everything the source refuses."""
 
@@ -126,7 +116,6 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
 
     def __enter__(self) -> "PostgresReader":
         self._connection = self.address.connect()
-        _open_readers.add(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -137,11 +126,6 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
             self._connection.close()
             self._connection = None
             self.snapshot_id = None
-
-    def cancel(self) -> None:
-        """Ends a running query, from another thread."""
-        if self._connection is not None:
-            self._connection.cancel_safe(timeout=5)
 
     # ------------------------------------------------------------------ (b) what is this, and has anything happened?
     @property
