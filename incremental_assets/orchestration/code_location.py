@@ -28,7 +28,7 @@ class _BriefHandler(logging.StreamHandler):  # pyright: ignore[reportMissingType
             super().emit(record)
 
 
-@dg.logger(description="For the command line: what a run itself says.")
+@dg.logger({}, description="For the command line: what a run itself says.")
 def brief_logger(context: dg.InitLoggerContext) -> logging.Logger:
     logger = logging.Logger("incremental_assets", logging.INFO)
     handler = _BriefHandler(sys.stderr)

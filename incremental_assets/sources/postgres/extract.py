@@ -23,8 +23,8 @@ from incremental_assets.sources.postgres.sql import (
 from incremental_assets.sources.postgres.types import Carried, carry
 
 if TYPE_CHECKING:
-    from pyspark.sql.dataframe import DataFrame
     from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
 
 FETCH_SIZE = 20_000
 """Rows a reader holds at a time. Must be above 0: with 0 the driver buffers the table and, in autocommit, ignores the snapshot."""
@@ -122,7 +122,7 @@ def _read(
         "preferTimestampNTZ": "true",
         "pushDownPredicate": "false",
     }
-    frames: "list[DataFrame]" = [
+    frames: list[DataFrame] = [
         spark.read.format("jdbc")
         .options(**options)
         .option("dbtable", "(" + _select(container, carried, one).as_string(None) + ") q")
