@@ -4,6 +4,7 @@ Belongs here: CREATE TABLE and the ALTERs of an evolution. Does not belong: deci
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from incremental_assets.lake.extraction import Extraction
@@ -21,8 +22,9 @@ _NEEDS_MAPPING = set(" ,;{}()\n\t=")
 
 
 def create_table(spark: "SparkSession", table: LakeTable, extraction: Extraction) -> None:
-    """An empty table that already says whose it is: a crash right after leaves something the next sync recognises."""
+    """An empty table that already says whose it is, and that nothing is in it: a crash right after costs nothing but the time."""
     container = extraction.container
+    nothing = replace(extraction.state, loaded=False, watermark=None, pending=(), fingerprint=None, data_version=None)
     columns = ", ".join(f"{quote(c.name)} {c.type}" for c in extraction.columns)
     cluster = ""
     if container.options.cluster and container.identifier is not None:
@@ -30,7 +32,7 @@ def create_table(spark: "SparkSession", table: LakeTable, extraction: Extraction
     comment = f" COMMENT {text(container.comment)}" if container.comment else ""
     spark.sql(
         f"CREATE TABLE {table.sql_name} ({columns}) USING delta{cluster}{comment} "
-        f"TBLPROPERTIES ({_properties(table_properties(container, extraction.columns, extraction.state.to_json(container.axis)))})"
+        f"TBLPROPERTIES ({_properties(table_properties(container, extraction.columns, nothing.to_json(container.axis)))})"
     )
 
 

@@ -41,6 +41,7 @@ class Extraction:
     frame: "Callable[[SparkSession], DataFrame]" = field(repr=False)
     frame_of_keys: "Callable[[SparkSession, Sequence[Sequence[str]]], DataFrame]" = field(repr=False)
     existing_keys: Callable[[Sequence[Sequence[str]]], Iterable[tuple[str, ...]]] = field(repr=False)
+    is_empty: Callable[[], bool] = field(repr=False)
     still_there: Callable[[], None] = field(repr=False)
 
 

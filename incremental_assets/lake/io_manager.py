@@ -96,9 +96,7 @@ class DeltaIOManager(dg.IOManager):
             else:
                 output.before_outside(key)
                 context.log_event(
-                    dg.AssetMaterialization(
-                        context.asset_key, partition=key, metadata={**common, "dagster/partition_row_count": count}
-                    )
+                    dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, "dagster/partition_row_count": count})
                 )
 
     # ------------------------------------------------------------------ anybody's DataFrame
@@ -140,7 +138,9 @@ def _identifier(column: str, types: dict[str, str], key: dg.AssetKey) -> Identif
         raise ConfigurationError(f"{'/'.join(key.path)}: partition_expr names {column!r}; the columns are {', '.join(types)}.")
     axis = _AXES.get(types[column], Axis.INTEGER)
     if axis is Axis.INTEGER and not types[column].startswith(("bigint", "int", "smallint", "tinyint", "decimal")):
-        raise ConfigurationError(f"{'/'.join(key.path)}: partition_expr {column!r} is {types[column]}; a date, timestamp or integer is needed.")
+        raise ConfigurationError(
+            f"{'/'.join(key.path)}: partition_expr {column!r} is {types[column]}; a date, timestamp or integer is needed."
+        )
     return Identifier((column,), _TYPES.get(axis, IdentifierType.INTEGER), axis)
 
 
@@ -150,9 +150,7 @@ def _windows(context: dg.OutputContext | dg.InputContext, axis: Axis) -> Sequenc
     if axis.is_time and isinstance(definition, dg.TimeWindowPartitionsDefinition):
         spans = [definition.time_window_for_partition_key(key) for key in context.asset_partition_keys]
         forms = "%Y-%m-%d" if axis is Axis.DAY else "%Y-%m-%d %H:%M:%S"
-        return merge(
-            Window(parse_value(axis, span.start.strftime(forms)), parse_value(axis, span.end.strftime(forms))) for span in spans
-        )
+        return merge(Window(parse_value(axis, span.start.strftime(forms)), parse_value(axis, span.end.strftime(forms))) for span in spans)
     return merge(Window(value, value + 1) for value in (parse_value(axis, key) for key in context.asset_partition_keys))
 
 

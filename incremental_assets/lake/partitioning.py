@@ -45,9 +45,7 @@ def _hours_ahead(timezone: str) -> int:
     return max(0, -(-int(offset.total_seconds()) // 3600)) + (1 if offset else 0)
 
 
-def partitions_of(
-    axis: Axis, cut: Cut, definition: dg.PartitionsDefinition, instance: dg.DagsterInstance
-) -> Partitions:
+def partitions_of(axis: Axis, cut: Cut, definition: dg.PartitionsDefinition, instance: dg.DagsterInstance) -> Partitions:
     """The windows' view of a container's partitions as they are now."""
     if cut.granularity is None:
         assert isinstance(definition, dg.DynamicPartitionsDefinition) and definition.name is not None and cut.width is not None

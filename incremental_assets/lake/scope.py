@@ -15,6 +15,7 @@ from incremental_assets.lake.table import LakeTable
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
+
 class LakeScope:
     """One run's hold on the lake. ``stack`` is closed when the run has ended, after its last event."""
 

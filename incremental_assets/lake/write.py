@@ -49,14 +49,14 @@ def commit(spark: "SparkSession", table: LakeTable, extraction: Extraction, log:
         raise LakeMoved(f"{container.label}: somebody wrote to {table.url} while this sync was planning; nothing was written. Sync again.")
     with lake_errors(container.label, table.url):
         head, evolution = _prepare(spark, table, head, extraction)
-        if container.strategy is Strategy.UPSERT and not extraction.whole:
+        if container.strategy is Strategy.UPSERT and not extraction.whole and head.version > 0:
             outcome = _merge(spark, table, head, extraction)
         else:
             outcome = _overwrite(spark, table, head, extraction)
         log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}")
         state = replace(extraction.state, data_version=outcome.data_version)
         set_property(spark, table, STATE_PROPERTY, state.to_json(container.axis))
-    return replace(outcome, evolution=evolution, version=outcome.data_version + 1)
+    return replace(outcome, evolution=evolution, version=_head(table).version)
 
 
 def set_property(spark: "SparkSession", table: LakeTable, name: str, value: str) -> None:
@@ -97,11 +97,7 @@ def _overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: 
         if container.identifier is not None:
             predicate = scope_predicate(container.identifier, extraction.windows, extraction.include_nulls)
             writer_options["replaceWhere"] = predicate
-    if not extraction.allow_empty and _would_empty(spark, table, head, frame, predicate):
-        raise EmptyRefused(
-            f"{container.label}: the source has no rows for {extraction.asked}, where the lake has some; nothing was written. "
-            f"If they were really deleted, say so with --allow-empty."
-        )
+    _refuse_emptying(spark, table, head, extraction, predicate)
     extraction.still_there()
     frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)
     after = _head(table)
@@ -111,10 +107,15 @@ def _overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: 
     return Outcome(rows, inserted, updated, deleted, after.version, after.version)
 
 
-def _would_empty(spark: "SparkSession", table: LakeTable, head: Head, frame: "DataFrame", predicate: str) -> bool:
-    if head.version == 0 or not frame.isEmpty():
-        return False
-    return not spark.sql(f"SELECT 1 FROM {table.sql_name} WHERE {predicate} LIMIT 1").isEmpty()
+def _refuse_emptying(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction, predicate: str) -> None:
+    """Raises EmptyRefused where rows would vanish that nobody said were deleted."""
+    if extraction.allow_empty or head.version == 0 or not extraction.is_empty():
+        return
+    if not spark.sql(f"SELECT 1 FROM {table.sql_name} WHERE {predicate} LIMIT 1").isEmpty():
+        raise EmptyRefused(
+            f"{extraction.container.label}: the source has no rows for {extraction.asked}, where the lake has some; nothing was written. "
+            f"If they were really deleted, say so with --allow-empty."
+        )
 
 
 def _metrics(table: LakeTable, version: int) -> dict[str, int]:
@@ -160,19 +161,13 @@ def _merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extr
     def aligned(frame: "DataFrame") -> "DataFrame":
         return frame.selectExpr(*align(container, shape, frame.columns))
 
+    _refuse_emptying(spark, table, head, extraction, scope_predicate(identifier, extraction.windows, extraction.include_nulls))
     read = aligned(extraction.frame(spark)).persist()
     try:
         first = quote(container.primary_key[0])
         row = read.selectExpr("count(*)", f"min({first})", f"max({first})").collect()[0]
         rows = int(row[0])
         bounds = [_literal(value) for value in row[1:]]
-        if rows == 0 and not extraction.allow_empty:
-            predicate = scope_predicate(identifier, extraction.windows, extraction.include_nulls)
-            if _would_empty(spark, table, head, read, predicate):
-                raise EmptyRefused(
-                    f"{container.label}: the source has no rows for {extraction.asked}, where the lake has some; nothing was "
-                    f"written. If they were really deleted, say so with --allow-empty."
-                )
         moved, gone = _missing(spark, table, extraction, read)
         source = read.selectExpr("*", f"false AS {_GONE}")
         if moved:

@@ -148,6 +148,7 @@ class ContainerSync:
                 frame=lambda spark: read_windows(spark, reader, carried, windows, nulls, highest.value, readers),
                 frame_of_keys=lambda spark, keys: read_keys(spark, reader, carried, keys),
                 existing_keys=lambda keys: existing_keys(reader, keys),
+                is_empty=lambda: reader.is_empty(windows, nulls),
                 still_there=reader.still_there,
             )
             try:

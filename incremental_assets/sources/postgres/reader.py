@@ -326,6 +326,13 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
             )
         )[0]
 
+    def is_empty(self, windows: Sequence[Window], include_nulls: bool) -> bool:
+        """Whether the windows have no row at all."""
+        query = sql.SQL("select not exists (select from {} where {})").format(
+            relation(self.container), scope_predicate(self.container, windows, include_nulls)
+        )
+        return self._row(query)[0]
+
     def count_nulls(self) -> int:
         """Rows whose identifier is NULL."""
         assert self.container.identifier is not None
