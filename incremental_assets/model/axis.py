@@ -87,7 +87,7 @@ def format_value(axis: Axis, value: int) -> str:
 
 
 _TIME = re.compile(
-    r"(?P<year>[-+]?\d{4,6})-(?P<month>\d\d)-(?P<day>\d\d)"
+    r"(?P<year>[-+]?\d{4,7})-(?P<month>\d\d)-(?P<day>\d\d)"
     r"(?:[T ](?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?)?)?"
     r"\s*(?P<zone>Z|[-+]\d\d(?::?\d\d)?)?"
 )
@@ -105,7 +105,7 @@ def parse_value(axis: Axis, text: str) -> int:
         raise ConfigurationError(f"{text!r} is not an integer.")
     match = _TIME.fullmatch(text)
     wanted = "a date such as 2025-01-08" if axis is Axis.DAY else "a time such as 2025-01-08 14:30:25"
-    if match is None or (axis is Axis.DAY and match["hour"]) or (axis is not Axis.INSTANT and match["zone"]):
+    if match is None or (axis is Axis.DAY and match["hour"]) or (match["zone"] and (axis is not Axis.INSTANT or not match["hour"])):
         raise ConfigurationError(f"{text!r} is not {wanted}.")
     year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
     days = days_from_civil(year, month, day) if 1 <= month <= 12 else 0
@@ -123,6 +123,8 @@ def _offset_micros(zone: str | None) -> int:
         return 0
     assert zone is not None
     digits = zone[1:].replace(":", "").ljust(4, "0")
+    if int(digits[:2]) > 15 or int(digits[2:]) > 59:
+        raise ConfigurationError(f"{zone!r} is not an offset from UTC such as +02:00.")
     return (-1 if zone[0] == "-" else 1) * (int(digits[:2]) * 60 + int(digits[2:])) * 60 * MICROS_PER_SECOND
 
 

@@ -300,7 +300,7 @@ def _identifier(label: str, table: SourceTable, spec: IncrementalSpec) -> Identi
 
 def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: str | int | None, today: int) -> Cut:
     axis = identifier.axis
-    first, last = (parse_value(axis, text) if text is not None else None for text in (table.first, table.last))
+    first, last = _found(axis, table.first), _found(axis, table.last)
     if identifier.start is not None:
         first = identifier.start
     if not axis.is_time:
@@ -316,7 +316,7 @@ def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: s
     now = today * axis.steps_per_day
     first = min(now, first) if first is not None else now
     if partition_by is None:
-        granularity = default_granularity(axis, first, max(first, min(last if last is not None else now, now)))
+        granularity = default_granularity(axis, first, now)  # not the last row's day: the calendar goes on until today
     else:
         try:
             granularity = Granularity(partition_by)
@@ -333,6 +333,14 @@ def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: s
         first = max(first, oldest)
     # Dagster's calendar begins with the epoch of its host's time stamps; older rows belong to the first partition.
     return Cut(granularity=granularity, first=_calendar_start(axis, granularity, first))
+
+
+def _found(axis: Axis, text: str | None) -> int | None:
+    """The catalog's first or last identifier; None where it was found for a column of another kind, before the YAML changed."""
+    try:
+        return parse_value(axis, text) if text is not None else None
+    except ConfigurationError:
+        return None
 
 
 def _calendar_start(axis: Axis, granularity: Granularity, first: int) -> int:

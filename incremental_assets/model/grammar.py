@@ -69,7 +69,7 @@ def parse_incremental(text: str) -> IncrementalSpec:
     try:
         type_ = parse_type(kind)
     except ConfigurationError as error:
-        raise _fail(text, position - len(kind), str(error)) from error
+        raise _fail(text, text.rindex(kind, 0, position), str(error)) from error
     excluded = False
     if text[position : position + 1] == ":":
         direction, after = _part(text, position, "a direction")
@@ -103,4 +103,4 @@ def _part(text: str, position: int, what: str) -> tuple[str, int]:
     match = re.match(r"[^:@!]+", text[position + 1 :])
     if match is None or not match[0].strip():
         raise _fail(text, position + 1, f"{what} is missing")
-    return match[0].strip(), position + 1 + len(match[0].rstrip())
+    return match[0].strip(), position + 1 + len(match[0])

@@ -4,6 +4,8 @@ Belongs here: key ↔ window, for time and for integers, with the two rules that
 the last one up to ∞. Does not belong: Dagster's definitions made from this (orchestration), or predicates.
 """
 
+import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -14,6 +16,7 @@ from incremental_assets.model.window import Window, merge
 
 MICROS_PER_HOUR = MICROS_PER_DAY // 24
 MOST_PARTITIONS = 1000
+_INTEGER_KEY = re.compile(r"0|-?[1-9][0-9]*")
 
 
 class Granularity(str, Enum):
@@ -47,7 +50,7 @@ def next_start(axis: Axis, granularity: Granularity, start: int) -> int:
 
 
 def default_granularity(axis: Axis, first: int, last: int) -> Granularity:
-    """The finest of day, week and month that cuts ``[first, last]`` into at most about 1,000 partitions (month where none does)."""
+    """Days up to 1,000 of them, weeks up to 250, else months: a calendar that people can still find their way in."""
     days = (last - first) // axis.steps_per_day + 1
     if days <= MOST_PARTITIONS:
         return Granularity.DAY
@@ -125,9 +128,9 @@ class IntegerPartitions:
         return self.windows_of([key])[0]
 
     def windows_of(self, keys: Iterable[str]) -> tuple[Window, ...]:
-        positions = sorted({self._position(key) for key in keys})
+        positions = {self._position(key) for key in keys}
         windows: list[Window] = []
-        for position in positions:
+        for position in sorted(positions):
             lower = self.known[position] if position else None
             last = position + 1 == len(self.known)
             # Two neighbours in one request leave no gap between them: what has no key yet lies there.
@@ -146,11 +149,12 @@ class IntegerPartitions:
         return IntegerPartitions(self.width, tuple(sorted({*self.known, *map(int, keys)})))
 
     def _position(self, key: str) -> int:
-        try:
-            return self.known.index(int(key))
-        except ValueError:
+        start = int(key) if _INTEGER_KEY.fullmatch(key) else None
+        position = bisect_left(self.known, start) if start is not None else len(self.known)
+        if position == len(self.known) or self.known[position] != start:
             ends = f"from {self.known[0]} to {self.known[-1]}" if self.known else "none yet"
-            raise ConfigurationError(f"there is no partition {key!r}; the keys are lower bounds of {self.width} values, {ends}.") from None
+            raise ConfigurationError(f"there is no partition {key!r}; the keys are lower bounds of {self.width} values, {ends}.")
+        return position
 
 
 Partitions = TimePartitions | IntegerPartitions

@@ -36,10 +36,12 @@ class OpenTransactions:
     def still_open(self, now: "OpenTransactions") -> "OpenTransactions":
         """Those of ``self`` that may not have ended when ``now`` was read.
 
-        One that is gone from the virtual ids may have been prepared: it counts as open while anything prepared after ``noted_at`` exists.
+        One that is gone from the virtual ids may have been prepared: it counts as open while any prepared one exists that was not there
+        yet. Their times of preparation do not tell: PREPARE takes its time at its beginning and is seen as prepared only after it has
+        flushed its log, so one that was noted as virtual may bear a time before that.
         """
         virtual = self.virtual & now.virtual if self.server_started == now.server_started else frozenset[str]()
-        if now.last_prepared is not None and now.last_prepared >= self.noted_at:
+        if now.prepared - self.prepared:
             virtual = self.virtual
         return replace(self, virtual=virtual, prepared=self.prepared & now.prepared)
 
