@@ -1,0 +1,351 @@
+"""The YAML against what the catalog found: what is accepted fits, and what is not says which word is wrong and what would be right."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from incremental_assets.model.axis import Axis, IdentifierType, days_from_civil, format_value, parse_value
+from incremental_assets.model.container import (
+    Container,
+    ContainerOptions,
+    Cut,
+    Kind,
+    OnNull,
+    SourceColumn,
+    SourceTable,
+    resolve,
+    table_from_json,
+    table_to_json,
+)
+from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.model.grammar import IncrementalSpec, Strategy, parse_incremental
+from incremental_assets.model.partitions import Granularity
+from incremental_assets.model.window import EVERYTHING, Window
+
+TODAY = days_from_civil(2026, 3, 10)
+ORDERS = SourceTable(
+    name="orders",
+    kind=Kind.TABLE,
+    columns=(
+        SourceColumn("id", "bigint", "bigint", not_null=True, default="nextval('orders_id_seq')", sequence="public.orders_id_seq"),
+        SourceColumn("o_orderdate", "date", "date"),
+        SourceColumn("created_at", "timestamp(3) without time zone", "timestamp without time zone", not_null=True),
+        SourceColumn("updated_at", "timestamp with time zone", "timestamp with time zone"),
+        SourceColumn("removed_at", "timestamp with time zone", "timestamp with time zone"),
+        SourceColumn("batch", "numeric(20,0)", "numeric"),
+        SourceColumn("amount", "numeric(12,2)", "numeric"),
+        SourceColumn("comment", "text", "text"),
+    ),
+    primary_key=("id",),
+    indexed=("id",),
+    rows=1000,
+    bytes=81920,
+    comment="all orders",
+    first="2026-01-01",
+    last="2026-03-09",
+)
+
+
+def resolved(spec: str | IncrementalSpec | None = None, table: SourceTable = ORDERS, *, lag: int = 0, **options: Any) -> Container:
+    parsed = parse_incremental(spec) if isinstance(spec, str) else spec
+    return resolve("shop", "public", table, parsed, ContainerOptions(**options), lag, TODAY)
+
+
+def refused(spec: str | IncrementalSpec | None = None, table: SourceTable = ORDERS, **options: Any) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        resolved(spec, table, **options)
+    assert str(caught.value).startswith("shop/orders: "), "the message names the container"
+    return str(caught.value)
+
+
+# ---------------------------------------------------------------------- what is accepted
+def test_a_container_without_identifier_is_a_snapshot() -> None:
+    """Otherwise a table that nobody listed is not synced, or only in part."""
+    for container in (resolved(), resolved("public.orders:o_orderdate:date:e")):
+        assert (container.identifier, container.cut, container.strategy) == (None, None, Strategy.SNAPSHOT)
+        assert (container.axis, container.signature, container.has_null_identifiers) == (None, "none", False)
+        assert container.columns == ORDERS.columns
+
+
+@pytest.mark.parametrize(
+    ("column", "type_", "axis"),
+    [
+        ("o_orderdate", "date", Axis.DAY),
+        ("created_at", "datetime", Axis.LOCAL),
+        ("created_at", "timestamp", Axis.LOCAL),
+        ("updated_at", "datetime", Axis.INSTANT),
+        ("updated_at", "timestamp", Axis.INSTANT),
+        ("id", "integer", Axis.INTEGER),
+        ("batch", "integer", Axis.INTEGER),
+    ],
+)
+def test_the_column_decides_the_axis(column: str, type_: str, axis: Axis) -> None:
+    """Otherwise zone-less times are shifted, or days are compared with microseconds."""
+    container = resolved(f"public.orders:{column}:{type_}")
+    assert container.identifier is not None
+    assert container.axis is axis
+    assert container.signature == f"{column}:{type_}:{axis.value}"
+    assert container.identifier.sequence == ("public.orders_id_seq" if column == "id" else None)
+    assert container.identifier.ground == EVERYTHING
+
+
+def test_a_start_value_is_the_ground() -> None:
+    """Otherwise rows below ``@start`` are synced all the same."""
+    container = resolved("public.orders:o_orderdate:date@2026-02-01")
+    assert container.identifier is not None
+    assert container.identifier.ground == Window(days_from_civil(2026, 2, 1), None)
+    assert container.cut == Cut(Granularity.DAY, days_from_civil(2026, 2, 1)), "and its partitions begin there"
+
+
+@pytest.mark.parametrize(
+    ("spec", "lag", "option", "counts"),
+    [
+        ("public.orders:o_orderdate:date", 3600, None, 3600),
+        ("public.orders:o_orderdate:date", 3600, 0, 0),
+        ("public.orders:o_orderdate:date", 0, 86_400, 86_400),
+        ("public.orders:id:integer", 3600, None, 0),  # seconds mean nothing for integers
+        ("public.orders:id:integer", 3600, 500, 500),
+    ],
+)
+def test_which_safety_lag_counts(spec: str, lag: int, option: int | None, counts: int) -> None:
+    """Otherwise a container reads less far back than its YAML says, and late rows are lost."""
+    assert resolved(spec, lag=lag, safety_lag=option).lag == counts
+
+
+def test_the_key_of_an_upsert() -> None:
+    """Otherwise rows are merged on other columns than the ones that tell them apart, and doubled or lost."""
+    spec = "public.orders:updated_at:timestamp!upsert"
+    found = resolved(spec)
+    assert (found.strategy, found.primary_key, found.key_is_enforced) == (Strategy.UPSERT, ("id",), True)
+    named = resolved(spec, primary_key=("batch", "id"))
+    assert (named.primary_key, named.key_is_enforced) == (("batch", "id"), False), "nobody guarantees that it is unique"
+    assert resolved(spec, primary_key=("id",)).key_is_enforced
+    assert not resolved(spec, replace(ORDERS, primary_key=()), primary_key=("id",)).key_is_enforced
+
+
+def test_two_columns_make_one_identifier() -> None:
+    """Otherwise rows that were created and never updated, or updated and never marked as created, are missed."""
+    spec = IncrementalSpec("public", "orders", ("removed_at", "updated_at"), IdentifierType.TIMESTAMP, strategy=Strategy.UPSERT)
+    container = resolved(spec)
+    assert container.signature == "removed_at+updated_at:timestamp:instant"
+    assert container.has_null_identifiers
+
+
+def test_rows_without_identifier_are_looked_for_only_where_they_can_be() -> None:
+    """Otherwise they are never read again, or each sync searches for what cannot exist."""
+    assert resolved("public.orders:updated_at:timestamp").has_null_identifiers
+    assert not resolved("public.orders:updated_at:timestamp", on_null=OnNull.EXCLUDE).has_null_identifiers
+    assert not resolved("public.orders:updated_at:timestamp", on_null=OnNull.ERROR).has_null_identifiers
+    assert not resolved("public.orders:id:integer").has_null_identifiers, "NOT NULL in the source"
+
+
+def test_excluded_columns_are_left_out() -> None:
+    """Otherwise a column that must not leave the source arrives in the lake."""
+    container = resolved("public.orders:id:integer", exclude_columns=("comment", "amount"))
+    assert [c.name for c in container.columns] == ["id", "o_orderdate", "created_at", "updated_at", "removed_at", "batch"]
+
+
+def test_a_name_with_special_characters_has_a_plain_key() -> None:
+    """Otherwise Dagster refuses the asset of a table whose name has a space in it, and with it the whole datastore."""
+    container = resolve("my shop", "public", replace(ORDERS, name="order items"), None, ContainerOptions(), 0, TODAY)
+    assert container.key_path == ("my_U20_shop", "order_U20_items")
+    assert container.label == "my shop/order items"
+
+
+# ---------------------------------------------------------------------- what is refused
+def test_an_unknown_column_is_named_with_the_nearest_ones() -> None:
+    """Otherwise a misspelt column is found out by a failing query, in the words of PostgreSQL, or not at all."""
+    assert refused("public.orders:o_oderdate:date") == ("shop/orders: incremental: there is no column 'o_oderdate'. Nearest: o_orderdate.")
+    assert "exclude_columns: there is no column 'coment'. Nearest: comment" in refused(exclude_columns=("coment",))
+    assert "primary_key: there is no column 'ID'. Nearest: id" in refused(primary_key=("ID",))
+    assert "text_columns: there is no column 'amont'. Nearest: amount" in refused(text_columns=("amont",))
+    assert "Known: amount, batch" in refused("public.orders:zzzzzz:date")
+
+
+@pytest.mark.parametrize(
+    ("column", "type_", "says"),
+    [
+        ("o_orderdate", "timestamp", "declared timestamp but the column is date. Write 'date'."),
+        ("o_orderdate", "integer", "declared integer but the column is date. Write 'date'."),
+        ("updated_at", "date", "declared date but the column is timestamp with time zone. Write 'timestamp'."),
+        ("id", "timestamp", "declared timestamp but the column is bigint. Write 'integer'."),
+        ("amount", "integer", "declared integer but the column is numeric(12,2). Choose a date, timestamp or integer column."),
+        ("batch", "date", "declared date but the column is numeric(20,0)."),
+        ("comment", "date", "declared date but the column is text. Choose a date, timestamp or integer column."),
+    ],
+)
+def test_a_type_that_does_not_fit_the_column(column: str, type_: str, says: str) -> None:
+    """Otherwise watermarks are compared with values of another kind, and rows are skipped without a word."""
+    message = refused(f"public.orders:{column}:{type_}")
+    assert f"identifier {column!r} is {says}" in message
+
+
+def test_numeric_without_a_scale_of_zero_is_no_integer() -> None:
+    """Otherwise rows between two integers, such as 7.5, lie in no window."""
+    for type_ in ("numeric", "numeric(12,2)", "numeric(12,10)", "numeric(20,-2)"):
+        table = replace(ORDERS, columns=(*ORDERS.columns, SourceColumn("n", type_, "numeric")))
+        assert f"the column is {type_}" in refused("public.orders:n:integer", table)
+
+
+def test_upsert_without_a_key_shows_the_line_that_would_fix_it() -> None:
+    """Otherwise the user learns that a key is missing, and not where to write it."""
+    keyless = replace(ORDERS, primary_key=())
+    message = refused("public.orders:updated_at:timestamp!upsert", keyless)
+    assert "upsert needs a primary key" in message and "containers: {orders: {primary_key: [<column>]}}" in message
+
+
+def test_the_key_and_the_identifier_cannot_be_left_out() -> None:
+    """Otherwise the lake's table lacks the column that its own rows are found by, and the first MERGE fails."""
+    assert "primary key column 'id' cannot be excluded" in refused("public.orders:o_orderdate:date", exclude_columns=("id",))
+    for option in ("exclude_columns", "text_columns"):
+        options: dict[str, Any] = {option: ("o_orderdate",)}
+        assert "'o_orderdate' can be neither excluded nor read as text" in refused("public.orders:o_orderdate:date", **options)
+    every = tuple(c.name for c in ORDERS.columns)
+    assert "exclude_columns leaves no column" in refused(None, replace(ORDERS, primary_key=()), exclude_columns=every)
+
+
+def test_columns_that_differ_only_in_case() -> None:
+    """Otherwise Delta refuses the table in the middle of its first load, in its own words."""
+    table = replace(ORDERS, columns=(*ORDERS.columns, SourceColumn("Comment", "text", "text")))
+    message = refused("public.orders:id:integer", table)
+    assert "'comment' and 'Comment' differ only in case" in message
+    remedy = re.search(r"containers: \{orders: \{exclude_columns: \[(\w+)\]\}\}", message)
+    assert remedy is not None
+    assert resolved("public.orders:id:integer", table, exclude_columns=(remedy[1],)), "what the message says to write works"
+
+
+@pytest.mark.parametrize(
+    ("spec", "partition_by", "says"),
+    [
+        (None, "month", "partition_by needs an incremental identifier; add public.orders:<column>:<type> to incremental."),
+        ("public.orders:o_orderdate:date:e", "month", "partition_by needs an incremental identifier"),
+        ("public.orders:o_orderdate:date", "quarter", "is one of hour, day, week, month, not 'quarter'"),
+        ("public.orders:o_orderdate:date", 100, "is one of hour, day, week, month, not 100"),
+        ("public.orders:o_orderdate:date", "batch", "is one of hour, day, week, month, not 'batch'"),
+        ("public.orders:o_orderdate:date", "hour", "a date cannot be partitioned by hour; write day, week or month"),
+        ("public.orders:id:integer", "month", "is a positive width or 'batch', not 'month'"),
+        ("public.orders:id:integer", 0, "is a positive width or 'batch', not 0"),
+        ("public.orders:id:integer", -5, "is a positive width or 'batch', not -5"),
+        ("public.orders:id:integer", "100000", "is a positive width or 'batch', not '100000'"),
+    ],
+)
+def test_a_partition_by_that_does_not_fit(spec: str | None, partition_by: str | int, says: str) -> None:
+    """Otherwise the container gets partitions that nobody asked for, and loses them when the mistake is corrected."""
+    assert says in refused(spec, partition_by=partition_by)
+
+
+def test_a_start_value_of_another_kind() -> None:
+    """Otherwise the sync begins somewhere else than the YAML says."""
+    assert refused("public.orders:id:integer@2025-01-01") == "shop/orders: start: '2025-01-01' is not an integer."
+    assert "start: 'yesterday' is not a date such as 2025-01-08" in refused("public.orders:o_orderdate:date@yesterday")
+    assert "start: '2025-01-08T00:00Z' is not a time" in refused("public.orders:created_at:datetime@2025-01-08T00:00Z")
+
+
+def test_two_columns_that_do_not_go_together() -> None:
+    """Otherwise a local time and an instant are compared as if they were one thing, or changed rows are appended a second time."""
+
+    def two(columns: Sequence[str], strategy: Strategy = Strategy.UPSERT) -> IncrementalSpec:
+        return IncrementalSpec("public", "orders", tuple(columns), IdentifierType.TIMESTAMP, strategy=strategy)
+
+    assert "one column, or two of the same type" in refused(two(["created_at", "updated_at"]))
+    assert "one column, or two of the same type" in refused(two(["updated_at", "removed_at", "updated_at"]))
+    assert "works with upsert only; add strategy: upsert" in refused(two(["updated_at", "removed_at"], Strategy.APPEND))
+
+
+# ---------------------------------------------------------------------- defaults of partition_by
+@pytest.mark.parametrize(
+    ("first", "last", "granularity", "begins"),
+    [
+        ("2026-01-15", "2026-03-09", Granularity.DAY, "2026-01-15"),
+        ("2022-06-15", "2026-03-09", Granularity.WEEK, "2022-06-12"),  # a Sunday
+        ("1992-01-02", "2026-03-09", Granularity.MONTH, "1992-01-01"),
+        ("1992-01-02", "1992-03-01", Granularity.MONTH, "1992-01-01"),  # ended long ago, but the calendar goes on until today
+        (None, None, Granularity.DAY, "2026-03-10"),  # an empty table begins today
+        ("2026-05-01", "2027-01-01", Granularity.DAY, "2026-03-10"),  # only rows dated in the future
+        ("0001-01-01", "2026-03-09", Granularity.MONTH, "1946-01-01"),  # one outlier does not make 24,000 partitions
+        ("-4712-01-01", "5874897-12-31", Granularity.MONTH, "1946-01-01"),
+        ("2026-03-09T00:00:00", "2026-03-09", Granularity.DAY, "2026-03-10"),  # found for another column, before the YAML changed
+        ("17", "2400", Granularity.DAY, "2026-03-10"),
+    ],
+)
+def test_default_partitions_of_time(first: str | None, last: str | None, granularity: Granularity, begins: str) -> None:
+    """Otherwise a container without partition_by gets a calendar of tens of thousands of keys, or does not load at all."""
+    container = resolved("public.orders:o_orderdate:date", replace(ORDERS, first=first, last=last))
+    assert container.cut == Cut(granularity, parse_value(Axis.DAY, begins))
+
+
+@given(st.integers(days_from_civil(-4712, 1, 1), TODAY + 40_000), st.integers(0, 60_000), st.sampled_from([None, "day", "week", "month"]))
+def test_a_calendar_begins_at_a_partition_that_dagster_can_name(first: int, span: int, partition_by: str | None) -> None:
+    """Otherwise the project does not load because of one row dated BC or in the future."""
+    found = replace(ORDERS, first=format_value(Axis.DAY, first), last=format_value(Axis.DAY, first + span))
+    cut = resolved("public.orders:o_orderdate:date", found, partition_by=partition_by).cut
+    assert cut is not None and cut.first is not None and cut.granularity is not None
+    assert days_from_civil(1901, 1, 1) <= cut.first <= TODAY
+    if partition_by is None:
+        newest = min(first + span, TODAY)
+        assert (TODAY - cut.first) / {"day": 1, "week": 7, "month": 28}[cut.granularity.value] <= 1000 or newest < TODAY - 366 * 4
+        assert cut.first <= max(first, newest - 366 * 80, days_from_civil(1901, 8, 1)), "the oldest rows have partitions of their own"
+    if first >= days_from_civil(1902, 1, 1) and partition_by is not None:
+        assert cut.first <= min(first, TODAY) < cut.first + 31
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "start", "width"),
+    [
+        (None, None, None, 1000),
+        ("1", "5000", None, 1000),
+        ("1", "150000", None, 2000),
+        ("1", "1000000000", None, 10_000_000),
+        ("999000000", "1000000000", None, 20_000),
+        ("1", "1000000000", "999000000", 20_000),
+        ("1", "1000", "5000", 1000),  # nothing from the start value on yet
+        ("-1000000", "0", None, 20_000),
+        ("2026-01-01", "2026-03-09", None, 1000),  # found for another column, before the YAML changed
+    ],
+)
+def test_default_partitions_of_integers(first: str | None, last: str | None, start: str | None, width: int) -> None:
+    """Otherwise a container by id gets hundreds of thousands of keys, or a single one that a refresh cannot cut."""
+    spec = f"public.orders:id:integer@{start}" if start else "public.orders:id:integer"
+    assert resolved(spec, replace(ORDERS, first=first, last=last)).cut == Cut(width=width)
+
+
+def test_partitions_as_asked() -> None:
+    """Otherwise the YAML's partition_by does not count."""
+    assert resolved("public.orders:o_orderdate:date", partition_by="month").cut == Cut(Granularity.MONTH, days_from_civil(2026, 1, 1))
+    hourly = resolved("public.orders:updated_at:timestamp", replace(ORDERS, first="2026-03-09T17:45:00.5Z"), partition_by="hour")
+    assert hourly.cut == Cut(Granularity.HOUR, parse_value(Axis.INSTANT, "2026-03-09T17:00"))
+    assert resolved("public.orders:id:integer", partition_by=250).cut == Cut(width=250)
+    assert resolved("public.orders:id:integer", partition_by="batch").cut == Cut(width=1, batch=True)
+
+
+# ---------------------------------------------------------------------- the component's state
+texts = st.text(max_size=8)
+optional_texts = st.none() | texts
+tables = st.builds(
+    SourceTable,
+    name=texts,
+    kind=st.sampled_from(Kind),
+    columns=st.lists(
+        st.builds(SourceColumn, texts, texts, texts, st.booleans(), optional_texts, optional_texts), min_size=1, max_size=4
+    ).map(tuple),
+    primary_key=st.lists(texts, max_size=2).map(tuple),
+    indexed=st.lists(texts, max_size=2).map(tuple),
+    rows=st.none() | st.integers(),
+    bytes=st.none() | st.integers(),
+    comment=optional_texts,
+    first=optional_texts,
+    last=optional_texts,
+)
+
+
+@given(tables)
+def test_the_catalog_survives_its_file(table: SourceTable) -> None:
+    """Otherwise the project that loads without its source is another one than the one that was found."""
+    found = table_from_json(table_to_json(table))
+    assert found == table
+    assert isinstance(found.kind, Kind) and isinstance(found.columns, tuple) and isinstance(found.primary_key, tuple)

@@ -1,0 +1,63 @@
+"""Names in keys and paths: readable, reversible, of one small alphabet."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from incremental_assets.model.names import backticked, decode_name, encode_name, nearest
+
+# Names that look like the encoding itself are the dangerous ones, so they are made often.
+names = st.text() | st.lists(st.sampled_from(["_", "U", "_U", "_U5F_", "20", "5F", "F", "a", " ", "é", "_U20_"])).map("".join)
+
+
+@given(names)
+def test_a_name_survives_the_way_into_a_key_and_back(name: str) -> None:
+    """Otherwise the UI and ``watermarks`` show a table that does not exist, or sync into one that nobody finds again."""
+    assert decode_name(encode_name(name)) == name
+
+
+@given(names)
+def test_encoded_names_use_only_letters_digits_and_underscores(name: str) -> None:
+    """Otherwise Dagster refuses the asset key, or a slash in a table's name writes outside the lake's folder."""
+    assert re.fullmatch(r"[A-Za-z0-9_]*", encode_name(name))
+
+
+@given(names, names)
+def test_two_names_never_share_a_key(one: str, other: str) -> None:
+    """Otherwise two containers overwrite each other's Delta table."""
+    assert (encode_name(one) == encode_name(other)) == (one == other)
+
+
+@given(st.from_regex(r"[A-Za-z0-9_]+", fullmatch=True).filter(lambda name: not re.search("_U[0-9A-F]", name)))
+def test_ordinary_names_stay_as_they_are(name: str) -> None:
+    """Otherwise everybody's keys and folders are unreadable for the sake of a few."""
+    assert encode_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "encoded"),
+    [
+        ("order items", "order_U20_items"),
+        ("a.b", "a_U2E_b"),
+        ("straße", "stra_UDF_e"),
+        ("a_U20_b", "a_U5F_U20_b"),
+        ("../x", "_U2E__U2E__U2F_x"),
+    ],
+)
+def test_the_encoding_is_fixed(name: str, encoded: str) -> None:
+    """Changing it would leave existing tables behind under their old names, and load everything again."""
+    assert encode_name(name) == encoded
+
+
+def test_nearest_names_first() -> None:
+    """Otherwise a misspelt table or column leaves the user without a hint."""
+    assert nearest("ordrs", ["customer", "Orders", "order_lines"]).startswith(" Nearest: Orders")
+    assert nearest("zzz", ["b", "a"]) == " Known: a, b."
+    assert nearest("zzz", []) == ""
+
+
+def test_a_backtick_in_a_name_ends_no_quotation() -> None:
+    """Otherwise a table named with a backtick breaks every statement, or becomes part of one."""
+    assert backticked("a`b c") == "`a``b c`"

@@ -1,0 +1,265 @@
+"""Partitions: no row without a key, no key without a window, no two windows over the same ground."""
+
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from incremental_assets.model.axis import MICROS_PER_DAY, Axis, days_from_civil, parse_value
+from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.model.partitions import (
+    Granularity,
+    IntegerPartitions,
+    Partitions,
+    TimePartitions,
+    default_granularity,
+    floor_to,
+    next_start,
+    stretches,
+)
+from incremental_assets.model.window import EVERYTHING, merge
+
+HOUR, DAY, WEEK, MONTH = Granularity.HOUR, Granularity.DAY, Granularity.WEEK, Granularity.MONTH
+CUTS = [(axis, granularity) for axis in Axis if axis.is_time for granularity in Granularity if (axis, granularity) != (Axis.DAY, HOUR)]
+AROUND = st.integers(days_from_civil(1895, 1, 1), days_from_civil(2110, 1, 1))
+"""Days around a calendar that begins in 1901, as the earliest one does."""
+
+
+@st.composite
+def time_partitions(draw: st.DrawFn, most: int = 60) -> TimePartitions:
+    axis, granularity = draw(st.sampled_from(CUTS))
+    day = draw(st.integers(days_from_civil(1902, 1, 1), days_from_civil(2100, 1, 1)))
+    first = floor_to(axis, granularity, day * axis.steps_per_day)
+    last = first
+    for _ in range(draw(st.integers(0, most))):
+        last = next_start(axis, granularity, last)
+    return TimePartitions(axis, granularity, first, last)
+
+
+@st.composite
+def integer_partitions(draw: st.DrawFn) -> IntegerPartitions:
+    width = draw(st.sampled_from([1, 7, 10, 100_000]))
+    known = draw(st.sets(st.integers(-20, 20), max_size=10))
+    return IntegerPartitions(width, tuple(sorted(number * width for number in known)))
+
+
+def values_near(draw: Callable[..., Any], partitions: Partitions) -> int:
+    """A value anywhere, most often at an edge of a partition."""
+    if isinstance(partitions, IntegerPartitions):
+        return draw(st.integers(-25, 25)) * partitions.width + draw(st.sampled_from([-1, 0, 1]))
+    axis, granularity = partitions.axis, partitions.granularity
+    edges = [partitions.first, partitions.last, next_start(axis, granularity, partitions.last)]
+    anywhere = draw(AROUND) * axis.steps_per_day + draw(st.integers(0, axis.steps_per_day - 1))
+    edge = draw(st.sampled_from([*edges, floor_to(axis, granularity, anywhere)]))
+    far = days_from_civil(-4712, 1, 1) * axis.steps_per_day
+    return draw(st.sampled_from([anywhere, edge - 1, edge, edge + 1, far, 300_000 * 366 * axis.steps_per_day]))
+
+
+@st.composite
+def with_value(draw: st.DrawFn) -> tuple[Partitions, int]:
+    partitions: Partitions = draw(time_partitions() | integer_partitions())
+    return partitions, values_near(draw, partitions)
+
+
+def all_keys(partitions: Partitions) -> list[str]:
+    return [str(k) for k in partitions.known] if isinstance(partitions, IntegerPartitions) else partitions.keys_between(None, None)
+
+
+def with_key_of(partitions: Partitions, value: int) -> Partitions:
+    """As the engine does: a partition for integers without one is made before the rows are written."""
+    return partitions.with_keys([partitions.key_of(value)]) if isinstance(partitions, IntegerPartitions) else partitions
+
+
+@given(with_value())
+def test_every_value_lies_in_the_window_of_its_key_and_in_no_other(drawn: tuple[Partitions, int]) -> None:
+    """Otherwise a row belongs to no partition and no refresh ever reads it, or to two and is counted twice."""
+    partitions, value = drawn
+    partitions = with_key_of(partitions, value)
+    assert [key for key in all_keys(partitions) if partitions.window_of(key).contains(value)] == [partitions.key_of(value)]
+
+
+@given(time_partitions() | integer_partitions().filter(lambda p: bool(p.known)))
+def test_windows_of_all_keys_cover_the_axis_without_overlap(partitions: Partitions) -> None:
+    """Otherwise "materialize all" leaves rows behind, and the watermark it sets is a lie."""
+    keys = all_keys(partitions)
+    assert partitions.windows_of(keys) == (EVERYTHING,)
+    assert partitions.windows_of(reversed(keys)) == (EVERYTHING,)
+    windows = [partitions.window_of(key) for key in keys]
+    assert windows[0].lower is None and windows[-1].upper is None
+    for earlier, later in pairwise(windows):
+        assert earlier.upper is not None and later.lower is not None and earlier.upper <= later.lower
+        if isinstance(partitions, TimePartitions):
+            assert earlier.upper == later.lower
+
+
+@given(with_value(), st.data())
+def test_a_range_of_keys_leaves_no_gap(drawn: tuple[Partitions, int], data: st.DataObject) -> None:
+    """Otherwise a backfill of neighbouring partitions skips the ground between them, where a late row has no key yet."""
+    partitions = drawn[0]
+    keys = all_keys(partitions)
+    if not keys:
+        return
+    low = data.draw(st.integers(0, len(keys) - 1))
+    high = data.draw(st.integers(low, len(keys) - 1))
+    windows = partitions.windows_of(keys[low : high + 1])
+    assert len(windows) == 1
+    assert windows[0].lower == partitions.window_of(keys[low]).lower
+    assert windows[0].upper == partitions.window_of(keys[high]).upper
+
+
+@given(with_value(), st.data())
+def test_keys_between_two_values_are_those_of_the_values_between(drawn: tuple[Partitions, int], data: st.DataObject) -> None:
+    """Otherwise a run is started for partitions it does not touch, or its rows turn up under keys that it did not name."""
+    partitions, one = drawn
+    other = values_near(data.draw, partitions)
+    lower, upper = sorted((one, other))
+    keys = all_keys(partitions)
+    wanted = [key for key in keys if any(partitions.key_of(v) == key for v in (lower, upper))]
+    wanted += [key for key in keys if (start := _start(partitions, key)) is not None and lower <= start <= upper]
+    if isinstance(partitions, IntegerPartitions) and not keys:
+        assert partitions.keys_between(lower, upper) == []
+        return
+    assert partitions.keys_between(lower, upper) == [key for key in keys if key in wanted]
+    unbounded = partitions.keys_between(lower, None)
+    assert unbounded == keys[len(keys) - len(unbounded) :], "up to the last one"
+    assert set(partitions.keys_between(lower, upper)) <= set(unbounded)
+    assert partitions.keys_between(None, None) == keys
+
+
+def _start(partitions: Partitions, key: str) -> int | None:
+    """Where the partition's own ground begins, also that of the first, whose window reaches down to −∞."""
+    if isinstance(partitions, IntegerPartitions):
+        return int(key)
+    return partitions.first if key == partitions.keys_between(None, None)[0] else partitions.window_of(key).lower
+
+
+@given(time_partitions(), st.integers(-(10**9), 10**9))
+def test_a_floor_is_the_last_start_that_is_not_above(partitions: TimePartitions, offset: int) -> None:
+    """Otherwise rows of the first and last day of a month change places."""
+    axis, granularity = partitions.axis, partitions.granularity
+    value = partitions.first + offset * (1 if axis is Axis.DAY else 10**7)
+    start = floor_to(axis, granularity, value)
+    assert start <= value < next_start(axis, granularity, start)
+    assert floor_to(axis, granularity, start) == start
+    assert floor_to(axis, granularity, next_start(axis, granularity, start)) == next_start(axis, granularity, start)
+
+
+@given(time_partitions(most=400), st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Pacific/Auckland"]))
+def test_keys_are_those_of_dagster(partitions: TimePartitions, zone: str) -> None:
+    """Otherwise a backfill from the UI asks for partitions that the engine does not know, and writes to others."""
+    axis, granularity = partitions.axis, partitions.granularity
+    begin, end = (datetime(1970, 1, 1) + timedelta(days=v / axis.steps_per_day) for v in (partitions.first, partitions.last))
+    after = datetime(1970, 1, 1) + timedelta(days=next_start(axis, granularity, partitions.last) / axis.steps_per_day)
+    kinds = {
+        HOUR: dg.HourlyPartitionsDefinition,
+        DAY: dg.DailyPartitionsDefinition,
+        WEEK: dg.WeeklyPartitionsDefinition,
+        MONTH: dg.MonthlyPartitionsDefinition,
+    }
+    if granularity is HOUR:
+        zone = "UTC"  # local hours repeat when clocks are set back; the product's hours are UTC's
+    definition = kinds[granularity](start_date=begin, end_date=after, timezone=zone)
+    ours = partitions.keys_between(None, None)
+    assert list(definition.get_partition_keys(current_time=datetime(2200, 1, 1, tzinfo=timezone.utc))) == ours
+    assert definition.get_partition_key_for_timestamp(end.replace(tzinfo=ZoneInfo(zone)).timestamp()) == ours[-1]
+    window = definition.time_window_for_partition_key(ours[-1])
+    assert window.start.replace(tzinfo=None) == end and window.end.replace(tzinfo=None) == after
+
+
+def test_known_keys() -> None:
+    """Otherwise links, schedules and stored events of a partition point nowhere after an upgrade."""
+    value = parse_value(Axis.LOCAL, "2025-01-08T14:30:25.5")  # a Wednesday
+    first, last = parse_value(Axis.LOCAL, "2024-01-01T00:00"), parse_value(Axis.LOCAL, "2026-01-01T00:00")
+    keys = {
+        g: TimePartitions(Axis.LOCAL, g, floor_to(Axis.LOCAL, g, first), floor_to(Axis.LOCAL, g, last)).key_of(value) for g in Granularity
+    }
+    assert keys == {HOUR: "2025-01-08-14:00", DAY: "2025-01-08", WEEK: "2025-01-05", MONTH: "2025-01-01"}
+    assert IntegerPartitions(1000).key_of(123_456) == "123000"
+    assert IntegerPartitions(1000).key_of(-1) == "-1000"
+    assert IntegerPartitions(1).key_of(42) == "42"
+    assert IntegerPartitions(1000, (5000, 9000)).key_of(17) == "5000", "what comes below the first partition belongs to it"
+
+
+@pytest.mark.parametrize(
+    ("granularity", "key"),
+    [
+        (DAY, "2023-12-31"),  # before the first
+        (DAY, "2025-01-01"),  # after the last
+        (DAY, "2024-02-30"),
+        (DAY, "2024-2-3"),
+        (DAY, " 2024-02-03"),
+        (DAY, "2024-02-03-00:00"),
+        (DAY, "today"),
+        (DAY, ""),
+        (WEEK, "2024-02-05"),  # a Monday; weeks begin on Sunday
+        (MONTH, "2024-02-02"),
+        (MONTH, "2024-02"),
+        (HOUR, "2024-02-03"),
+        (HOUR, "2024-02-03-14:30"),
+        (HOUR, "2024-02-03T14:00"),
+        (HOUR, "2024-02-03-24:00"),
+        (HOUR, "2024-02-03-14:00Z"),
+    ],
+)
+def test_a_key_outside_says_which_keys_there_are(granularity: Granularity, key: str) -> None:
+    """Otherwise ``--partition`` with a wrong key refreshes another partition, or ends in a stack trace."""
+    first, last = (floor_to(Axis.LOCAL, granularity, days_from_civil(*d) * MICROS_PER_DAY) for d in ((2024, 1, 1), (2024, 12, 31)))
+    partitions = TimePartitions(Axis.LOCAL, granularity, first, last)
+    keys = partitions.keys_between(None, None)
+    with pytest.raises(ConfigurationError) as caught:
+        partitions.window_of(key)
+    assert str(caught.value) == f"there is no partition {key!r}; the partitions go by {granularity.value} from {keys[0]} to {keys[-1]}."
+
+
+@pytest.mark.parametrize("key", ["500", "3000", "x", "", "1_000", " 1000", "+1000", "01000", "٠", "-0"])
+def test_an_integer_key_outside_says_which_keys_there_are(key: str) -> None:
+    """Otherwise a mistyped key refreshes another partition than the one that was meant."""
+    with pytest.raises(ConfigurationError) as caught:
+        IntegerPartitions(1000, (0, 1000, 2000)).window_of(key)
+    assert str(caught.value) == f"there is no partition {key!r}; the keys are lower bounds of 1000 values, from 0 to 2000."
+    with pytest.raises(ConfigurationError, match="none yet"):
+        IntegerPartitions(1000).window_of(key)
+
+
+def test_a_hundred_thousand_batches_are_no_trouble() -> None:
+    """Otherwise a backfill of a container by batch, one partition a value, hangs before it has read a row."""
+    partitions = IntegerPartitions(1, tuple(range(0, 200_000, 2)))
+    started = time.monotonic()
+    assert partitions.windows_of(map(str, partitions.known)) == (EVERYTHING,)
+    assert time.monotonic() - started < 5
+
+
+@given(AROUND, st.integers(0, 100 * 366), st.sampled_from([Axis.DAY, Axis.LOCAL, Axis.INSTANT]))
+def test_a_calendar_of_days_or_weeks_has_at_most_about_a_thousand_keys(first: int, days: int, axis: Axis) -> None:
+    """Otherwise the UI's partition bar is a grey smear, and each page of it takes seconds."""
+    granularity = default_granularity(axis, first * axis.steps_per_day, (first + days) * axis.steps_per_day)
+    width = {DAY: 1, WEEK: 7, MONTH: 28}[granularity]
+    assert granularity is MONTH or days / width <= 1000
+    assert granularity is DAY or days > 365, "a year or less is cut by day, whatever the thresholds are"
+
+
+@given(st.sets(st.integers(0, 30)), st.integers(1, 31))
+def test_stretches_are_the_asked_keys_in_as_few_ranges_as_possible(chosen: set[int], count: int) -> None:
+    """Otherwise a backfill with a hole in it also refreshes the hole, or runs once for each key."""
+    ordered = [f"k{number:02d}" for number in range(count)]
+    asked = [f"k{number:02d}" for number in chosen if number < count]
+    runs = stretches(asked, ordered)
+    ranges = [ordered[ordered.index(first) : ordered.index(last) + 1] for first, last in runs]
+    assert [key for keys in ranges for key in keys] == sorted(asked)
+    for earlier, later in pairwise(ranges):
+        assert ordered.index(later[0]) > ordered.index(earlier[-1]) + 1
+
+
+@given(integer_partitions(), st.lists(st.integers(-30, 30)))
+def test_new_integer_keys_are_added_in_order_and_once(partitions: IntegerPartitions, more: list[int]) -> None:
+    """Otherwise windows of integer partitions overlap, as each ends where the next known one begins."""
+    grown = partitions.with_keys(str(number * partitions.width) for number in more)
+    assert list(grown.known) == sorted({*partitions.known, *(number * partitions.width for number in more)})
+    assert merge(grown.windows_of(map(str, grown.known))) == ((EVERYTHING,) if grown.known else ())

@@ -1,0 +1,79 @@
+"""Windows: half-open, and what sets of them cover."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from incremental_assets.model.window import EVERYTHING, Window, covered_from, merge
+
+VALUES = range(-2, 23)
+"""Every place that a bound drawn below can tell apart, and one beyond each end."""
+
+bounds = st.none() | st.integers(0, 20)
+
+
+@st.composite
+def windows_of(draw: st.DrawFn) -> Window:
+    lower, upper = draw(bounds), draw(bounds)
+    if lower is not None and upper is not None and lower > upper:
+        lower, upper = upper, lower
+    return Window(lower, upper)
+
+
+sets = st.lists(windows_of(), max_size=6)
+
+
+def covered(windows: list[Window] | tuple[Window, ...]) -> set[int]:
+    return {value for value in VALUES if any(window.contains(value) for window in windows)}
+
+
+def test_a_window_is_half_open() -> None:
+    """Otherwise rows at a boundary are lost by the one window and doubled by the other."""
+    window = Window(3, 5)
+    assert [value for value in VALUES if window.contains(value)] == [3, 4]
+    assert all(EVERYTHING.contains(value) for value in VALUES)
+    assert not Window(3, 3).contains(3)
+
+
+def test_a_window_that_ends_before_it_begins_is_refused() -> None:
+    """Otherwise a refresh of it would silently read and replace nothing."""
+    with pytest.raises(ValueError, match="ends before it begins"):
+        Window(5, 3)
+
+
+@given(windows_of(), windows_of())
+def test_an_intersection_is_what_both_cover(one: Window, other: Window) -> None:
+    """Otherwise a refresh next to ``@start`` reads rows that are never to be synced, or leaves some out."""
+    both = one.intersect(other)
+    assert covered([both] if both else []) == covered([one]) & covered([other])
+    assert both is None or both.lower is None or both.upper is None or both.lower < both.upper
+
+
+@given(sets)
+def test_merging_keeps_the_ground_and_leaves_no_two_that_touch(windows: list[Window]) -> None:
+    """Otherwise a refresh replaces rows that it did not read, or reads some twice and doubles them."""
+    merged = merge(windows)
+    assert covered(merged) == covered(windows)
+    assert merge(merged) == merged
+    assert merge(reversed(windows)) == merged, "the order in which partitions were asked for does not count"
+    for earlier, later in pairwise(merged):
+        assert earlier.upper is not None and later.lower is not None and earlier.upper < later.lower
+
+
+@given(sets, bounds)
+def test_coverage_ends_at_the_first_gap(windows: list[Window], start: int | None) -> None:
+    """Otherwise the watermark passes ground that no sync has read, and what lies there is never loaded."""
+    ground = covered(windows)
+    value = start if start is not None else VALUES[0]
+    end = value
+    while end in ground:
+        end += 1
+    reached = covered_from(windows, start)
+    if end == value:
+        assert reached is None
+    elif end > VALUES[-1]:
+        assert reached is True
+    else:
+        assert reached == end and reached is not True
