@@ -1,0 +1,146 @@
+"""The documentation says what is there: commands, options, YAML attributes, environment variables and links are checked against the code.
+
+Belongs here: facts of the text that a machine can check. Does not belong: its wording.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from incremental_assets.cli import app
+from incremental_assets.model.grammar import parse_incremental
+from incremental_assets.orchestration.component import ContainerEntry, IncrementalEntry, PostgresDatastore
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CONFIGURATION = ROOT / "docs" / "configuration.md"
+COMMANDS: dict[str, Any] = dict(getattr(typer.main.get_command(app), "commands"))  # noqa: B009 typer's group is not typed
+GLOBAL_OPTIONS = {"--project", "--help"}
+FROM_DAGSTER = {"defs_state"}  # every StateBackedComponent has it; Dagster documents it
+
+page = pytest.mark.parametrize("path", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+
+
+def _options(command: str) -> set[str]:
+    return {name for parameter in COMMANDS[command].params for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+
+
+def _calls(text: str) -> Iterator[tuple[str, list[str]]]:
+    """(command, options) of each ``incremental-assets …`` in a code span or a line of a code block."""
+    blocks = re.findall(r"^```(?:sh|console|text)?\n(.*?)^```", text, re.S | re.M)
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M))
+    for line in [*(line for block in blocks for line in block.splitlines()), *spans]:
+        found = re.search(r"(?<![\w./@-])incremental-assets (.*)", line.partition(" #")[0])
+        if found is None:
+            continue
+        words = found[1].split()
+        while words and words[0] == "--project":
+            words = words[2:]
+        if words and re.fullmatch(r"[a-z]+", words[0]):
+            yield words[0], re.findall(r"(?<![\w-])--?[a-z][a-z-]*", " ".join(words[1:]))
+
+
+@page
+def test_every_command_and_option_exists(path: Path) -> None:
+    """Without it, a page tells people to type what the command line refuses."""
+    for command, options in _calls(path.read_text(encoding="utf-8")):
+        assert command in COMMANDS, f"{path.name}: there is no command {command!r}"
+        assert set(options) <= _options(command), f"{path.name}: {command} has no {sorted(set(options) - _options(command))}"
+
+
+def test_the_readme_names_every_command_and_option() -> None:
+    """Without it, an option is added and nobody hears of it."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for command in COMMANDS:
+        assert f"`{command}" in text, f"README.md does not explain {command}"
+        missing = [o for o in _options(command) - {"--help"} if o.startswith("--") and not o.startswith("--no-") and o not in text]
+        assert not missing, f"README.md does not mention {missing} of {command}"
+
+
+def test_the_pages_show_only_calls_that_are_found() -> None:
+    """Without it, a change of the pages' form would silently end the check of commands."""
+    assert len([call for path in PAGES for call in _calls(path.read_text(encoding="utf-8"))]) > 20
+
+
+def _documented(section: str) -> set[str]:
+    """Names in the first column of the table below the heading."""
+    text = CONFIGURATION.read_text(encoding="utf-8")
+    found = re.search(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", text, re.S | re.M)
+    assert found is not None, f"docs/configuration.md has no section {section!r}"
+    return set(re.findall(r"^\| `([A-Za-z_]+)`", found[1], re.M))
+
+
+@pytest.mark.parametrize(
+    ("section", "names"),
+    [
+        ("A datastore", {f.name for f in dataclasses.fields(PostgresDatastore)} - FROM_DAGSTER),
+        ("An entry of `incremental`", set(IncrementalEntry.model_fields)),
+        ("An entry of `containers`", set(ContainerEntry.model_fields)),
+    ],
+)
+def test_every_attribute_is_documented_and_none_other(section: str, names: set[str]) -> None:
+    """Without it, an attribute is added in silence, or the reference keeps one that is gone."""
+    assert _documented(section) == names
+
+
+def _datastores(text: str) -> Iterator[dict[str, Any]]:
+    for block in re.findall(r"^```yaml\n(.*?)^```", text, re.S | re.M):
+        data = yaml.safe_load(block)
+        if isinstance(data, dict) and "attributes" in data:
+            yield data
+
+
+@page
+def test_yaml_examples_are_accepted(path: Path) -> None:
+    """Without it, somebody copies an example and is told that it is wrong."""
+    for data in _datastores(path.read_text(encoding="utf-8")):
+        assert data["type"] == "incremental_assets.PostgresDatastore"
+        attributes = dict(data["attributes"])
+        entries = [e if isinstance(e, str) else IncrementalEntry(**e) for e in attributes.get("incremental", [])]
+        containers = {name: ContainerEntry(**entry) for name, entry in attributes.get("containers", {}).items()}
+        url = "postgresql://user:password@db:5432/shop"
+        PostgresDatastore(**{**attributes, "url": url, "incremental": entries, "containers": containers}).settings()
+
+
+@page
+def test_incremental_entries_in_the_text_are_grammar(path: Path) -> None:
+    """Without it, an example of the grammar does not parse."""
+    text = path.read_text(encoding="utf-8")
+    for entry in re.findall(r'[`"](\w+\.\w+:\w+:(?:date|datetime|timestamp|integer)[^`"\s]*)[`"]', text):
+        parse_incremental(entry)
+
+
+@page
+def test_relative_links_lead_somewhere(path: Path) -> None:
+    """Without it, a page is moved and its readers stand before nothing."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.S | re.M)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (path.parent / name).resolve() if name else path
+        assert file.exists(), f"{path.name}: {target} leads nowhere"
+        if anchor and file.suffix == ".md":
+            assert anchor in _anchors(file), f"{path.name}: {target}: no such heading"
+
+
+def _anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_environment_variables_are_those_of_the_code() -> None:
+    """Without it, the reference names a variable that nothing reads, or leaves one out."""
+    code = "\n".join(p.read_text(encoding="utf-8") for p in sorted((ROOT / "incremental_assets").rglob("*.py")))
+    read = set(re.findall(r'"(INCREMENTAL_ASSETS_[A-Z_]+)"', code))
+    told = set(re.findall(r"^\| `(INCREMENTAL_ASSETS_[A-Z_]+)`", CONFIGURATION.read_text(encoding="utf-8"), re.M))
+    assert told == read
+    for path in PAGES:
+        named = set(re.findall(r"INCREMENTAL_ASSETS_[A-Z_]+", path.read_text(encoding="utf-8")))
+        assert named <= read, f"{path.name}: nothing reads {sorted(named - read)}"
