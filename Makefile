@@ -3,6 +3,7 @@
 .DEFAULT_GOAL := help
 
 SCALE ?= 0.1
+BENCH_SCALE ?= 1
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -48,7 +49,8 @@ test: install
 	$(BIN)/python -m pytest
 
 bench: install
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python -m benchmarks --scale $(BENCH_SCALE)
 
 constraints:
 	@echo 'pyspark==4.2.0' > .pinned.tmp

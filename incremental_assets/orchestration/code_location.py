@@ -14,7 +14,7 @@ from dagster import colored_console_logger
 
 from incremental_assets.lake.io_manager import delta_io_manager
 from incremental_assets.lake.scope import lake_resource
-from incremental_assets.orchestration.project import dagster_home, lake_root
+from incremental_assets.orchestration.project import dagster_home, lake_root, serve_project
 from incremental_assets.orchestration.runner import BRIEF_LOGGER
 
 
@@ -42,6 +42,7 @@ LOGGERS = {"console": colored_console_logger, BRIEF_LOGGER: brief_logger}
 
 def build_definitions(project: Path, *, resource_overrides: Mapping[str, Any] | None = None) -> dg.Definitions:
     """The code location of the project. A run is one asset, so it needs no further processes of its own."""
+    serve_project(project)
     resources = {
         "lake": lake_resource(lambda: lake_root(project), lambda: dagster_home(project)),
         "delta": delta_io_manager,

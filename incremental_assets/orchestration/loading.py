@@ -4,7 +4,6 @@ Belongs here: reading the project. Does not belong: running it (``runner``).
 """
 
 import importlib
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +11,12 @@ from typing import Any
 
 import dagster as dg
 from dagster.components.utils.project_paths import get_local_state_path
-from dagster_shared.utils.config import discover_config_file, load_toml_as_dict
 
 from incremental_assets.catalog.datastore import Catalog, ContainerDefinition, definitions_of
 from incremental_assets.model.errors import ConfigurationError, SyncError
 from incremental_assets.model.names import nearest
 from incremental_assets.orchestration.component import PostgresDatastore
+from incremental_assets.orchestration.project import dg_settings
 from incremental_assets.sources.postgres.catalog import read_catalog
 from incremental_assets.sources.postgres.connection import source_errors
 from incremental_assets.sources.postgres.reader import columns_digest
@@ -39,13 +38,7 @@ class Datastore:
 
 def _target(project: Path) -> tuple[str, str]:
     """Modules of the code location and of its defs folder, as the project's dg configuration names them."""
-    config_file = discover_config_file(project)
-    config = load_toml_as_dict(config_file) if config_file else {}
-    section = (
-        config.get("project", {})
-        if config_file and config_file.name == "dg.toml"
-        else config.get("tool", {}).get("dg", {}).get("project", {})
-    )
+    section = dg_settings(project)
     root = section.get("root_module")
     if not root:
         raise ConfigurationError(f"{project}: its pyproject.toml names no [tool.dg.project] root_module.")
@@ -54,9 +47,6 @@ def _target(project: Path) -> tuple[str, str]:
 
 def load_datastores(project: Path) -> list[Datastore]:
     """The datastores of the project, with the catalogs that are stored. Raises ConfigurationError for YAML that does not hold."""
-    for folder in (project, project / "src"):
-        if folder.is_dir() and str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))
     code_location, _ = _target(project)
     importlib.import_module(code_location)  # it may set variables that the YAML refers to
     try:

@@ -5,22 +5,21 @@ Belongs here: running, and reading a run's events back into a line. Does not bel
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dagster._core.instance.ref import InstanceRef
 
 from incremental_assets.catalog.datastore import ContainerDefinition
 from incremental_assets.model.axis import json_value
 from incremental_assets.model.errors import ConfigurationError, SyncError
 from incremental_assets.orchestration.assets import container_key
 from incremental_assets.orchestration.jobs import job_name, launch_of, plan_container
+from incremental_assets.orchestration.ordinary_run import command_line_instance, new_run_id, run_here
 from incremental_assets.orchestration.planning import Action, Mode, Plan, Request
-from incremental_assets.orchestration.project import dagster_home
+from incremental_assets.orchestration.project import current_project, location_name
 from incremental_assets.orchestration.result import line, plain
 from incremental_assets.orchestration.workers import side_by_side
 
@@ -74,19 +73,13 @@ def _keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance,
     return chosen
 
 
-def command_line_instance() -> dg.DagsterInstance:
-    """The instance of DAGSTER_HOME, without the capture of raw output: that redirects the whole process's stdout, which carries the
-    lines of ``--json`` and is shared by the runs of several threads."""
-    silent = {"compute_logs": {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager", "config": {}}}
-    return dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(dagster_home()), overrides=silent))
-
-
 class Runner:
     """Runs syncs of containers in this process, one after another."""
 
-    def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
+    def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance, started_by: str = "command line") -> None:
         self._definitions = definitions
         self._instance = instance
+        self._started_by = started_by
 
     def sync(self, chosen: Sequence[ContainerDefinition], asked: Asked) -> Iterator[dict[str, Any]]:
         """The line of each container, as it finishes. Raises KeyboardInterrupt once a run was cancelled."""
@@ -129,20 +122,20 @@ class Runner:
 
     def _run(self, definition: ContainerDefinition, plan: Plan, run_config: Any, tags: Any) -> dict[str, Any]:
         container = definition.container
-        run_id = str(uuid.uuid4())
+        run_id = new_run_id()
         started = time.monotonic()
         job = self._definitions.resolve_job_def(job_name(definition))
         events: Sequence[dg.DagsterEvent] = ()
         trouble = ""
         try:
-            result = job.execute_in_process(
-                instance=self._instance,
+            events = run_here(
+                job,
+                self._instance,
                 run_id=run_id,
                 run_config={**run_config, "loggers": {BRIEF_LOGGER: {}}},
-                tags={"incremental_assets/container": container.label, "incremental_assets/started_by": "command line", **tags},
-                raise_on_error=False,
+                tags={"incremental_assets/started_by": self._started_by, **tags},
+                location=location_name(current_project()),
             )
-            events = result.all_events
         except dg.DagsterError as error:
             trouble = str(error)
         seconds = time.monotonic() - started

@@ -3,6 +3,7 @@
 Belongs here: the text of those files. Does not belong: anything a project of its own would change.
 """
 
+import re
 from pathlib import Path
 
 from incremental_assets.model.errors import ConfigurationError
@@ -20,6 +21,7 @@ directory_type = "project"
 [tool.dg.project]
 root_module = "defs"
 defs_module = "defs"
+code_location_name = "{name}"   # as in workspace.yaml
 code_location_target_module = "definitions"
 """
 _DEFINITIONS = '''\
@@ -64,7 +66,7 @@ Then: incremental-assets sync
 def write_project(directory: Path) -> list[Path]:
     """Writes the project and returns its files. Raises ConfigurationError where one is there already."""
     own = Path(__file__).resolve().parent / "dagster.yaml"
-    name = directory.resolve().name
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.resolve().name).strip("-_") or "project"
     files = {
         "pyproject.toml": _PYPROJECT.format(name=name),
         "definitions.py": _DEFINITIONS,

@@ -26,6 +26,7 @@ _PLAIN = {
     "double precision": "double",
     "bytea": "binary",
 }
+_CAST_CHANGES = ("character", "inet", "xml")
 _EPOCH_MICROS = "(extract(epoch from {}) * 1000000)::bigint"
 
 
@@ -50,7 +51,7 @@ def carry(column: SourceColumn, text_columns: Collection[str] = ()) -> Carried:
         return Carried(Column(column.name, type_), select, wire or type_, decode, infinite)
 
     if column.name in text_columns:
-        return carried("string", sql.SQL("{}::text").format(name))
+        return carried("string", _text(name, base))
     if base in _PLAIN:
         return carried(_PLAIN[base], name)
     if base == "oid":
@@ -59,6 +60,8 @@ def carry(column: SourceColumn, text_columns: Collection[str] = ()) -> Carried:
         nan = sql.SQL("{} = 'NaN'").format(name)
         return carried(f"decimal({int(numeric[1])},{int(numeric[2])})", name, infinite=nan)
     infinite = sql.SQL("not isfinite({})").format(name)
+    if base.startswith("timestamp"):  # the last 30 years of PostgreSQL's calendar have no room in microseconds since 1970
+        infinite = sql.SQL("({} or {} >= '294247-01-01')").format(infinite, name)
     if base == "date":
         return carried("date", sql.SQL("({} - date '1970-01-01')").format(name), "int", "date_from_unix_date({})", infinite)
     if base == "timestamp with time zone":
@@ -67,6 +70,9 @@ def carry(column: SourceColumn, text_columns: Collection[str] = ()) -> Carried:
         # The session's zone is UTC, so the cast changes no digit.
         decode = "cast(timestamp_micros({}) as timestamp_ntz)"
         return carried("timestamp_ntz", sql.SQL(_EPOCH_MICROS).format(name), "bigint", decode, infinite)
-    if base == "character":  # a plain cast to text would strip the padding that PostgreSQL sends
-        return carried("string", sql.SQL("case when {0} is not null then concat({0}) end").format(name))
-    return carried("string", sql.SQL("{}::text").format(name))
+    return carried("string", _text(name, base))
+
+
+def _text(name: sql.Composable, base: str) -> sql.Composable:
+    """The column as PostgreSQL prints it. For some types a cast to text says something else: it strips padding, or adds a netmask."""
+    return sql.SQL("case when {0} is not null then concat({0}) end" if base in _CAST_CHANGES else "{0}::text").format(name)

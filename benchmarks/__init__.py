@@ -1,0 +1,1 @@
+"""Speed, measured: this project beside dlt on the same data in one run. Not tests: nothing here passes or fails but the comparison."""

@@ -1,0 +1,219 @@
+"""`make bench`: TPC-H in the embedded PostgreSQL, this project and dlt side by side in one run; prints and keeps what it measured.
+
+Belongs here: the story of the comparison and its table. Both sides run as whole processes, the embedded Spark server being warm (its
+memory is told apart). `python -m benchmarks --scale 1 [--only ours] [--repeat N]`.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psutil
+import psycopg
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.measure import Measured, run
+from incremental_assets.demo.postgres import EmbeddedPostgres
+from incremental_assets.demo.source import load
+from incremental_assets.orchestration.scaffold import write_project
+
+TARGETS = {"full load": 0.7, "upsert 1 %": 0.6}
+DEFS = """\
+type: incremental_assets.PostgresDatastore
+attributes:
+  name: {name}
+  url: "{{{{ env.BENCH_URL }}}}"
+  incremental: ["public.line_item:{spec}"]
+  containers: {{line_item: {{partition_by: month}}}}
+  exclude: [lineitem, orders, "part*", customer, supplier, nation, region, events, customer_profile, orders_by_nation, warm_up]
+"""
+PREPARE = """
+create table line_item as select l.*, timestamptz '2026-01-01' + (l_orderkey * 7919 % 15552000) * interval '1 second'
+  + l_linenumber * interval '1 microsecond' as updated_at from lineitem l;
+alter table line_item add primary key (l_orderkey, l_linenumber);
+create index on line_item (updated_at); create index on line_item (l_shipdate); analyze line_item;
+create table warm_up as select * from line_item limit 1000; alter table warm_up add primary key (l_orderkey, l_linenumber);
+"""
+CHANGE = """update line_item set l_quantity = l_quantity + 1, updated_at = timestamptz '2026-08-01' + (l_orderkey % 100000) * interval '1 second'
+  + l_linenumber * interval '1 microsecond' where l_orderkey %% 100 = 3"""
+
+
+class Bench:
+    def __init__(self, folder: Path, scale: float, ours_only: bool) -> None:
+        self.folder, self.scale, self.ours_only = folder, scale, ours_only
+        self.console = Console(width=150)
+        self.rows: list[dict[str, Any]] = []
+        self.environment = {**os.environ, "INCREMENTAL_ASSETS_LAKE": str(folder / "lake"), "RUNTIME__DLTHUB_TELEMETRY": "false"}
+        for name in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_PROJECT"):
+            self.environment.pop(name, None)
+        self.project = folder / "project"
+
+    def prepare(self) -> str:
+        shutil.rmtree(self.folder / "project", ignore_errors=True)
+        for name in ("lake", "dlt"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        server = EmbeddedPostgres(self.folder / "postgres", settings={"shared_buffers": "1GB", "max_wal_size": "8GB"}).start()
+        self.server = server
+        url = server.create_database("bench", drop=True)
+        started = time.monotonic()
+        load(url, self.scale)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(PREPARE)
+            count = connection.execute("select count(*) from line_item").fetchone()
+        self.total = count[0] if count else 0
+        self.console.print(f"line_item: {self.total:,} rows, loaded in {time.monotonic() - started:.0f} s")
+        write_project(self.project)
+        for name, spec in (("append", "l_shipdate:date"), ("upsert", "updated_at:timestamp!upsert"), ("warm", "")):
+            folder = self.project / "defs" / name
+            folder.mkdir(parents=True)
+            text = DEFS.format(name=name, spec=spec)
+            if name == "warm":
+                text = (
+                    text.replace('incremental: ["public.line_item:"]', "incremental: []")
+                    .replace("containers: {line_item: {partition_by: month}}", "containers: {}")
+                    .replace(", warm_up]", ", line_item]")
+                )
+            (folder / "defs.yaml").write_text(text)
+        self.environment["BENCH_URL"] = url
+        return url
+
+    def ours(self, *arguments: str) -> Measured:
+        command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(self.project), "sync", *arguments, "--json"]
+        measured = run(command, self.environment)
+        failed = [line["message"] for line in measured.lines if line["status"] == "failed"]
+        if failed:
+            raise RuntimeError(failed[0])
+        return measured
+
+    def dlt(self, step: str, url: str) -> Measured | None:
+        if self.ours_only:
+            return None
+        return run([sys.executable, "-m", "benchmarks.dlt_side", step, url, str(self.folder / "dlt")], self.environment)
+
+    def step(self, name: str, ours: Measured, dlt: Measured | None, note: str = "") -> None:
+        line = ours.lines[0] if ours.lines else {}
+        ratio = ours.seconds / dlt.seconds if dlt else None
+        target = TARGETS.get(name)
+        self.rows.append(
+            {
+                "step": name, "ours_s": round(ours.seconds, 2), "ours_run_s": line.get("seconds"), "dlt_s": dlt and round(dlt.seconds, 2),
+                "ratio": ratio and round(ratio, 2), "target": target, "rows_read": line.get("rows_read"),
+                "dlt_rows": dlt.lines[-1]["rows"] if dlt and dlt.lines else None, "driver_mb": round(ours.peak_mb),
+                "dlt_mb": dlt and round(dlt.peak_mb), "spark_mb": round(_spark_memory()), "note": note,
+            }
+        )  # fmt: skip
+        self.console.print(self.rows[-1])
+
+    def story(self, url: str) -> None:
+        self.ours("warm/warm_up")  # the server is up, and its compiler has seen a sync
+        self.ours("warm/warm_up", "--reset-watermarks")
+        self.step("full load", self.ours("append/line_item"), self.dlt("load", url))
+        self.ours("upsert/line_item")
+        self.dlt("first", url)
+        with psycopg.connect(url, autocommit=True) as connection:
+            changed = connection.execute(CHANGE.replace("%%", "%")).rowcount  # pyright: ignore[reportArgumentType, reportCallIssue]
+            connection.execute("vacuum analyze line_item")
+        measured = self.ours("upsert/line_item")
+        read = measured.lines[0]["rows_read"]
+        self.step("upsert 1 %", measured, self.dlt("upsert", url), f"{changed:,} rows changed, read/changed = {read / changed:.4f}")
+        self.step("unchanged", self.ours("upsert/line_item"), self.dlt("unchanged", url), f"one tick: {self.tick():.0f} ms")
+        refresh = self.ours("append/line_item", "--partition", "1995-06-01")
+        refresh = min([refresh, self.ours("append/line_item", "--partition", "1995-06-01")], key=lambda m: m.lines[0]["seconds"])
+        self.step("refresh a month", refresh, None, f"the run itself: {refresh.lines[0]['seconds']:.1f} s (target 2 s)")
+
+    def tick(self) -> float:
+        """Milliseconds of the plan that a schedule's tick makes of an unchanged container; the median of 21, in one process."""
+        from incremental_assets.orchestration.jobs import plan_container
+        from incremental_assets.orchestration.loading import load_datastores, select
+        from incremental_assets.orchestration.planning import Action, Mode, Request
+        from incremental_assets.orchestration.project import enter_project
+
+        os.environ.update({name: self.environment[name] for name in ("BENCH_URL", "INCREMENTAL_ASSETS_LAKE")})
+        os.environ.pop("DAGSTER_HOME", None)
+        enter_project(self.project)
+        _, definition = select(load_datastores(self.project), ["upsert/line_item"], [])[0]
+        seconds: list[float] = []
+        with dg.DagsterInstance.get() as instance:
+            for _ in range(21):
+                started = time.monotonic()
+                plan, _ = plan_container(definition, instance, Request(Mode.INCREMENTAL))
+                seconds.append(time.monotonic() - started)
+                assert plan.action is Action.SKIP, plan.reason
+        return statistics.median(seconds) * 1000
+
+    def tell(self) -> Path:
+        table = Table(title=f"TPC-H scale {self.scale:g}, {self.total:,} rows of line_item, {os.cpu_count()} cores", title_justify="left")
+        for column in (
+            "step",
+            "ours s",
+            "dlt s",
+            "ratio",
+            "to reach",
+            "rows read",
+            "dlt rows",
+            "our driver MB",
+            "Spark MB",
+            "dlt MB",
+            "note",
+        ):
+            table.add_column(column)
+        for r in self.rows:
+            target = f"≤ {r['target']}" if r["target"] else ""
+            cells = (r["step"], r["ours_s"], r["dlt_s"], r["ratio"], target, r["rows_read"], r["dlt_rows"], r["driver_mb"], r["spark_mb"], r["dlt_mb"],
+                     r["note"])  # fmt: skip
+            table.add_row(*("" if c is None else f"{c:,}" if isinstance(c, int) else str(c) for c in cells))
+        self.console.print(table)
+        folder = Path(__file__).parent / "results"
+        folder.mkdir(exist_ok=True)
+        now = datetime.datetime.now(datetime.timezone.utc)
+        path = folder / f"{now:%Y-%m-%d-%H%M}-scale-{self.scale:g}.json"
+        facts = {"at": now.isoformat(timespec="seconds"), "cores": os.cpu_count(), "memory_gb": round(psutil.virtual_memory().total / 2**30),
+                 "python": platform.python_version(), "load_average": os.getloadavg(), "rows": self.total, "scale": self.scale}  # fmt: skip
+        path.write_text(json.dumps({**facts, "steps": self.rows}, indent=1) + "\n")
+        return path
+
+
+def _spark_memory() -> float:
+    found = [p for p in psutil.process_iter(["cmdline", "memory_info"]) if "SparkConnectServer" in " ".join(p.info["cmdline"] or [])]
+    return max((p.info["memory_info"].rss / 2**20 for p in found), default=0.0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--only", choices=["ours"], default=None, help="leave dlt out")
+    parser.add_argument("--folder", type=Path, default=Path(".bench"))
+    arguments = parser.parse_args()
+    if arguments.only is None and subprocess.run([sys.executable, "-c", "import dlt, connectorx"], capture_output=True).returncode:
+        sys.stderr.write("dlt is not installed: pip install -c constraints.txt -e '.[bench]', or leave it out with --only ours\n")
+        return 2
+    bench = Bench(arguments.folder.resolve(), arguments.scale, arguments.only == "ours")
+    stop: Callable[[], object] = lambda: None  # noqa: E731
+    try:
+        url = bench.prepare()
+        stop = bench.server.stop
+        bench.story(url)
+        bench.console.print(f"kept in {bench.tell()}")
+    finally:
+        subprocess.run(
+            [sys.executable, "-m", "incremental_assets._spark_server", "stop", str(bench.project / ".dagster_home")], check=False
+        )
+        stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

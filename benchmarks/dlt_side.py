@@ -1,0 +1,35 @@
+"""One step of the comparison done by dlt, in a process of its own: `python -m benchmarks.dlt_side STEP URL FOLDER`.
+
+Belongs here: dlt as its own documentation sets it up (connectorx backend, filesystem destination, Delta tables). Prints the rows it moved.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+
+def main(step: str, url: str, folder: str) -> None:
+    import dlt  # pyright: ignore[reportMissingImports] - of the extra `bench`
+    from dlt.sources.sql_database import sql_table  # pyright: ignore[reportMissingImports]
+
+    root = Path(folder)
+    pipeline = dlt.pipeline(
+        "bench_" + ("upsert" if step in ("first", "upsert", "unchanged") else "append"),
+        destination=dlt.destinations.filesystem(bucket_url=(root / "lake").as_uri()),
+        dataset_name="append" if step == "load" else "upsert",
+        pipelines_dir=str(root / "pipelines"),
+    )
+    incremental = None if step == "load" else dlt.sources.incremental("updated_at")
+    table = sql_table(
+        credentials=url, schema="public", table="line_item", backend="connectorx", backend_kwargs={"return_type": "arrow"},
+        incremental=incremental,
+    )  # fmt: skip
+    how = "append" if step == "load" else {"disposition": "merge", "strategy": "upsert"}
+    table.apply_hints(primary_key=["l_orderkey", "l_linenumber"], table_format="delta", write_disposition=how)
+    pipeline.run(table)
+    counts = pipeline.last_trace.last_normalize_info.row_counts if pipeline.last_trace.last_normalize_info else {}
+    sys.stdout.write(json.dumps({"rows": counts.get("line_item", 0)}) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])
