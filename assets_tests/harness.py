@@ -23,7 +23,7 @@ from incremental_assets.lake.scope import lake_resource
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.orchestration.code_location import LOGGERS
 from incremental_assets.orchestration.component import ContainerEntry, IncrementalEntry, PostgresDatastore
-from incremental_assets.orchestration.jobs import datastore_definitions
+from incremental_assets.orchestration.datastore import datastore_definitions
 from incremental_assets.orchestration.runner import Asked, Runner, command_line_instance
 from incremental_assets.orchestration.scaffold import write_project
 

@@ -135,7 +135,7 @@ def _materialize(
     log = context.log.info
     # Everything entered here is given back when the run has ended, after its last event.
     try:
-        scope.stack.enter_context(container_lock(dagster_home(), container, context.run_id, log))
+        scope.stack.enter_context(container_lock(dagster_home(), container, context.run_id, log, lambda run: report_killed(instance, run)))
         reader = scope.stack.enter_context(PostgresReader(settings.address, container, timezone=settings.timezone))
         table = scope.table(*container.key_path)
         partitions = container_partitions(definition, partitions_def, instance)
@@ -155,6 +155,13 @@ def _materialize(
     yield dg.Output(sync.extractions(before_outside=lambda key: _add_key(instance, partitions_def, key)))
     for warning in sync.result.warnings:
         context.log.warning(f"{container.label}: {warning}")
+
+
+def report_killed(instance: dg.DagsterInstance, run_id: str) -> None:
+    """A run whose process was killed stays "started" for ever otherwise: nobody else notices."""
+    run = instance.get_run_by_id(run_id)
+    if run is not None and not run.is_finished:
+        instance.report_run_failed(run, "Its process ended without a word (killed?). The sync after it heals what it left.")
 
 
 def _add_key(instance: dg.DagsterInstance, partitions_def: dg.PartitionsDefinition | None, key: str) -> None:

@@ -21,7 +21,7 @@ from incremental_assets.model.container import ContainerOptions, HoldBack, OnNul
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.grammar import IncrementalSpec, parse_incremental, parse_strategy, parse_type
 from incremental_assets.model.names import encode_name
-from incremental_assets.orchestration.jobs import datastore_definitions
+from incremental_assets.orchestration.datastore import datastore_definitions
 from incremental_assets.sources.postgres.catalog import read_catalog
 from incremental_assets.sources.postgres.connection import PostgresAddress, source_errors
 

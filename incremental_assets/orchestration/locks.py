@@ -21,12 +21,14 @@ WAIT_VARIABLE = "INCREMENTAL_ASSETS_LOCK_SECONDS"
 
 
 @contextlib.contextmanager
-def container_lock(home: Path, container: Container, run_id: str, log: Callable[[str], None]) -> Iterator[None]:
-    """Holds the container. Waits up to ten minutes for whoever has it; raises ContainerBusy, naming them, after that."""
-    folder = home / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / ("__".join(container.key_path) + ".lock")
-    holder_path = path.with_suffix(".holder.json")
+def container_lock(
+    home: Path, container: Container, run_id: str, log: Callable[[str], None], killed: Callable[[str], None] = lambda _: None
+) -> Iterator[None]:
+    """Holds the container. Waits up to ten minutes for whoever has it; raises ContainerBusy, naming them, after that.
+
+    ``killed`` is told the run that had it before and could not give it back.
+    """
+    path, holder_path = _paths(home, container)
     lock = FileLock(path)
     deadline = time.monotonic() + float(os.environ.get(WAIT_VARIABLE, WAIT_SECONDS))
     said = False
@@ -41,12 +43,42 @@ def container_lock(home: Path, container: Container, run_id: str, log: Callable[
                 log(f"{container.label}: waits for {_holder(holder_path)}")
                 said = True
     try:
+        before = _run_of(holder_path)
+        if before is not None:
+            killed(before)
         holder_path.write_text(
             json.dumps({"run_id": run_id, "pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
         )
         yield
     finally:
+        holder_path.unlink(missing_ok=True)
         lock.release()
+
+
+def holder_of(home: Path, container: Container) -> str | None:
+    """Who holds the container right now, in words; None when nobody does."""
+    path, holder_path = _paths(home, container)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return _holder(holder_path)
+    lock.release()
+    return None
+
+
+def _paths(home: Path, container: Container) -> tuple[Path, Path]:
+    folder = home / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / ("__".join(container.key_path) + ".lock")
+    return path, path.with_suffix(".holder.json")
+
+
+def _run_of(path: Path) -> str | None:
+    try:
+        return str(json.loads(path.read_text())["run_id"])
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def _holder(path: Path) -> str:

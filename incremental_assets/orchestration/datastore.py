@@ -1,0 +1,136 @@
+"""A datastore as Dagster definitions: assets, jobs and schedules of its containers, a job over all of them, and their maintenance.
+
+Belongs here: the two jobs over a whole datastore, and putting everything together. Does not belong: what one container's sync does.
+
+The job over all is an op and no asset job: those take assets of one partitions definition only. It does what the command line does, by the
+same code: each container is an ordinary run of its own, in worker processes of this one. So it needs no daemon and no queue, waits for its
+runs, fails when one failed, and cancels them when it is terminated.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.datastore import ContainerDefinition, DatastoreSettings
+from incremental_assets.lake.maintenance import Kept, maintain
+from incremental_assets.lake.scope import LakeScope
+from incremental_assets.model.errors import ContainerBusy, SyncError
+from incremental_assets.model.names import encode_name
+from incremental_assets.orchestration.assets import container_asset, container_key, report_killed, source_spec
+from incremental_assets.orchestration.jobs import container_job
+from incremental_assets.orchestration.locks import container_lock
+from incremental_assets.orchestration.planning import Mode
+from incremental_assets.orchestration.project import current_project, dagster_home
+from incremental_assets.orchestration.runner import Asked, sync_side_by_side
+from incremental_assets.orchestration.schedules import container_schedule, datastore_schedule
+
+DATASTORE_TAG = "incremental_assets/datastore"
+
+
+class DatastoreConfig(dg.Config):
+    """``jobs``: containers side by side."""
+
+    jobs: int = 2
+
+
+def datastore_job(settings: DatastoreSettings, definitions: Sequence[ContainerDefinition]) -> dg.JobDefinition:
+    """Syncs all containers, as ``incremental-assets sync DATASTORE``."""
+    name = encode_name(settings.name)
+
+    @dg.op(name=f"{name}_containers", out=dg.Out(dg.Nothing), description=f"Syncs all containers of {settings.name}, a run each.")
+    def sync_all(context: dg.OpExecutionContext, config: DatastoreConfig) -> None:
+        lines: list[dict[str, Any]] = []
+        for line in sync_side_by_side(current_project(), definitions, Asked(Mode.INCREMENTAL), context.instance, config.jobs):
+            lines.append(line)
+            say = context.log.error if line["status"] == "failed" else context.log.info
+            say(f"{line['container']}: {line['status']}: {line['message']}" + (f" (run {line['run_id']})" if line["run_id"] else ""))
+        statuses = [line["status"] for line in lines]
+        context.add_output_metadata(
+            {"rows_read": sum(line["rows_read"] or 0 for line in lines)}
+            | {f"containers_{status}": statuses.count(status) for status in dict.fromkeys(statuses)}
+        )
+        failed = [line["container"] for line in lines if line["status"] == "failed"]
+        if failed:
+            raise dg.Failure(f"failed: {', '.join(failed)}; the others were synced.", allow_retries=False)
+
+    @dg.job(name=f"sync_{name}", description=f"Syncs all containers of {settings.name}.", tags={DATASTORE_TAG: settings.name})
+    def job() -> None:
+        sync_all()
+
+    return job
+
+
+def maintenance_job(settings: DatastoreSettings, definitions: Sequence[ContainerDefinition]) -> dg.JobDefinition:
+    """OPTIMIZE and VACUUM of each table, one after another, each while no sync has it."""
+    name = encode_name(settings.name)
+
+    @dg.op(
+        name=f"{name}_tables",
+        out=dg.Out(dg.Nothing),
+        required_resource_keys={"lake"},
+        description=f"Joins the small files of the tables of {settings.name}, and removes those that no version of the last days needs.",
+    )
+    def maintain_all(context: dg.OpExecutionContext) -> None:
+        scope: LakeScope = context.resources.lake
+        failed: list[str] = []
+        for container in (d.container for d in definitions):
+            table = scope.table(*container.key_path)
+            try:
+                with container_lock(
+                    dagster_home(), container, context.run_id, context.log.info, lambda run: report_killed(context.instance, run)
+                ):
+                    kept = maintain(lambda: scope.spark, table, container)
+            except ContainerBusy as error:
+                context.log.warning(str(error))
+                continue
+            except SyncError as error:
+                context.log.error(str(error))
+                failed.append(container.label)
+                continue
+            if kept is None:
+                context.log.info(f"{container.label}: no table yet")
+                continue
+            context.log.info(f"{container.label}: {kept}")
+            context.log_event(dg.AssetObservation(container_key(container), description=str(kept), metadata=_metadata(kept)))
+        if failed:
+            raise dg.Failure(f"failed: {', '.join(failed)}; the others were kept in shape.", allow_retries=False)
+
+    @dg.job(name=f"maintain_{name}", description=f"OPTIMIZE and VACUUM of {settings.name}.", tags={DATASTORE_TAG: settings.name})
+    def job() -> None:
+        maintain_all()
+
+    return job
+
+
+def _metadata(kept: Kept) -> dict[str, Any]:
+    return {
+        "maintenance/files_before": kept.files_before,
+        "maintenance/files_after": kept.files_after,
+        "maintenance/files_removed": kept.files_removed,
+        "maintenance/delta_version": kept.version,
+    }
+
+
+def datastore_definitions(settings: DatastoreSettings, definitions: Sequence[ContainerDefinition]) -> dg.Definitions:
+    """Assets, jobs and schedules of one datastore."""
+    jobs: list[Any] = [container_job(d) for d in definitions]
+    schedules = [container_schedule(d, d.container.options.schedule) for d in definitions if d.container.options.schedule]
+    if definitions:
+        jobs.append(datastore_job(settings, definitions))
+    if settings.schedule and any(d.container.options.schedule is None for d in definitions):
+        schedules.append(datastore_schedule(settings, definitions, settings.schedule))
+    if settings.maintenance and definitions:
+        job = maintenance_job(settings, definitions)
+        jobs.append(job)
+        schedules.append(
+            dg.ScheduleDefinition(
+                job=job,
+                cron_schedule=settings.maintenance,
+                execution_timezone="UTC",
+                default_status=dg.DefaultScheduleStatus.RUNNING,
+            )
+        )
+    return dg.Definitions(
+        assets=[*(container_asset(d) for d in definitions), *(source_spec(d) for d in definitions)], jobs=jobs, schedules=schedules
+    )

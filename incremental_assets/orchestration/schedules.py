@@ -1,0 +1,91 @@
+"""Schedules: of one container, and of all containers of a datastore that have none of their own.
+
+Belongs here: what a tick decides. A tick plans in plain SQL first and says in numbers why there is nothing to do; it starts neither a run
+nor Spark then. Does not belong: the plan itself.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+
+from incremental_assets.catalog.datastore import ContainerDefinition, DatastoreSettings
+from incremental_assets.model.errors import SyncError
+from incremental_assets.model.names import encode_name
+from incremental_assets.orchestration.assets import container_key
+from incremental_assets.orchestration.jobs import CONTAINER_TAG, job_name, launch_of, plan_container
+from incremental_assets.orchestration.locks import holder_of
+from incremental_assets.orchestration.planning import Action, Mode, Request
+from incremental_assets.orchestration.project import dagster_home
+
+_WAITING = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
+Requests = Iterator[dg.RunRequest | dg.SkipReason]
+
+
+def container_schedule(definition: ContainerDefinition, cron: str) -> dg.ScheduleDefinition:
+    """Runs by default; skips with the numbers when there is nothing to do."""
+    name = job_name(definition)
+
+    @dg.schedule(
+        name=f"{name}_schedule",
+        job_name=name,
+        cron_schedule=cron,
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=f"Syncs {definition.container.label} when something has changed.",
+    )
+    def schedule(context: dg.ScheduleEvaluationContext) -> Requests:
+        yield from _requests(context, [definition])
+
+    return schedule
+
+
+def datastore_schedule(settings: DatastoreSettings, definitions: Sequence[ContainerDefinition], cron: str) -> dg.ScheduleDefinition:
+    """All containers that have no schedule of their own: one run each for those with something to do."""
+    own = [d for d in definitions if d.container.options.schedule is None]
+
+    @dg.schedule(
+        name=f"sync_{encode_name(settings.name)}_schedule",
+        job_name=IMPLICIT_ASSET_JOB_NAME,  # the only asset job whose assets may differ in their partitions
+        cron_schedule=cron,
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=f"Syncs those containers of {settings.name} in which something has changed, and that have no schedule of their own.",
+    )
+    def schedule(context: dg.ScheduleEvaluationContext) -> Requests:
+        yield from _requests(context, own)
+
+    return schedule
+
+
+def _requests(context: dg.ScheduleEvaluationContext, definitions: Sequence[ContainerDefinition]) -> Requests:
+    reasons: list[str] = []
+    for definition in definitions:
+        found = _tick(context, definition)
+        if isinstance(found, str):
+            reasons.append(found)
+        else:
+            yield from found
+    if len(reasons) == len(definitions):
+        yield dg.SkipReason("\n".join(reasons))
+
+
+def _tick(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition) -> str | list[dg.RunRequest]:
+    """Run requests, or the reason for none. One container's trouble does not stop the others of the tick."""
+    container, key = definition.container, container_key(definition.container)
+    label = container.label
+    waiting = context.instance.get_runs(dg.RunsFilter(statuses=_WAITING, tags={CONTAINER_TAG: label}), limit=1)
+    if waiting:
+        return f"{label}: run {waiting[0].run_id} is about to sync it"
+    holder = holder_of(dagster_home(), container)  # not the status of a run: a killed one stays "started" until the next sync
+    if holder is not None:
+        return f"{label}: it is being synced by {holder}"
+    try:
+        plan, keys = plan_container(definition, context.instance, Request(Mode.INCREMENTAL))
+        if plan.action is Action.SKIP:
+            return f"{label}: {plan.reason}"
+        launch = launch_of(definition, context.instance, plan, keys)
+    except SyncError as error:
+        context.log.error(str(error))
+        return f"{label}: not started: {error}"
+    return [dg.RunRequest(asset_selection=[key], run_config=launch.run_config, tags={CONTAINER_TAG: label, **tags}) for tags in launch.tags]
