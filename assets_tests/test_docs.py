@@ -69,10 +69,10 @@ def test_the_pages_show_only_calls_that_are_found() -> None:
 
 
 def _documented(section: str) -> set[str]:
-    """Names in the first column of the table below the heading."""
+    """Names in the first column of the section's table of attributes."""
     text = CONFIGURATION.read_text(encoding="utf-8")
-    found = re.search(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", text, re.S | re.M)
-    assert found is not None, f"docs/configuration.md has no section {section!r}"
+    found = re.search(rf"^## {re.escape(section)}\n(?:(?!^## ).)*?^\| attribute \|(.*?)\n\n", text, re.S | re.M)
+    assert found is not None, f"docs/configuration.md has no table of attributes below {section!r}"
     return set(re.findall(r"^\| `([A-Za-z_]+)`", found[1], re.M))
 
 
