@@ -17,6 +17,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("incremental_assets", "random histories of the watermark rule")
     group.addoption("--histories", type=int, default=1500, metavar="N", help="how many random histories to play (default: %(default)s)")
     group.addoption("--seed", type=int, default=0, metavar="N", help="number of the first history (default: %(default)s)")
+    group.addoption("--steps", type=int, default=200, metavar="N", help="steps of a history with real syncs (default: %(default)s)")
 
 
 @pytest.fixture(scope="session")

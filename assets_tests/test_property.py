@@ -1,0 +1,542 @@
+"""The product's promise against random histories: after everything has committed and one more sync, lake = source.
+
+One history drives real connections of a real PostgreSQL, which insert, update, delete, tie, backdate, roll back, prepare, die and commit
+late, and between and *inside* their transactions real syncs into several Delta tables: refreshes, lost event storage, restored tables and
+syncs that die at each of their stages. By hand: ``pytest assets_tests/test_property.py --seed 7 --steps 3000``.
+
+Belongs here: the engine as a whole. Does not belong: the watermark rule alone, which a simulated lake checks far more often.
+"""
+
+import contextlib
+import datetime
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psycopg
+import pytest
+
+from assets_tests.harness import Project
+from incremental_assets.lake import io_manager, write
+from incremental_assets.orchestration.planning import Mode
+from incremental_assets.sources.postgres.reader import PostgresReader
+from incremental_assets.spark import SparkSession, open_session
+
+MOST_PREPARED = 4
+REFRESH = Mode.REFRESH
+LAKE_SHARE = 0.2
+POINTS = [
+    "before it asks for the highest identifier",
+    "before it asks who is open",
+    "before it freezes the source",
+    "after it has frozen the source",
+    "before the data is committed",
+    "between data and state",
+    "after the state, before the event",
+]
+HOUR, DAY = 3_600_000_000, 86_400_000_000
+SCHEMA = """
+create table log (id bigserial primary key, day date, at timestamp, made timestamptz default now(),
+  stamped timestamptz default clock_timestamp(), note text);
+create index on log (day); create index on log (at);
+create table items (id bigserial primary key, day date, created_at timestamptz, updated_at timestamptz, note text);
+create index on items (updated_at);
+"""
+
+
+class Killed(Exception):
+    """A sync that ends here, as a killed one does."""
+
+
+@dataclass
+class Lake:
+    """One way to sync one of the two source tables; a project of its own. ``below`` is SQL for *surely below the watermark*."""
+
+    name: str
+    table: str
+    below: str | None
+    exact: bool
+    attributes: dict[str, Any]
+    project: Project = field(init=False)
+    versions: int = 0
+    homes: int = 0
+
+
+def lakes() -> list[Lake]:
+    """``exact``: equal after a sync. The others need a refresh after updates and deletes, as documented."""
+
+    def log(name: str, column: str, kind: str, below: str, **container: Any) -> Lake:
+        return Lake(name, "log", below, True, {"incremental": [f"public.log:{column}:{kind}"], "containers": {"log": container}})
+
+    def items(name: str, entry: Any, below: str | None, **container: Any) -> Lake:
+        incremental = [entry] if entry else []
+        return Lake(name, "items", below, not entry, {"incremental": incremental, "containers": {"items": container} if container else {}})
+
+    two = {"table": "items", "column": ["created_at", "updated_at"], "type": "timestamp", "strategy": "upsert"}
+    return [
+        log("append_date", "day", "date", "day < %s::date - 2", safety_lag=2 * 86400, partition_by="month"),
+        log("append_timestamp", "at", "datetime", "at < %s::timestamp - interval '1 hour'", safety_lag=3600, partition_by="week"),
+        log("append_integer", "id", "integer", "id < %s", partition_by=20),
+        items(
+            "upsert",
+            "public.items:updated_at:timestamp!upsert",
+            "updated_at < %s::timestamptz - interval '10 minutes'",
+            safety_lag=600,
+            partition_by="month",
+        ),
+        # From here on a history takes two of them by chance.
+        log("append_now", "made", "timestamp", "made < %s::timestamptz", partition_by="hour"),
+        log("append_writers", "stamped", "timestamp", "stamped < %s::timestamptz", hold_back="writers", partition_by="day"),
+        items("upsert_two", two, "greatest(created_at, updated_at) < %s::timestamptz - interval '10 minutes'", safety_lag=600),
+        items("append_changed", "public.items:id:integer", None, partition_by=15, safety_lag=3),
+        items("snapshot", None, None),
+    ]
+
+
+@dataclass
+class Client:
+    """One connection of the application. ``began``: the clock when its transaction began; ``drawn``: ids it holds but has not used."""
+
+    connection: psycopg.Connection
+    began: int | None = None
+    drawn: list[int] = field(default_factory=list)
+    savepoint: bool = False
+
+
+class History:
+    """A random history. Everything it decides comes from ``random``, so a seed tells it again."""
+
+    def __init__(self, seed: int, steps: int, url: str, folder: Path, spark_home: Path, spark: SparkSession) -> None:
+        self.random = random.Random(seed)
+        self.steps, self.url, self.folder, self.spark_home, self.spark = steps, url, folder, spark_home, spark
+        self.told: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.seconds: Counter[str] = Counter()
+        today = datetime.datetime.now().replace(hour=0, minute=0, second=0, microsecond=0)
+        self.epoch = today - datetime.timedelta(days=200)
+        self.clock = 0
+        self.last = 0
+        self.names = 0
+        self.prepared: list[str] = []
+        self.armed: dict[str, list[Any]] = {}
+        self.plain = psycopg.connect(url, autocommit=True)
+        self.plain.execute(SCHEMA)  # pyright: ignore[reportArgumentType]
+        self.clients = [self._client() for _ in range(4)]
+        every = lakes()
+        self.lakes = [*every[:4], *self.random.sample(every[4:], 2)]
+        for lake in self.lakes:
+            other = "items" if lake.table == "log" else "log"
+            lake.project = Project(folder / lake.name, url, spark_home, exclude=[other], settle_seconds=0.02, **lake.attributes)
+        self.source_steps: list[tuple[int, Callable[[], None]]] = [
+            (6, self.begin),
+            (16, self.insert_log),
+            (10, self.insert_items),
+            (12, self.update_items),
+            (4, self.delete_items),
+            (5, self.draw),
+            (14, self.commit),
+            (3, self.roll_back),
+            (3, self.savepoint),
+            (3, self.prepare),
+            (3, self.end_prepared),
+            (1, self.die),
+            (1, self.vacuum),
+            (10, self.tick),
+        ]
+        self.lake_steps: list[tuple[int, Callable[[Lake], None]]] = [
+            (60, self.sync),
+            (14, self.killed_sync),
+            (8, self.refresh_some),
+            (3, self.refresh_all),
+            (2, self.reset),
+            (6, self.restore),
+            (2, self.wipe_events),
+            (2, self.new_home),
+            (2, self.optimize),
+        ]
+
+    def _client(self) -> Client:
+        return Client(psycopg.connect(self.url, autocommit=True, application_name="application"))
+
+    def tell(self, text: str) -> None:
+        self.told.append(text)
+
+    # ------------------------------------------------------------------ the source
+    def source_step(self) -> None:
+        weights, actions = zip(*self.source_steps, strict=True)
+        action = self.random.choices(actions, weights)[0]
+        self.counts["source steps"] += 1
+        action()
+
+    def run(self, client: Client, statement: str, parameters: Any = None) -> psycopg.Cursor[Any]:
+        state = f"c{self.clients.index(client)}{'*' if client.began is not None else ' '}"
+        self.tell(f"{state} {' '.join(statement.split())} {parameters if parameters else ''}")
+        return client.connection.execute(statement, parameters)  # pyright: ignore[reportArgumentType]
+
+    def someone(self, *, open_: bool | None = None) -> Client | None:
+        fitting = [c for c in self.clients if open_ is None or (c.began is not None) == open_]
+        return self.random.choice(fitting) if fitting else None
+
+    def begin(self) -> None:
+        if client := self.someone(open_=False):
+            level = self.random.choice(["read committed", "repeatable read"])
+            self.run(client, f"begin isolation level {level}")
+            client.began = self.clock
+
+    def draw(self) -> None:
+        """Ids are drawn now and inserted much later, by the same transaction."""
+        if client := self.someone(open_=True):
+            client.drawn += [row[0] for row in self.run(client, "select nextval('log_id_seq') from generate_series(1, 2)")]
+
+    def moment(self, client: Client, lag: int) -> int | None:
+        """A value as applications make them: now, when the transaction began, a tie, none, or older by up to the lag."""
+        began = client.began if client.began is not None else self.clock
+        value = self.random.choice(
+            [self.clock, self.clock, began, began, max(self.last, began - lag), began - self.random.randint(0, lag), None]
+        )
+        if value is not None:
+            self.last = max(self.last, value)
+        return value
+
+    def time(self, value: int | None) -> str | None:
+        return None if value is None else (self.epoch + datetime.timedelta(microseconds=value)).isoformat(sep=" ")
+
+    def insert_log(self) -> None:
+        client = self.someone()
+        assert client is not None
+        for _ in range(self.random.choice([1, 1, 2, 5])):
+            at, day = self.moment(client, HOUR), self.moment(client, 0)
+            if day is not None:
+                day -= self.random.choice([0, 0, 0, DAY, 2 * DAY])
+            columns, values = ["at", "day", "note"], [self.time(at), (self.time(day) or "")[:10] or None, f"n{self.random.random():.6f}"]
+            if client.drawn and self.random.random() < 0.5:
+                columns.append("id")
+                values.append(str(client.drawn.pop(self.random.randrange(len(client.drawn)))))
+            chance = self.random.random()
+            if chance < 0.04:  # an outlier, which must not take the watermark along
+                columns.append(self.random.choice(["made", "stamped"]))
+                values.append("2090-01-01")
+            elif chance < 0.06 and "id" not in columns:
+                columns.append("id")
+                values.append(str(10**12 + self.random.randrange(10**9)))
+            elif chance < 0.1:
+                columns += ["made", "stamped"]
+                values += [None, None]
+            marks = ", ".join(["%s"] * len(values))
+            self.run(client, f"insert into log ({', '.join(columns)}) values ({marks})", values)
+
+    def insert_items(self) -> None:
+        client = self.someone()
+        assert client is not None
+        for _ in range(self.random.choice([1, 1, 3])):
+            day = self.moment(client, 0)
+            at = self.time(self.moment(client, HOUR // 6))
+            values = ((self.time(day) or "")[:10] or None, at, at, f"i{self.random.random():.6f}")
+            self.run(client, "insert into items (day, created_at, updated_at, note) values (%s, %s, %s, %s)", values)
+
+    def one_of_items(self) -> str:
+        """A row nobody has locked: the history is told by one thread, which cannot wait for itself."""
+        return f"(select id from items where id %% 3 = {self.random.randrange(3)} order by id {self.random.choice(['', 'desc'])} " \
+               f"offset {self.random.choice([0, 0, 1, 4, 9])} limit 1 for update skip locked)"  # fmt: skip
+
+    def update_items(self) -> None:
+        client = self.someone()
+        assert client is not None
+        at = self.time(self.moment(client, HOUR // 6))
+        with self.losing_races(client):
+            created = "null" if at is None else "created_at"  # else the greater of the two falls back to an old value
+            change = f"update items set updated_at = %s, created_at = {created}, note = %s where id = {self.one_of_items()}"
+            self.run(client, change, (at, f"u{len(self.told)}"))
+
+    def delete_items(self) -> None:
+        client = self.someone()
+        assert client is not None
+        with self.losing_races(client):
+            self.run(client, f"delete from items where id = {self.one_of_items()} and id %% 1 = %s", (0,))
+
+    @contextlib.contextmanager
+    def losing_races(self, client: Client) -> Iterator[None]:
+        """A repeatable read that meets a newer row fails, as it does in real life; the application rolls back."""
+        try:
+            yield
+        except psycopg.errors.SerializationFailure:
+            self.end(client, "rollback")
+
+    def end(self, client: Client, how: str) -> None:
+        self.run(client, how)
+        client.began, client.drawn, client.savepoint = None, [], False
+
+    def commit(self) -> None:
+        if client := self.someone(open_=True):
+            self.end(client, "commit")
+
+    def roll_back(self) -> None:
+        if client := self.someone(open_=True):
+            self.end(client, "rollback")
+
+    def savepoint(self) -> None:
+        if client := self.someone(open_=True):
+            self.run(client, "rollback to savepoint s" if client.savepoint and self.random.random() < 0.6 else "savepoint s")
+            client.savepoint = True
+            client.drawn = []  # what was inserted after the savepoint is gone, so the ids may be free or not
+
+    def prepare(self) -> None:
+        client = self.someone(open_=True)
+        if client is not None and len(self.prepared) < MOST_PREPARED:
+            self.names += 1
+            name = f"{self.plain.info.dbname}_{self.names}"
+            self.end(client, f"prepare transaction '{name}'")
+            self.prepared.append(name)
+
+    def end_prepared(self) -> None:
+        if self.prepared:
+            name = self.prepared.pop(self.random.randrange(len(self.prepared)))
+            how = self.random.choice(["commit", "commit", "rollback"])
+            self.tell(f"{how} prepared '{name}'")
+            self.plain.execute(f"{how} prepared '{name}'")  # pyright: ignore[reportArgumentType]
+
+    def die(self) -> None:
+        """A connection is lost in the middle of its transaction."""
+        if client := self.someone(open_=True):
+            index = self.clients.index(client)
+            self.tell(f"c{index} dies")
+            self.plain.execute("select pg_terminate_backend(%s, 5000)", (client.connection.info.backend_pid,))
+            client.connection.close()
+            self.clients[index] = self._client()
+
+    def vacuum(self) -> None:
+        """Rows are frozen: as the source's rows did not change, neither must the lake's."""
+        self.tell("vacuum (freeze)")
+        self.plain.execute("vacuum (freeze) items")
+        self.plain.execute("vacuum (freeze) log")
+
+    def tick(self) -> None:
+        self.clock += self.random.choice([1, 1, 1000, HOUR // 60, HOUR, 12 * HOUR, DAY])
+        self.clock = min(self.clock, 195 * DAY)
+
+    # ------------------------------------------------------------------ the lake
+    def lake_step(self) -> None:
+        lake = self.random.choice(self.lakes)
+        weights, actions = zip(*self.lake_steps, strict=True)
+        action: Callable[[Lake], None] = self.random.choices(actions, weights)[0]
+        began = time.monotonic()
+        action(lake)
+        self.seconds[action.__name__] += time.monotonic() - began
+
+    @contextlib.contextmanager
+    def inside(self, kill: bool) -> Iterator[None]:
+        """What happens while the sync of the block runs: it dies at one of its stages, or the application goes on at some."""
+
+        def die() -> None:
+            self.tell("   … and dies")
+            raise Killed
+
+        def go_on() -> None:
+            for _ in range(self.random.choice([1, 2, 4])):
+                self.source_step()
+
+        if kill:
+            self.armed[self.random.choice(POINTS)] = [0, die]
+        if self.random.random() < 0.6:
+            for point in self.random.sample(POINTS, self.random.choice([1, 2])):
+                self.armed.setdefault(point, [self.random.choice([0, 0, 1, 2]), go_on])
+        try:
+            yield
+        finally:
+            self.armed.clear()
+
+    def reach(self, point: str) -> None:
+        if point not in self.armed:
+            return
+        times_before, happens = self.armed[point]
+        if times_before:
+            self.armed[point][0] -= 1
+            return
+        del self.armed[point]
+        self.tell(f"   {point}:")
+        happens()
+
+    def go(self, lake: Lake, what: str, kill: bool = False, **asked: Any) -> dict[str, Any]:
+        """One sync with what happens meanwhile; then nothing below its watermark may be missing, and nothing there twice."""
+        self.tell(f"== {what} {lake.name} {asked or ''}")
+        self.counts[what] += 1
+        with self.inside(kill):
+            line = lake.project.one(lake.table, ok=False, **asked)
+        shown = line["watermark"]
+        self.tell(f"   {line['status']}: read {line['rows_read']}, {shown['previous']} → {shown['new']}, {line['message'][:150]}")
+        self.counts[line["status"]] += 1
+        if line["status"] == "failed":
+            assert (kill and "Killed" in line["message"]) or "--allow-empty" in line["message"], line
+        else:
+            self.check(lake, shown["new"])
+        return line
+
+    def check(self, lake: Lake, watermark: Any) -> None:
+        table = lake.project.table(lake.table)
+        if table.head() is None or lake.name == "append_changed":
+            return
+        found = lake.project.rows(lake.table, "id, note")
+        doubled = [key for key, times in Counter(row[0] for row in found).items() if times > 1]
+        assert not doubled, f"{lake.name}: twice in the lake: {doubled}"
+        if lake.below is None or watermark is None:
+            return
+        due = self.plain.execute(f"select id, note from {lake.table} where {lake.below}", (watermark,)).fetchall()  # pyright: ignore[reportArgumentType]
+        lost = set(due) - set(found)
+        assert not lost, f"{lake.name}: below the watermark {watermark} and not in the lake: {sorted(lost)}"
+
+    def sync(self, lake: Lake) -> None:
+        self.go(lake, "sync")
+
+    def killed_sync(self, lake: Lake) -> None:
+        self.go(lake, "killed sync", kill=True, **self.random.choice([{}, {}, {}, {"reset": True}, {"mode": REFRESH}]))
+
+    def refresh_all(self, lake: Lake) -> None:
+        self.go(lake, "refresh", mode=REFRESH, allow_empty=self.random.random() < 0.7)
+
+    def refresh_some(self, lake: Lake) -> None:
+        """A range of partitions that exist, chosen by chance."""
+        with lake.project.instance() as instance:
+            asset = next(a for a in lake.project.dagster().resolve_asset_graph().asset_nodes if a.key.path[-1] == lake.table)
+            keys = asset.partitions_def.get_partition_keys(dynamic_partitions_store=instance) if asset.partitions_def else []
+        if not keys:
+            return self.sync(lake)
+        ordered = sorted(keys, key=int) if keys[0].lstrip("-").isdigit() else list(keys)
+        low, high = sorted(self.random.choices(range(len(ordered)), k=2))
+        self.go(lake, "refresh", keys=(ordered[low], ordered[high]), allow_empty=self.random.random() < 0.7)
+        return None
+
+    def reset(self, lake: Lake) -> None:
+        self.go(lake, "reset", reset=True)
+
+    def restore(self, lake: Lake) -> None:
+        head = lake.project.table(lake.table).head()
+        if head is not None:
+            version = self.random.randint(0, head.version)
+            self.tell(f"== restore {lake.name} to version {version} of {head.version}")
+            self.counts["restore"] += 1
+            self.spark.sql(f"RESTORE TABLE {lake.project.table(lake.table).sql_name} TO VERSION AS OF {version}").collect()
+
+    def optimize(self, lake: Lake) -> None:
+        table = lake.project.table(lake.table)
+        if table.head() is not None:
+            self.tell(f"== optimize {lake.name}")
+            self.counts["optimize"] += 1
+            self.spark.sql(f"OPTIMIZE {table.sql_name}").collect()
+
+    def wipe_events(self, lake: Lake) -> None:
+        self.tell(f"== wipe the events of {lake.name}")
+        self.counts["wipe"] += 1
+        with lake.project.instance() as instance:
+            instance.wipe_assets([dg.AssetKey(["shop", lake.table])])
+
+    def new_home(self, lake: Lake) -> None:
+        self.tell(f"== a new DAGSTER_HOME for {lake.name}")
+        self.counts["new home"] += 1
+        lake.homes += 1
+        lake.project.home = lake.project.path / f".dagster_home_{lake.homes}"
+        lake.project.home.mkdir()
+
+    # ------------------------------------------------------------------ the whole
+    def play(self) -> None:
+        if self.random.random() < 0.8:  # else it begins with an empty source
+            for _ in range(20):
+                self.insert_log()
+                self.insert_items()
+                self.tick()
+        for _ in range(self.steps):
+            if self.random.random() < LAKE_SHARE:
+                self.lake_step()
+            else:
+                self.source_step()
+        self.settle()
+        for lake in self.lakes:
+            self.go(lake, "last sync")
+            found = lake.project.compare(lake.table)
+            if lake.exact:
+                assert found.equal, (lake.name, found)
+            elif "upsert" in lake.name:  # deleted rows stay until a refresh; nothing else may differ
+                assert not found.only_in_source, (lake.name, found)
+        for lake in self.lakes:
+            if not lake.exact:
+                self.go(lake, "last refresh", mode=REFRESH, allow_empty=True)
+                lake.project.assert_equal(lake.table)
+
+    def settle(self) -> None:
+        """Everything commits."""
+        for client in self.clients:
+            if client.began is not None:
+                self.end(client, "commit")
+        while self.prepared:
+            self.end_prepared()
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.connection.close()
+        while self.prepared:
+            self.plain.execute(f"rollback prepared '{self.prepared.pop()}'")  # pyright: ignore[reportArgumentType]
+        self.plain.close()
+        for lake in self.lakes:
+            lake.project.source.close()
+
+
+def watch(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tells the history where a sync is. Everything is still done by the real code."""
+
+    def before(owner: Any, name: str, point: str) -> None:
+        real = getattr(owner, name)
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            history.reach(point)
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, wrapped)
+
+    real_snapshot, real_commit = PostgresReader.snapshot, write.commit
+
+    @contextlib.contextmanager
+    def snapshot(reader: PostgresReader) -> Iterator[str]:
+        history.reach(POINTS[2])
+        with real_snapshot(reader) as name:
+            history.reach(POINTS[3])
+            yield name
+
+    def commit(*args: Any, **kwargs: Any) -> Any:
+        outcome = real_commit(*args, **kwargs)
+        history.reach(POINTS[6])
+        return outcome
+
+    before(PostgresReader, "highest", POINTS[0])
+    before(PostgresReader, "open_transactions", POINTS[1])
+    before(PostgresReader, "still_there", POINTS[4])
+    before(write, "set_property", POINTS[5])
+    monkeypatch.setattr(PostgresReader, "snapshot", snapshot)
+    monkeypatch.setattr(io_manager, "commit", commit)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_nothing_is_lost_and_nothing_doubled(
+    request: pytest.FixtureRequest, database: str, tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The promise of the product. When it fails, somebody's rows are missing or doubled, and nothing tells them."""
+    seed, steps = request.config.getoption("--seed"), request.config.getoption("--steps")
+    began = time.monotonic()
+    with open_session(spark_home, name="history") as spark:
+        history = History(seed, steps, database, tmp_path, spark_home, spark)
+        watch(history, monkeypatch)
+        try:
+            history.play()
+        except Exception as error:  # noqa: BLE001 it fails, with its history
+            told = "\n".join(history.told)
+            pytest.fail(f"--seed {seed} --steps {steps}:\n{told}\n{type(error).__name__}: {error}", pytrace=True)
+        finally:
+            history.close()
+    seconds = {name: round(value) for name, value in history.seconds.items()}
+    summary = f"seed {seed}, {steps} steps, {time.monotonic() - began:.0f} s: {dict(history.counts)}; {seconds}"
+    request.node.user_properties.append(("history", summary))
+    print(summary)  # noqa: T201
