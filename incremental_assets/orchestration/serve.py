@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from incremental_assets.orchestration.project import dagster_home
+from incremental_assets.orchestration.project import HOME, dagster_home
 
 
 def serve(project: Path, port: int) -> int:
@@ -19,8 +20,15 @@ def serve(project: Path, port: int) -> int:
     _start_demo_source(project)
     if not os.environ.get("SPARK_REMOTE"):
         ensure_server(dagster_home(project))
-    command = [sys.executable, "-m", "dagster", "dev", "-w", str(project / "workspace.yaml"), "-h", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, cwd=project)
+    home = dagster_home(project)
+    # In the project's own home the instance is what the project's dagster.yaml says: named so, Dagster does not warn that it ignores it.
+    environment = dict(os.environ) | ({"DAGSTER_HOME": str(project)} if home == project / HOME else {})
+    quietly = ["-W", "ignore:Function `dev_command` is superseded"]  # `dg dev` would make a workspace of its own
+    workspace = str(project / "workspace.yaml")
+    command = [sys.executable, *quietly, "-m", "dagster", "dev", "-w", workspace, "-h", "127.0.0.1", "-p", str(port)]
+    # In a session of its own: Ctrl-C reaches it once, through us, and not twice, which cuts its own tidying short.
+    process = subprocess.Popen(command, cwd=project, env=environment, start_new_session=True)
+    signal.signal(signal.SIGHUP, _stop)
     try:
         return process.wait()
     except KeyboardInterrupt:
@@ -28,10 +36,14 @@ def serve(project: Path, port: int) -> int:
         try:
             process.wait(timeout=30)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
         return 130
     finally:
-        stop_server(dagster_home(project))
+        stop_server(home)
+
+
+def _stop(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def _start_demo_source(project: Path) -> None:
