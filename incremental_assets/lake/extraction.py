@@ -15,8 +15,8 @@ from incremental_assets.model.watermark import TableState
 from incremental_assets.model.window import Window
 
 if TYPE_CHECKING:
-    from pyspark.sql.dataframe import DataFrame
     from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
 
 
 @dataclass(frozen=True)

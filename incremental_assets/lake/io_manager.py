@@ -13,7 +13,7 @@ import dagster as dg
 
 from incremental_assets.lake.counts import partition_rows, row_count
 from incremental_assets.lake.errors import lake_errors
-from incremental_assets.lake.extraction import Extractions
+from incremental_assets.lake.extraction import Extractions, Outcome
 from incremental_assets.lake.partitioning import WINDOWS_METADATA, from_windows_metadata
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.lake.sql import scope_predicate
@@ -22,6 +22,7 @@ from incremental_assets.lake.write import commit
 from incremental_assets.model.axis import Axis, IdentifierType, parse_value
 from incremental_assets.model.container import Identifier
 from incremental_assets.model.errors import ConfigurationError, LakeError
+from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.names import encode_name
 from incremental_assets.model.window import Window, merge
 
@@ -75,15 +76,23 @@ class DeltaIOManager(dg.IOManager):
         container = output.container
         table = scope.table(*container.key_path)
         written: list[Window] = []
+        outcomes: list[Outcome] = []
+        replaced_whole = False
         for step in output.steps:
             with step as extraction:
                 outcome = commit(scope.spark, table, extraction, context.log.info)
             output.done(extraction, outcome)
             written += extraction.windows
+            outcomes.append(outcome)
+            replaced_whole = container.strategy is Strategy.APPEND and not extraction.include_nulls and len(outcomes) == 1
         with lake_errors(container.label, table.url):
             keys = sorted(context.asset_partition_keys) if context.has_asset_partitions else []
             partitions = output.partitions
-            rows = partition_rows(scope.spark, table, container, partitions, merge(written), keys) if partitions is not None else {}
+            rows: dict[str, int] = {}
+            if partitions is not None and replaced_whole and len(keys) == 1 and tuple(written) == partitions.windows_of(keys):
+                rows = {keys[0]: outcomes[0].rows_read}  # one partition was replaced by what was read: nothing to count
+            elif partitions is not None:
+                rows = partition_rows(scope.spark, table, container, partitions, merge(written), keys)
             total = row_count(scope.spark, table)
         common = {**output.metadata(list(rows)), "dagster/row_count": total}
         context.add_output_metadata(common)

@@ -9,7 +9,7 @@ import datetime
 import decimal
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,13 +27,13 @@ from incremental_assets.model.names import backticked as quote
 from incremental_assets.model.schema import Evolution, plan_evolution
 
 if TYPE_CHECKING:
-    from pyspark.sql.dataframe import DataFrame
     from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
 
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 KEYS_A_LOOKUP = 10_000
-COMPARED_ROWS = 500_000
-"""Up to so many rows, what an overwrite really changed is counted by comparing the two versions; above it is not known."""
+COMPARED_ROWS = 100_000
+"""Up to so many old and new rows, what an overwrite really changed is counted by comparing the two versions; above it is not known."""
 _GONE = "__incremental_assets_gone"
 
 
@@ -98,12 +98,15 @@ def _overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: 
             predicate = scope_predicate(container.identifier, extraction.windows, extraction.include_nulls)
             writer_options["replaceWhere"] = predicate
     _refuse_emptying(spark, table, head, extraction, predicate)
+    if container.identifier is not None:
+        # Within each file rows lie by identifier, so that later reads of a window skip the other pages of it.
+        frame = frame.sortWithinPartitions(*(quote(name) for name in container.identifier.columns))
     extraction.still_there()
     frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)
     after = _head(table)
     metrics = _metrics(table, after.version) if after.version > head.version else {}
     rows = metrics.get("numOutputRows", 0) - metrics.get("numCopiedRows", 0)  # a rewritten file carries old rows along
-    inserted, updated, deleted = _changes(spark, table, extraction, head.version, after.version, rows, predicate)
+    inserted, updated, deleted = _really_changed(spark, table, extraction, (head.version, after.version), rows, metrics, predicate)
     return Outcome(rows, inserted, updated, deleted, after.version, after.version)
 
 
@@ -123,14 +126,31 @@ def _metrics(table: LakeTable, version: int) -> dict[str, int]:
     return dict(found.metrics) if found else {}
 
 
-def _changes(
-    spark: "SparkSession", table: LakeTable, extraction: Extraction, before: int, after: int, rows: int, predicate: str
+def _really_changed(
+    spark: "SparkSession",
+    table: LakeTable,
+    extraction: Extraction,
+    versions: tuple[int, int],
+    rows: int,
+    metrics: Mapping[str, int],
+    predicate: str,
 ) -> tuple[int | None, int | None, int | None]:
-    """Rows that really changed between two versions within the predicate: (inserted, updated, deleted)."""
-    if before == 0:
+    """Rows inserted, updated and deleted by an overwrite; None where finding out would cost more than the write."""
+    if versions[0] == 0:
         return rows, 0, 0
-    if extraction.whole or rows > COMPARED_ROWS:
+    replaced = metrics.get("numDeletedRows") if extraction.container.identifier is not None else rows
+    if extraction.whole or replaced is None or rows + replaced > COMPARED_ROWS:
         return None, None, None
+    if replaced == 0 and extraction.container.identifier is not None:
+        return rows, 0, 0
+    return _compare_versions(spark, table, extraction, versions, predicate)
+
+
+def _compare_versions(
+    spark: "SparkSession", table: LakeTable, extraction: Extraction, versions: tuple[int, int], predicate: str
+) -> tuple[int, int, int]:
+    """Rows that differ between two versions within the predicate: (inserted, updated, deleted)."""
+    before, after = versions
     old = f"SELECT * FROM {table.sql_name} VERSION AS OF {before} WHERE {predicate}"
     columns = [quote(c.name) for c in _head(table).columns]
     key = ", ".join(quote(name) for name in extraction.container.primary_key) or "__hash"
