@@ -102,6 +102,12 @@ class LakeTable:
                 return False
         return False
 
+    def data_commits_since(self, version: int) -> int:
+        """How many of the newest commits, after ``version``, may have changed rows."""
+        table = self._open()
+        newer = self.commits(table.version() - version) if table is not None and table.version() > version else []
+        return sum(commit.operation not in _QUIET_OPERATIONS for commit in newer)
+
     def _open(self) -> DeltaTable | None:
         if self._local is not None:
             if not self._local.exists():

@@ -46,17 +46,24 @@ def commit(spark: "SparkSession", table: LakeTable, extraction: Extraction, log:
     container = extraction.container
     head = table.head()
     if (head.version if head else None) != extraction.base_version:
-        raise LakeMoved(f"{container.label}: somebody wrote to {table.url} while this sync was planning; nothing was written. Sync again.")
+        raise _moved(container.label, table, "nothing was written")
     with lake_errors(container.label, table.url):
         head, evolution = _prepare(spark, table, head, extraction)
         if container.strategy is Strategy.UPSERT and not extraction.whole and head.version > 0:
             outcome = _merge(spark, table, head, extraction)
         else:
             outcome = _overwrite(spark, table, head, extraction)
+        # Another host's sync, which no lock here keeps out: rows of two snapshots are mixed, and the watermark of neither holds.
+        if table.data_commits_since(head.version) > 1:
+            raise _moved(container.label, table, "the watermark stays")
         log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}")
         state = replace(extraction.state, data_version=outcome.data_version)
         set_property(spark, table, STATE_PROPERTY, state.to_json(container.axis))
     return replace(outcome, evolution=evolution, version=_head(table).version)
+
+
+def _moved(label: str, table: LakeTable, what: str) -> LakeMoved:
+    return LakeMoved(f"{label}: somebody else wrote to {table.url} during this sync; {what}. Sync again.")
 
 
 def set_property(spark: "SparkSession", table: LakeTable, name: str, value: str) -> None:
