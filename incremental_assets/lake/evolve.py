@@ -49,8 +49,7 @@ _MAPPING = {"delta.columnMapping.mode": "name"}
 
 
 def evolve_table(spark: "SparkSession", table: LakeTable, head: Head, evolution: Evolution) -> None:
-    if _mapped(evolution.add) and head.properties.get("delta.columnMapping.mode", "none") == "none":
-        spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({_properties(_MAPPING)})")
+    allow_names(spark, table, head, evolution.add)
     if evolution.add:
         added = ", ".join(f"{quote(c.name)} {c.type}" for c in evolution.add)
         spark.sql(f"ALTER TABLE {table.sql_name} ADD COLUMNS ({added})")
@@ -59,6 +58,12 @@ def evolve_table(spark: "SparkSession", table: LakeTable, head: Head, evolution:
         spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
     for _, new in evolution.widen:
         spark.sql(f"ALTER TABLE {table.sql_name} ALTER COLUMN {quote(new.name)} TYPE {new.type}")
+
+
+def allow_names(spark: "SparkSession", table: LakeTable, head: Head, columns: Sequence[Column]) -> None:
+    """Switches name mapping on where these columns need it and the table does not have it yet."""
+    if _mapped(columns) and head.properties.get("delta.columnMapping.mode", "none") == "none":
+        spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({_properties(_MAPPING)})")
 
 
 def _mapped(columns: Sequence[Column]) -> bool:

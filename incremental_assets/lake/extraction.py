@@ -40,7 +40,7 @@ class Extraction:
     asked: str
     frame: "Callable[[SparkSession], DataFrame]" = field(repr=False)
     frame_of_keys: "Callable[[SparkSession, Sequence[Sequence[str]]], DataFrame]" = field(repr=False)
-    existing_keys: Callable[[Sequence[Sequence[str]]], Iterable[tuple[str, ...]]] = field(repr=False)
+    existing_keys: Callable[[Sequence[Sequence[str]]], Iterable[int]] = field(repr=False)  # positions of those that are there
     is_empty: Callable[[], bool] = field(repr=False)
     still_there: Callable[[], None] = field(repr=False)
 

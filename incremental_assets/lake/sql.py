@@ -82,3 +82,12 @@ def align(container: Container, lake: Sequence[tuple[str, str]], carried: Sequen
         else f"cast(NULL as {type_}) as {quote(name)}"
         for name, type_ in lake
     ]
+
+
+def key_text(name: str, type_: str) -> str:
+    """A key's value as text from which the source makes the same value again, whatever the two call it."""
+    if type_ == "date":
+        return f"cast(unix_date({name}) AS string)"
+    if type_ in ("timestamp", "timestamp_ntz"):  # the session's zone is UTC
+        return f"cast(unix_micros(cast({name} AS timestamp)) AS string)"
+    return f"hex({name})" if type_ == "binary" else f"cast({name} AS string)"

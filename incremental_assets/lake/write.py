@@ -5,8 +5,6 @@ changes (``evolve``). Everything here may be repeated: a commit that was lost ha
 """
 
 import contextlib
-import datetime
-import decimal
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -17,9 +15,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql.connect import functions
 
 from incremental_assets.lake.errors import lake_errors
-from incremental_assets.lake.evolve import create_table, evolve_table
+from incremental_assets.lake.evolve import allow_names, create_table, evolve_table
 from incremental_assets.lake.extraction import Extraction, Outcome
-from incremental_assets.lake.sql import align, scope_predicate, text
+from incremental_assets.lake.sql import align, key_text, scope_predicate, text
 from incremental_assets.lake.table import STATE_PROPERTY, Head, LakeTable
 from incremental_assets.model.errors import EmptyRefused, LakeMoved
 from incremental_assets.model.grammar import Strategy
@@ -77,7 +75,8 @@ def _prepare(spark: "SparkSession", table: LakeTable, head: Head | None, extract
         create_table(spark, table, extraction)
         return _head(table), Evolution()
     if extraction.whole:
-        return head, Evolution()
+        allow_names(spark, table, head, extraction.columns)
+        return _head(table), Evolution()
     evolution = plan_evolution(extraction.container.label, head.columns, extraction.columns)
     if evolution:
         evolve_table(spark, table, head, evolution)
@@ -158,21 +157,23 @@ def _compare_versions(
 ) -> tuple[int, int, int]:
     """Rows that differ between two versions within the predicate: (inserted, updated, deleted)."""
     before, after = versions
-    old = f"SELECT * FROM {table.sql_name} VERSION AS OF {before} WHERE {predicate}"
-    columns = [quote(c.name) for c in _head(table).columns]
-    key = ", ".join(quote(name) for name in extraction.container.primary_key) or "__hash"
-    digest = f"xxhash64({', '.join(columns)})"
-    query = f"""
-        SELECT sum(greatest(came - went, 0)) - sum(changed), sum(changed), sum(greatest(went - came, 0)) - sum(changed) FROM (
-          SELECT count_if(side) came, count_if(NOT side) went, 0 changed FROM (
-            SELECT true side, {digest} __hash, * FROM {table.sql_name} VERSION AS OF {after} WHERE {predicate}
-            UNION ALL SELECT false side, {digest} __hash, * FROM ({old})) GROUP BY __hash, {key})"""
-    if extraction.container.primary_key:
+    digest = f"xxhash64({', '.join(quote(c.name) for c in _head(table).columns)})"
+    names = [quote(name) for name in extraction.container.primary_key]
+    keys = [f"k{i}" for i in range(len(names))]
+    # Only names of ours go on from here: the table may have columns called `side` or `hash`.
+    picked = ", ".join([f"{digest} AS hash", *(f"{name} AS {key}" for name, key in zip(names, keys, strict=True))])
+    both = f"""
+        SELECT true AS side, {picked} FROM {table.sql_name} VERSION AS OF {after} WHERE {predicate}
+        UNION ALL SELECT false AS side, {picked} FROM {table.sql_name} VERSION AS OF {before} WHERE {predicate}"""
+    if keys:
         query = f"""
         SELECT count_if(fresh IS NOT NULL AND stale IS NULL), count_if(fresh <> stale), count_if(fresh IS NULL) FROM (
-          SELECT max(CASE WHEN side THEN __hash END) fresh, max(CASE WHEN NOT side THEN __hash END) stale FROM (
-            SELECT true side, {digest} __hash, * FROM {table.sql_name} VERSION AS OF {after} WHERE {predicate}
-            UNION ALL SELECT false side, {digest} __hash, * FROM ({old})) GROUP BY {key})"""
+          SELECT max(CASE WHEN side THEN hash END) fresh, max(CASE WHEN NOT side THEN hash END) stale FROM ({both})
+          GROUP BY {", ".join(keys)})"""
+    else:
+        query = f"""
+        SELECT sum(greatest(came - went, 0)), 0, sum(greatest(went - came, 0)) FROM (
+          SELECT count_if(side) came, count_if(NOT side) went FROM ({both}) GROUP BY hash)"""
     row = spark.sql(query).collect()[0]
     return int(row[0] or 0), int(row[1] or 0), int(row[2] or 0)
 
@@ -192,9 +193,7 @@ def _merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extr
     read = aligned(extraction.frame(spark)).persist()
     try:
         first = quote(container.primary_key[0])
-        row = read.selectExpr("count(*)", f"min({first})", f"max({first})").collect()[0]
-        rows = int(row[0])
-        bounds = [_literal(value) for value in row[1:]]
+        rows, bounds = _extent(read, first, dict(shape)[container.primary_key[0]])
         moved, gone = _missing(spark, table, extraction, read)
         source = read.selectExpr("*", f"false AS {_GONE}")
         if moved:
@@ -206,9 +205,9 @@ def _merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extr
             source = source.unionByName(gone.selectExpr(*align(container, shape, container.primary_key), f"true AS {_GONE}"))
         source.createOrReplaceTempView("__incremental_assets_source")
         on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in container.primary_key)
-        if gone is None and not moved and None not in bounds:  # file statistics leave out files that hold no such key
+        if gone is None and not moved and bounds is not None:  # file statistics leave out files that hold no such key
             on += f" AND t.{first} BETWEEN {bounds[0]} AND {bounds[1]}"
-        same = " AND ".join(f"t.{quote(name)} <=> s.{quote(name)}" for name in names)
+        same = " AND ".join(_same(quote(c.name), c.type) for c in head.columns)
         sets = ", ".join(f"t.{quote(name)} = s.{quote(name)}" for name in names)
         clauses = [
             f"WHEN MATCHED AND s.{_GONE} THEN DELETE",
@@ -236,17 +235,31 @@ def _merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extr
         _release(read)
 
 
-def _literal(value: object) -> str | None:
-    """A key's bound as Spark SQL; None for types whose text form is not surely exact, which only costs the pruning."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | str | decimal.Decimal | datetime.date)
-        or isinstance(value, datetime.datetime)
-    ):
-        return None
-    if isinstance(value, str):
-        return text(value) if value.isprintable() else None
-    return f"DATE'{value.isoformat()}'" if isinstance(value, datetime.date) else f"{value}BD"
+def _same(name: str, type_: str) -> str:
+    """Whether source and table hold the very same value; Spark takes 0 and -0 for equal, which PostgreSQL prints as they are."""
+    equal = f"t.{name} <=> s.{name}"
+    if type_ not in ("float", "double"):
+        return equal
+    return f"({equal} AND (t.{name} IS NULL OR t.{name} <> 0 OR cast(t.{name} AS string) = cast(s.{name} AS string)))"
+
+
+def _extent(read: "DataFrame", name: str, type_: str) -> tuple[int, tuple[str, str] | None]:
+    """How many rows there are, and lower and upper bound of a key's first column as Spark SQL; None where its text may not be exact."""
+    as_text, literal = {
+        "date": ("cast(unix_date({}) AS string)", "date_from_unix_date({})"),
+        "timestamp": ("cast(unix_micros({}) AS string)", "timestamp_micros({})"),
+        "string": ("CASE WHEN length({0}) <= 200 THEN {0} END", "{}"),
+    }.get(type_, ("cast({} AS string)", "{}BD" if type_.startswith("decimal") else "{}"))
+    row = read.selectExpr("count(*)", as_text.format(f"min({name})"), as_text.format(f"max({name})")).collect()[0]
+    ends = [None if end is None else str(end) for end in row[1:]]
+    if type_ == "string":
+        ends = [text(end) if end is not None and end.isprintable() else None for end in ends]
+    elif type_ not in ("smallint", "int", "bigint", "date", "timestamp") and not type_.startswith("decimal"):
+        return int(row[0]), None
+    lower, upper = ends
+    if lower is None or upper is None:
+        return int(row[0]), None
+    return int(row[0]), (literal.format(lower), literal.format(upper))
 
 
 def _unset(spark: "SparkSession") -> None:
@@ -265,24 +278,27 @@ def _missing(
     """Keys the lake has in the windows and the read did not return: those that moved in the source, and those that are gone."""
     container = extraction.container
     assert container.identifier is not None
-    keys = [quote(name) for name in container.primary_key]
+    names = container.primary_key
+    types = {c.name: c.type for c in _head(table).columns}
     predicate = scope_predicate(container.identifier, extraction.windows, extraction.include_nulls)
-    in_lake = spark.sql(f"SELECT {', '.join(keys)} FROM {table.sql_name} WHERE {predicate}")
-    missing = in_lake.join(read.select(*container.primary_key), list(container.primary_key), "left_anti")
-    as_text = missing.selectExpr(*(f"cast({key} as string)" for key in keys))
+    picked = [f"{quote(name)} AS k{i}" for i, name in enumerate(names)]
+    keys = [f"k{i}" for i in range(len(names))]
+    in_lake = spark.sql(f"SELECT {', '.join(picked)} FROM {table.sql_name} WHERE {predicate}")
+    missing = in_lake.join(read.selectExpr(*picked), keys, "left_anti")
+    texts = [key_text(key, types[name]) for key, name in zip(keys, names, strict=True)]
     moved: list[tuple[str, ...]] = []
     any_missing = False
-    for chunk in _chunks(tuple(row) for row in as_text.toLocalIterator()):
+    for chunk in _chunks(tuple(row) for row in missing.selectExpr(*texts).toLocalIterator()):
         any_missing = True
-        moved += extraction.existing_keys(chunk)
+        moved += [chunk[position] for position in extraction.existing_keys(chunk)]
     if not any_missing:
         return [], None
-    if not moved:
-        return [], missing
-    found = spark.createDataFrame(moved, ", ".join(f"k{i} string" for i in range(len(keys))))
-    same = " AND ".join(f"cast(m.{key} as string) = f.k{i}" for i, key in enumerate(keys))
-    gone = missing.alias("m").join(found.alias("f"), on=functions.expr(same), how="left_anti")
-    return moved, gone
+    gone = missing
+    if moved:
+        found = spark.createDataFrame(moved, ", ".join(f"f{i} string" for i in range(len(keys))))
+        same = " AND ".join(f"{key} = f{i}" for i, key in enumerate(texts))
+        gone = missing.join(found, on=functions.expr(same), how="left_anti")
+    return moved, gone.selectExpr(*(f"k{i} AS {quote(name)}" for i, name in enumerate(names)))
 
 
 def _chunks(rows: Iterator[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:

@@ -147,7 +147,7 @@ class ContainerSync:
                 asked=plan.asked,
                 frame=lambda spark: read_windows(spark, reader, carried, windows, nulls, highest.value, readers),
                 frame_of_keys=lambda spark, keys: read_keys(spark, reader, carried, keys),
-                existing_keys=lambda keys: existing_keys(reader, keys),
+                existing_keys=lambda keys: existing_keys(reader, carried, keys),
                 is_empty=lambda: reader.is_empty(windows, nulls),
                 still_there=reader.still_there,
             )
@@ -226,7 +226,7 @@ class ContainerSync:
         before = fresh_state(container, reader.server.source) if fresh or self._state is None else self._state
         text = before.text_columns
         if fresh or not before.loaded:
-            text = self._infinite_columns(container, windows)
+            text = self._infinite_columns(container, plan.windows)  # all of a load that goes window by window
         if container.identifier is None:
             ground: tuple[Window, ...] = tuple(windows)
             nulls = True
@@ -253,16 +253,22 @@ class ContainerSync:
         """Columns with values that no Spark type holds (infinity, NaN): they arrive as text. Asked once, at the first load."""
         conditions = {c.column.name: c.may_be_infinite for c in carried_columns(container) if c.may_be_infinite is not None}
         found = self._reader.any_true(conditions, windows, True)
-        identifier = container.identifier
-        for name in found:
-            if identifier is not None and name in identifier.columns:
-                raise ConfigurationError(
-                    f"{container.label}: the identifier {name!r} has infinite values, which no window holds. Leave them out: "
-                    f'containers: {{{container.name}: {{where: "isfinite({name})"}}}}'
-                )
+        self._refuse_infinite_identifier(container, found)
         if found:
             self.result.messages.append(f"carried as text, for values such as infinity or NaN: {', '.join(found)}")
         return tuple(found)
+
+    @staticmethod
+    def _refuse_infinite_identifier(container: Container, found: Sequence[str]) -> None:
+        identifier = container.identifier
+        for name in found:
+            if identifier is not None and name in identifier.columns:
+                quoted = '"' + name.replace('"', '""') + '"'
+                finite = f"isfinite({quoted})" if identifier.axis.is_time else f"{quoted} <> 'NaN'"
+                raise ConfigurationError(
+                    f"{container.label}: the identifier {name!r} has infinite values, which no window holds; nothing was written. Leave "
+                    f"those rows out: containers: {{{container.name}: {{where: '{finite.replace(chr(39), chr(39) * 2)}'}}}}"
+                )
 
     def _explained(
         self, error: Exception, container: Container, carried: Sequence[Carried], windows: Sequence[Window], nulls: bool
@@ -274,6 +280,10 @@ class ContainerSync:
         found = self._reader.any_true(conditions, windows, nulls)
         if not found:
             return error
+        try:
+            self._refuse_infinite_identifier(container, found)
+        except ConfigurationError as refused:
+            return refused
         return ConfigurationError(
             f"{container.label}: values such as infinity or NaN have arrived in {', '.join(found)}, and the lake's type has no such value; "
             f"nothing was written. Carry them as text: containers: {{{container.name}: {{text_columns: [{', '.join(found)}]}}}} and then: "

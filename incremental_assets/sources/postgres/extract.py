@@ -30,6 +30,14 @@ FETCH_SIZE = 20_000
 """Rows a reader holds at a time. Must be above 0: with 0 the driver buffers the table and, in autocommit, ignores the snapshot."""
 PAGES_A_READER = 4096
 ROWS_A_READER = 400_000
+_KEYS = "incremental_assets_keys"
+_FROM_KEY_TEXT = {
+    "date": "date '1970-01-01' + {0}::int",
+    "timestamp": "timestamptz 'epoch' + ({0} || ' microseconds')::interval",
+    "timestamp_ntz": "timestamp 'epoch' + ({0} || ' microseconds')::interval",
+    "binary": "decode({0}, 'hex')",
+}
+"""The inverse of ``lake.sql.key_text``, by the type a column has in the lake."""
 _SETTINGS = (
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}'; SET LOCAL statement_timeout = 0;"
     " SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO, YMD';"
@@ -60,35 +68,45 @@ def read_windows(
 
 
 def read_keys(spark: "SparkSession", reader: PostgresReader, carried: Sequence[Carried], keys: Sequence[Sequence[str]]) -> "DataFrame":
-    """The rows of the given primary keys (each a sequence of texts) as they are in the snapshot."""
+    """The rows of the given primary keys (each a sequence of the lake's key texts) as they are in the snapshot."""
     container = reader.container
-    everything = scope_predicate(container, [container.identifier.ground] if container.identifier else [], True)
-    scope = sql.SQL("{} and {}").format(_keys_predicate(container, keys), everything)
-    return _read(spark, reader, carried, scope, [])
+    query = sql.SQL("({}) in (select {} from {})").format(_key_columns(container), *_given_keys(container, carried, keys))
+    return _read(spark, reader, carried, sql.SQL("{} and {}").format(query, _synced_at_all(container)), [])
 
 
-def existing_keys(reader: PostgresReader, keys: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Those of the given primary keys (texts) that the container has in the snapshot."""
+def existing_keys(reader: PostgresReader, carried: Sequence[Carried], keys: Sequence[Sequence[str]]) -> list[int]:
+    """Positions of those of the given primary keys that the container has in the snapshot."""
     container = reader.container
-    everything = scope_predicate(container, [container.identifier.ground] if container.identifier else [], True)
-    names = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in container.primary_key)
-    return reader.rows(
-        sql.SQL("select {} from {} where {} and {}").format(names, relation(container), _keys_predicate(container, keys), everything)
-    )
+    typed, given = _given_keys(container, carried, keys)
+    query = sql.SQL("select {k}.n - 1 from {given} where exists (select from {table} where ({names}) = ({typed}) and {scope})").format(
+        k=sql.Identifier(_KEYS), given=given, table=relation(container), names=_key_columns(container), typed=typed,
+        scope=_synced_at_all(container),
+    )  # fmt: skip
+    return [int(row[0]) for row in reader.rows(query)]
 
 
-def _keys_predicate(container: Container, keys: Sequence[Sequence[str]]) -> sql.Composable:
-    """``(a, b) in (…)`` for keys given as texts, each cast to its column's own type."""
+def _synced_at_all(container: Container) -> sql.Composable:
+    return scope_predicate(container, [container.identifier.ground] if container.identifier else [], container.has_null_identifiers)
+
+
+def _key_columns(container: Container) -> sql.Composable:
+    return sql.SQL(", ").join(sql.Identifier(name) for name in container.primary_key)
+
+
+def _given_keys(container: Container, carried: Sequence[Carried], keys: Sequence[Sequence[str]]) -> tuple[sql.Composable, sql.Composable]:
+    """Keys given as the lake's texts: (each column cast to its own type, the table of them)."""
     types = {column.name: column.type for column in container.columns}
-    names = container.primary_key
-    arrays = [sql.SQL("{}::text[]").format(sql.Literal([key[i] for key in keys])) for i in range(len(names))]
-    typed = [sql.SQL("{}::{}").format(sql.Identifier(f"k{i}"), _raw(types[name])) for i, name in enumerate(names)]
-    return sql.SQL("({}) in (select {} from unnest({}) as k({}))").format(
-        sql.SQL(", ").join(sql.Identifier(name) for name in names),
-        sql.SQL(", ").join(typed),
-        sql.SQL(", ").join(arrays),
-        sql.SQL(", ").join(sql.Identifier(f"k{i}") for i in range(len(names))),
+    in_lake = {c.column.name: c.column.type for c in carried}
+    typed: list[sql.Composable] = []
+    for i, name in enumerate(container.primary_key):
+        cast = _FROM_KEY_TEXT.get(in_lake[name], "{0}::{1}")
+        typed.append(_raw(cast).format(sql.Identifier(_KEYS, f"k{i}"), _raw(types[name])))
+    arrays = [sql.SQL("{}::text[]").format(sql.Literal([key[i] for key in keys])) for i in range(len(container.primary_key))]
+    columns = [sql.Identifier(name) for name in (*(f"k{i}" for i in range(len(arrays))), "n")]
+    given = sql.SQL("unnest({}) with ordinality as {}({})").format(
+        sql.SQL(", ").join(arrays), sql.Identifier(_KEYS), sql.SQL(", ").join(columns)
     )
+    return sql.SQL(", ").join(typed), given
 
 
 def _raw(trusted: str) -> sql.SQL:
