@@ -172,7 +172,7 @@ def sync(
 
             for record in dry_run_lines(ready, asked, instance):
                 failed = failed or record.get("status") == "failed"
-                _out(record) if as_json else _say("\n  ".join([record.pop("container"), *(f"{k}: {v}" for k, v in record.items())]))
+                _out(record) if as_json else _say("\n  ".join([record.pop("container"), *(f"{k}: {_short(v)}" for k, v in record.items())]))
             raise typer.Exit(1 if failed else 0)
         if ready:
             alone = jobs == 1 or len(ready) == 1
@@ -182,6 +182,11 @@ def sync(
     if not as_json:
         _sync_table(records)
     raise typer.Exit(1 if failed else 0)
+
+
+def _short(value: Any) -> Any:
+    many = isinstance(value, list) and len(value) > 6
+    return f"{len(value)}: {value[0]} … {value[-1]}" if many else value
 
 
 def _mode(text: str | None) -> Any:

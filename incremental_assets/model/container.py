@@ -170,10 +170,13 @@ class Container:
     @property
     def has_null_identifiers(self) -> bool:
         """Whether rows without identifier may exist and are to be carried."""
-        if self.identifier is None or self.options.on_null is not OnNull.INCLUDE:
-            return False
+        return self.identifier is not None and self.options.on_null is OnNull.INCLUDE and not self.identifier_is_required
+
+    @property
+    def identifier_is_required(self) -> bool:
+        """Whether the source itself keeps each row's identifier from being NULL."""
         required = {column.name for column in self.columns if column.not_null}
-        return not required & set(self.identifier.columns)
+        return self.identifier is not None and bool(required & set(self.identifier.columns))
 
 
 _AXES: dict[str, tuple[Axis, str]] = {

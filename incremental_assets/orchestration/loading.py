@@ -68,13 +68,15 @@ def load_datastores(project: Path) -> list[Datastore]:
 
 
 def _yaml_trouble(error: Exception) -> str:
-    """The innermost message of Dagster's component errors; they carry file and line."""
+    """The message of Dagster's component errors that names file and line; else the innermost one."""
     texts: list[str] = []
     seen: BaseException | None = error
     while seen is not None:
         texts.append(str(seen).strip())
         seen = seen.__cause__ or seen.__context__
-    return next((text for text in reversed(texts) if text), type(error).__name__)
+    placed = [text for text in texts if "defs.yaml:" in text]
+    chosen = placed[-1] if placed else next((text for text in reversed(texts) if text), type(error).__name__)
+    return "\n".join(line for line in chosen.splitlines() if "errors.pydantic.dev" not in line)
 
 
 def _load(project: Path, component: PostgresDatastore) -> Datastore:

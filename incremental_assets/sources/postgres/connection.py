@@ -33,9 +33,11 @@ class PostgresAddress:
     options: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
-    def parse(cls, datastore: str, url: str) -> "PostgresAddress":
+    def parse(cls, datastore: str, url: str | None) -> "PostgresAddress":
         """Raises ConfigurationError where the URL is not ``postgresql://user:password@host:port/database``."""
         wanted = f"{datastore}: url is not postgresql://user:password@host:port/database"
+        if not url:
+            raise ConfigurationError(f"{datastore}: url is empty; is the environment variable set that it refers to?")
         if not url.startswith(("postgresql://", "postgres://")):
             raise ConfigurationError(f"{wanted}.")
         try:
@@ -92,7 +94,7 @@ class PostgresAddress:
 
 def _reason(error: psycopg.Error, password: str) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    return (text.replace(password, "****") if password else text).rstrip(".") + "."
+    return (text.replace(password, "****") if password else text).rstrip(".?! ") + "."
 
 
 def _remedy(error: psycopg.Error) -> str:

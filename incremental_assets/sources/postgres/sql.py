@@ -87,7 +87,7 @@ def scope_predicate(container: Container, windows: Sequence[Window], include_nul
     identifier = container.identifier
     if identifier is not None:
         everything = any(w.lower is None and w.upper is None for w in windows)
-        if not (everything and include_nulls):
+        if not (everything and (include_nulls or container.identifier_is_required)):
             either: list[sql.Composable] = [window_predicate(identifier, window) for window in windows]
             if include_nulls:
                 either.append(null_predicate(identifier))
