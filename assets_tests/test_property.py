@@ -49,6 +49,10 @@ create index on items (updated_at);
 """
 
 
+def do(connection: psycopg.Connection, statement: str, parameters: Any = None) -> psycopg.Cursor[Any]:
+    return connection.execute(statement.encode(), parameters)
+
+
 class Killed(Exception):
     """A sync that ends here, as a killed one does."""
 
@@ -125,7 +129,7 @@ class History:
         self.prepared: list[str] = []
         self.armed: dict[str, list[Any]] = {}
         self.plain = psycopg.connect(url, autocommit=True)
-        self.plain.execute(SCHEMA)  # pyright: ignore[reportArgumentType]
+        do(self.plain, SCHEMA)
         self.clients = [self._client() for _ in range(4)]
         every = lakes()
         self.lakes = [*every[:4], *self.random.sample(every[4:], 2)]
@@ -176,7 +180,7 @@ class History:
     def run(self, client: Client, statement: str, parameters: Any = None) -> psycopg.Cursor[Any]:
         state = f"c{self.clients.index(client)}{'*' if client.began is not None else ' '}"
         self.tell(f"{state} {' '.join(statement.split())} {parameters if parameters else ''}")
-        return client.connection.execute(statement, parameters)  # pyright: ignore[reportArgumentType]
+        return do(client.connection, statement, parameters)
 
     def someone(self, *, open_: bool | None = None) -> Client | None:
         fitting = [c for c in self.clients if open_ is None or (c.began is not None) == open_]
@@ -298,22 +302,22 @@ class History:
             name = self.prepared.pop(self.random.randrange(len(self.prepared)))
             how = self.random.choice(["commit", "commit", "rollback"])
             self.tell(f"{how} prepared '{name}'")
-            self.plain.execute(f"{how} prepared '{name}'")  # pyright: ignore[reportArgumentType]
+            do(self.plain, f"{how} prepared '{name}'")
 
     def die(self) -> None:
         """A connection is lost in the middle of its transaction."""
         if client := self.someone(open_=True):
             index = self.clients.index(client)
             self.tell(f"c{index} dies")
-            self.plain.execute("select pg_terminate_backend(%s, 5000)", (client.connection.info.backend_pid,))
+            do(self.plain, "select pg_terminate_backend(%s, 5000)", (client.connection.info.backend_pid,))
             client.connection.close()
             self.clients[index] = self._client()
 
     def vacuum(self) -> None:
         """Rows are frozen: as the source's rows did not change, neither must the lake's."""
         self.tell("vacuum (freeze)")
-        self.plain.execute("vacuum (freeze) items")
-        self.plain.execute("vacuum (freeze) log")
+        do(self.plain, "vacuum (freeze) items")
+        do(self.plain, "vacuum (freeze) log")
 
     def tick(self) -> None:
         self.clock += self.random.choice([1, 1, 1000, HOUR // 60, HOUR, 12 * HOUR, DAY])
@@ -385,7 +389,7 @@ class History:
         assert not doubled, f"{lake.name}: twice in the lake: {doubled}"
         if lake.below is None or watermark is None:
             return
-        due = self.plain.execute(f"select id, note from {lake.table} where {lake.below}", (watermark,)).fetchall()  # pyright: ignore[reportArgumentType]
+        due = do(self.plain, f"select id, note from {lake.table} where {lake.below}", (watermark,)).fetchall()
         lost = set(due) - set(found)
         assert not lost, f"{lake.name}: below the watermark {watermark} and not in the lake: {sorted(lost)}"
 
@@ -478,7 +482,7 @@ class History:
         for client in self.clients:
             client.connection.close()
         while self.prepared:
-            self.plain.execute(f"rollback prepared '{self.prepared.pop()}'")  # pyright: ignore[reportArgumentType]
+            do(self.plain, f"rollback prepared '{self.prepared.pop()}'")
         self.plain.close()
         for lake in self.lakes:
             lake.project.source.close()
