@@ -20,7 +20,6 @@ from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.assets import container_asset, container_key, report_killed, source_spec
 from incremental_assets.orchestration.jobs import container_job
 from incremental_assets.orchestration.locks import container_lock
-from incremental_assets.orchestration.planning import Mode
 from incremental_assets.orchestration.project import current_project, dagster_home
 from incremental_assets.orchestration.runner import Asked, sync_side_by_side
 from incremental_assets.orchestration.schedules import container_schedule, datastore_schedule
@@ -41,7 +40,8 @@ def datastore_job(settings: DatastoreSettings, definitions: Sequence[ContainerDe
     @dg.op(name=f"{name}_containers", out=dg.Out(dg.Nothing), description=f"Syncs all containers of {settings.name}, a run each.")
     def sync_all(context: dg.OpExecutionContext, config: DatastoreConfig) -> None:
         lines: list[dict[str, Any]] = []
-        for line in sync_side_by_side(current_project(), definitions, Asked(Mode.INCREMENTAL), context.instance, config.jobs):
+        asked = Asked(started_by=f"run {context.run_id}")
+        for line in sync_side_by_side(current_project(), definitions, asked, context.instance, config.jobs):
             lines.append(line)
             say = context.log.error if line["status"] == "failed" else context.log.info
             say(f"{line['container']}: {line['status']}: {line['message']}" + (f" (run {line['run_id']})" if line["run_id"] else ""))

@@ -35,6 +35,7 @@ class Asked:
     keys: tuple[str, str] | None = None
     reset: bool = False
     allow_empty: bool = False
+    started_by: str = "command line"
 
     def request(self, definition: ContainerDefinition, instance: dg.DagsterInstance) -> Request:
         """Raises ConfigurationError where the container cannot be asked that."""
@@ -76,17 +77,16 @@ def _keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance,
 class Runner:
     """Runs syncs of containers in this process, one after another."""
 
-    def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance, started_by: str = "command line") -> None:
+    def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
         self._definitions = definitions
         self._instance = instance
-        self._started_by = started_by
 
     def sync(self, chosen: Sequence[ContainerDefinition], asked: Asked) -> Iterator[dict[str, Any]]:
         """The line of each container, as it finishes. Raises KeyboardInterrupt once a run was cancelled."""
         for definition, request in [(d, asked.request(d, self._instance)) for d in chosen]:
-            yield from self._one(definition, request)
+            yield from self._one(definition, request, asked.started_by)
 
-    def _one(self, definition: ContainerDefinition, request: Request) -> list[dict[str, Any]]:
+    def _one(self, definition: ContainerDefinition, request: Request, started_by: str) -> list[dict[str, Any]]:
         container = definition.container
         started = time.monotonic()
         try:
@@ -118,9 +118,9 @@ class Runner:
                     message=str(error),
                 )
             ]
-        return [self._run(definition, plan, launch.run_config, tags) for tags in launch.tags]
+        return [self._run(definition, plan, launch.run_config, tags, started_by) for tags in launch.tags]
 
-    def _run(self, definition: ContainerDefinition, plan: Plan, run_config: Any, tags: Any) -> dict[str, Any]:
+    def _run(self, definition: ContainerDefinition, plan: Plan, run_config: Any, tags: Any, started_by: str) -> dict[str, Any]:
         container = definition.container
         run_id = new_run_id()
         started = time.monotonic()
@@ -133,7 +133,7 @@ class Runner:
                 self._instance,
                 run_id=run_id,
                 run_config={**run_config, "loggers": {BRIEF_LOGGER: {}}},
-                tags={"incremental_assets/started_by": self._started_by, **tags},
+                tags={"incremental_assets/started_by": started_by, **tags},
                 location=location_name(current_project()),
             )
         except dg.DagsterError as error:
