@@ -44,6 +44,10 @@ class Project:
         """Changes the datastore's YAML attributes."""
         self.attributes |= attributes
 
+    def execute(self, statements: str) -> None:
+        """Runs SQL in the source, committed at once."""
+        self.source.execute(statements.encode())
+
     @property
     def component(self) -> PostgresDatastore:
         attributes = dict(self.attributes)
