@@ -159,17 +159,18 @@ class PostgresDatastore(dg.StateBackedComponent, dg.Resolvable):
             timezone=self.timezone,
             schedule=self.schedule,
             maintenance=self.maintenance,
-            incremental=tuple(_spec(self.name, entry) for entry in self.incremental),
+            incremental=tuple(_spec(self.name, self.schema, entry) for entry in self.incremental),
             options={table: _options(self.name, table, entry) for table, entry in self.containers.items()},
             exclude=tuple(self.exclude),
         )
 
 
-def _spec(datastore: str, entry: str | IncrementalEntry) -> IncrementalSpec:
+def _spec(datastore: str, own_schema: str, entry: str | IncrementalEntry) -> IncrementalSpec:
     try:
         if isinstance(entry, str):
             return parse_incremental(entry)
-        schema, _, table = entry.table.rpartition(".")
+        own = entry.table.startswith(own_schema + ".")  # the rest may have dots of its own
+        schema, table = (own_schema, entry.table[len(own_schema) + 1 :]) if own else entry.table.rpartition(".")[::2]
         columns = (entry.column,) if isinstance(entry.column, str) else tuple(entry.column)
         start = None if entry.start is None else str(entry.start)
         return IncrementalSpec(schema or None, table, columns, parse_type(entry.type), start, parse_strategy(entry.strategy), entry.exclude)

@@ -9,7 +9,7 @@ from enum import Enum
 
 from incremental_assets.lake.table import Head, LakeTable
 from incremental_assets.model.axis import format_value
-from incremental_assets.model.container import Container
+from incremental_assets.model.container import Container, Kind
 from incremental_assets.model.errors import ConfigurationError, LakeError, RebuildNeeded
 from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.partitions import IntegerPartitions, Partitions
@@ -219,6 +219,12 @@ def _server_warnings(container: Container, server: Server) -> list[str]:
         warnings.append(
             "the source is a read replica: transactions open on its primary cannot be seen, so rows committed late may lie below the "
             f"watermark; a safety_lag must cover the longest of them (now {container.lag})"
+        )
+    if container.kind in (Kind.FOREIGN, Kind.MATERIALIZED_VIEW) and container.identifier is not None:
+        hidden = "transactions open on its own server" if container.kind is Kind.FOREIGN else "what was uncommitted when it was refreshed"
+        warnings.append(
+            f"it is a {container.kind.value}: {hidden} cannot be seen, so rows may come to lie below the watermark later; a safety_lag "
+            f"must cover the longest of them (now {container.lag})"
         )
     if server.is_pooled:
         warnings.append(

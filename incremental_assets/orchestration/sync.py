@@ -332,6 +332,8 @@ class ContainerSync:
             (self.result.warnings if older else self.result.messages).append(f"column {column.name} ({column.type}) was added{older}")
         for old, new in outcome.evolution.widen:
             self.result.messages.append(f"column {new.name} was widened from {old.type} to {new.type}")
+        if outcome.evolution.widen:
+            self.result.messages.append("readers of the table now need Delta's type widening, which delta-rs does not have")
         if outcome.evolution.dropped:
             names = ", ".join(c.name for c in outcome.evolution.dropped)
             self.result.messages.append(f"no longer in the source, NULL from now on: {names}")
