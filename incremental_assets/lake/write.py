@@ -245,21 +245,17 @@ def _same(name: str, type_: str) -> str:
 
 def _extent(read: "DataFrame", name: str, type_: str) -> tuple[int, tuple[str, str] | None]:
     """How many rows there are, and lower and upper bound of a key's first column as Spark SQL; None where its text may not be exact."""
-    as_text, literal = {
+    kinds = {
         "date": ("cast(unix_date({}) AS string)", "date_from_unix_date({})"),
         "timestamp": ("cast(unix_micros({}) AS string)", "timestamp_micros({})"),
         "string": ("CASE WHEN length({0}) <= 200 THEN {0} END", "{}"),
-    }.get(type_, ("cast({} AS string)", "{}BD" if type_.startswith("decimal") else "{}"))
-    row = read.selectExpr("count(*)", as_text.format(f"min({name})"), as_text.format(f"max({name})")).collect()[0]
-    ends = [None if end is None else str(end) for end in row[1:]]
+        **dict.fromkeys(("smallint", "int", "bigint"), ("cast({} AS string)", "{}")),
+    }
+    as_text, literal = kinds.get(type_, ("cast({} AS string)", "{}BD") if type_.startswith("decimal") else ("cast(NULL AS string)", ""))
+    rows, *ends = read.selectExpr("count(*)", as_text.format(f"min({name})"), as_text.format(f"max({name})")).collect()[0]
     if type_ == "string":
         ends = [text(end) if end is not None and end.isprintable() else None for end in ends]
-    elif type_ not in ("smallint", "int", "bigint", "date", "timestamp") and not type_.startswith("decimal"):
-        return int(row[0]), None
-    lower, upper = ends
-    if lower is None or upper is None:
-        return int(row[0]), None
-    return int(row[0]), (literal.format(lower), literal.format(upper))
+    return int(rows), None if None in ends else (literal.format(ends[0]), literal.format(ends[1]))
 
 
 def _unset(spark: "SparkSession") -> None:

@@ -256,6 +256,11 @@ def resolve(
         )
     if identifier is not None and len(identifier.columns) > 1 and strategy is not Strategy.UPSERT:
         raise ConfigurationError(f"{label}: an identifier of two columns works with upsert only; add strategy: upsert.")
+    if options.hold_back is HoldBack.WRITERS and table.kind not in (Kind.TABLE, Kind.PARTITIONED):
+        raise ConfigurationError(
+            f"{label}: hold_back: writers goes by the locks of those who write to the table, and a {table.kind.value} has none of its own: "
+            f"rows committed late would be lost. Leave hold_back out."
+        )
     key = options.primary_key or table.primary_key
     for name in key:
         if name in options.exclude_columns:

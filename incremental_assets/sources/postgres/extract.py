@@ -4,6 +4,7 @@ Belongs here: the JDBC options, how a read is cut into partitions, decoding what
 (``model``), or writing them (``lake``). All readers see the one exported snapshot.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ FETCH_SIZE = 20_000
 """Rows a reader holds at a time. Must be above 0: with 0 the driver buffers the table and, in autocommit, ignores the snapshot."""
 PAGES_A_READER = 4096
 ROWS_A_READER = 400_000
+_QUOTED_OR_MARK = re.compile(r"\?|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 _KEYS = "incremental_assets_keys"
 _FROM_KEY_TEXT = {
     "date": "date '1970-01-01' + {0}::int",
@@ -143,7 +145,7 @@ def _read(
     frames: list[DataFrame] = [
         spark.read.format("jdbc")
         .options(**options)
-        .option("dbtable", "(" + _select(container, carried, one).as_string(None) + ") q")
+        .option("dbtable", "(" + _no_placeholders(_select(container, carried, one).as_string(None)) + ") q")
         .load()
         for one in scopes
     ]
@@ -151,6 +153,11 @@ def _read(
     for other in frames[1:]:
         frame = frame.unionAll(other)
     return frame.selectExpr(*(f"{c.decode.format(f'c{i}')} as {backticked(c.column.name)}" for i, c in enumerate(carried)))
+
+
+def _no_placeholders(query: str) -> str:
+    """JDBC takes each ``?`` outside of quotes for a parameter; PostgreSQL has operators of that name, which a ``where:`` may use."""
+    return _QUOTED_OR_MARK.sub(lambda match: "??" if match[0] == "?" else match[0], query)
 
 
 def _cuts(

@@ -38,19 +38,23 @@ where l.locktype = 'virtualxid' and l.granted and l.pid <> pg_backend_pid() and 
 _PREPARED_ALL = (
     "select transaction::text, (extract(epoch from prepared) * 1000000)::bigint from pg_prepared_xacts where database = current_database()"
 )
-_OPEN_WRITERS = """
+# The table with its partitions, and with the tables that inherit from it.
+_PARTS = """with recursive parts as (
+  select %(relation)s::regclass::oid as oid union select i.inhrelid from pg_inherits i join parts on i.inhparent = parts.oid)
+  select oid from parts"""
+_OPEN_WRITERS = f"""
 select l.virtualtransaction from pg_locks l left join pg_stat_activity a using (pid)
 where l.locktype = 'relation' and l.granted and l.pid is not null and l.pid <> pg_backend_pid() and l.mode = any(%(modes)s)
   and l.database = (select oid from pg_database where datname = current_database())
-  and l.relation in (select relid from pg_partition_tree(%(relation)s::regclass) union select %(relation)s::regclass)
+  and l.relation in ({_PARTS})
   and coalesce(a.application_name, '') <> %(ours)s and coalesce(a.backend_type, 'client backend') = 'client backend'
 """
-_PREPARED_WRITERS = """
+_PREPARED_WRITERS = f"""
 select p.transaction::text, (extract(epoch from p.prepared) * 1000000)::bigint from pg_prepared_xacts p
 where p.database = current_database() and exists (
   select from pg_locks l where l.pid is null and l.locktype = 'relation' and l.mode = any(%(modes)s)
     and l.virtualtransaction = '-1/' || p.transaction::text
-    and l.relation in (select relid from pg_partition_tree(%(relation)s::regclass) union select %(relation)s::regclass))
+    and l.relation in ({_PARTS}))
 """
 _WHO = """
 select distinct l.pid, a.usename, a.application_name, a.xact_start
@@ -296,7 +300,8 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
                 connection.execute(_NO_TIMEOUTS)
                 connection.execute(_SESSION_TEXT)
                 connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
-                if self.container.kind in (Kind.TABLE, Kind.PARTITIONED):
+                # A view's tables are locked with it; what stands behind a foreign table is out of reach.
+                if self.container.kind in (Kind.TABLE, Kind.PARTITIONED, Kind.VIEW):
                     connection.execute(sql.SQL("lock table {} in access share mode").format(relation(self.container)))
                 self.snapshot_id = self._row("select pg_export_snapshot()")[0]
                 assert self.snapshot_id is not None
