@@ -1,0 +1,136 @@
+"""What happens when the source's columns change, or what the YAML says of a container: the lake follows, or says why it cannot."""
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from assets_tests.harness import Project
+from incremental_assets.demo.postgres import EmbeddedPostgres
+from incremental_assets.orchestration.planning import Mode
+from incremental_assets.orchestration.watermarks import history
+from incremental_assets.spark import open_session
+
+MakeProject = Callable[..., Project]
+BY_MONTH = {"partition_by": "month"}
+
+
+def runs(project: Project, name: str) -> list[str]:
+    """The runs that the container's history of watermarks tells of, oldest first."""
+    with project.instance() as instance:
+        return [str(line["run_id"]) for line in history(instance, project.definition(name).container)][::-1]
+
+
+def test_columns_are_added_widened_and_dropped(project: MakeProject) -> None:
+    """A column added in the source would be missing in the lake, a widened one would stop the sync or be cut, a dropped one would keep
+    its old values in rows that were changed since."""
+    made = project(incremental=["public.appended:day:date", "public.upserted:day:date!upsert"],
+                   containers={"appended": BY_MONTH, "upserted": BY_MONTH})  # fmt: skip
+    names = ("appended", "upserted", "whole")
+    for name in names:
+        made.execute(
+            f"""create table {name} (id int primary key, day date, small smallint, n int,
+               r real, price numeric(10,2), v varchar(5), gone text);
+            insert into {name} select i, date '2026-11-01' + i % 3, 1, 2, 0.5, 99999999.99, 'short', 'gone' from generate_series(1, 9) i"""
+        )
+    assert {line["status"] for line in made.sync().values()} == {"synced"}
+    for name in names:
+        made.execute(
+            f"""alter table {name} add note text, add flag int default 7, alter small type int, alter n type bigint,
+              alter r type double precision, alter price type numeric(12,2), alter v type varchar(50), drop gone;
+            insert into {name} values (100, '2026-11-03', 2147483647, 9223372036854775807, 0.1, 9999999999.99, 'a longer text', 'new');
+            update {name} set note = 'late' where id = 5"""
+        )
+    lines = made.sync()
+    for name, line in lines.items():
+        message = line["message"]
+        assert line["status"] == ("synced" if name == "whole" else "warning"), message
+        assert "column note (string) was added" in message and "no longer in the source, NULL from now on: gone" in message
+        assert "column n was widened from int to bigint" in message
+        assert "column price was widened from decimal(10,2) to decimal(12,2)" in message
+        assert "type widening" in message  # readers without it, delta-rs among them, can no longer read the table
+        assert ("column flag (int) was added; older rows are NULL in the lake, refresh needed" in message) == (name != "whole")
+    with open_session(made.spark_home, name="test") as spark:
+
+        def lake(name: str, query: str) -> list[Any]:
+            return [tuple(row) for row in spark.sql(query.format(t=made.table(name).sql_name)).collect()]
+
+        made.assert_equal("whole", spark=spark)
+        for name in ("appended", "upserted"):
+            # Rows of the day of the watermark were read again: they have it all; older ones wait for the refresh.
+            assert lake(name, "select distinct flag, gone from {t} where day < '2026-11-03'") == [(None, "gone")]
+            assert lake(name, "select distinct flag, gone from {t} where day = '2026-11-03'") == [(7, None)]
+            assert lake(name, "select note from {t} where id in (5, 100) order by id") == [("late",), ("new",)]
+            made.one(name, mode=Mode.REFRESH)
+            made.assert_equal(name, spark=spark)
+        made.execute("alter table appended alter n type int using 1; insert into appended values (101, '2026-11-04', 1, 1)")
+        narrowed = made.one("appended")  # the wider column of the lake carries it as it is
+        assert narrowed["status"] == "synced" and narrowed["rows_inserted"] == 1
+        made.assert_equal("appended", spark=spark, where="day > '2026-11-03'")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("alter price type text", "column 'price' is decimal(10,2) in the lake and string in the source"),
+        ("alter price type numeric(12,4)", "column 'price' is decimal(10,2) in the lake and decimal(12,4) in the source"),
+    ],
+)
+def test_an_incompatible_change_fails_before_anything_is_written(project: MakeProject, change: str, words: str) -> None:
+    """Values would be rounded or nulled to fit the old column, or half of a table's columns changed before the sync gives up."""
+    made = project(incremental=["public.t:at:timestamp"], containers={"t": BY_MONTH})
+    made.execute("create table t (id int, at timestamp, price numeric(10,2)); insert into t values (1, '2026-11-01 10:00', 1.10)")
+    made.one("t")
+    before = made.table("t").head()
+    made.execute(f"alter table t add new text, {change}; insert into t values (2, '2026-11-02 10:00')")
+    refused = made.one("t", ok=False)
+    assert refused["status"] == "failed" and words in refused["message"], refused["message"]
+    assert "nothing was written" in refused["message"] and "incremental-assets sync shop/t --reset-watermarks" in refused["message"]
+    assert made.table("t").head() == before
+    earlier = runs(made, "t")
+    assert made.one("t", reset=True)["rows_read"] == 2
+    made.assert_equal("t")
+    assert runs(made, "t")[: len(earlier)] == earlier  # the history stays, in the event log and in the table
+    assert len(made.rows("t")) == 2 and made.table("t").commits(100)[-1].version == 0
+
+
+def test_a_changed_description_is_refused_until_the_table_is_loaded_anew(project: MakeProject, postgres: EmbeddedPostgres) -> None:
+    """The lake would be a mixture of two orders of things: rows between the old and the new identifier, start or database lost."""
+    made = project(incremental=["public.t:created:date"], containers={"t": BY_MONTH})
+    table = """create table t (id int primary key, code int unique not null, created date, updated date, seq int);
+        insert into t select i, -i, date '2026-10-01' + i, date '2026-11-01' + i % 7, i from generate_series(1, 20) i"""
+    made.execute(table)
+    made.one("t")
+    other = postgres.create_database("another_shop", drop=True)
+    with psycopg.connect(other, autocommit=True) as connection:
+        connection.execute(table)
+        connection.execute("update t set seq = seq + 1000")
+    steps: list[tuple[str, dict[str, Any]]] = [
+        ("its identifier was created:date:day and is updated:date:day", {"incremental": ["public.t:updated:date"]}),
+        ("its strategy was append and is upsert", {"incremental": ["public.t:updated:date!upsert"]}),
+        ("its key was id and is code", {"containers": {"t": {**BY_MONTH, "primary_key": ["code"]}}}),
+        ("its start value was None and is 2026-11-03", {"incremental": ["public.t:updated:date@2026-11-03!upsert"]}),
+        ("the table was filled from another database", {"url": other}),
+        ("its identifier was updated:date:day and is seq:integer:integer", {"incremental": ["public.t:seq:integer"], "containers": {}}),
+        ("its identifier was seq:integer:integer and is none", {"incremental": []}),
+    ]
+    done = runs(made, "t")
+    for words, change in steps:
+        if "url" in change:
+            made.url = change.pop("url")
+        made.configure(**change)
+        before = made.table("t").head()
+        refused = made.one("t", ok=False)
+        assert refused["status"] == "failed" and words in refused["message"], refused["message"]
+        assert "nothing was written" in refused["message"] and "incremental-assets sync shop/t --reset-watermarks" in refused["message"]
+        assert made.table("t").head() == before
+        where = "updated >= '2026-11-03'" if "@" in str(made.attributes["incremental"]) else "true"
+        healed = made.one("t", reset=True)
+        made.assert_equal("t", where=where)
+        done.append(healed["run_id"])
+        assert runs(made, "t") == done
+        again = made.one("t")
+        assert again["status"] == "skipped", again["message"]
+    with psycopg.connect(made.url, autocommit=True):
+        assert sorted(row[0] for row in made.rows("t", "seq"))[0] == 1001  # the other database's rows, and only those
