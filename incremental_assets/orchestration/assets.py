@@ -3,6 +3,7 @@
 Belongs here: the mapping from ``Container`` to an asset, and from a run's context to a ``Request``. Does not belong: the sync itself.
 """
 
+import warnings
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any
@@ -96,6 +97,17 @@ def container_asset(definition: ContainerDefinition) -> dg.AssetsDefinition:
         metadata["partition_expr"] = container.identifier.columns[0]
         metadata[WINDOWS_METADATA] = windows_metadata(container)
 
+    with warnings.catch_warnings():
+        # Backfill policies have been in beta since 2023; what we lean on is pinned by the characterization tests.
+        warnings.filterwarnings("ignore", message="Parameter `backfill_policy`", category=dg.BetaWarning)
+        return _asset(definition, partitions_def, metadata)
+
+
+def _asset(
+    definition: ContainerDefinition, partitions_def: dg.PartitionsDefinition | None, metadata: dict[str, Any]
+) -> dg.AssetsDefinition:
+    container = definition.container
+
     @dg.asset(
         key=container_key(container),
         partitions_def=partitions_def,
@@ -135,7 +147,7 @@ def _materialize(
     log = context.log.info
     # Everything entered here is given back when the run has ended, after its last event.
     try:
-        scope.stack.enter_context(container_lock(dagster_home(), container, context.run_id, log, lambda run: report_killed(instance, run)))
+        scope.stack.enter_context(container_lock(dagster_home(), container, context.run.run_id, log, lambda run: report_killed(instance, run)))
         reader = scope.stack.enter_context(PostgresReader(settings.address, container, timezone=settings.timezone))
         table = scope.table(*container.key_path)
         partitions = container_partitions(definition, partitions_def, instance)
@@ -151,7 +163,7 @@ def _materialize(
         log(str(error))
         context.log_event(dg.AssetObservation(container_key(container), metadata={"sync/status": "skipped", "sync/message": str(error)}))
         return
-    sync = ContainerSync(definition, plan, reader, table, partitions, context.run_id, log)
+    sync = ContainerSync(definition, plan, reader, table, partitions, context.run.run_id, log)
     yield dg.Output(sync.extractions(before_outside=lambda key: _add_key(instance, partitions_def, key)))
     for warning in sync.result.warnings:
         context.log.warning(f"{container.label}: {warning}")
