@@ -27,7 +27,7 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 
 from incremental_assets import _spark_launch as launch
 from incremental_assets import _spark_server as server
-from incremental_assets.spark import SparkSession, SparkUnavailable, ensure_server, interrupt_all_sessions, open_session, stop_server
+from incremental_assets.spark import SparkSession, SparkUnavailable, ensure_server, open_session, stop_server
 
 ENDLESS = "select count_if(sha2(cast(id as string), 256) = 'x') from range(100000000000)"
 
@@ -148,7 +148,7 @@ def test_progress_is_told_now_and_then(state: Path, monkeypatch: pytest.MonkeyPa
     told: list[str] = []
     with open_session(state, name="progress", on_progress=told.append) as spark:
         with pytest.raises(SparkConnectException, match=r"(?i)cancel"):
-            threading.Timer(4.5, interrupt_all_sessions).start()
+            threading.Timer(4.5, spark.interruptAll).start()
             spark.sql(ENDLESS).collect()
     assert told and all(" tasks, " in line and " read, " in line and line.endswith(" s") for line in told)
 

@@ -22,6 +22,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 errors = Console(stderr=True, soft_wrap=True, highlight=False)
 Selection = Annotated[list[str] | None, typer.Argument(metavar="DATASTORE[/CONTAINER] …", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="One object a line on stdout.")]
+Project = Annotated[Path | None, typer.Option("--project", metavar="DIR", help="Default: found upwards from here.")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="K=V", help="Only containers with this tag.")]
 
 
@@ -30,18 +31,18 @@ class Options:
 
 
 @app.callback()
-def options(
-    project: Annotated[Path | None, typer.Option("--project", metavar="DIR", help="Default: found upwards from here.")] = None,
-) -> None:
+def options(project: Project = None) -> None:
     Options.project = project
 
 
-def _enter() -> Path:
+def _enter(named: Path | None) -> Path:
+    """The project that ``--project`` names, before or after the command; or the one found upwards."""
     from incremental_assets.orchestration.project import enter_project, find_project
 
-    if Options.project is not None and not Options.project.is_dir():
-        raise ConfigurationError(f"--project {Options.project}: there is no such folder.")
-    project = find_project(Options.project)
+    named = named or Options.project
+    if named is not None and not named.is_dir():
+        raise ConfigurationError(f"--project {named}: there is no such folder.")
+    project = find_project(named)
     enter_project(project)
     return project
 
@@ -65,11 +66,15 @@ def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
 
 
 @app.command()
-def catalog(datastore: Annotated[str | None, typer.Argument(metavar="DATASTORE")] = None, as_json: Json = False) -> None:
+def catalog(
+    datastore: Annotated[str | None, typer.Argument(metavar="DATASTORE")] = None,
+    as_json: Json = False,
+    project_dir: Project = None,
+) -> None:
     """List containers, columns, types, keys, sizes, first and last identifier, and keep them for the project to load with."""
     from incremental_assets.orchestration.loading import load_datastores, refresh_catalog, select
 
-    project = _enter()
+    project = _enter(project_dir)
     datastores = load_datastores(project)
     if datastore is not None:
         select(datastores, [datastore], [])
@@ -120,7 +125,7 @@ def _catalog_record(definition: Any) -> dict[str, Any]:
 def sync(
     selection: Selection = None,
     tag: Tags = None,
-    mode: Annotated[str | None, typer.Option(help="incremental (default) or refresh: everything anew, window by window.")] = None,
+    mode: Annotated[str | None, typer.Option(help="incremental (default), or refresh: all partitions, read whole.")] = None,
     partition: Annotated[str | None, typer.Option(metavar="KEY", help="Refresh this partition.")] = None,
     from_: Annotated[str | None, typer.Option("--from", metavar="KEY", help="Refresh from this partition …")] = None,
     to: Annotated[str | None, typer.Option("--to", metavar="KEY", help="… to this one, both included.")] = None,
@@ -129,6 +134,7 @@ def sync(
     dry_run: Annotated[bool, typer.Option(help="Only print ranges, SQL and row counts; no Spark.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Containers side by side.")] = 2,
     as_json: Json = False,
+    project_dir: Project = None,
 ) -> None:
     """Move what changed. With --partition or --from … --to: read those partitions whole."""
     from incremental_assets.orchestration.loading import ensure_catalog, load_datastores, load_definitions, select
@@ -137,7 +143,7 @@ def sync(
     asked = Asked(_mode(mode), _keys(partition, from_, to), reset_watermarks, allow_empty)
     if reset_watermarks and (asked.keys or mode):
         raise ConfigurationError("--reset-watermarks loads whole containers; it goes with neither --mode nor partitions.")
-    project = _enter()
+    project = _enter(project_dir)
     datastores = load_datastores(project)
     if not datastores:
         raise ConfigurationError(f"the project {project.name} has no datastore yet: write defs/<name>/defs.yaml (see the README).")
@@ -214,22 +220,23 @@ def watermarks(
     selection: Selection = None,
     history: Annotated[bool, typer.Option("--history", help="All of them, newest first.")] = False,
     as_json: Json = False,
+    project_dir: Project = None,
 ) -> None:
     """Show how far each container is known to be in the lake."""
     import dagster as dg
 
     from incremental_assets.orchestration.loading import load_datastores, select
+    from incremental_assets.orchestration.project import lake_root
+    from incremental_assets.orchestration.watermarks import current
     from incremental_assets.orchestration.watermarks import history as history_of
 
-    project = _enter()
+    project = _enter(project_dir)
     chosen = select(load_datastores(project), selection or [], [])
     records: list[dict[str, Any]] = []
     with dg.DagsterInstance.get() as instance:
         for _, definition in chosen:
-            for record in history_of(instance, definition.container):
-                records.append(record)
-                if not history:
-                    break
+            found = history_of(instance, definition.container)
+            records += found if history else [current(instance, definition.container, lake_root(project), next(found, None))]
     if history:
         records.sort(key=lambda record: record["completed_at"], reverse=True)
     if as_json:
@@ -240,19 +247,19 @@ def watermarks(
 
 
 @app.command()
-def demo(scale: Annotated[float, typer.Option(help="TPC-H scale factor.")] = 0.1) -> None:
+def demo(scale: Annotated[float, typer.Option(help="TPC-H scale factor.")] = 0.1, project_dir: Project = None) -> None:
     """Show all of it on an embedded PostgreSQL with TPC-H data."""
     from incremental_assets.demo.run import run_demo
 
-    raise typer.Exit(run_demo(_enter(), scale))
+    raise typer.Exit(run_demo(_enter(project_dir), scale))
 
 
 @app.command()
-def dev(port: Annotated[int, typer.Option(help="Of the UI, on 127.0.0.1.")] = 3000) -> None:
+def dev(port: Annotated[int, typer.Option(help="Of the UI, on 127.0.0.1.")] = 3000, project_dir: Project = None) -> None:
     """The Dagster UI on 127.0.0.1:3000 with schedules running; the embedded Spark server ends with it."""
     from incremental_assets.orchestration.serve import serve
 
-    raise typer.Exit(serve(_enter(), port))
+    raise typer.Exit(serve(_enter(project_dir), port))
 
 
 def _table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...]) -> None:

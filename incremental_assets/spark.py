@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +33,7 @@ from pyspark.sql.connect.session import SparkSession
 from incremental_assets import _spark_server as server
 from incremental_assets._spark_launch import SparkUnavailable
 
-__all__ = ["SparkSession", "SparkUnavailable", "ensure_server", "interrupt_all_sessions", "open_session", "stop_server"]
+__all__ = ["SparkSession", "SparkUnavailable", "ensure_server", "open_session", "stop_server"]
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +52,6 @@ SESSION_SETTINGS = {
 # Spark's own policy tries for ten minutes. A loopback server that does not answer for 4 s (0.05 + 0.2 + 0.8 + 3.2) is dead;
 # one behind a network may be back after a minute (the same, 12.8 and 51.2 s).
 OPENING_RETRIES, EMBEDDED_RETRIES, REMOTE_RETRIES, CLOSING_RETRIES = 2, 4, 6, 1
-
-_open_sessions: set[SparkSession] = set()
-_open_sessions_guard = threading.Lock()
 
 
 def ensure_server(state_dir: Path) -> str:
@@ -84,8 +80,6 @@ def open_session(state_dir: Path, *, name: str, on_progress: Callable[[str], Non
             session = _connect_embedded(state_dir, name)
         if on_progress is not None:
             session.registerProgressHandler(_Progress(on_progress))  # pyright: ignore[reportArgumentType]
-        with _open_sessions_guard:
-            _open_sessions.add(session)
         try:
             yield session
         except BaseException as error:
@@ -94,17 +88,7 @@ def open_session(state_dir: Path, *, name: str, on_progress: Callable[[str], Non
                 _explain_if_gone(state_dir, error)
             raise
         finally:
-            with _open_sessions_guard:
-                _open_sessions.discard(session)
             _close(session)
-
-
-def interrupt_all_sessions() -> None:
-    """Cancels what runs in any session of this process: for a signal that reaches the main thread while others wait for Spark."""
-    with _open_sessions_guard:
-        sessions = list(_open_sessions)
-    for session in sessions:
-        _interrupt(session)
 
 
 # ------------------------------------------------------------------------------------------------ connecting

@@ -6,7 +6,7 @@ Belongs here: the state's format, and matching the YAML's entries to tables. Doe
 import datetime
 import fnmatch
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -84,8 +84,11 @@ class Catalog:
         return cls(data["found_on"], data["found_at"], tuple(table_from_json(table) for table in data["tables"]))
 
     @classmethod
-    def of(cls, tables: Sequence[SourceTable], before: "Catalog | None") -> "Catalog":
-        """A new catalog. The first partition of a container never moves forward: keys that were seen stay."""
+    def of(cls, tables: Sequence[SourceTable], before: "Catalog | None", wanted: Collection[str] = ()) -> "Catalog":
+        """A new catalog. The first partition of a container never moves forward: keys that were seen stay.
+
+        ``wanted``: tables the YAML names; one of them that was there before stays, so that its sync fails and not the whole project.
+        """
         now = datetime.datetime.now(datetime.timezone.utc)
         old = {table.name: table for table in before.tables} if before else {}
 
@@ -97,7 +100,10 @@ class Catalog:
             return table
 
         day = now.date().toordinal() - datetime.date(1970, 1, 1).toordinal()
-        return cls(before.found_on if before else day, now.isoformat(timespec="seconds"), tuple(keep_first(t) for t in tables))
+        found = {table.name for table in tables}
+        gone = [table for name, table in old.items() if name not in found and name in wanted]
+        kept = sorted([*(keep_first(t) for t in tables), *gone], key=lambda table: table.name)
+        return cls(before.found_on if before else day, now.isoformat(timespec="seconds"), tuple(kept))
 
 
 @dataclass(frozen=True)

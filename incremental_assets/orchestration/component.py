@@ -118,7 +118,8 @@ class PostgresDatastore(dg.StateBackedComponent, dg.Resolvable):
                     r[0] for r in connection.execute("select nspname from pg_namespace where nspname !~ '^(pg_|information_)'").fetchall()
                 ]
                 raise ConfigurationError(f"{self.name}: there is no schema {settings.schema!r}; the database has {', '.join(found)}.")
-            return Catalog.of(read_catalog(connection, settings.schema, settings.specs, progress), before)
+            found = read_catalog(connection, settings.schema, settings.specs, progress)
+            return Catalog.of(found, before, {*settings.specs, *settings.options})
 
     def stored_catalog(self, project: Path) -> Catalog | None:
         path = get_local_state_path(self.defs_state_config.key, project)

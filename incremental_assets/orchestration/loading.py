@@ -101,8 +101,10 @@ def ensure_catalog(project: Path, datastore: Datastore, progress: Any = lambda _
         if datastore.catalog is None or not _is_current(datastore):
             progress(f"{datastore.name}: reads the catalog")
             refresh_catalog(project, datastore, progress)
-    except ConfigurationError:
-        raise
+    except ConfigurationError as error:
+        if datastore.catalog is None:
+            raise
+        progress(str(error))  # what no longer fits fails by itself, with its own message; the other containers are synced
     except SyncError as error:
         datastore.trouble = error
 

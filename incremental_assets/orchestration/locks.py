@@ -55,15 +55,21 @@ def container_lock(
         lock.release()
 
 
-def holder_of(home: Path, container: Container) -> str | None:
-    """Who holds the container right now, in words; None when nobody does."""
+def holder_of(home: Path, container: Container, killed: Callable[[str], None]) -> str | None:
+    """Who holds the container right now, in words; None when nobody does. ``killed`` as for ``container_lock``."""
     path, holder_path = _paths(home, container)
     lock = FileLock(path)
     try:
         lock.acquire(timeout=0)
     except Timeout:
         return _holder(holder_path)
-    lock.release()
+    try:
+        before = _run_of(holder_path)
+        if before is not None:
+            killed(before)
+            holder_path.unlink(missing_ok=True)
+    finally:
+        lock.release()
     return None
 
 

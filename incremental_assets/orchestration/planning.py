@@ -46,7 +46,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be read and replaced, and why. ``watermark`` is the one that counts now."""
+    """What will be read and replaced, and why. ``watermark`` is the one that counts now; ``alarm``: the reason is worth a look."""
 
     container: Container
     request: Request
@@ -59,6 +59,7 @@ class Plan:
     state: TableState | None
     base_version: int | None
     warnings: tuple[str, ...] = field(default=())
+    alarm: bool = False
 
     @property
     def asked(self) -> str:
@@ -96,9 +97,9 @@ def make_plan(
     warnings = [*_server_warnings(container, server), *_index_warning(container)]
     ground = (container.identifier.ground if container.identifier else EVERYTHING,)
 
-    def plan(action: Action, reason: str, windows: tuple[Window, ...], nulls: bool, whole: bool = False) -> Plan:
+    def plan(action: Action, reason: str, windows: tuple[Window, ...], nulls: bool, whole: bool = False, alarm: bool = False) -> Plan:
         version = head.version if head else None
-        return Plan(container, request, action, reason, windows, nulls, whole, watermark, state, version, tuple(warnings))
+        return Plan(container, request, action, reason, windows, nulls, whole, watermark, state, version, tuple(warnings), alarm)
 
     nulls = container.has_null_identifiers
     if request.reset:
@@ -126,8 +127,20 @@ def make_plan(
     tail = tail_of(container, watermark)
     reason = _unchanged(container, reader, table, state, (tail,), nulls)
     if reason:
-        return plan(Action.SKIP, reason, (tail,), nulls)
+        empty = watermark is not None and state is not None and (state.fingerprint or "").startswith("0.")
+        if empty:  # the row that the watermark came from is gone: never a silent skip
+            reason += f"; {fallen_back(container)}"
+        return plan(Action.SKIP, reason, (tail,), nulls, alarm=empty)
     return plan(Action.SYNC, f"reads what is new since the watermark {_shown(container, watermark)}", (tail,), nulls)
+
+
+def fallen_back(container: Container) -> str:
+    """The warning when a source has no rows any more where its watermark was."""
+    columns = "/".join(container.identifier.columns) if container.identifier else ""
+    return (
+        f"the source has fallen back: no {columns} reaches the watermark any more; were its newest rows deleted, or was a backup restored? "
+        "Refresh the partitions concerned"
+    )
 
 
 def tail_of(container: Container, watermark: int | None) -> Window:

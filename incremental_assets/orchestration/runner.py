@@ -15,11 +15,12 @@ import dagster as dg
 from incremental_assets.catalog.datastore import ContainerDefinition
 from incremental_assets.model.axis import json_value
 from incremental_assets.model.errors import ConfigurationError, SyncError
-from incremental_assets.orchestration.assets import container_key
+from incremental_assets.orchestration.assets import container_key, report_killed
 from incremental_assets.orchestration.jobs import job_name, launch_of, plan_container
+from incremental_assets.orchestration.locks import holder_of
 from incremental_assets.orchestration.ordinary_run import command_line_instance, new_run_id, run_here
 from incremental_assets.orchestration.planning import Action, Mode, Plan, Request
-from incremental_assets.orchestration.project import current_project, location_name
+from incremental_assets.orchestration.project import current_project, dagster_home, location_name
 from incremental_assets.orchestration.result import line, plain
 from incremental_assets.orchestration.workers import side_by_side
 
@@ -89,35 +90,18 @@ class Runner:
     def _one(self, definition: ContainerDefinition, request: Request, started_by: str) -> list[dict[str, Any]]:
         container = definition.container
         started = time.monotonic()
+        told: dict[str, Any] = {"mode": request.mode.value, "strategy": container.strategy.value}
         try:
+            holder_of(dagster_home(), container, lambda run: report_killed(self._instance, run))  # a killed run would keep its pool
             plan, keys = plan_container(definition, self._instance, request)
             watermark = None if container.axis is None else json_value(container.axis, plan.watermark)
             if plan.action is Action.SKIP:
+                status = "warning" if plan.alarm else "skipped"
                 seconds = time.monotonic() - started
-                return [
-                    line(
-                        container.label,
-                        "skipped",
-                        mode=request.mode.value,
-                        strategy=container.strategy.value,
-                        seconds=seconds,
-                        message=plan.reason,
-                        watermark=watermark,
-                    )
-                ]
+                return [line(container.label, status, message=plan.reason, watermark=watermark, seconds=seconds, **told)]
             launch = launch_of(definition, self._instance, plan, keys)
         except SyncError as error:
-            seconds = time.monotonic() - started
-            return [
-                line(
-                    container.label,
-                    "failed",
-                    mode=request.mode.value,
-                    strategy=container.strategy.value,
-                    seconds=seconds,
-                    message=str(error),
-                )
-            ]
+            return [line(container.label, "failed", message=str(error), seconds=time.monotonic() - started, **told)]
         return [self._run(definition, plan, launch.run_config, tags, started_by) for tags in launch.tags]
 
     def _run(self, definition: ContainerDefinition, plan: Plan, run_config: Any, tags: Any, started_by: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NA
 from incremental_assets.catalog.datastore import ContainerDefinition, DatastoreSettings
 from incremental_assets.model.errors import SyncError
 from incremental_assets.model.names import encode_name
-from incremental_assets.orchestration.assets import container_key
+from incremental_assets.orchestration.assets import container_key, report_killed
 from incremental_assets.orchestration.jobs import CONTAINER_TAG, job_name, launch_of, plan_container
 from incremental_assets.orchestration.locks import holder_of
 from incremental_assets.orchestration.planning import Action, Mode, Request
@@ -41,8 +41,7 @@ def container_schedule(definition: ContainerDefinition, cron: str) -> dg.Schedul
 
 
 def datastore_schedule(settings: DatastoreSettings, definitions: Sequence[ContainerDefinition], cron: str) -> dg.ScheduleDefinition:
-    """All containers that have no schedule of their own: one run each for those with something to do."""
-    own = [d for d in definitions if d.container.options.schedule is None]
+    """All containers, those with a schedule of their own too: one run each for those with something to do."""
 
     @dg.schedule(
         name=f"sync_{encode_name(settings.name)}_schedule",
@@ -50,10 +49,10 @@ def datastore_schedule(settings: DatastoreSettings, definitions: Sequence[Contai
         cron_schedule=cron,
         execution_timezone="UTC",
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"Syncs those containers of {settings.name} in which something has changed, and that have no schedule of their own.",
+        description=f"Syncs those containers of {settings.name} in which something has changed.",
     )
     def schedule(context: dg.ScheduleEvaluationContext) -> Requests:
-        yield from _requests(context, own)
+        yield from _requests(context, definitions)
 
     return schedule
 
@@ -74,12 +73,13 @@ def _tick(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition
     """Run requests, or the reason for none. One container's trouble does not stop the others of the tick."""
     container, key = definition.container, container_key(definition.container)
     label = container.label
+    # First the lock, not the status of a run: a killed one stays "started", and its pool stays taken, until somebody says so.
+    holder = holder_of(dagster_home(), container, lambda run: report_killed(context.instance, run))
+    if holder is not None:
+        return f"{label}: it is being synced by {holder}"
     waiting = context.instance.get_runs(dg.RunsFilter(statuses=_WAITING, tags={CONTAINER_TAG: label}), limit=1)
     if waiting:
         return f"{label}: run {waiting[0].run_id} is about to sync it"
-    holder = holder_of(dagster_home(), container)  # not the status of a run: a killed one stays "started" until the next sync
-    if holder is not None:
-        return f"{label}: it is being synced by {holder}"
     try:
         plan, keys = plan_container(definition, context.instance, Request(Mode.INCREMENTAL))
         if plan.action is Action.SKIP:

@@ -21,7 +21,7 @@ from incremental_assets.model.partitions import Partitions, TimePartitions, floo
 from incremental_assets.model.schema import Column
 from incremental_assets.model.watermark import Advance, OpenTransactions, TableState, advance
 from incremental_assets.model.window import Window, covered_from, merge
-from incremental_assets.orchestration.planning import Action, Plan, fresh_state, tail_of
+from incremental_assets.orchestration.planning import Action, Plan, fallen_back, fresh_state, tail_of
 from incremental_assets.orchestration.result import Result, result_metadata
 from incremental_assets.sources.postgres.extract import carried_columns, existing_keys, read_keys, read_windows
 from incremental_assets.sources.postgres.reader import Highest, PostgresReader, columns_digest
@@ -54,7 +54,7 @@ class ContainerSync:
         self._state = plan.state
         self._base_version = plan.base_version
         self._container = plan.container
-        self.result = Result(plan, plan.watermark, plan.watermark)
+        self.result = Result(plan, plan.watermark, plan.watermark, messages=list(plan.warnings))
 
     def extractions(self, before_outside: Callable[[str], None]) -> Extractions:
         """The commits of this sync, to be made one after another."""
@@ -195,12 +195,9 @@ class ContainerSync:
                     f"or restored from a backup? Nothing was written. To load it anew: "
                     f"incremental-assets sync {container.label} --reset-watermarks"
                 )
-        elif highest.seen is None or highest.seen < old:
+        if highest.seen is None or highest.seen < old:
             seen = "none" if highest.seen is None else format_value(container.axis, highest.seen)
-            self.result.warnings.append(
-                f"the source has fallen back: the watermark is {shown} but its highest {'/'.join(container.identifier.columns)} is {seen}; "
-                f"were its newest rows deleted, or was a backup restored? Refresh the partitions concerned"
-            )
+            self.result.warnings.append(f"{fallen_back(container)} (watermark {shown}, highest now {seen})")
 
     def _check_rows(self, container: Container, windows: Sequence[Window], nulls: bool, highest: Highest) -> None:
         identifier, reader = container.identifier, self._reader

@@ -9,7 +9,8 @@ from typing import Any
 
 import dagster as dg
 
-from incremental_assets.model.axis import value_from_json
+from incremental_assets.lake.table import LakeTable
+from incremental_assets.model.axis import json_value, value_from_json
 from incremental_assets.model.container import Container
 from incremental_assets.orchestration.result import NEW, PREVIOUS, SIGNATURE, plain
 
@@ -61,3 +62,19 @@ def history(instance: dg.DagsterInstance, container: Container) -> Iterator[dict
             "started_at": started.isoformat(timespec="milliseconds"),
             "completed_at": completed.isoformat(timespec="milliseconds"),
         }
+
+
+def current(instance: dg.DagsterInstance, container: Container, lake: str, newest: dict[str, Any] | None) -> dict[str, Any]:
+    """The watermark that counts now: the newest record, with the table's own word where the event log has none or is ahead of it."""
+    record = newest or {
+        "container": container.label,
+        "column": "/".join(container.identifier.columns) if container.identifier else None,
+        **dict.fromkeys(("previous", "new", "rows", "run_id", "started_at", "completed_at")),
+    }
+    head = LakeTable(lake, *container.key_path).head()
+    state = head.state(container) if head is not None and head.signature() == container.signature else None
+    if container.axis is None or state is None:
+        return record
+    known = newest_watermark(instance, container)
+    counts = state.watermark if known is None or state.watermark is None else min(known, state.watermark)
+    return record | {"new": json_value(container.axis, counts)}
