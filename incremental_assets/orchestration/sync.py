@@ -323,7 +323,7 @@ class ContainerSync:
             source = next((c for c in extraction.container.columns if c.name == column.name), None)
             older = (
                 "; older rows are NULL in the lake, refresh needed: they have its default in the source"
-                if source and source.default
+                if source and source.default and extraction.container.identifier is not None  # else all rows were read anew
                 else ""
             )
             (self.result.warnings if older else self.result.messages).append(f"column {column.name} ({column.type}) was added{older}")
