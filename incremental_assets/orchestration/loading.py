@@ -24,12 +24,14 @@ from incremental_assets.sources.postgres.reader import columns_digest
 
 @dataclass
 class Datastore:
-    """One component of the project. ``trouble``: why its catalog could not be read, where it could not."""
+    """One component of the project. ``trouble``: why its catalog could not be read, where it could not; ``misfit``: what the YAML names
+    and the stored catalog does not have, which a look at the source may heal."""
 
     component: PostgresDatastore
     catalog: Catalog | None
     definitions: list[ContainerDefinition]
     trouble: SyncError | None = None
+    misfit: ConfigurationError | None = None
 
     @property
     def name(self) -> str:
@@ -82,7 +84,10 @@ def _yaml_trouble(error: Exception) -> str:
 def _load(project: Path, component: PostgresDatastore) -> Datastore:
     settings = component.settings()
     catalog = component.stored_catalog(project)
-    return Datastore(component, catalog, definitions_of(settings, catalog) if catalog else [])
+    try:
+        return Datastore(component, catalog, definitions_of(settings, catalog) if catalog else [])
+    except ConfigurationError as error:  # the table may be newer than the catalog
+        return Datastore(component, catalog, [], misfit=error)
 
 
 def refresh_catalog(project: Path, datastore: Datastore, progress: Any = lambda _: None) -> Catalog:
@@ -91,18 +96,18 @@ def refresh_catalog(project: Path, datastore: Datastore, progress: Any = lambda 
     catalog = component.read_catalog(datastore.catalog, progress)
     definitions = definitions_of(component.settings(), catalog)
     catalog.save(get_local_state_path(component.defs_state_config.key, project))
-    datastore.catalog, datastore.definitions = catalog, definitions
+    datastore.catalog, datastore.definitions, datastore.misfit = catalog, definitions, None
     return catalog
 
 
 def ensure_catalog(project: Path, datastore: Datastore, progress: Any = lambda _: None) -> None:
     """Runs the catalog where there is none, and where the source's columns differ from it; trouble is kept for the containers."""
     try:
-        if datastore.catalog is None or not _is_current(datastore):
+        if datastore.catalog is None or datastore.misfit is not None or not _is_current(datastore):
             progress(f"{datastore.name}: reads the catalog")
             refresh_catalog(project, datastore, progress)
     except ConfigurationError as error:
-        if datastore.catalog is None:
+        if datastore.catalog is None or datastore.misfit is not None:
             raise
         progress(str(error))  # what no longer fits fails by itself, with its own message; the other containers are synced
     except SyncError as error:
@@ -146,9 +151,14 @@ def select(datastores: Sequence[Datastore], names: Sequence[str], tags: Sequence
         datastore = next((d for d in datastores if d.name == store_name), None)
         if datastore is None:
             raise ConfigurationError(f"there is no datastore {store_name!r}.{nearest(store_name, [d.name for d in datastores])}")
+        if datastore.misfit is not None and datastore.trouble is None and container_name:
+            raise datastore.misfit
         found = [d for d in datastore.definitions if not container_name or d.container.name == container_name]
         if container_name and not found and datastore.trouble is None:
             near = nearest(container_name, [d.container.name for d in datastore.definitions])
             raise ConfigurationError(f"{datastore.name} has no container {container_name!r}.{near}")
         chosen += [(datastore, d) for d in found if (datastore, d) not in chosen]
-    return [(s, d) for s, d in chosen if all(d.container.options.tags.get(k) == v for k, v in wanted.items())]
+    tagged = [(s, d) for s, d in chosen if all(d.container.options.tags.get(k) == v for k, v in wanted.items())]
+    if chosen and not tagged:
+        raise ConfigurationError(f"no container has the tags {', '.join(tags)}.")
+    return tagged
