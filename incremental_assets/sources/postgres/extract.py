@@ -41,9 +41,9 @@ _FROM_KEY_TEXT = {
 }
 """The inverse of ``lake.sql.key_text``, by the type a column has in the lake."""
 _SETTINGS = (
-    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}'; SET LOCAL statement_timeout = 0;"
-    " SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO, YMD';"
-    " SET LOCAL intervalstyle = 'postgres'; SET LOCAL bytea_output = 'hex'; SET LOCAL extra_float_digits = 1"
+    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}';"
+    " SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO, YMD';"
+    " SET LOCAL intervalstyle = 'postgres'; SET LOCAL bytea_output = 'hex'; SET LOCAL extra_float_digits = 1; {mark}"
 )
 
 
@@ -137,7 +137,7 @@ def _read(
     options = {
         **reader.address.jdbc_options(),
         "fetchsize": str(FETCH_SIZE),
-        "sessionInitStatement": _SETTINGS.format(snapshot=reader.snapshot_id),
+        "sessionInitStatement": _SETTINGS.format(snapshot=reader.snapshot_id, mark=reader.reader_mark),
         "customSchema": ", ".join(f"c{i} {c.wire}" for i, c in enumerate(carried)),
         "preferTimestampNTZ": "true",
         "pushDownPredicate": "false",

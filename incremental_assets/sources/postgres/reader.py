@@ -61,6 +61,8 @@ select distinct l.pid, a.usename, a.application_name, a.xact_start
 from pg_locks l left join pg_stat_activity a using (pid) where l.locktype = 'virtualxid' and l.virtualtransaction = any(%(ids)s)
 """
 _WHO_PREPARED = "select transaction::text, owner, gid, prepared from pg_prepared_xacts where transaction::text = any(%(ids)s)"
+READER_LOCK = 1768841075
+"""The first half of the advisory locks that readers are known by; the second is the process id of who holds the snapshot."""
 _SESSION_TEXT = (
     "set local timezone = 'UTC'; set local datestyle = 'ISO, YMD'; set local intervalstyle = 'postgres'; set local bytea_output = 'hex'"
 )
@@ -305,12 +307,31 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
                     connection.execute(sql.SQL("lock table {} in access share mode").format(relation(self.container)))
                 self.snapshot_id = self._row("select pg_export_snapshot()")[0]
                 assert self.snapshot_id is not None
+                given_up = True
                 yield self.snapshot_id
+                given_up = False
             finally:
                 self.snapshot_id = None
                 # The Delta commit is done or given up; a connection lost by now changes nothing.
                 if not connection.closed and not connection.broken:
                     connection.execute("rollback")
+                    if given_up:
+                        self._end_readers(connection)
+
+    @property
+    def reader_mark(self) -> str:
+        """A statement by which each of Spark's readers marks itself as one of this snapshot, for as long as it reads."""
+        return f"SELECT pg_advisory_xact_lock_shared({READER_LOCK}, {self._row('select pg_backend_pid()')[0]})"
+
+    def _end_readers(self, connection: psycopg.Connection) -> None:
+        """A cancelled Spark task waits for its query's first rows before it notices; the query would go on until then."""
+        with contextlib.suppress(psycopg.Error):  # a pooler, or a right that the role lacks: the queries end by themselves
+            connection.execute(
+                "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 2 and granted"
+                " and database = (select oid from pg_database where datname = current_database())"
+                " and classid = %s and objid = pg_backend_pid() and pid <> pg_backend_pid()",
+                [READER_LOCK],
+            )
 
     def still_there(self) -> None:
         """Raises SourceError when the connection that holds the snapshot is gone."""
