@@ -60,11 +60,9 @@ def partition_start(identifier: Identifier, cut: Cut) -> str:
     """An expression that is equal for the rows of one partition and, as an axis value, lies in it."""
     value = identifier_expression(identifier)
     if identifier.axis is Axis.INTEGER:
-        return (
-            f"cast(floor({value} / {cut.width}) * {cut.width} as decimal(38,0))"
-            if (cut.width or 1) > 1
-            else f"cast({value} as decimal(38,0))"
-        )
+        # Not floor(value / width): Spark divides through doubles, which large ids do not survive.
+        start = f"{value} - pmod({value}, {cut.width})" if (cut.width or 1) > 1 else value
+        return f"cast({start} as decimal(38,0))"
     if identifier.axis is Axis.DAY:
         unit = {Granularity.MONTH: "MM", Granularity.WEEK: "WEEK"}.get(cut.granularity or Granularity.DAY)
         # Weeks begin on Sunday here and on Monday in Spark: days are counted instead, and summed up by their keys.

@@ -132,7 +132,7 @@ class ContainerSync:
             moved = self._advance(container, windows, highest, noted, now)
             self._check_rows(container, windows, nulls, highest)
             state = self._next_state(container, moved, windows)
-            carried = carried_columns(container, state.text_columns)
+            carried = carried_columns(container, state.text_columns, reader.server.version)
             readers = reader.free_connections(settings.max_source_connections)
             extraction = Extraction(
                 container=container,

@@ -47,10 +47,10 @@ _SETTINGS = (
 )
 
 
-def carried_columns(container: Container, text_columns: Iterable[str] = ()) -> list[Carried]:
+def carried_columns(container: Container, text_columns: Iterable[str] = (), server_version: int = 140000) -> list[Carried]:
     """How each column of the container travels; ``text_columns`` beside those of the YAML."""
     as_text = {*container.options.text_columns, *text_columns}
-    return [carry(column, as_text) for column in container.columns]
+    return [carry(column, as_text, server_version) for column in container.columns]
 
 
 def read_windows(

@@ -28,6 +28,9 @@ _PLAIN = {
 }
 _CAST_CHANGES = ("character", "inet", "xml")
 _EPOCH_MICROS = "(extract(epoch from {}) * 1000000)::bigint"
+_EPOCH_MICROS_BEFORE_14 = (  # its epochs are doubles, in which 9999-12-31 23:59:59.999999 is another year
+    "(extract(epoch from date_trunc('second', {0}))::bigint * 1000000 + extract(microseconds from {0})::bigint % 1000000)"
+)
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,9 @@ class Carried:
     may_be_infinite: sql.Composable | None = None
 
 
-def carry(column: SourceColumn, text_columns: Collection[str] = ()) -> Carried:
+def carry(column: SourceColumn, text_columns: Collection[str] = (), server_version: int = 140000) -> Carried:
     """How ``column`` travels; as text where it is among ``text_columns``."""
+    epoch_micros = sql.SQL(_EPOCH_MICROS if server_version >= 140000 else _EPOCH_MICROS_BEFORE_14)
     name = sql.Identifier(column.name)
     base = column.base
     numeric = _NUMERIC.fullmatch(column.type if base == "numeric" else "")
@@ -65,11 +69,11 @@ def carry(column: SourceColumn, text_columns: Collection[str] = ()) -> Carried:
     if base == "date":
         return carried("date", sql.SQL("({} - date '1970-01-01')").format(name), "int", "date_from_unix_date({})", infinite)
     if base == "timestamp with time zone":
-        return carried("timestamp", sql.SQL(_EPOCH_MICROS).format(name), "bigint", "timestamp_micros({})", infinite)
+        return carried("timestamp", epoch_micros.format(name), "bigint", "timestamp_micros({})", infinite)
     if base == "timestamp without time zone":
         # The session's zone is UTC, so the cast changes no digit.
         decode = "cast(timestamp_micros({}) as timestamp_ntz)"
-        return carried("timestamp_ntz", sql.SQL(_EPOCH_MICROS).format(name), "bigint", decode, infinite)
+        return carried("timestamp_ntz", epoch_micros.format(name), "bigint", decode, infinite)
     return carried("string", _text(name, base))
 
 
