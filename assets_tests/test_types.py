@@ -3,9 +3,12 @@
 from collections.abc import Callable
 
 import pytest
+from psycopg import sql
 
 from assets_tests.harness import Project
+from incremental_assets.model.container import SourceColumn
 from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.sources.postgres.types import carry
 
 MakeProject = Callable[..., Project]
 
@@ -258,3 +261,18 @@ def test_names_that_differ_only_in_case_are_refused(project: MakeProject) -> Non
     made.configure(containers={"t": {"exclude_columns": ["ID"]}})
     made.one("t")
     made.assert_equal("t", exclude=["ID"])
+
+
+def test_old_servers_send_the_same_times(project: MakeProject) -> None:
+    """PostgreSQL before 14 counts epochs in doubles: 9999-12-31 23:59:59.999999, which many write for "never", would be another year."""
+    made = project()
+    for base in ("timestamp with time zone", "timestamp without time zone"):
+        column = SourceColumn("x", base, base)
+        query = sql.SQL("select {}, {} from (select unnest({}::{}[]) as x) values").format(
+            carry(column, server_version=180000).select, carry(column, server_version=130000).select,
+            sql.Literal(["9999-12-31 23:59:59.999999", "0044-03-15 12:00:00.000001 BC", "1969-12-31 23:59:59.999999", "1970-01-01"]),
+            sql.SQL("timestamptz" if "with time" in base else "timestamp"),
+        )  # fmt: skip
+        rows = made.source.execute(query).fetchall()
+        assert [row[0] for row in rows] == [row[1] for row in rows] and len(rows) == 4
+        assert rows[0][0] == 253402300799999999 and rows[2][0] == -1

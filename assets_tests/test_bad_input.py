@@ -1,0 +1,305 @@
+"""Bad input gets a clear error that says what to do, and nothing is lost: the command line as a process, its exit codes and its words.
+
+Belongs here: what people write wrongly, and what is not there when a sync needs it. Elsewhere: killed processes (``test_kill``), changed
+YAML (``test_schema_changes``), text of the grammar's errors (``test_model_grammar``).
+"""
+
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from assets_tests.harness import Project
+
+MakeProject = Callable[..., Project]
+Answer = tuple[int, list[dict[str, Any]], str]
+SHOP = """create table orders (id int primary key, day date, note text, at timestamptz);
+insert into orders values (1, '2024-10-01', 'a', '2024-10-01'), (2, '2024-10-02', 'b', '2024-10-02');
+create table customer (id int primary key, name text); insert into customer values (1, 'x')"""
+
+
+def ask(project: Project, *arguments: str, **environment: str) -> Answer:
+    """The command line's answer, whatever it is."""
+    return project.cli(*arguments, check=None) if not environment else _with(project, environment, *arguments)
+
+
+def _with(project: Project, environment: dict[str, str], *arguments: str) -> Answer:
+    before = project.environment
+    project.environment = lambda: before() | environment  # type: ignore[method-assign]
+    try:
+        return project.cli(*arguments, check=None)
+    finally:
+        project.environment = before  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def shops(project: MakeProject) -> Callable[..., Project]:
+    """Makes projects over one small shop, their files written: ``shops(incremental=[…])``."""
+    first: list[bool] = []
+
+    def make(**attributes: Any) -> Project:
+        made = project(**attributes)
+        if not first:
+            made.execute(SHOP)
+            first.append(True)
+        made.write()
+        return made
+
+    return make
+
+
+def test_wrong_configuration_runs_nothing(shops: Callable[..., Project]) -> None:
+    """A typing error would sync the wrong thing, or be answered by a page of stack trace."""
+    cases: list[tuple[dict[str, Any], list[str]]] = [
+        ({"incremental": ["public.orders:day:dat"]}, ["unknown type 'dat'", "schema.table:column:type", "^"]),
+        ({"incremental": ["public.orders:day"]}, ["a type is missing", "^"]),
+        ({"incremental": ["public.order:day:date"]}, ["'order'", "Nearest: orders", "incremental-assets catalog shop"]),
+        ({"incremental": ["public.orders:dya:date"]}, ["shop/orders", "there is no column 'dya'", "Nearest: day"]),
+        ({"incremental": ["public.orders:day:integer"]}, ["'day' is declared integer but the column is date", "Write 'date'"]),
+        ({"incremental": ["public.orders:note:timestamp"]}, ["'note'", "text", "Choose a date, timestamp or integer column"]),
+        ({"incremental": ["sales.orders:day:date"]}, ["sales.orders", "the datastore's schema is 'public'"]),
+        ({"incremental": ["public.orders:day:date@tomorrow"]}, ["shop/orders", "start", "'tomorrow' is not a date such as 2025-01-08"]),
+        ({"containers": {"orders": {"partition_by": "month"}}}, ["shop/orders", "partition_by needs an incremental identifier"]),
+        ({"containers": {"orders": {"partition": "month"}}}, ["partition", "defs.yaml"]),
+        ({"containers": {"ordres": {"readers": 2}}}, ["'ordres'", "Nearest: orders"]),
+        ({"incremental": ["public.orders:day:date"], "containers": {"orders": {"partition_by": "fortnight"}}}, ["hour, day, week, month"]),
+        ({"incremental": ["public.orders:day:date", "public.orders:at:timestamp"]}, ["orders is listed twice", "column: ["]),
+        ({"schema": "sales"}, ["there is no schema 'sales'", "public"]),
+        ({"timezone": "Berlin"}, ["there is no time zone 'Berlin'"]),
+        ({"url": "mysql://localhost/shop"}, ["postgresql://user:password@host:port/database"]),
+    ]  # fmt: skip
+    projects = [shops(**attributes) for attributes, _ in cases]
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(lambda made: ask(made, "sync", "--json"), projects))
+    for (attributes, words), (code, lines, said), made in zip(cases, answers, projects, strict=True):
+        assert (code, lines) == (2, []), (attributes, said)
+        assert not [word for word in words if word not in said], (attributes, said)
+        assert "Traceback" not in said
+        assert not made.lake_root.exists()
+
+
+def test_wrong_usage_runs_nothing(shops: Callable[..., Project], tmp_path: Path) -> None:
+    """A wrong word on the command line would sync everything, or the wrong partition, or nothing with exit code 0."""
+    made = shops(incremental=["public.orders:day:date"], containers={"orders": {"partition_by": "month", "tags": {"tier": "gold"}}})
+    assert ask(made, "catalog")[0] == 0
+    cases: list[tuple[list[str], list[str]]] = [
+        (["sync", "shop/customer", "--mode", "incremental"], ["shop/customer", "incremental field not configured"]),
+        (["sync", "shop/customer", "--partition", "2024-10-01"], ["shop/customer", "incremental field not configured"]),
+        (["sync", "shop/orders", "--partition", "1999-01-01"], ["shop/orders", "there is no partition '1999-01-01'", "2024-10-01"]),
+        (["sync", "shop/orders", "--partition", "2024-10-02"], ["there is no partition '2024-10-02'", "by month"]),
+        (["sync", "shop/orders", "--partition", "' OR 1=1 -- "], ["there is no partition"]),
+        (["sync", "shop/orders", "--from", "2024-10-01"], ["--from and --to go together"]),
+        (["sync", "shop/orders", "--from", "2024-11-01", "--to", "2024-10-01"], ["--from 2024-11-01 lies after --to 2024-10-01"]),
+        (["sync", "shop/orders", "--mode", "full"], ["incremental or refresh"]),
+        (["sync", "shop/orders", "--reset-watermarks", "--partition", "2024-10-01"], ["--reset-watermarks"]),
+        (["sync", "shop/ordres"], ["has no container 'ordres'", "Nearest: orders"]),
+        (["sync", "shep"], ["there is no datastore 'shep'", "Nearest: shop"]),
+        (["sync", "--tag", "gold"], ["K=V"]),
+        (["sync", "--tag", "tier=silver"], ["tier=silver"]),
+        (["sync", "--nonsense"], ["No such option"]),
+        (["catalog", "shep"], ["there is no datastore 'shep'"]),
+        (["watermarks", "shop/ordres"], ["has no container 'ordres'"]),
+    ]
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(lambda case: ask(made, *case[0]), cases))
+    for (arguments, words), (code, lines, said) in zip(cases, answers, strict=True):
+        assert (code, lines) == (2, []), (arguments, said)
+        assert not [word for word in words if word not in re.sub(r"\s*[│╭╮╰╯─]+\s*", " ", said)], (arguments, said)
+        assert "Traceback" not in said
+    assert not made.lake_root.exists()
+    other = made.path / "defs" / "again"
+    other.mkdir()
+    (other / "defs.yaml").write_text((made.path / "defs" / "shop" / "defs.yaml").read_text())
+    code, lines, said = ask(made, "sync")
+    assert code == 2 and "two datastores are called 'shop'" in said
+    nowhere = tmp_path / "nowhere"
+    nowhere.mkdir()
+    made.path = nowhere
+    code, lines, said = ask(made, "sync")
+    assert code == 2 and "no project found" in said and "incremental-assets init DIR" in said
+
+
+def test_a_table_that_is_newer_than_the_catalog(shops: Callable[..., Project]) -> None:
+    """Naming a new table in the YAML would lock the project: no command would load, not even the one that looks for new tables."""
+    made = shops()
+    assert ask(made, "catalog")[0] == 0
+    made.execute("create table refunds (id int, day date); insert into refunds values (1, '2024-10-01')")
+    made.configure(incremental=["public.refunds:day:date"])
+    made.write()
+    code, lines, said = ask(made, "watermarks", "shop/refunds")
+    assert code == 2 and "incremental names 'refunds'" in said
+    code, lines, said = ask(made, "sync", "shop/refunds", "--json")
+    assert code == 0 and lines[0]["rows_inserted"] == 1, said
+    assert ask(made, "catalog")[0] == 0
+
+
+def test_a_source_that_does_not_answer(shops: Callable[..., Project]) -> None:
+    """Nobody would know whether to look at the network, the password or the rights; and the lake must be as it was."""
+    made = shops(incremental=["public.orders:id:integer"])
+    made.execute("""drop role if exists clerk; create role clerk login password 'right'; grant usage on schema public to clerk;
+        grant select on orders, customer to clerk""")
+    server = made.url
+    made.url = re.sub(r"//.*@", "//clerk:right@", server)
+    code, lines, said = ask(made, "sync", "--json")
+    assert code == 0 and {line["status"] for line in lines} == {"synced"}, said
+    before = sorted(made.rows("orders"))
+    made.execute("revoke select on orders from clerk; insert into customer values (2, 'y')")
+    code, lines, said = ask(made, "sync", "--json")
+    by_name = {line["container"]: line for line in lines}
+    assert code == 1 and by_name["shop/customer"]["status"] == "synced"
+    assert by_name["shop/orders"]["status"] == "failed" and "permission denied for table orders" in by_name["shop/orders"]["message"]
+    assert "GRANT SELECT" in by_name["shop/orders"]["message"] and "clerk" in by_name["shop/orders"]["message"]
+    right = made.url
+    for url, words in (
+        (right.replace("right", "wrong"), ["password authentication failed", "Check user and password"]),
+        (re.sub(r":\d+/", ":1/", right), ["Check host and port", "postgresql://clerk@"]),
+        (right.replace(right.rsplit("/", 1)[1], "no_such_database"), ["no_such_database", "Check the name"]),
+    ):
+        made.url = url
+        for arguments in (["sync", "--json"], ["sync", "--dry-run", "--json"]):
+            code, lines, said = ask(made, *arguments)
+            assert code == 1 and {line["status"] for line in lines} == {"failed"} and len(lines) == 2, (url, lines, said)
+            assert not [word for word in words if word not in lines[0]["message"]], lines
+        code, _, said = ask(made, "catalog")
+        assert code == 1 and not [word for word in words if word not in said], said
+    assert sorted(made.rows("orders")) == before
+
+
+def test_a_source_lost_in_mid_read(project: MakeProject) -> None:
+    """Half of the rows would be taken for all of them."""
+    made = project(incremental=["public.v:id:integer"])
+    made.execute("""create table base (id int); insert into base select generate_series(1, 400);
+        create view v as select id, pg_sleep(0.05)::text as slow from base; create table t (id int); insert into t values (1)""")
+    done: dict[str, Any] = {}
+    runs = threading.Thread(target=lambda: done.update(made.one("v", ok=False)))
+    runs.start()
+    deadline = time.monotonic() + 120
+    ended = 0
+    while not ended and time.monotonic() < deadline:
+        time.sleep(0.2)
+        row = made.source.execute(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'incremental-assets'"
+            " and datname = current_database() and query ilike '%as c1%'"
+        ).fetchone()
+        ended = row[0] if row else 0
+    runs.join()
+    assert ended and done["status"] == "failed" and "shop/v: " in done["message"] and "ync again" in done["message"], done
+    assert "terminating connection" in done["message"] or "I/O error" in done["message"], done
+    head = made.table("v").head()
+    assert head is None or made.rows("v") == []
+    made.execute("create or replace view v as select id, ''::text as slow from base")
+    assert made.one("v")["rows_inserted"] == 400
+    made.assert_equal("v")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 400 kB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)], capture_output=True, check=False).returncode:
+        pytest.skip("a file system of a given size can only be mounted by root outside of containers")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk(project: MakeProject, small_disk: Path) -> None:
+    """A half-written table would be read as a whole one, or the next sync would not find its way back."""
+    made = project(incremental=["public.t:id:integer"])
+    made.execute("create table t (id int, noise text); insert into t values (1, 'a')")
+    made.lake_root = small_disk / "lake"
+    made.one("t")
+    noise = "(select string_agg(md5(random()::text || i), '') from generate_series(1, 50))"
+    made.execute(f"insert into t select i, {noise} from generate_series(2, 900) i")
+    full = made.one("t", ok=False)
+    assert full["status"] == "failed" and "No space left" in full["message"] and "then sync again" in full["message"], full["message"]
+    assert made.rows("t", "id") == [(1,)]
+    subprocess.run(["mount", "-o", "remount,size=50m", str(small_disk)], check=True)
+    made.one("t")
+    made.assert_equal("t")
+
+
+def test_a_place_that_is_not_ours(project: MakeProject, shops: Callable[..., Project]) -> None:
+    """Somebody else's files would be overwritten, or a container's rows end up in another one's table."""
+    made = shops()
+    folder = made.lake_root / "shop" / "orders"
+    folder.mkdir(parents=True)
+    (folder / "precious.txt").write_text("mine")
+    code, lines, said = ask(made, "sync", "--json")
+    by_name = {line["container"]: line for line in lines}
+    assert code == 1 and by_name["shop/customer"]["status"] == "synced", said
+    message = by_name["shop/orders"]["message"]
+    assert "not a Delta table" in message and "move it away" in message and [p.name for p in folder.iterdir()] == ["precious.txt"]
+    (folder / "precious.txt").unlink()
+    folder.rmdir()
+    (made.lake_root / "shop" / "customer").rename(folder)
+    before = made.table("orders").head()
+    message = made.one("orders", ok=False)["message"]
+    assert "holds the table of shop/customer" in message and made.table("orders").head() == before
+    made.lake_root = made.path / "pyproject.toml" / "lake"  # a folder cannot be made below a file
+    failed = made.one("customer", ok=False)
+    assert failed["status"] == "failed" and "cannot be written" in failed["message"], failed["message"]
+
+
+def test_a_delta_table_of_somebody_else(project: MakeProject) -> None:
+    """A table that others write would lose their rows to the first sync."""
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    made = project()
+    made.execute("create table t (id int); insert into t values (1)")
+    write_deltalake(str(made.lake_root / "shop" / "t"), pa.table({"id": [7]}))
+    for asked in ({}, {"reset": True}):
+        failed = made.one("t", ok=False, **asked)
+        assert failed["status"] == "failed" and "a Delta table that this product did not make" in failed["message"]
+        assert made.rows("t") == [(7,)]
+
+
+def test_java_is_missing(shops: Callable[..., Project], tmp_path: Path) -> None:
+    """The first sync on a new machine would end in a stack trace of Spark's."""
+    made = shops()
+    elsewhere = {"SPARK_REMOTE": "", "INCREMENTAL_ASSETS_ONLY_OWN_JAVA": "1", "INCREMENTAL_ASSETS_TOOLS": str(tmp_path / "tools")}
+    code, lines, said = ask(made, "sync", "shop/orders", "--json", **elsewhere)
+    assert code == 1 and lines[0]["status"] == "failed", said
+    assert "Install Java 17 or 21" in lines[0]["message"], lines[0]["message"]
+
+
+def test_upsert_without_a_key(shops: Callable[..., Project]) -> None:
+    """Rows could not be told apart; the YAML line that fixes it must work as it is printed."""
+    made = shops(incremental=["public.loose:day:date!upsert"])
+    made.execute("create table loose (a int, day date); insert into loose values (1, '2024-10-01')")
+    code, lines, said = ask(made, "sync", "shop/loose", "--json")
+    assert code == 2 and lines == [] and "shop/loose: upsert needs a primary key" in said
+    found = re.search(r"containers: (\{.*\})", said)
+    assert found is not None
+    made.configure(containers=yaml.safe_load(found[1].replace("<column>", "a")))
+    made.one("loose")
+    made.assert_equal("loose")
+
+
+def test_no_index_on_the_identifier(project: MakeProject) -> None:
+    """Each tick of a schedule would scan the table, and nobody would know why the database is busy; the statement must work as printed."""
+    made = project(incremental=["public.t:When:date"])
+    made.execute(
+        """create table t (id int, "When" date); insert into t select i, '2024-10-01' from generate_series(1, 20000) i; analyze t"""
+    )
+    message = made.one("t")["message"]
+    found = re.search(r"CREATE INDEX[^;]*;", message)
+    assert found is not None, message
+    made.execute(found[0])
+    made.execute("insert into t values (0, '2024-10-02')")
+    assert "CREATE INDEX" not in made.one("t")["message"]
+
+
+def test_environment_variable_is_missing(shops: Callable[..., Project]) -> None:
+    """The URL would be an empty text, and the message about a host called nothing."""
+    made = shops()
+    code, _, said = ask(made, "sync", SHOP_URL="")
+    assert code == 2 and "url" in said and "SHOP_URL" in (made.path / "defs" / "shop" / "defs.yaml").read_text(), said
