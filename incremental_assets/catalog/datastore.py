@@ -3,6 +3,7 @@
 Belongs here: the state's format, and matching the YAML's entries to tables. Does not belong: YAML parsing (the component does it).
 """
 
+import contextlib
 import datetime
 import fnmatch
 import json
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from incremental_assets.model.axis import Axis, parse_value
 from incremental_assets.model.container import Container, ContainerOptions, SourceTable, resolve, table_from_json, table_to_json
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.grammar import IncrementalSpec
@@ -94,16 +96,26 @@ class Catalog:
 
         def keep_first(table: SourceTable) -> SourceTable:
             earlier = old.get(table.name)
-            same = earlier is not None and earlier.first is not None and table.first is not None and len(earlier.first) == len(table.first)
-            if earlier is not None and same and earlier.first is not None and table.first is not None and earlier.first < table.first:
-                return replace(table, first=earlier.first)
-            return table
+            if earlier is None:
+                return table
+            kept = replace(table, span=table.span if earlier.span is None else earlier.span)
+            return replace(kept, first=earlier.first) if _is_earlier(earlier.first, table.first) else kept
 
         day = now.date().toordinal() - datetime.date(1970, 1, 1).toordinal()
         found = {table.name for table in tables}
         gone = [table for name, table in old.items() if name not in found and name in wanted]
         kept = sorted([*(keep_first(t) for t in tables), *gone], key=lambda table: table.name)
         return cls(before.found_on if before else day, now.isoformat(timespec="seconds"), tuple(kept))
+
+
+def _is_earlier(one: str | None, other: str | None) -> bool:
+    """Whether an identifier's text is a smaller value than another one of the same kind."""
+    if one is None or other is None:
+        return False
+    for axis in (Axis.INTEGER, Axis.DAY, Axis.LOCAL, Axis.INSTANT):
+        with contextlib.suppress(ConfigurationError):
+            return parse_value(axis, one) < parse_value(axis, other)
+    return False
 
 
 @dataclass(frozen=True)
@@ -120,7 +132,8 @@ class ContainerDefinition:
 
     def with_columns_of(self, now: SourceTable) -> Container:
         """The same container with the columns, keys and indexes the source has now."""
-        fresh = replace(now, first=self.table.first, last=self.table.last, rows=self.table.rows, bytes=self.table.bytes)
+        old = self.table
+        fresh = replace(now, first=old.first, last=old.last, span=old.span, rows=old.rows, bytes=old.bytes)
         return self._resolve(fresh)
 
     def _resolve(self, table: SourceTable) -> Container:

@@ -45,6 +45,8 @@ def lake_errors(label: str, url: str) -> Iterator[None]:
 
 def _server_is_gone(error: Exception) -> bool:
     text = str(error)
+    if "stopped SparkContext" in text:  # it is on its way down, and still answers
+        return True
     return (isinstance(error, grpc.RpcError | SparkConnectGrpcException)) and any(
         mark in text
         for mark in ("UNAVAILABLE", "INVALID_HANDLE", "Connection refused", "SESSION_CLOSED", "SESSION_NOT_FOUND", "Connection reset")

@@ -59,7 +59,10 @@ class SourceColumn:
 
 @dataclass(frozen=True)
 class SourceTable:
-    """What the catalog found. ``first`` and ``last`` are identifier texts, ``rows`` an estimate, ``bytes`` the size with indexes."""
+    """What the catalog found. ``first`` and ``last`` are identifier texts, ``rows`` an estimate, ``bytes`` the size with indexes.
+
+    ``span``: from first to last integer identifier when the container was first found; the width of its partitions follows from it.
+    """
 
     name: str
     kind: Kind
@@ -71,6 +74,7 @@ class SourceTable:
     comment: str | None = None
     first: str | None = None
     last: str | None = None
+    span: int | None = None
 
     def column(self, name: str) -> SourceColumn | None:
         return next((c for c in self.columns if c.name == name), None)
@@ -320,7 +324,8 @@ def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: s
             raise ConfigurationError(
                 f"{label}: partition_by of an integer identifier is a positive width or 'batch', not {partition_by!r}."
             )
-        return Cut(width=_round_width(((last or 0) - (first or 0)) // DEFAULT_WIDTH_PARTITIONS + 1))
+        span = table.span if table.span is not None else (last or 0) - (first or 0)
+        return Cut(width=_round_width(span // DEFAULT_WIDTH_PARTITIONS + 1))
     now = today * axis.steps_per_day
     first = min(now, first) if first is not None else now
     if partition_by is None:
@@ -385,4 +390,5 @@ def table_from_json(data: Mapping[str, Any]) -> SourceTable:
         comment=data["comment"],
         first=data["first"],
         last=data["last"],
+        span=data.get("span"),
     )

@@ -142,5 +142,6 @@ def _with_span(connection: psycopg.Connection, schema: str, table: SourceTable, 
             if row is not None and row[0] is not None:
                 ends[end].append(int(row[0]))
     if not ends[0]:
-        return table
-    return replace(table, first=format_value(axis, min(ends[0])), last=format_value(axis, max(ends[1])))
+        return replace(table, span=0)
+    first, last = min(ends[0]), max(ends[1])
+    return replace(table, first=format_value(axis, first), last=format_value(axis, last), span=0 if axis.is_time else last - first)
