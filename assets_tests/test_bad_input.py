@@ -45,7 +45,10 @@ def shops(project: MakeProject) -> Callable[..., Project]:
     first: list[bool] = []
 
     def make(**attributes: Any) -> Project:
+        url = attributes.pop("url", None)
         made = project(**attributes)
+        if url is not None:
+            made.configure(url=url)
         if not first:
             made.execute(SHOP)
             first.append(True)
@@ -75,7 +78,7 @@ def test_wrong_configuration_runs_nothing(shops: Callable[..., Project]) -> None
         ({"timezone": "Berlin"}, ["there is no time zone 'Berlin'"]),
         ({"url": "mysql://localhost/shop"}, ["postgresql://user:password@host:port/database"]),
     ]  # fmt: skip
-    projects = [shops(**attributes) for attributes, _ in cases]
+    projects = [shops(**dict(attributes)) for attributes, _ in cases]
     with ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(lambda made: ask(made, "sync", "--json"), projects))
     for (attributes, words), (code, lines, said), made in zip(cases, answers, projects, strict=True):

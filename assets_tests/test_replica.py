@@ -1,7 +1,7 @@
 """A source that is a read replica: a real hot standby of the embedded PostgreSQL, made with its own ``pg_basebackup``.
 
 Belongs here: what a replica can still give, and the warning about what it cannot. A transaction pooler was tried by hand with Debian's
-pgbouncer in transaction mode (docs/symptoms.md): there is no such server without a system package.
+pgbouncer in transaction mode (docs/operating.md): there is no such server without a system package.
 """
 
 import shutil

@@ -223,9 +223,8 @@ def watermarks(
     project_dir: Project = None,
 ) -> None:
     """Show how far each container is known to be in the lake."""
-    import dagster as dg
-
     from incremental_assets.orchestration.loading import load_datastores, select
+    from incremental_assets.orchestration.ordinary_run import command_line_instance
     from incremental_assets.orchestration.project import lake_root
     from incremental_assets.orchestration.watermarks import current
     from incremental_assets.orchestration.watermarks import history as history_of
@@ -233,7 +232,7 @@ def watermarks(
     project = _enter(project_dir)
     chosen = select(load_datastores(project), selection or [], [])
     records: list[dict[str, Any]] = []
-    with dg.DagsterInstance.get() as instance:
+    with command_line_instance() as instance:
         for _, definition in chosen:
             found = history_of(instance, definition.container)
             records += found if history else [current(instance, definition.container, lake_root(project), next(found, None))]

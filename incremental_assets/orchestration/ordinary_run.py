@@ -13,6 +13,7 @@ from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from filelock import FileLock
 
 from incremental_assets.orchestration.project import dagster_home
 
@@ -24,7 +25,9 @@ def command_line_instance() -> dg.DagsterInstance:
     """The instance of DAGSTER_HOME, without the capture of raw output: that redirects the whole process's stdout, which carries the
     lines of ``--json``."""
     silent = {"compute_logs": {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager", "config": {}}}
-    return dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(dagster_home()), overrides=silent))
+    home = dagster_home()
+    with FileLock(home / "storage.lock"):  # it makes its databases when there are none; two processes at once trip over each other
+        return dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(home), overrides=silent))
 
 
 def new_run_id() -> str:
