@@ -51,8 +51,10 @@ def commit(spark: "SparkSession", table: LakeTable, extraction: Extraction, log:
             outcome = _merge(spark, table, head, extraction)
         else:
             outcome = _overwrite(spark, table, head, extraction)
-        # Another host's sync, which no lock here keeps out: rows of two snapshots are mixed, and the watermark of neither holds.
         if table.data_commits_since(head.version) > 1:
+            # Another host's sync, which no lock here keeps out, came before ours: its newer rows may be gone. Neither watermark holds, but
+            # the one that both began from does.
+            set_property(spark, table, STATE_PROPERTY, head.properties.get(STATE_PROPERTY, ""))
             raise _moved(container.label, table, "the watermark stays")
         log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}")
         state = replace(extraction.state, data_version=outcome.data_version)
@@ -62,6 +64,12 @@ def commit(spark: "SparkSession", table: LakeTable, extraction: Extraction, log:
 
 def _moved(label: str, table: LakeTable, what: str) -> LakeMoved:
     return LakeMoved(f"{label}: somebody else wrote to {table.url} during this sync; {what}. Sync again.")
+
+
+def _expect_unmoved(label: str, table: LakeTable, head: Head) -> None:
+    """The last look before the write, which itself conflicts with whatever is committed while it runs."""
+    if table.data_commits_since(head.version):
+        raise _moved(label, table, "nothing was written")
 
 
 def set_property(spark: "SparkSession", table: LakeTable, name: str, value: str) -> None:
@@ -108,6 +116,7 @@ def _overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: 
         # Within each file rows lie by identifier, so that later reads of a window skip the other pages of it.
         frame = frame.sortWithinPartitions(*(quote(name) for name in container.identifier.columns))
     extraction.still_there()
+    _expect_unmoved(container.label, table, head)
     frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)
     after = _head(table)
     metrics = _metrics(table, after.version) if after.version > head.version else {}
@@ -216,6 +225,7 @@ def _merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extr
             f"VALUES ({', '.join('s.' + quote(name) for name in names)})",
         ]
         extraction.still_there()
+        _expect_unmoved(container.label, table, head)
         spark.conf.set(USER_METADATA, json.dumps(extraction.story))  # this session is one container's own
         try:
             spark.sql(f"MERGE INTO {table.sql_name} t USING __incremental_assets_source s ON {on} {' '.join(clauses)}")
