@@ -47,7 +47,9 @@ create index on line_item (updated_at); create index on line_item (l_shipdate); 
 create table warm_up as select * from line_item limit 1000; alter table warm_up add primary key (l_orderkey, l_linenumber);
 """
 CHANGE = """update line_item set l_quantity = l_quantity + 1,
-  updated_at = timestamptz '2026-08-01' + (l_orderkey % 100000) * interval '1 second' + l_linenumber * interval '1 microsecond' where l_orderkey %% 100 = 3"""
+  updated_at = timestamptz '2026-08-01' + (l_orderkey % 100000) * interval '1 second'
+    + l_linenumber * interval '1 microsecond'
+  where l_orderkey %% 100 = 3"""
 
 
 class Bench:

@@ -147,7 +147,8 @@ def _materialize(
     log = context.log.info
     # Everything entered here is given back when the run has ended, after its last event.
     try:
-        scope.stack.enter_context(container_lock(dagster_home(), container, context.run.run_id, log, lambda run: report_killed(instance, run)))
+        lock = container_lock(dagster_home(), container, context.run.run_id, log, lambda run: report_killed(instance, run))
+        scope.stack.enter_context(lock)
         reader = scope.stack.enter_context(PostgresReader(settings.address, container, timezone=settings.timezone))
         table = scope.table(*container.key_path)
         partitions = container_partitions(definition, partitions_def, instance)
