@@ -242,7 +242,7 @@ def test_merge_reads_the_whole_table(project: MakeProject) -> None:
         insert into t select 'k' || lpad(i::text, 6, '0'), date '2024-05-01' + i / 20, 'n' from generate_series(1, 3600) i; analyze t""")
     made.one("t")
     table = made.table("t")
-    made.execute("update t set note = 'changed' where day >= '2024-10-27'")
+    made.execute("update t set note = 'changed' where day >= '2024-10-28'")
     line = made.one("t")
     assert line["rows_updated"] == line["rows_read"] > 0
     commit = next(c for c in table.commits(10) if c.operation == "MERGE")
