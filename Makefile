@@ -5,7 +5,7 @@
 SCALE ?= 0.1
 BENCH_SCALE ?= 1
 BY_HAND := test_property test_kill test_failures test_containers test_bad_input test_replica test_schema_changes \
-  test_types test_cancel test_dagster test_io_manager test_upstream_characterization test_watermark_rule
+  test_types test_cancel test_dagster test_io_manager test_upstream_characterization
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

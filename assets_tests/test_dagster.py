@@ -1,0 +1,322 @@
+"""What Dagster makes of a datastore: definitions, backfills, schedules, the job over all, and assets downstream of it.
+
+Belongs here: what a person or the daemon does, done by the same calls in this process. Does not belong: Dagster's insides that the product
+leans on (``test_upstream_characterization``), the IO manager in other people's assets (``test_io_manager``).
+"""
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+
+from assets_tests.harness import Project
+from incremental_assets.orchestration.jobs import RANGE_END, RANGE_START
+from incremental_assets.orchestration.locks import container_lock
+from incremental_assets.orchestration.result import plain
+
+MakeProject = Callable[..., Project]
+SNAPSHOT = Path(__file__).with_name("snapshots") / "definitions.json"
+ORDERS, EVENTS = dg.AssetKey(["shop", "orders"]), dg.AssetKey(["shop", "events"])
+
+
+@pytest.fixture
+def shop(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """Orders by month, events by a hundred ids, and a small table without identifier; schedules, an owner, a tag."""
+    made = project(
+        schedule="0 * * * *",
+        maintenance="0 3 * * *",
+        incremental=["public.orders:day:date", "public.events:id:integer"],
+        containers={
+            "orders": {"partition_by": "month", "schedule": "*/10 * * * *", "owners": ["team:sales"], "tags": {"tier": "gold"}},
+            "events": {"partition_by": 100},
+        },
+    )
+    made.source.execute(
+        """create table orders (id bigserial primary key, day date, total numeric(12,2));
+        comment on table orders is 'What was ordered';
+        insert into orders (day, total) select date '2026-01-01' + i % 90, i from generate_series(1, 900) i;
+        create table events (id serial primary key, kind text);
+        insert into events (kind) select 'k' || i from generate_series(1, 250) i;
+        create table region (id int primary key, name text);
+        insert into region values (1, 'north'), (2, 'south');"""
+    )
+    monkeypatch.setenv("DAGSTER_HOME", str(made.home))
+    monkeypatch.setenv("INCREMENTAL_ASSETS_LAKE", str(made.lake_root))
+    return made
+
+
+def materialize(shop: Project, key: dg.AssetKey, first: str, last: str, config: dict[str, Any] | None = None) -> dg.DagsterRun:
+    """What the backfill daemon does for one stretch of partitions of a ``single_run`` asset."""
+    definitions = shop.dagster()
+    run_config = {"ops": {"__".join(key.path): {"config": config}}} if config else {}
+    with shop.instance() as instance:
+        job = definitions.resolve_implicit_global_asset_job_def()
+        tags = {RANGE_START: first, RANGE_END: last}
+        result = job.execute_in_process(instance=instance, asset_selection=[key], tags=tags, run_config=run_config)
+        return result.dagster_run
+
+
+def events_of(shop: Project, key: dg.AssetKey, run_id: str) -> dict[str | None, dict[str, Any]]:
+    """Metadata of a run's materializations by partition."""
+    with shop.instance() as instance:
+        records = instance.fetch_materializations(key, limit=500).records
+    found = [r.asset_materialization for r in records if r.run_id == run_id]
+    return {m.partition: plain(m.metadata) for m in found if m is not None}
+
+
+def said(shop: Project, run_id: str) -> list[str]:
+    """What a run said itself, first to last."""
+    with shop.instance() as instance:
+        return [entry.user_message for entry in instance.all_logs(run_id) if entry.dagster_event is None]
+
+
+def versions(shop: Project, name: str) -> list[str]:
+    """Operations of the table's commits, oldest first."""
+    return [commit.operation for commit in reversed(shop.table(name).commits(100))]
+
+
+# ---------------------------------------------------------------------- definitions
+def summary(definitions: dg.Definitions) -> dict[str, Any]:
+    repository = definitions.get_repository_def()
+    graph = repository.asset_graph
+    assets = {}
+    for key in sorted(graph.get_all_asset_keys(), key=str):
+        node = graph.get(key)
+        metadata = plain(node.metadata)
+        schema, lineage = metadata.get("dagster/column_schema"), metadata.get("dagster/column_lineage")
+        assets["/".join(key.path)] = {
+            "group": node.group_name,
+            "kinds": sorted(node.kinds),
+            "owners": sorted(node.owners),
+            "tags": {k: v for k, v in node.tags.items() if not k.startswith("dagster/kind")},
+            "description": node.description,
+            "upstream": ["/".join(k.path) for k in sorted(node.parent_keys, key=str)],
+            "partitions": type(node.partitions_def).__name__ if node.partitions_def else None,
+            "single_run": node.backfill_policy == dg.BackfillPolicy.single_run(),
+            "pools": sorted(node.pools or ()) if node.is_materializable else [],
+            "columns": [f"{c.name} {c.type}" for c in schema.columns] if schema else None,
+            "lineage": {c: ["/".join(d.asset_key.path) + "." + d.column_name for d in deps] for c, deps in lineage.deps_by_column.items()}
+            if lineage
+            else None,
+            "metadata": sorted(metadata),
+        }
+    return {
+        "assets": assets,
+        "jobs": sorted(job.name for job in repository.get_all_jobs()),
+        "schedules": {
+            s.name: [s.job_name, s.cron_schedule, s.execution_timezone, s.default_status.value] for s in repository.schedule_defs
+        },
+    }
+
+
+def test_definitions_are_as_they_were(shop: Project) -> None:
+    """Job, schedule and asset names, owners, lineage: people's bookmarks, alerts and scripts hang on them.
+
+    After a change that is meant: ``UPDATE_SNAPSHOTS=1 pytest assets_tests/test_dagster.py``, and look at the difference.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a warning at each load, in each process, is one that nobody reads any more
+        found = json.loads(json.dumps(summary(shop.dagster())))
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        SNAPSHOT.parent.mkdir(exist_ok=True)
+        SNAPSHOT.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert found == json.loads(SNAPSHOT.read_text(encoding="utf-8"))
+
+
+# ---------------------------------------------------------------------- backfills
+def test_a_range_is_one_run_one_commit_and_an_event_for_each_partition(shop: Project) -> None:
+    """Three months chosen in the UI must not become three runs and commits, nor one event that says nothing of each month."""
+    shop.sync()
+    before = versions(shop, "orders")
+    shop.source.execute("delete from orders where day = '2026-02-03'; update orders set day = '2026-01-31' where id = 40")
+    run = materialize(shop, ORDERS, "2026-01-01", "2026-02-01")
+    assert run.is_success
+    assert versions(shop, "orders")[len(before) :] == ["WRITE", "SET TBLPROPERTIES"]
+    found = events_of(shop, ORDERS, run.run_id)
+    in_source = dict(shop.source.execute("select date_trunc('month', day)::date::text, count(*) from orders group by 1").fetchall())
+    assert {key: values["dagster/partition_row_count"] for key, values in found.items()} == {
+        key: in_source[key] for key in ("2026-01-01", "2026-02-01")
+    }
+    assert all(values["sync/mode"] == "refresh" and values["dagster/row_count"] == 890 for values in found.values())
+    assert {(v["watermark/previous"], v["watermark/new"]) for v in found.values()} == {("2026-03-31", "2026-03-31")}
+    first = said(shop, run.run_id)[0]  # a person may still stop it
+    assert "refreshes 2 partitions whole: [-∞, 2026-03-01), about" in first and "rows by append" in first
+    shop.assert_equal("orders")
+
+
+def test_materializing_all_partitions_of_a_new_asset_sets_the_watermark(shop: Project) -> None:
+    """Otherwise who begins in the UI, and not with a schedule, loads everything twice."""
+    definition = shop.dagster().get_assets_def(ORDERS).partitions_def
+    assert definition is not None
+    keys = definition.get_partition_keys()
+    run = materialize(shop, ORDERS, keys[0], keys[-1])
+    assert {v["watermark/new"] for v in events_of(shop, ORDERS, run.run_id).values()} == {"2026-03-31"}
+    shop.assert_equal("orders")
+    assert shop.one("orders")["status"] == "skipped"
+
+
+def test_integer_partitions_are_backfilled_by_their_keys(shop: Project) -> None:
+    """Dynamic partitions know no ranges by themselves: they are those between two keys as they stand in the list."""
+    shop.sync("events")
+    shop.source.execute("delete from events where id in (5, 150, 201)")
+    run = materialize(shop, EVENTS, "0", "100")
+    found = events_of(shop, EVENTS, run.run_id)
+    assert {key: v["dagster/partition_row_count"] for key, v in found.items()} == {"0": 98, "100": 99}
+    assert {v["watermark/new"] for v in found.values()} == {250}
+    assert [row[0] for row in shop.rows("events", "id", "id in (5, 150, 201)")] == [201]  # outside the range nothing was touched
+
+
+def test_incremental_may_be_asked_for_in_the_ui(shop: Project) -> None:
+    """``mode: incremental`` in the launchpad moves what is new, whatever partitions were chosen."""
+    shop.sync()
+    shop.source.execute("insert into orders (day, total) values ('2026-03-31', 1), ('2026-01-05', 2)")
+    run = materialize(shop, ORDERS, "2026-01-01", "2026-01-01", {"mode": "incremental"})
+    assert run.is_success
+    assert len(shop.rows("orders", "id", "total in (1, 2) and id > 900")) == 1  # the old date is below the watermark
+
+
+def test_a_refresh_that_would_empty_a_partition_says_what_to_do(shop: Project) -> None:
+    """A wrong filter or an emptied source must not clear a month that somebody only wanted to refresh."""
+    shop.sync("orders")
+    shop.source.execute("delete from orders where day < '2026-02-01'")
+    with pytest.raises(Exception, match="--allow-empty"):
+        materialize(shop, ORDERS, "2026-01-01", "2026-01-01")
+    assert materialize(shop, ORDERS, "2026-01-01", "2026-01-01", {"allow_empty": True}).is_success
+    shop.assert_equal("orders")
+
+
+# ---------------------------------------------------------------------- schedules
+def tick(shop: Project, name: str) -> Any:
+    definitions = shop.dagster()
+    repository = definitions.get_repository_def()
+    with shop.instance() as instance:
+        context = dg.build_schedule_context(instance=instance, repository_def=repository)
+        return repository.get_schedule_def(name).evaluate_tick(context)
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whoever asks for a session gets an error."""
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+    yield
+
+
+def test_a_tick_with_nothing_to_do_starts_nothing(shop: Project, no_spark: None, request: pytest.FixtureRequest) -> None:
+    """Every ten minutes a run and a Spark session for nothing: the history fills, the machine is busy."""
+    with pytest.MonkeyPatch.context() as only_now:
+        only_now.delenv("SPARK_REMOTE")
+        shop.sync()
+    data = tick(shop, "sync_shop__orders_schedule")
+    assert data.run_requests == []
+    assert data.skip_message == (
+        "shop/orders: nothing to do: the 10 rows from 2026-03-31 on are those of the last sync; watermark 2026-03-31"
+    )
+    started = time.monotonic()
+    data = tick(shop, "sync_shop_schedule")
+    assert time.monotonic() - started < 5
+    assert sorted(text.partition(":")[0] for text in data.skip_message.splitlines()) == ["shop/events", "shop/region"]
+
+
+def test_a_datastores_tick_asks_for_a_run_of_each_container_that_changed(shop: Project) -> None:
+    """Containers differ in their partitions, so no one job takes them all; what did not change must not run along."""
+    first = tick(shop, "sync_shop_schedule")
+    assert sorted(str(r.asset_selection[0].path[-1]) for r in first.run_requests) == ["events", "region"]
+    shop.sync()
+    shop.source.execute("insert into events (kind) values ('new')")
+    (request,) = tick(shop, "sync_shop_schedule").run_requests
+    assert request.asset_selection == [EVENTS]
+    assert {k: v for k, v in request.tags.items() if not k.startswith("dagster/schedule")} == {
+        "incremental_assets/container": "shop/events",
+        RANGE_START: "200",
+        RANGE_END: "200",
+    }
+    with shop.instance() as instance:
+        job = shop.dagster().get_repository_def().get_job(IMPLICIT_ASSET_JOB_NAME)
+        result = job.execute_in_process(
+            instance=instance, asset_selection=request.asset_selection, tags=dict(request.tags), run_config=dict(request.run_config)
+        )
+    assert result.success
+    shop.assert_equal("events")
+
+
+def test_a_tick_leaves_a_container_alone_that_is_being_synced(shop: Project) -> None:
+    """A sync that takes longer than the schedule's interval must not collect runs that wait for it."""
+    container = shop.definition("orders").container
+    with container_lock(shop.home, container, "somebody", lambda _: None):
+        data = tick(shop, "sync_shop__orders_schedule")
+    assert data.run_requests == [] and "it is being synced by run somebody" in data.skip_message
+    assert len(tick(shop, "sync_shop__orders_schedule").run_requests) == 1
+
+
+def test_a_source_that_is_away_is_a_reason_and_not_a_crash(shop: Project) -> None:
+    """A tick that raises shows a stack trace instead of the source's own words, and takes the other containers along."""
+    definitions = shop.dagster()
+    shop.source.execute("alter table events rename to events_moved")
+    with shop.instance() as instance:
+        repository = definitions.get_repository_def()
+        data = repository.get_schedule_def("sync_shop_schedule").evaluate_tick(
+            dg.build_schedule_context(instance=instance, repository_def=repository)
+        )
+    assert [r.asset_selection[0].path[-1] for r in data.run_requests or [] if r.asset_selection] == ["region"]
+
+
+def test_a_killed_run_is_seen_as_failed_by_the_next(shop: Project) -> None:
+    """Nobody else notices that its process is gone: it would stay "started" in the UI for ever."""
+    shop.sync("region")
+    with shop.instance() as instance:
+        job = shop.dagster().resolve_job_def("sync_shop__region")
+        dead = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    holder = shop.home / "locks" / "shop__region.holder.json"
+    holder.write_text(json.dumps({"run_id": dead.run_id, "pid": 1, "since": "then"}))
+    shop.source.execute("insert into region values (3, 'east')")
+    assert shop.one("region")["rows_inserted"] == 1
+    with shop.instance() as instance:
+        found = instance.get_run_by_id(dead.run_id)
+    assert found is not None and found.status is dg.DagsterRunStatus.FAILURE
+    assert not holder.exists()
+
+
+# ---------------------------------------------------------------------- downstream
+def test_downstream_assets_follow_by_automation_condition(shop: Project) -> None:
+    """An ``eager`` asset over a container must be asked for after a sync that moved rows, and not after one that was skipped."""
+
+    @dg.asset(deps=[ORDERS], automation_condition=dg.AutomationCondition.eager())
+    def totals() -> None: ...
+
+    @dg.asset(deps=[EVENTS], automation_condition=dg.AutomationCondition.on_cron("* * * * *"))
+    def kinds() -> None: ...
+
+    def requested(definitions: dg.Definitions, cursor: Any) -> Any:
+        with shop.instance() as instance:
+            return dg.evaluate_automation_conditions(definitions, instance, cursor=cursor)
+
+    shop.sync()
+    definitions = dg.Definitions.merge(shop.dagster(), dg.Definitions(assets=[totals, kinds]))
+    result = requested(definitions, None)
+    shop.source.execute("insert into orders (day, total) values ('2026-04-01', 1)")
+    shop.sync("orders")
+    result = requested(definitions, result.cursor)
+    assert result.get_num_requested(dg.AssetKey("totals")) == 1
+    shop.sync("orders")
+    assert requested(definitions, result.cursor).get_num_requested(dg.AssetKey("totals")) in (0, 1)  # 1: not yet materialized
+
+
+def test_freshness_of_a_container_is_checked_by_dagsters_own_means(shop: Project) -> None:
+    """A container that nobody syncs any more must be seen: by a freshness check, or by a policy on the asset."""
+    import datetime
+
+    checks = dg.build_last_update_freshness_checks(assets=[ORDERS], lower_bound_delta=datetime.timedelta(hours=1))
+    shop.sync("orders")
+    definitions = dg.Definitions.merge(shop.dagster(), dg.Definitions(asset_checks=checks))
+    with shop.instance() as instance:
+        job = definitions.resolve_implicit_global_asset_job_def().get_subset(asset_check_selection={next(iter(checks[0].check_keys))})
+        result = job.execute_in_process(instance=instance)
+    (evaluation,) = result.get_asset_check_evaluations()
+    assert evaluation.passed

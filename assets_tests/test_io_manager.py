@@ -1,0 +1,120 @@
+"""The ``delta`` IO manager in other people's assets: containers read as Spark DataFrames, and frames of their own written.
+
+Belongs here: what somebody who writes an asset downstream of a container types, and gets. Does not belong: containers' own writes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets_tests.harness import Project
+from incremental_assets.orchestration.jobs import RANGE_END, RANGE_START
+
+MakeProject = Callable[..., Project]
+MONTHS = dg.MonthlyPartitionsDefinition(start_date="2026-01-01", end_offset=1)
+ORDERS = dg.AssetIn(key=["shop", "orders"])
+
+
+@pytest.fixture
+def shop(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """Orders of three months of 2026, synced; two more, of long ago and of far ahead, came in afterwards."""
+    made = project(incremental=["public.orders:day:date"], containers={"orders": {"partition_by": "month"}})
+    made.source.execute(
+        """create table orders (id int primary key, day date, total int);
+        insert into orders select i, date '2026-01-01' + i % 90, i from generate_series(1, 90) i;"""
+    )
+    monkeypatch.setenv("INCREMENTAL_ASSETS_LAKE", str(made.lake_root))
+    made.sync()
+    made.source.execute("insert into orders values (1001, '1999-05-05', 1), (1002, '2999-05-05', 2)")
+    made.one("orders", keys=("2026-01-01", "2026-01-01"))
+    return made
+
+
+def run(shop: Project, asset: dg.AssetsDefinition, first: str | None = None, last: str | None = None) -> dg.ExecuteInProcessResult:
+    definitions = dg.Definitions.merge(shop.dagster(), dg.Definitions(assets=[asset]))
+    tags = {RANGE_START: first, RANGE_END: last or first} if first and last else {}
+    with shop.instance() as instance:
+        job = definitions.resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(
+            instance=instance, asset_selection=[asset.key], tags=tags, partition_key=first if first and not last else None
+        )
+
+
+def test_a_month_of_a_container_is_read_and_a_month_written(shop: Project) -> None:
+    """The first thing anybody does with a container; another month's rows must stay as they are."""
+
+    @dg.asset(partitions_def=MONTHS, ins={"orders": ORDERS}, io_manager_key="delta", metadata={"partition_expr": "day"})
+    def doubled(orders: Any) -> Any:
+        return orders.selectExpr("day", "total * 2 as total")
+
+    assert run(shop, doubled, "2026-02-01").success
+    assert run(shop, doubled, "2026-03-01").success
+    assert run(shop, doubled, "2026-02-01").success  # again: replaced, not added
+    rows = _rows(shop, "doubled")
+    assert len(rows) == len([r for r in shop.rows("orders") if str(r[1]) >= "2026-02-01"])
+    assert sum(total for _, total in rows) == 2 * sum(r[2] for r in shop.rows("orders") if str(r[1]) >= "2026-02-01")
+
+
+def test_rows_before_the_first_partition_and_after_the_last_are_read_with_them(shop: Project) -> None:
+    """Rows belong to a partition wherever they lie: an asset that sums up all partitions must not miss those at the ends."""
+    seen: dict[str, list[int]] = {}
+
+    @dg.asset(partitions_def=MONTHS, ins={"orders": ORDERS}, backfill_policy=dg.BackfillPolicy.single_run())
+    def ids(context: dg.AssetExecutionContext, orders: Any) -> None:
+        seen[context.partition_key_range.start] = [row[0] for row in orders.select("id").collect()]
+
+    shop.one("orders")  # the row of the year 2999 comes with the next sync
+    keys = MONTHS.get_partition_keys()
+    run(shop, ids, keys[0], keys[0])
+    run(shop, ids, keys[1], keys[-1])
+    assert 1001 in seen[keys[0]] and 1002 in seen[keys[1]]
+    assert sorted(seen[keys[0]] + seen[keys[1]]) == sorted(row[0] for row in shop.rows("orders", "id"))
+
+
+def test_integer_partitions_of_an_own_asset_are_its_values(shop: Project) -> None:
+    """Static and dynamic integer keys: the partition of a row is the row's own value."""
+
+    @dg.asset(
+        partitions_def=dg.StaticPartitionsDefinition(["1", "2", "10"]),
+        io_manager_key="delta",
+        required_resource_keys={"lake"},
+        metadata={"partition_expr": "batch"},
+    )
+    def batches(context: dg.AssetExecutionContext) -> Any:
+        return context.resources.lake.spark.sql(f"select cast({context.partition_key} as int) as batch, 'x' as value")
+
+    for key in ("1", "10", "1"):
+        assert run(shop, batches, key).success
+    assert sorted(_rows(shop, "batches")) == [(1, "x"), (10, "x")]
+
+
+def test_an_asset_without_partitions_reads_and_replaces_the_whole(shop: Project) -> None:
+    """The simplest asset of all, and the next one reads what it wrote."""
+
+    @dg.asset(ins={"orders": ORDERS}, io_manager_key="delta")
+    def totals(orders: Any) -> Any:
+        return orders.groupBy("day").sum("total")
+
+    assert run(shop, totals).success
+    assert run(shop, totals).success
+    assert len(_rows(shop, "totals")) == len({r[1] for r in shop.rows("orders")})
+
+
+def test_a_missing_partition_column_is_named(shop: Project) -> None:
+    """Written without it, the asset's own partitions would overwrite each other."""
+
+    @dg.asset(partitions_def=MONTHS, ins={"orders": ORDERS}, io_manager_key="delta")
+    def nameless(orders: Any) -> Any:
+        return orders
+
+    with pytest.raises(Exception, match="partition_expr"):
+        run(shop, nameless, "2026-02-01")
+
+
+def _rows(shop: Project, *key: str) -> list[tuple[Any, ...]]:
+    from deltalake import DeltaTable
+
+    table = DeltaTable(str(shop.lake_root.joinpath(*key))).to_pyarrow_table()
+    return [tuple(row.values()) for row in table.to_pylist()]

@@ -1,0 +1,268 @@
+"""What the product leans on in Dagster, Delta and Spark beyond their promises: previews, private modules, what nobody wrote down.
+
+Belongs here: one test a thing, against the upstream's code alone, so that an upgrade that changes it fails here, loudly, and in words of
+what it breaks. Does not belong: our own behaviour.
+"""
+
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.errors import DagsterExecutionInterruptedError
+from dagster._core.execution.api import execute_run
+from dagster._core.instance.ref import InstanceRef
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.secrets.env_file import get_env_var_dict
+from dagster._core.workspace.load_target import PyProjectFileTarget
+from dagster.components.utils.project_paths import get_local_state_path
+from dagster_shared.utils.config import discover_config_file, load_toml_as_dict
+from deltalake import DeltaTable
+
+from incremental_assets.orchestration.ordinary_run import REPOSITORY
+
+RANGE = {"dagster/asset_partition_range_start": "a", "dagster/asset_partition_range_end": "c"}
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    with dg.DagsterInstance.from_config(str(tmp_path)) as made:
+        yield made
+
+
+class Counting(dg.IOManager):
+    """Gives each partition of a run its number."""
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        context.add_output_metadata({"common": 1})
+        for number, key in enumerate(context.asset_partition_keys):
+            context.step_context.add_asset_metadata(metadata={"own": number}, asset_key=context.asset_key, partition_key=key)
+
+    def load_input(self, context: dg.InputContext) -> Any: ...
+
+
+def partitioned(name: str = "letters", keys: str = "abc") -> dg.AssetsDefinition:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        make = dg.asset(name=name, partitions_def=dg.StaticPartitionsDefinition(list(keys)), backfill_policy=dg.BackfillPolicy.single_run())
+    return make(_some)
+
+
+def _some() -> int:
+    return 1
+
+
+def implicit_job() -> dg.JobDefinition:
+    definitions = dg.Definitions([partitioned()], resources={"io_manager": Counting()})
+    return definitions.resolve_implicit_global_asset_job_def()
+
+
+# ---------------------------------------------------------------------- Dagster: runs
+def test_each_partition_of_a_range_run_may_have_metadata_of_its_own(instance: dg.DagsterInstance) -> None:
+    """``OutputContext.add_output_metadata`` cannot; ``step_context.add_asset_metadata`` is how the IO manager counts rows a partition."""
+
+    result = implicit_job().execute_in_process(instance=instance, tags=RANGE)
+    found = {m.partition: {k: v.value for k, v in m.metadata.items()} for m in result.asset_materializations_for_node("letters")}
+    assert found == {key: {"common": 1, "own": number} for number, key in enumerate("abc")}
+
+
+def test_a_run_made_here_belongs_to_its_code_location(instance: dg.DagsterInstance) -> None:
+    """``execute_in_process`` makes runs without origin, which the UI can neither link to their job nor run again."""
+    job = implicit_job()
+    origin = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), REPOSITORY), job.name)
+    run = instance.create_run_for_job(job, tags=RANGE, remote_job_origin=origin)
+    assert execute_run(InMemoryJob(job), run, instance).all_events[-1].is_job_success
+    stored = instance.get_run_by_id(run.run_id)
+    assert stored is not None and stored.is_success and stored.remote_job_origin == origin
+    assert stored.tags["dagster/code_location"] == "here"
+    assert dg.Definitions().get_repository_def().name == REPOSITORY
+    assert job.execute_in_process(instance=instance, tags=RANGE).dagster_run.remote_job_origin is None
+
+
+def test_the_implicit_job_takes_assets_of_differing_partitions_and_a_schedule_may_name_it() -> None:
+    """A datastore's schedule asks for runs of containers that differ in their partitions; no job that one defines oneself may hold them."""
+    assets = [partitioned(), partitioned("digits", "123")]
+
+    @dg.schedule(name="all", job_name=IMPLICIT_ASSET_JOB_NAME, cron_schedule="0 0 * * *")
+    def schedule() -> Iterator[dg.RunRequest]:
+        yield dg.RunRequest(asset_selection=[dg.AssetKey("letters")], tags=RANGE)
+
+    repository = dg.Definitions(assets, schedules=[schedule]).get_repository_def()
+    data = repository.get_schedule_def("all").evaluate_tick(dg.build_schedule_context(repository_def=repository))
+    assert data.run_requests is not None and data.run_requests[0].asset_selection == [dg.AssetKey("letters")]
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match="same partitions definitions"):
+        dg.Definitions(assets, jobs=[dg.define_asset_job("both", selection=["letters", "digits"])]).get_repository_def()
+
+
+def test_an_asset_and_a_job_cannot_share_a_name() -> None:
+    """Why a container's job is called ``sync_<asset>``. Once this does not raise any more, they might."""
+    job = dg.define_asset_job("letters", selection="letters")
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match="unique"):
+        dg.Definitions([partitioned()], jobs=[job]).get_repository_def().get_all_jobs()
+
+
+def test_an_interrupt_is_no_exception() -> None:
+    """``except Exception`` anywhere between must not swallow *Terminate*."""
+    assert not issubclass(DagsterExecutionInterruptedError, Exception)
+
+
+def test_deleted_runs_leave_fetch_materializations(instance: dg.DagsterInstance) -> None:
+    """The watermark of a wiped run must not come back; ``get_latest_materialization_event`` has returned it."""
+    job = implicit_job()
+    run = job.execute_in_process(instance=instance, tags=RANGE)
+    assert len(instance.fetch_materializations(dg.AssetKey("letters"), limit=10).records) == 3
+    instance.delete_run(run.run_id)
+    assert instance.fetch_materializations(dg.AssetKey("letters"), limit=10).records == []
+
+
+def test_dynamic_partitions_keep_the_order_they_were_added_in(instance: dg.DagsterInstance) -> None:
+    """A range of integer partitions is what stands between two keys in this order: runs are cut by it, not by the numbers."""
+    definition = dg.DynamicPartitionsDefinition(name="numbers")
+    instance.add_dynamic_partitions("numbers", ["0", "100", "50"])
+    assert list(definition.get_partition_keys(dynamic_partitions_store=instance)) == ["0", "100", "50"]
+
+
+def test_backfill_policies_are_in_beta() -> None:
+    """Once they are not, the filter around the assets of containers can go."""
+    with pytest.warns(dg.BetaWarning, match="Parameter `backfill_policy`"):
+
+        @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["a"]), backfill_policy=dg.BackfillPolicy.single_run())
+        def made() -> None: ...
+
+
+# ---------------------------------------------------------------------- Dagster: instance and project
+def test_raw_output_need_not_be_captured(tmp_path: Path) -> None:
+    """The capture redirects stdout of the whole process, which carries the lines of ``--json``."""
+    silent = {"compute_logs": {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager", "config": {}}}
+    with dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(tmp_path), overrides=silent)) as made:
+        assert type(made.compute_log_manager).__name__ == "NoOpComputeLogManager"
+        assert made.is_persistent
+
+
+def test_an_instance_without_home_keeps_what_dagster_yaml_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain ``dagster dev`` and ``dg dev`` in a project make a temporary home, but read dagster.yaml here: it names .dagster_home."""
+    monkeypatch.chdir(tmp_path)
+    own = Path(__file__).parent.parent / "dagster.yaml"
+    (tmp_path / "dagster.yaml").write_text(own.read_text())
+    with dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(tmp_path / "temporary"), config_dir=str(tmp_path))) as made:
+        made.add_dynamic_partitions("kept", ["a"])
+        assert made.file_manager_directory("run").startswith(".dagster_home")
+    home = tmp_path / ".dagster_home"
+    assert (home / "history" / "runs").is_dir() and (home / "schedules").is_dir()
+    with dg.DagsterInstance.from_config(str(home)) as made:  # what a home without further words reads
+        assert made.get_dynamic_partitions("kept") == ["a"]
+
+
+def test_files_of_a_project_are_found_and_read_by_dagsters_rules(tmp_path: Path) -> None:
+    """The command line reads .env, pyproject.toml and the components' state where ``dg`` does; they must mean the same file."""
+    (tmp_path / ".env").write_text("SHOP_URL=postgresql://x\n")
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "defs"\ncode_location_name = "shop"\n'
+        'code_location_target_module = "definitions"\n'
+    )
+    assert get_env_var_dict(str(tmp_path)) == {"SHOP_URL": "postgresql://x"}
+    config = discover_config_file(tmp_path)
+    assert config is not None and load_toml_as_dict(config)["tool"]["dg"]["project"]["root_module"] == "defs"
+    (tmp_path / "defs").mkdir()
+    assert get_local_state_path("PostgresDatastore[shop]", tmp_path).is_relative_to(tmp_path / "defs" / ".local_defs_state")
+    (origin,) = PyProjectFileTarget(str(tmp_path / "pyproject.toml")).create_origins()
+    assert origin.location_name == "shop"  # as workspace.yaml says: one name, or schedules and runs would be two locations'
+
+
+# ---------------------------------------------------------------------- Delta and Spark
+@pytest.fixture
+def table(spark_home: Path, tmp_path: Path) -> Iterator[tuple[Any, str]]:
+    """A session, and a small table with deletion vectors and a property."""
+    from incremental_assets.spark import open_session
+
+    url = str(tmp_path / "table")
+    with open_session(spark_home, name="characterization") as spark:
+        spark.sql(
+            f"create table delta.`{url}` (id int, name string) using delta "
+            "tblproperties ('delta.enableDeletionVectors' = 'true', 'mine' = 'first')"
+        )
+        spark.sql(f"insert into delta.`{url}` select cast(id as int), 'x' from range(1000)")
+        yield spark, url
+
+
+def properties(url: str) -> dict[str, str]:
+    return dict(DeltaTable(url).metadata().configuration)
+
+
+def test_restore_takes_the_properties_back_too(table: tuple[Any, str]) -> None:
+    """The watermark is a property: after RESTORE it must be that of the restored rows, or the rows between are never read again."""
+    spark, url = table
+    spark.sql(f"alter table delta.`{url}` set tblproperties ('mine' = 'second')")
+    spark.sql(f"insert into delta.`{url}` values (1001, 'y')")
+    spark.sql(f"restore table delta.`{url}` to version as of 1").collect()
+    assert properties(url)["mine"] == "first"
+
+
+def test_maintenance_keeps_the_properties(table: tuple[Any, str]) -> None:
+    """OPTIMIZE and VACUUM commit without touching them, and leave names by which they are told from writes of rows."""
+    spark, url = table
+    spark.sql(f"delete from delta.`{url}` where id < 500")
+    spark.sql(f"optimize delta.`{url}`").collect()
+    spark.sql(f"vacuum delta.`{url}`").collect()
+    assert properties(url)["mine"] == "first"
+    assert [c["operation"] for c in DeltaTable(url).history(3)] == ["VACUUM END", "VACUUM START", "OPTIMIZE"]
+
+
+def test_a_write_planned_before_a_change_of_properties_is_refused(table: tuple[Any, str], database: str) -> None:
+    """What a killed sync left running commits after a later sync, if nothing refuses it: the later one's property commit fences it off."""
+    import psycopg
+
+    from incremental_assets.sources.postgres.connection import PostgresAddress
+
+    spark, url = table
+    options = PostgresAddress.parse("t", database).jdbc_options()
+    late = spark.read.format("jdbc").options(**options).option("query", "select 1 as id, pg_sleep(6)::text as name").load()
+    failed: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            late.write.format("delta").mode("overwrite").option("replaceWhere", "id = 1").save(url)
+        except Exception as error:  # noqa: BLE001 looked at below
+            failed.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    with psycopg.connect(database, autocommit=True) as watching:
+        for _ in range(600):
+            if watching.execute("select 1 from pg_stat_activity where query like '%pg_sleep(6)%' and pid <> pg_backend_pid()").fetchone():
+                break
+            threading.Event().wait(0.1)
+    spark.sql(f"alter table delta.`{url}` set tblproperties ('mine' = 'second')")
+    thread.join(120)
+    assert len(failed) == 1 and "DELTA_METADATA_CHANGED" in str(failed[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "set tblproperties ('delta.enableTypeWidening' = 'true')|alter column id type bigint",
+        "set tblproperties ('delta.columnMapping.mode' = 'name')|rename column name to `a name`",
+    ],
+)
+def test_metadata_of_tables_with_new_features_is_read_without_spark(table: tuple[Any, str], change: str) -> None:
+    """The plan reads version, columns and properties through delta-rs, whatever features the rows need of a reader."""
+    spark, url = table
+    spark.sql(f"delete from delta.`{url}` where id = 7")
+    for one in change.split("|"):
+        spark.sql(f"alter table delta.`{url}` {one}")
+    found = DeltaTable(url)
+    assert found.metadata().configuration["mine"] == "first" and len(found.schema().fields) == 2
+    assert found.history(1)[0]["version"] == found.version() == 4
+
+
+def test_replace_where_refuses_rows_outside(table: tuple[Any, str]) -> None:
+    """The last guard of "one commit replaces just what was read"."""
+    spark, url = table
+    with pytest.raises(Exception, match="DELTA_REPLACE_WHERE_MISMATCH"):
+        spark.sql("select 5000 as id, 'z' as name").write.format("delta").mode("overwrite").option("replaceWhere", "id < 10").save(url)
