@@ -14,6 +14,7 @@ from incremental_assets.model.container import (
     Container,
     ContainerOptions,
     Cut,
+    HoldBack,
     Kind,
     OnNull,
     SourceColumn,
@@ -237,6 +238,15 @@ def test_columns_that_differ_only_in_case() -> None:
 def test_a_partition_by_that_does_not_fit(spec: str | None, partition_by: str | int, says: str) -> None:
     """Otherwise the container gets partitions that nobody asked for, and loses them when the mistake is corrected."""
     assert says in refused(spec, partition_by=partition_by)
+
+
+@pytest.mark.parametrize("kind", [Kind.VIEW, Kind.MATERIALIZED_VIEW, Kind.FOREIGN])
+def test_writers_hold_back_only_where_they_can_be_seen(kind: Kind) -> None:
+    """Otherwise nobody ever holds the watermark of a view back, and rows that are committed late are lost."""
+    message = refused("public.orders:o_orderdate:date", replace(ORDERS, kind=kind), hold_back=HoldBack.WRITERS)
+    assert f"what a {kind.value} shows" in message and "Write hold_back: all" in message
+    for allowed in (Kind.TABLE, Kind.PARTITIONED):
+        assert resolved("public.orders:o_orderdate:date", replace(ORDERS, kind=allowed), hold_back=HoldBack.WRITERS).identifier
 
 
 def test_a_start_value_of_another_kind() -> None:

@@ -158,7 +158,8 @@ def advance(
 
     ``highest``: the highest identifier, read first (already cut to the source's clock or sequence). ``open_at_highest``: who was open,
     read after it. ``open_at_snapshot``: who was open just before the snapshot was taken. ``covered_to``: how far the read covers the
-    axis without a gap from ``old`` (True: to its end; None: it does not touch ``old``).
+    axis without a gap from where a sync would begin, the safety lag below ``old`` (True: to its end; None: it does not cover that place).
+    Coverage from ``old`` itself is not enough: late rows inside the lag would be left behind for good.
 
     The watermark becomes ``highest`` only if all who were open have ended before the snapshot; otherwise it may still move to a pending
     value whose transactions have. It never falls, and never passes the ground that was covered.
