@@ -10,30 +10,37 @@ import dagster as dg
 import pytest
 
 from assets_tests.harness import Project
+from incremental_assets.catalog.datastore import ContainerDefinition
 from incremental_assets.orchestration.jobs import RANGE_END, RANGE_START
+from incremental_assets.orchestration.planning import Mode
 
 MakeProject = Callable[..., Project]
 MONTHS = dg.MonthlyPartitionsDefinition(start_date="2026-01-01", end_offset=1)
 ORDERS = dg.AssetIn(key=["shop", "orders"])
 
 
+class Shop(Project):
+    known: list[ContainerDefinition]
+
+
 @pytest.fixture
-def shop(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> Project:
+def shop(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """Orders of three months of 2026, synced; two more, of long ago and of far ahead, came in afterwards."""
-    made = project(incremental=["public.orders:day:date"], containers={"orders": {"partition_by": "month"}})
+    made: Any = project(incremental=["public.orders:day:date"], containers={"orders": {"partition_by": "month"}})
     made.source.execute(
         """create table orders (id int primary key, day date, total int);
         insert into orders select i, date '2026-01-01' + i % 90, i from generate_series(1, 90) i;"""
     )
     monkeypatch.setenv("INCREMENTAL_ASSETS_LAKE", str(made.lake_root))
     made.sync()
+    made.known = made.catalog()  # as a project keeps it: partitions begin where they did, whatever rows come in
     made.source.execute("insert into orders values (1001, '1999-05-05', 1), (1002, '2999-05-05', 2)")
-    made.one("orders", keys=("2026-01-01", "2026-01-01"))
+    made.one("orders", mode=Mode.REFRESH)
     return made
 
 
-def run(shop: Project, asset: dg.AssetsDefinition, first: str | None = None, last: str | None = None) -> dg.ExecuteInProcessResult:
-    definitions = dg.Definitions.merge(shop.dagster(), dg.Definitions(assets=[asset]))
+def run(shop: Shop, asset: dg.AssetsDefinition, first: str | None = None, last: str | None = None) -> dg.ExecuteInProcessResult:
+    definitions = dg.Definitions.merge(shop.dagster(shop.known), dg.Definitions(assets=[asset]))
     tags = {RANGE_START: first, RANGE_END: last or first} if first and last else {}
     with shop.instance() as instance:
         job = definitions.resolve_implicit_global_asset_job_def()
@@ -42,7 +49,7 @@ def run(shop: Project, asset: dg.AssetsDefinition, first: str | None = None, las
         )
 
 
-def test_a_month_of_a_container_is_read_and_a_month_written(shop: Project) -> None:
+def test_a_month_of_a_container_is_read_and_a_month_written(shop: Shop) -> None:
     """The first thing anybody does with a container; another month's rows must stay as they are."""
 
     @dg.asset(partitions_def=MONTHS, ins={"orders": ORDERS}, io_manager_key="delta", metadata={"partition_expr": "day"})
@@ -53,11 +60,11 @@ def test_a_month_of_a_container_is_read_and_a_month_written(shop: Project) -> No
     assert run(shop, doubled, "2026-03-01").success
     assert run(shop, doubled, "2026-02-01").success  # again: replaced, not added
     rows = _rows(shop, "doubled")
-    assert len(rows) == len([r for r in shop.rows("orders") if str(r[1]) >= "2026-02-01"])
-    assert sum(total for _, total in rows) == 2 * sum(r[2] for r in shop.rows("orders") if str(r[1]) >= "2026-02-01")
+    source = shop.rows("orders", "total", "day >= '2026-02-01' and day < '2026-04-01'")
+    assert len(rows) == len(source) and sum(total for _, total in rows) == 2 * sum(total for (total,) in source)
 
 
-def test_rows_before_the_first_partition_and_after_the_last_are_read_with_them(shop: Project) -> None:
+def test_rows_before_the_first_partition_and_after_the_last_are_read_with_them(shop: Shop) -> None:
     """Rows belong to a partition wherever they lie: an asset that sums up all partitions must not miss those at the ends."""
     seen: dict[str, list[int]] = {}
 
@@ -65,7 +72,6 @@ def test_rows_before_the_first_partition_and_after_the_last_are_read_with_them(s
     def ids(context: dg.AssetExecutionContext, orders: Any) -> None:
         seen[context.partition_key_range.start] = [row[0] for row in orders.select("id").collect()]
 
-    shop.one("orders")  # the row of the year 2999 comes with the next sync
     keys = MONTHS.get_partition_keys()
     run(shop, ids, keys[0], keys[0])
     run(shop, ids, keys[1], keys[-1])
@@ -73,7 +79,7 @@ def test_rows_before_the_first_partition_and_after_the_last_are_read_with_them(s
     assert sorted(seen[keys[0]] + seen[keys[1]]) == sorted(row[0] for row in shop.rows("orders", "id"))
 
 
-def test_integer_partitions_of_an_own_asset_are_its_values(shop: Project) -> None:
+def test_integer_partitions_of_an_own_asset_are_its_values(shop: Shop) -> None:
     """Static and dynamic integer keys: the partition of a row is the row's own value."""
 
     @dg.asset(
@@ -90,19 +96,19 @@ def test_integer_partitions_of_an_own_asset_are_its_values(shop: Project) -> Non
     assert sorted(_rows(shop, "batches")) == [(1, "x"), (10, "x")]
 
 
-def test_an_asset_without_partitions_reads_and_replaces_the_whole(shop: Project) -> None:
+def test_an_asset_without_partitions_reads_and_replaces_the_whole(shop: Shop) -> None:
     """The simplest asset of all, and the next one reads what it wrote."""
 
     @dg.asset(ins={"orders": ORDERS}, io_manager_key="delta")
     def totals(orders: Any) -> Any:
-        return orders.groupBy("day").sum("total")
+        return orders.groupBy("day").count()
 
     assert run(shop, totals).success
     assert run(shop, totals).success
     assert len(_rows(shop, "totals")) == len({r[1] for r in shop.rows("orders")})
 
 
-def test_a_missing_partition_column_is_named(shop: Project) -> None:
+def test_a_missing_partition_column_is_named(shop: Shop) -> None:
     """Written without it, the asset's own partitions would overwrite each other."""
 
     @dg.asset(partitions_def=MONTHS, ins={"orders": ORDERS}, io_manager_key="delta")
@@ -113,7 +119,7 @@ def test_a_missing_partition_column_is_named(shop: Project) -> None:
         run(shop, nameless, "2026-02-01")
 
 
-def _rows(shop: Project, *key: str) -> list[tuple[Any, ...]]:
+def _rows(shop: Shop, *key: str) -> list[tuple[Any, ...]]:
     from deltalake import DeltaTable
 
     table = DeltaTable(str(shop.lake_root.joinpath(*key))).to_pyarrow_table()

@@ -254,11 +254,6 @@ def resolve(
         identifier = _identifier(label, table, spec)
         strategy = spec.strategy
         cut = _cut(label, table, identifier, options.partition_by, today)
-        if options.hold_back is HoldBack.WRITERS and table.kind not in (Kind.TABLE, Kind.PARTITIONED):
-            raise ConfigurationError(
-                f"{label}: hold_back: writers needs a table; who writes to what a {table.kind.value} shows holds no lock on it. "
-                f"Write hold_back: all."
-            )
     elif options.partition_by is not None:
         raise ConfigurationError(
             f"{label}: partition_by needs an incremental identifier; add {schema}.{table.name}:<column>:<type> to incremental."
