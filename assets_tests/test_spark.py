@@ -148,7 +148,7 @@ def test_progress_is_told_now_and_then(state: Path, monkeypatch: pytest.MonkeyPa
     told: list[str] = []
     with open_session(state, name="progress", on_progress=told.append) as spark:
         with pytest.raises(SparkConnectException, match=r"(?i)cancel"):
-            threading.Timer(4.5, spark.interruptAll).start()
+            threading.Thread(target=lambda: (wait_for(lambda: bool(told), 25), spark.interruptAll())).start()
             spark.sql(ENDLESS).collect()
     assert told and all(" tasks, " in line and " read, " in line and line.endswith(" s") for line in told)
 
