@@ -13,7 +13,7 @@ from incremental_assets.catalog.datastore import ContainerDefinition, DatastoreS
 from incremental_assets.model.errors import SyncError
 from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.assets import container_key, report_killed
-from incremental_assets.orchestration.jobs import CONTAINER_TAG, job_name, launch_of, plan_container
+from incremental_assets.orchestration.jobs import CONTAINER_TAG, RANGE_START, job_name, launch_of, plan_container
 from incremental_assets.orchestration.locks import holder_of
 from incremental_assets.orchestration.planning import Action, Mode, Request
 from incremental_assets.orchestration.project import dagster_home
@@ -88,4 +88,13 @@ def _tick(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition
     except SyncError as error:
         context.log.error(str(error))
         return f"{label}: not started: {error}"
-    return [dg.RunRequest(asset_selection=[key], run_config=launch.run_config, tags={CONTAINER_TAG: label, **tags}) for tags in launch.tags]
+    at = context.scheduled_execution_time.isoformat()  # a tick of several requests must name each, so that a retried one starts none twice
+    return [
+        dg.RunRequest(
+            run_key=f"{label} {tags.get(RANGE_START, '')} {at}",
+            asset_selection=[key],
+            run_config=launch.run_config,
+            tags={CONTAINER_TAG: label, **tags},
+        )
+        for tags in launch.tags
+    ]
