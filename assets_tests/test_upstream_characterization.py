@@ -85,7 +85,7 @@ def test_a_run_made_here_belongs_to_its_code_location(instance: dg.DagsterInstan
     assert job.execute_in_process(instance=instance, tags=RANGE).dagster_run.remote_job_origin is None
 
 
-def test_the_implicit_job_takes_assets_of_differing_partitions_and_a_schedule_may_name_it() -> None:
+def test_the_implicit_job_takes_assets_of_differing_partitions_and_a_schedule_may_name_it(instance: dg.DagsterInstance) -> None:
     """A datastore's schedule asks for runs of containers that differ in their partitions; no job that one defines oneself may hold them."""
     assets = [partitioned(), partitioned("digits", "123")]
 
@@ -94,13 +94,13 @@ def test_the_implicit_job_takes_assets_of_differing_partitions_and_a_schedule_ma
         yield dg.RunRequest(asset_selection=[dg.AssetKey("letters")], tags=RANGE)
 
     repository = dg.Definitions(assets, schedules=[schedule]).get_repository_def()
-    data = repository.get_schedule_def("all").evaluate_tick(dg.build_schedule_context(repository_def=repository))
+    data = repository.get_schedule_def("all").evaluate_tick(dg.build_schedule_context(instance=instance, repository_def=repository))
     assert data.run_requests is not None and data.run_requests[0].asset_selection == [dg.AssetKey("letters")]
     with pytest.raises(dg.DagsterInvalidDefinitionError, match="resolve asset job both"):
         dg.Definitions(assets, jobs=[dg.define_asset_job("both", selection=["letters", "digits"])]).get_repository_def().get_all_jobs()
 
 
-def test_an_asset_and_a_job_cannot_share_a_name() -> None:
+def test_an_asset_and_a_job_cannot_share_a_name(instance: dg.DagsterInstance) -> None:
     """Why a container's job is called ``sync_<asset>``. Once this does not raise any more, they might."""
     job = dg.define_asset_job("letters", selection="letters")
     with pytest.raises(dg.DagsterInvalidDefinitionError, match="unique"):
