@@ -61,7 +61,7 @@ bench: install
 constraints:
 	@echo 'pyspark==4.2.0' > .pinned.tmp
 	@{ sed -n '/^#/p' constraints.txt; \
-	  uv pip compile pyproject.toml --constraint .pinned.tmp --extra demo --extra dev --universal --python-version 3.10 \
+	  uv pip compile pyproject.toml --constraint .pinned.tmp --extra demo --extra dev --extra bench --universal --python-version 3.10 \
 	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links --quiet; } > .constraints.tmp
 	@mv .constraints.tmp constraints.txt; rm -f .pinned.tmp
 

@@ -172,6 +172,7 @@ def test_a_source_that_does_not_answer(shops: Callable[..., Project]) -> None:
             assert not [word for word in words if word not in lines[0]["message"]], lines
         code, _, said = ask(made, "catalog")
         assert code == 1 and not [word for word in words if word not in said], said
+    made.url = server
     assert sorted(made.rows("orders")) == before
 
 
@@ -189,7 +190,7 @@ def test_a_source_lost_in_mid_read(project: MakeProject) -> None:
         time.sleep(0.2)
         row = made.source.execute(
             "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'incremental-assets'"
-            " and datname = current_database() and query ilike '%as c1%'"
+            " and datname = current_database() and query ilike '%as \"c1\"%'"
         ).fetchone()
         ended = row[0] if row else 0
     runs.join()
@@ -219,7 +220,7 @@ def test_a_full_disk(project: MakeProject, small_disk: Path) -> None:
     made.execute("create table t (id int, noise text); insert into t values (1, 'a')")
     made.lake_root = small_disk / "lake"
     made.one("t")
-    noise = "(select string_agg(md5(random()::text || i), '') from generate_series(1, 50))"
+    noise = "(select string_agg(md5(random()::text || g || i), '') from generate_series(1, 50) g)"
     made.execute(f"insert into t select i, {noise} from generate_series(2, 900) i")
     full = made.one("t", ok=False)
     assert full["status"] == "failed" and "No space left" in full["message"] and "then sync again" in full["message"], full["message"]

@@ -315,11 +315,12 @@ def test_a_write_that_commits_late_changes_nothing(gated: Callable[[str], Projec
         version = other.compare("gated").delta_version
     if who == "slow host":
         code, lines = command.end()
-        assert code == 1 and lines[0]["status"] == "failed", (code, lines, command.said)
-        assert "Traceback" not in command.said, command.said
+        assert code == 0 and lines[0]["status"] == "synced", (code, lines, command.said)  # its second attempt
+        assert "somebody else wrote" in command.said and "Traceback" not in command.said, command.said
     quiet(shop)
     found = other.compare("gated")
-    assert found.equal and found.delta_version == version, f"the late write has committed: {found}"
+    assert found.equal, f"the late write has committed: {found}"
+    assert who == "slow host" or found.delta_version == version, f"the late write has committed: {found}"
     shop.one("gated")
     shop.assert_equal("gated")
     other.source.close()
@@ -349,10 +350,10 @@ def test_another_host_just_before_the_write(
 
     monkeypatch.setattr(owner, name, looks)
     do(shop.source, "insert into rows select i, '2026-02-19', 'before' from generate_series(2001, 2100) i")
-    failed = shop.one("gated", ok=False)
-    assert failed["status"] == "failed" and "somebody else wrote" in failed["message"], failed
+    assert shop.one("gated")["status"] == "synced"
+    assert met[0] >= 2, "it has not noticed the other"
+    shop.assert_equal("gated")
     other.one("gated")
-    other.assert_equal("gated")
     shop.one("gated")
     shop.assert_equal("gated")
     other.source.close()
@@ -377,7 +378,7 @@ def test_an_interrupted_sync_leaves_nothing_behind(gated: Callable[[str], Projec
         assert code == 130, command.said
         assert time.monotonic() - began < 60
         assert "Traceback" not in command.said, command.said
-        assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+        assert psutil.wait_procs(children, timeout=10)[1] == []
         with shop.instance() as instance:
             states = {run.tags.get("incremental_assets/container"): run.status for run in instance.get_runs()}
         assert states.pop("shop/gated") is dg.DagsterRunStatus.CANCELED, states

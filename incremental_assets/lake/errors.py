@@ -16,7 +16,7 @@ from incremental_assets.model.errors import LakeError, LakeMoved, SourceError
 _CONFLICTS = ("DELTA_CONCURRENT", "ConcurrentAppend", "ConcurrentModification", "ConcurrentDelete", "ConcurrentWrite", "MetadataChanged",
               "DELTA_METADATA_CHANGED", "ProtocolChanged", "DELTA_PROTOCOL_CHANGED", "ConcurrentTransaction")  # fmt: skip
 _PLACE = ("Permission denied", "No space left", "Read-only file system", "Disk quota", "AccessDenied", "Mkdirs failed", "NoSuchBucket",
-          "Not a directory", "File exists", "FileAlreadyExists")  # fmt: skip
+          "Not a directory", "File exists", "FileAlreadyExists", "DELTA_CANNOT_CREATE_LOG_PATH")  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from incremental_assets.lake.table import LakeTable
 from incremental_assets.lake.write import commit
 from incremental_assets.model.axis import Axis, IdentifierType, parse_value
 from incremental_assets.model.container import Identifier
-from incremental_assets.model.errors import ConfigurationError, LakeError
+from incremental_assets.model.errors import ConfigurationError, LakeError, LakeMoved
 from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.names import encode_name
 from incremental_assets.model.window import Window, merge
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 PARTITION_EXPR = "partition_expr"
 """Dagster's conventional metadata key for the column that partitions go by."""
+
+MOST_RETRIES = 3
+RETRY_SECONDS = 2
 
 _AXES = {"date": Axis.DAY, "timestamp_ntz": Axis.LOCAL, "timestamp": Axis.INSTANT}
 _TYPES = {Axis.DAY: IdentifierType.DATE, Axis.LOCAL: IdentifierType.DATETIME, Axis.INSTANT: IdentifierType.TIMESTAMP}
@@ -46,6 +49,10 @@ class DeltaIOManager(dg.IOManager):
                 self._write_extractions(context, scope, obj)
             else:
                 self._write_frame(context, scope, obj)
+        except LakeMoved as moved:  # by what a killed run had left running, or by another host: planned anew, it holds
+            scope.interrupt()
+            context.log.warning(str(moved))
+            raise dg.RetryRequested(max_retries=MOST_RETRIES, seconds_to_wait=RETRY_SECONDS) from moved
         except BaseException:
             scope.interrupt()
             raise

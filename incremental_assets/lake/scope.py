@@ -39,6 +39,11 @@ class LakeScope:
             self._spark = self.stack.enter_context(open_session(self._state_dir, name=self._name, on_progress=self._log))
         return self._spark
 
+    def begin(self) -> None:
+        """Gives back what an earlier attempt of this run still holds: its lock, its snapshot, its session."""
+        self.stack.close()
+        self._spark = None
+
     def interrupt(self) -> None:
         """Ends what is running on the server."""
         if self._spark is not None:

@@ -102,11 +102,11 @@ class LakeTable:
                 return False
         return False
 
-    def data_commits_since(self, version: int) -> int:
-        """How many of the newest commits, after ``version``, may have changed rows."""
+    def data_commits_since(self, version: int) -> Sequence[Commit]:
+        """The newest commits, after ``version``, that may have changed rows."""
         table = self._open()
         newer = self.commits(table.version() - version) if table is not None and table.version() > version else []
-        return sum(commit.operation not in _QUIET_OPERATIONS for commit in newer)
+        return [commit for commit in newer if commit.operation not in _QUIET_OPERATIONS]
 
     def _open(self) -> DeltaTable | None:
         if self._local is not None:

@@ -51,7 +51,7 @@ def commit(spark: "SparkSession", table: LakeTable, extraction: Extraction, log:
             outcome = _merge(spark, table, head, extraction)
         else:
             outcome = _overwrite(spark, table, head, extraction)
-        if table.data_commits_since(head.version) > 1:
+        if any(c.story != extraction.story for c in table.data_commits_since(head.version)):
             # Another host's sync, which no lock here keeps out, came before ours: its newer rows may be gone. Neither watermark holds, but
             # the one that both began from does.
             set_property(spark, table, STATE_PROPERTY, head.properties.get(STATE_PROPERTY, ""))

@@ -146,6 +146,7 @@ def _materialize(
     container, settings, instance = definition.container, definition.settings, context.instance
     log = context.log.info
     # Everything entered here is given back when the run has ended, after its last event.
+    scope.begin()
     try:
         lock = container_lock(dagster_home(), container, context.run.run_id, log, lambda run: report_killed(instance, run))
         scope.stack.enter_context(lock)

@@ -142,7 +142,7 @@ class ContainerSync:
                 columns=tuple(Column(c.column.name, c.column.type) for c in carried),
                 base_version=self._base_version,
                 state=state,
-                allow_empty=plan.request.allow_empty or (plan.request.mode.value == "incremental" and container.identifier is not None),
+                allow_empty=plan.request.allow_empty or (plan.action is Action.SYNC and not plan.whole),
                 story=self._story(moved),
                 asked=plan.asked,
                 frame=lambda spark: read_windows(spark, reader, carried, windows, nulls, highest.value, readers),
