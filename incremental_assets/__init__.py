@@ -3,12 +3,16 @@
 Belongs here: the public names, imported only when asked for, so that the command line starts quickly.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from incremental_assets.lake.io_manager import DeltaIOManager, delta_io_manager
     from incremental_assets.orchestration.code_location import build_definitions
     from incremental_assets.orchestration.component import PostgresDatastore
+
+# gRPC's handler of fork() waits for its own threads, at times for ever; nothing here forks and then goes on using a channel.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 __all__ = ["DeltaIOManager", "PostgresDatastore", "build_definitions", "delta_io_manager"]
 
