@@ -49,12 +49,14 @@ where l.locktype = 'relation' and l.granted and l.pid is not null and l.pid <> p
   and l.relation in ({_PARTS})
   and coalesce(a.application_name, '') <> %(ours)s and coalesce(a.backend_type, 'client backend') = 'client backend'
 """
+# A prepared transaction keeps the virtual id of who prepared it until the server restarts; then it is "-1/xid". Its own xid is a lock too.
 _PREPARED_WRITERS = f"""
+with locks as materialized (select * from pg_locks where pid is null)
 select p.transaction::text, (extract(epoch from p.prepared) * 1000000)::bigint from pg_prepared_xacts p
 where p.database = current_database() and exists (
-  select from pg_locks l where l.pid is null and l.locktype = 'relation' and l.mode = any(%(modes)s)
-    and l.virtualtransaction = '-1/' || p.transaction::text
-    and l.relation in ({_PARTS}))
+  select from locks own join locks l on l.virtualtransaction = own.virtualtransaction
+  where own.locktype = 'transactionid' and own.transactionid = p.transaction
+    and l.locktype = 'relation' and l.mode = any(%(modes)s) and l.relation in ({_PARTS}))
 """
 _WHO = """
 select distinct l.pid, a.usename, a.application_name, a.xact_start
