@@ -1,6 +1,7 @@
 """Fixtures for everybody: one PostgreSQL and one Spark Connect server a test session, a fresh database and project a test."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from assets_tests.harness import Project
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
 _numbers = itertools.count()
+
+# Tests are many small queries: the JVM's second compiler costs more than it brings on two cores.
+os.environ.setdefault("INCREMENTAL_ASSETS_SPARK_CONF", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
