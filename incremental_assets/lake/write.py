@@ -7,7 +7,8 @@ changes (``evolve``). Everything here may be repeated: a commit that was lost ha
 import contextlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 KEYS_A_LOOKUP = 10_000
 COMPARED_ROWS = 100_000
-"""Up to so many old and new rows, what an overwrite really changed is counted by comparing the two versions; above it is not known."""
+"""Up to so many old and new rows, what an overwrite really changed is counted by comparing them (16 bytes a row here); above it is not
+known."""
 _GONE = "__incremental_assets_gone"
 
 
@@ -115,14 +117,21 @@ def _overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: 
     if container.identifier is not None:
         # Within each file rows lie by identifier, so that later reads of a window skip the other pages of it.
         frame = frame.sortWithinPartitions(*(quote(name) for name in container.identifier.columns))
+    comparable = head.version > 0 and not extraction.whole
+    before = _digests(spark, table, extraction, predicate) if comparable else []
     extraction.still_there()
     _expect_unmoved(container.label, table, head)
     frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)
     after = _head(table)
     metrics = _metrics(table, after.version) if after.version > head.version else {}
     rows = metrics.get("numOutputRows", 0) - metrics.get("numCopiedRows", 0)  # a rewritten file carries old rows along
-    inserted, updated, deleted = _really_changed(spark, table, extraction, (head.version, after.version), rows, metrics, predicate)
-    return Outcome(rows, inserted, updated, deleted, after.version, after.version)
+    if head.version > 0 and (extraction.whole or before is None or rows + len(before) > COMPARED_ROWS):
+        changed = (None, None, None)
+    elif not before:
+        changed = (rows, 0, 0)
+    else:
+        changed = _changed(before, _digests(spark, table, extraction, predicate) or [], bool(container.primary_key))
+    return Outcome(rows, *changed, after.version, after.version)
 
 
 def _refuse_emptying(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction, predicate: str) -> None:
@@ -141,50 +150,25 @@ def _metrics(table: LakeTable, version: int) -> dict[str, int]:
     return dict(found.metrics) if found else {}
 
 
-def _really_changed(
-    spark: "SparkSession",
-    table: LakeTable,
-    extraction: Extraction,
-    versions: tuple[int, int],
-    rows: int,
-    metrics: Mapping[str, int],
-    predicate: str,
-) -> tuple[int | None, int | None, int | None]:
-    """Rows inserted, updated and deleted by an overwrite; None where finding out would cost more than the write."""
-    if versions[0] == 0:
-        return rows, 0, 0
-    replaced = metrics.get("numDeletedRows") if extraction.container.identifier is not None else rows
-    if extraction.whole or replaced is None or rows + replaced > COMPARED_ROWS:
-        return None, None, None
-    if replaced == 0 and extraction.container.identifier is not None:
-        return rows, 0, 0
-    return _compare_versions(spark, table, extraction, versions, predicate)
+def _digests(spark: "SparkSession", table: LakeTable, extraction: Extraction, predicate: str) -> list[tuple[int, int]] | None:
+    """A digest of the key (0 without one) and one of the row, for each row within the predicate; None where they are too many."""
+    key = ", ".join(quote(name) for name in extraction.container.primary_key)
+    row = ", ".join(quote(column.name) for column in _head(table).columns)
+    picked = f"{f'xxhash64({key})' if key else 'cast(0 AS bigint)'} AS k, xxhash64({row}) AS r"
+    found = spark.sql(f"SELECT {picked} FROM {table.sql_name} WHERE {predicate} LIMIT {COMPARED_ROWS + 1}").toArrow()
+    if found.num_rows > COMPARED_ROWS:
+        return None
+    return list(zip(found["k"].to_pylist(), found["r"].to_pylist(), strict=True))
 
 
-def _compare_versions(
-    spark: "SparkSession", table: LakeTable, extraction: Extraction, versions: tuple[int, int], predicate: str
-) -> tuple[int, int, int]:
-    """Rows that differ between two versions within the predicate: (inserted, updated, deleted)."""
-    before, after = versions
-    digest = f"xxhash64({', '.join(quote(c.name) for c in _head(table).columns)})"
-    names = [quote(name) for name in extraction.container.primary_key]
-    keys = [f"k{i}" for i in range(len(names))]
-    # Only names of ours go on from here: the table may have columns called `side` or `hash`.
-    picked = ", ".join([f"{digest} AS hash", *(f"{name} AS {key}" for name, key in zip(names, keys, strict=True))])
-    both = f"""
-        SELECT true AS side, {picked} FROM {table.sql_name} VERSION AS OF {after} WHERE {predicate}
-        UNION ALL SELECT false AS side, {picked} FROM {table.sql_name} VERSION AS OF {before} WHERE {predicate}"""
-    if keys:
-        query = f"""
-        SELECT count_if(fresh IS NOT NULL AND stale IS NULL), count_if(fresh <> stale), count_if(fresh IS NULL) FROM (
-          SELECT max(CASE WHEN side THEN hash END) fresh, max(CASE WHEN NOT side THEN hash END) stale FROM ({both})
-          GROUP BY {", ".join(keys)})"""
-    else:
-        query = f"""
-        SELECT sum(greatest(came - went, 0)), 0, sum(greatest(went - came, 0)) FROM (
-          SELECT count_if(side) came, count_if(NOT side) went FROM ({both}) GROUP BY hash)"""
-    row = spark.sql(query).collect()[0]
-    return int(row[0] or 0), int(row[1] or 0), int(row[2] or 0)
+def _changed(before: list[tuple[int, int]], after: list[tuple[int, int]], keyed: bool) -> tuple[int, int, int]:
+    """(inserted, updated, deleted) between two sets of digests. Without a key an update shows as one of each."""
+    gone, come = Counter(before), Counter(after)
+    gone, come = gone - come, come - gone
+    if not keyed:
+        return come.total(), 0, gone.total()
+    updated = {key for key, _ in gone} & {key for key, _ in come}
+    return sum(key not in updated for key, _ in come), len(updated), sum(key not in updated for key, _ in gone)
 
 
 # ---------------------------------------------------------------------- upsert
