@@ -117,20 +117,19 @@ def _overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: 
     if container.identifier is not None:
         # Within each file rows lie by identifier, so that later reads of a window skip the other pages of it.
         frame = frame.sortWithinPartitions(*(quote(name) for name in container.identifier.columns))
-    comparable = head.version > 0 and not extraction.whole
-    before = _digests(spark, table, extraction, predicate) if comparable else []
+    before = [] if head.version == 0 else None if extraction.whole else _digests(spark, table, head, extraction, predicate)
     extraction.still_there()
     _expect_unmoved(container.label, table, head)
     frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)
     after = _head(table)
     metrics = _metrics(table, after.version) if after.version > head.version else {}
     rows = metrics.get("numOutputRows", 0) - metrics.get("numCopiedRows", 0)  # a rewritten file carries old rows along
-    if head.version > 0 and (extraction.whole or before is None or rows + len(before) > COMPARED_ROWS):
-        changed = (None, None, None)
-    elif not before:
+    if before == []:
         changed = (rows, 0, 0)
+    elif before is None or rows + len(before) > COMPARED_ROWS:
+        changed = (None, None, None)
     else:
-        changed = _changed(before, _digests(spark, table, extraction, predicate) or [], bool(container.primary_key))
+        changed = _changed(before, _digests(spark, table, after, extraction, predicate) or [], bool(container.primary_key))
     return Outcome(rows, *changed, after.version, after.version)
 
 
@@ -150,10 +149,10 @@ def _metrics(table: LakeTable, version: int) -> dict[str, int]:
     return dict(found.metrics) if found else {}
 
 
-def _digests(spark: "SparkSession", table: LakeTable, extraction: Extraction, predicate: str) -> list[tuple[int, int]] | None:
+def _digests(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction, predicate: str) -> list[tuple[int, int]] | None:
     """A digest of the key (0 without one) and one of the row, for each row within the predicate; None where they are too many."""
     key = ", ".join(quote(name) for name in extraction.container.primary_key)
-    row = ", ".join(quote(column.name) for column in _head(table).columns)
+    row = ", ".join(quote(column.name) for column in head.columns)
     picked = f"{f'xxhash64({key})' if key else 'cast(0 AS bigint)'} AS k, xxhash64({row}) AS r"
     found = spark.sql(f"SELECT {picked} FROM {table.sql_name} WHERE {predicate} LIMIT {COMPARED_ROWS + 1}").toArrow()
     if found.num_rows > COMPARED_ROWS:
@@ -187,7 +186,7 @@ def _merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extr
     try:
         first = quote(container.primary_key[0])
         rows, bounds = _extent(read, first, dict(shape)[container.primary_key[0]])
-        moved, gone = _missing(spark, table, extraction, read)
+        moved, gone = _missing(spark, table, extraction, read, dict(shape))
         source = read.selectExpr("*", f"false AS {_GONE}")
         if moved:
             chunks = [aligned(extraction.frame_of_keys(spark, chunk)) for chunk in _chunks(iter(moved))]
@@ -239,17 +238,20 @@ def _same(name: str, type_: str) -> str:
 
 def _extent(read: "DataFrame", name: str, type_: str) -> tuple[int, tuple[str, str] | None]:
     """How many rows there are, and lower and upper bound of a key's first column as Spark SQL; None where its text may not be exact."""
-    kinds = {
-        "date": ("cast(unix_date({}) AS string)", "date_from_unix_date({})"),
-        "timestamp": ("cast(unix_micros({}) AS string)", "timestamp_micros({})"),
-        "string": ("CASE WHEN length({0}) <= 200 THEN {0} END", "{}"),
-        **dict.fromkeys(("smallint", "int", "bigint"), ("cast({} AS string)", "{}")),
-    }
-    as_text, literal = kinds.get(type_, ("cast({} AS string)", "{}BD") if type_.startswith("decimal") else ("cast(NULL AS string)", ""))
+    as_text = key_text("{}", type_)
     rows, *ends = read.selectExpr("count(*)", as_text.format(f"min({name})"), as_text.format(f"max({name})")).collect()[0]
+    literal = _LITERALS.get(type_) or ("{}BD" if type_.startswith("decimal") else None)
     if type_ == "string":
-        ends = [text(end) if end is not None and end.isprintable() else None for end in ends]
-    return int(rows), None if None in ends else (literal.format(ends[0]), literal.format(ends[1]))
+        ends = [text(end) if end is not None and len(end) <= 200 and end.isprintable() else None for end in ends]
+    return int(rows), None if literal is None or None in ends else (literal.format(ends[0]), literal.format(ends[1]))
+
+
+_LITERALS = {
+    "date": "date_from_unix_date({})",
+    "timestamp": "timestamp_micros({})",
+    **dict.fromkeys(("string", "smallint", "int", "bigint"), "{}"),
+}
+"""What makes a key's text (``key_text``) the same value again, for types whose text is exact."""
 
 
 def _unset(spark: "SparkSession") -> None:
@@ -263,13 +265,12 @@ def _release(frame: "DataFrame") -> None:
 
 
 def _missing(
-    spark: "SparkSession", table: LakeTable, extraction: Extraction, read: "DataFrame"
+    spark: "SparkSession", table: LakeTable, extraction: Extraction, read: "DataFrame", types: dict[str, str]
 ) -> "tuple[list[tuple[str, ...]], DataFrame | None]":
     """Keys the lake has in the windows and the read did not return: those that moved in the source, and those that are gone."""
     container = extraction.container
     assert container.identifier is not None
     names = container.primary_key
-    types = {c.name: c.type for c in _head(table).columns}
     predicate = scope_predicate(container.identifier, extraction.windows, extraction.include_nulls)
     picked = [f"{quote(name)} AS k{i}" for i, name in enumerate(names)]
     keys = [f"k{i}" for i in range(len(names))]

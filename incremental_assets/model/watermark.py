@@ -74,6 +74,10 @@ class TableState:
     start: str | None = None
     text_columns: tuple[str, ...] = field(default=())
 
+    def counting_watermark(self, event: int | None) -> int | None:
+        """The one to go by: the lower of the table's own and ``event``, the newest in the event log; None where the table has none."""
+        return self.watermark if self.watermark is None or event is None else min(self.watermark, event)
+
     def to_json(self, axis: Axis | None) -> str:
         """Exact text: a watermark is ISO text or an integer, never a float."""
 

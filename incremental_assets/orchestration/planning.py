@@ -93,7 +93,7 @@ def make_plan(
     server = reader.server
     head = table.head()
     state = _state(container, table, head, server, request)
-    watermark = _watermark(state, event)
+    watermark = state.counting_watermark(event) if state else None
     warnings = [*_server_warnings(container, server), *_index_warning(container)]
     ground = (container.identifier.ground if container.identifier else EVERYTHING,)
 
@@ -196,13 +196,6 @@ def _same_source(before: str, now: str) -> bool:
     old_system, old_database = before.split("/")
     new_system, new_database = now.split("/")
     return old_database == new_database and (old_system == new_system or "hidden" in (old_system, new_system))
-
-
-def _watermark(state: TableState | None, event: int | None) -> int | None:
-    """The lower of the table's property and the newest event; no property: unknown."""
-    if state is None or state.watermark is None:
-        return None
-    return state.watermark if event is None else min(state.watermark, event)
 
 
 def _unchanged(

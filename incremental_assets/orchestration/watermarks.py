@@ -75,6 +75,5 @@ def current(instance: dg.DagsterInstance, container: Container, lake: str, newes
     state = head.state(container) if head is not None and head.signature() == container.signature else None
     if container.axis is None or state is None:
         return record
-    known = newest_watermark(instance, container)
-    counts = state.watermark if known is None or state.watermark is None else min(known, state.watermark)
+    counts = state.counting_watermark(newest_watermark(instance, container))
     return record | {"new": json_value(container.axis, counts)}
