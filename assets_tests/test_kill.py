@@ -22,7 +22,7 @@ import psycopg
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets import _spark_server as server
+from incremental_assets.embedded_spark import server
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.sources.postgres.reader import PostgresReader
 from incremental_assets.spark import stop_server

@@ -25,8 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
 
-from incremental_assets import _spark_launch as launch
-from incremental_assets import _spark_server as server
+from incremental_assets.embedded_spark import launch, server
 from incremental_assets.spark import SparkSession, SparkUnavailable, ensure_server, open_session, stop_server
 
 ENDLESS = "select count_if(sha2(cast(id as string), 256) = 'x') from range(100000000000)"

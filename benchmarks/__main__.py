@@ -218,7 +218,7 @@ def main() -> int:
         bench.console.print(f"kept in {bench.tell()}")
     finally:
         subprocess.run(
-            [sys.executable, "-m", "incremental_assets._spark_server", "stop", str(bench.project / ".dagster_home")], check=False
+            [sys.executable, "-m", "incremental_assets.embedded_spark.server", "stop", str(bench.project / ".dagster_home")], check=False
         )
         stop()
     return 0

@@ -2,7 +2,7 @@
 
 Here belongs what a user of Spark in this package needs: a session that is theirs alone, is cancelled when they fail, and is
 given back always. Only what Spark Connect offers is used, so that the same code runs against the embedded server and, with
-SPARK_REMOTE, against a cluster's. How the embedded server lives is in `_spark_server`; what is done with a session is elsewhere.
+SPARK_REMOTE, against a cluster's. How the embedded server lives is in `embedded_spark`; what is done with a session is elsewhere.
 
     with open_session(state_dir, name="shop/orders") as spark:
         spark.sql("select 1").collect()
@@ -30,8 +30,8 @@ from pyspark.sql.connect.client.core import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 
-from incremental_assets import _spark_server as server
-from incremental_assets._spark_launch import SparkUnavailable
+from incremental_assets.embedded_spark import server
+from incremental_assets.embedded_spark.launch import SparkUnavailable
 
 __all__ = ["SparkSession", "SparkUnavailable", "ensure_server", "open_session", "stop_server"]
 
@@ -116,7 +116,7 @@ def _connect_embedded(state_dir: Path, name: str) -> SparkSession:
                 words = server.Home(state_dir).last_words()
                 raise SparkUnavailable(
                     f"The embedded Spark server is there (process {record.pid}) but gives no session: {_brief(error)}\n{words}\n"
-                    "End it with `python -m incremental_assets._spark_server stop`; the next command starts a new one."
+                    "End it with `python -m incremental_assets.embedded_spark.server stop`; the next command starts a new one."
                 ) from error
             log.warning("the embedded Spark server was killed; starting another one")
     raise AssertionError("unreachable")

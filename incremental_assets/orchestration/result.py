@@ -14,7 +14,7 @@ import dagster as dg
 from incremental_assets.lake.extraction import Outcome
 from incremental_assets.model.axis import json_value
 from incremental_assets.orchestration.planning import Plan
-from incremental_assets.sources.postgres.reader import Holder
+from incremental_assets.sources.postgres.transactions import Holder
 
 NEW, PREVIOUS, SIGNATURE = "watermark/new", "watermark/previous", "watermark/identifier"
 

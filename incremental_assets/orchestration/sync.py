@@ -119,8 +119,8 @@ class ContainerSync:
         highest, noted = Highest(None, None, None, None), OpenTransactions()
         if container.identifier is not None:
             highest = reader.highest()
-            noted = reader.open_transactions()
-        now = reader.settle(noted, settings.settle_seconds) if noted else noted
+            noted = reader.transactions.open_now()
+        now = reader.transactions.settle(noted, settings.settle_seconds) if noted else noted
         with reader.snapshot():
             found = reader.table()
             if found is None:
@@ -156,7 +156,7 @@ class ContainerSync:
             except (LakeError, SourceError) as error:
                 raise self._explained(error, container, carried, windows, nulls) from error
             self.result.new = state.watermark
-            self.result.held_back_by = reader.holders(noted.still_open(now)) if moved.held_back else []
+            self.result.held_back_by = reader.transactions.holders(noted.still_open(now)) if moved.held_back else []
             self._say_held_back(container)
 
     def _current(self, found: SourceTable) -> Container:

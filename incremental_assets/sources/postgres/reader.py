@@ -1,14 +1,12 @@
 """One container's view of PostgreSQL during one sync: who is open, how high the identifier is, and one frozen state to read.
 
 Belongs here: the questions of the design's plan, steps (b) to (e), each one short query. Does not belong: what follows from the answers
-(``model.watermark``, ``orchestration.plan``), or Spark (``extract``).
+(``model.watermark``, ``orchestration.planning``), who is open (``transactions``), or Spark (``extract``).
 """
 
 import contextlib
-import datetime
 import hashlib
 import json
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,73 +16,21 @@ import psycopg
 from psycopg import sql
 
 from incremental_assets.model.axis import Axis
-from incremental_assets.model.container import Container, HoldBack, Identifier, Kind, SourceTable
+from incremental_assets.model.container import Container, Identifier, Kind, SourceTable
 from incremental_assets.model.errors import SourceError
-from incremental_assets.model.watermark import OpenTransactions
 from incremental_assets.model.window import Window
 from incremental_assets.sources.postgres.catalog import read_catalog
 from incremental_assets.sources.postgres.connection import APPLICATION_NAME, PostgresAddress, source_errors
 from incremental_assets.sources.postgres.sql import axis_text, highest_expression, null_predicate, relation, scope_predicate, where_clause
+from incremental_assets.sources.postgres.transactions import Transactions
 
 LOCK_TIMEOUT = "30s"
-_WRITE_LOCKS = ["RowExclusiveLock", "ShareUpdateExclusiveLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"]
-
-# Virtual ids first, prepared transactions after, never in one statement: one may be prepared in between (design, experiments).
-_OPEN_ALL = """
-select l.virtualtransaction from pg_locks l left join pg_stat_activity a using (pid)
-where l.locktype = 'virtualxid' and l.granted and l.pid <> pg_backend_pid() and (a.datname = current_database() or a.pid is null)
-  and coalesce(a.application_name, '') <> %(ours)s and coalesce(a.backend_type, 'client backend') = 'client backend'
-"""
-_PREPARED_ALL = (
-    "select transaction::text, (extract(epoch from prepared) * 1000000)::bigint from pg_prepared_xacts where database = current_database()"
-)
-# The table with its partitions, and with the tables that inherit from it.
-_PARTS = """with recursive parts as (
-  select %(relation)s::regclass::oid as oid union select i.inhrelid from pg_inherits i join parts on i.inhparent = parts.oid)
-  select oid from parts"""
-_OPEN_WRITERS = f"""
-select l.virtualtransaction from pg_locks l left join pg_stat_activity a using (pid)
-where l.locktype = 'relation' and l.granted and l.pid is not null and l.pid <> pg_backend_pid() and l.mode = any(%(modes)s)
-  and l.database = (select oid from pg_database where datname = current_database())
-  and l.relation in ({_PARTS})
-  and coalesce(a.application_name, '') <> %(ours)s and coalesce(a.backend_type, 'client backend') = 'client backend'
-"""
-# A prepared transaction keeps the virtual id of who prepared it until the server restarts; then it is "-1/xid". Its own xid is a lock too.
-_PREPARED_WRITERS = f"""
-with locks as materialized (select * from pg_locks where pid is null)
-select p.transaction::text, (extract(epoch from p.prepared) * 1000000)::bigint from pg_prepared_xacts p
-where p.database = current_database() and exists (
-  select from locks own join locks l on l.virtualtransaction = own.virtualtransaction
-  where own.locktype = 'transactionid' and own.transactionid = p.transaction
-    and l.locktype = 'relation' and l.mode = any(%(modes)s) and l.relation in ({_PARTS}))
-"""
-_WHO = """
-select distinct l.pid, a.usename, a.application_name, a.xact_start
-from pg_locks l left join pg_stat_activity a using (pid) where l.locktype = 'virtualxid' and l.virtualtransaction = any(%(ids)s)
-"""
-_WHO_PREPARED = "select transaction::text, owner, gid, prepared from pg_prepared_xacts where transaction::text = any(%(ids)s)"
 READER_LOCK = 1768841075
 """The first half of the advisory locks that readers are known by; the second is the process id of who holds the snapshot."""
 _SESSION_TEXT = (
     "set local timezone = 'UTC'; set local datestyle = 'ISO, YMD'; set local intervalstyle = 'postgres'; set local bytea_output = 'hex'"
 )
 _NO_TIMEOUTS = "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0"
-
-
-@dataclass(frozen=True)
-class Holder:
-    """Somebody who holds the watermark back. ``pid`` is None for a prepared transaction, whose ``application`` is its name."""
-
-    pid: int | None
-    user: str | None
-    application: str | None
-    since: str | None
-
-    def age_seconds(self) -> float:
-        """How long it has been open, by this machine's clock."""
-        if self.since is None:
-            return 0.0
-        return (datetime.datetime.now(datetime.timezone.utc) - datetime.datetime.fromisoformat(self.since)).total_seconds()
 
 
 @dataclass(frozen=True)
@@ -256,38 +202,10 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
         last, called = self._row(sql.SQL("select last_value, is_called from {}").format(sql.Identifier(schema, name)))
         return last if called else last - 1
 
-    def open_transactions(self) -> OpenTransactions:
-        """Who is open now, as far as the container's ``hold_back`` counts them."""
-        noted_at = self._row("select (extract(epoch from clock_timestamp()) * 1000000)::bigint")[0]
-        writers = self.container.options.hold_back is HoldBack.WRITERS
-        parameters = {"ours": APPLICATION_NAME, "modes": _WRITE_LOCKS, "relation": self._regclass()}
-        virtual = self.rows(_OPEN_WRITERS if writers else _OPEN_ALL, parameters)
-        prepared = self.rows(_PREPARED_WRITERS if writers else _PREPARED_ALL, parameters)
-        return OpenTransactions(
-            virtual=frozenset(row[0] for row in virtual),
-            prepared=frozenset(row[0] for row in prepared),
-            noted_at=noted_at,
-            server_started=self.server.started,
-            last_prepared=max((row[1] for row in prepared), default=None),
-        )
-
-    def settle(self, noted: OpenTransactions, seconds: float) -> OpenTransactions:
-        """Waits up to ``seconds`` for the noted ones to end; who is open then."""
-        deadline = time.monotonic() + seconds
-        pause = 0.01
-        while True:
-            now = self.open_transactions()
-            if not noted.still_open(now) or time.monotonic() >= deadline:
-                return now
-            time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
-            pause = min(pause * 2, 0.2)
-
-    def holders(self, noted: OpenTransactions) -> list[Holder]:
-        """Who they are, as far as this role may see it."""
-        rows = self.rows(_WHO, {"ids": sorted(noted.virtual)}) if noted.virtual else []
-        found = [Holder(r[0], r[1], r[2], r[3].isoformat() if r[3] else None) for r in rows]
-        prepared = self.rows(_WHO_PREPARED, {"ids": sorted(noted.prepared)}) if noted.prepared else []
-        return found + [Holder(None, r[1], f"prepared transaction {r[2]}", r[3].isoformat()) for r in prepared]
+    @property
+    def transactions(self) -> Transactions:
+        """Who is open at the source."""
+        return Transactions(self.rows, self._regclass(), self.container.options.hold_back, self.server.started)
 
     # ------------------------------------------------------------------ (e) one frozen state
     @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""The small process that owns the embedded Spark server's JVM: `python -m incremental_assets._spark_supervisor STATE_FOLDER`.
+"""The small process that owns the embedded Spark server's JVM: `python -m incremental_assets.embedded_spark.supervisor STATE_FOLDER`.
 
 Here belongs what happens while the server runs: telling clients where it is, ending it when nobody uses it, never leaving a JVM
-behind. Commands do not call this; they start it through `_spark_server`. It imports little, because it stays in memory.
+behind. Commands do not call this; they start it through `server`. It imports little, because it stays in memory.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from incremental_assets import _spark_launch as launch
-from incremental_assets import _spark_server as server
+from incremental_assets.embedded_spark import launch, server
 
 PORT_LINE = re.compile(r"Spark Connect server started at: \S*?:(\d+)")
 

@@ -1,7 +1,8 @@
 """Which Java runs Spark here.
 
-Here belongs finding a Java that Spark can use, saying why another one was passed over, and `python -m incremental_assets.java`.
-How a Java is put into the project's own folder is in `_java_install`; what is done with it is in `_spark_launch`.
+Here belongs finding a Java that Spark can use, saying why another one was passed over, and
+`python -m incremental_assets.embedded_spark.java`.
+How a Java is put into the project's own folder is in `java_install`; what is done with it is in `launch`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ WHAT_TO_INSTALL = """Install Java 17 or 21, then run the command again:
   openSUSE          zypper install java-21-openjdk-headless
   macOS             brew install openjdk@21
   anywhere          unpack a Java 17 or 21 and set JAVA_HOME to its folder
-`python -m incremental_assets.java install` tries to put one into the project's own folder, without changing the system."""
+`python -m incremental_assets.embedded_spark.java install` tries to put one into the project's own folder, without changing the system."""
 
 
 class JavaMissing(Exception):
@@ -170,13 +171,13 @@ def main(arguments: list[str]) -> int:
     """`path` prints the folder of the Java in use, `install` sees to it that there is one."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     if arguments not in (["path"], ["install"]):
-        sys.stderr.write("usage: python -m incremental_assets.java install|path\n")
+        sys.stderr.write("usage: python -m incremental_assets.embedded_spark.java install|path\n")
         return 2
     try:
         if arguments == ["path"]:
             sys.stdout.write(f"{find_java().home}\n")
             return 0
-        from incremental_assets._java_install import install
+        from incremental_assets.embedded_spark.java_install import install
 
         log.info("Spark runs with %s", install())
     except JavaMissing as error:

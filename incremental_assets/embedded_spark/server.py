@@ -1,7 +1,7 @@
 """The embedded Spark Connect server: one a state folder, shared by every command, ending by itself when nobody uses it.
 
 Here belongs a client's view: starting it without two commands racing, finding it again, noticing that it is dead, ending it.
-What owns the JVM is `_spark_supervisor`; what the JVM is told is in `_spark_launch`; sessions are in `spark`.
+What owns the JVM is `supervisor`; what the JVM is told is in `launch`; sessions are in `spark`.
 
 A small supervisor process owns the JVM. Who lives is told by locks, which the kernel releases however a process dies, and never
 by process numbers, which are used again:
@@ -26,8 +26,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from incremental_assets import _spark_launch as launch
-from incremental_assets._spark_launch import SparkUnavailable
+from incremental_assets.embedded_spark import launch
+from incremental_assets.embedded_spark.launch import SparkUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ def ensure(state_dir: Path) -> Record:
     if record.fingerprint != launch.fingerprint():
         log.warning(
             "The embedded Spark server (since %s) was started with other settings; "
-            "`python -m incremental_assets._spark_server stop` ends it, and the next command starts one with those of now.",
+            "`python -m incremental_assets.embedded_spark.server stop` ends it, and the next command starts one with those of now.",
             record.started,
         )
     home.used_now()
@@ -171,7 +171,7 @@ def _start(home: Home) -> Record:
         output = os.open(home.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", "incremental_assets._spark_supervisor", str(home.folder.parent)],
+                [sys.executable, "-m", "incremental_assets.embedded_spark.supervisor", str(home.folder.parent)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -250,7 +250,7 @@ def main(arguments: list[str]) -> int:
         elif verb == "stop":
             log.info("stopped" if stop(state) else "no Spark server was running")
         else:
-            sys.stderr.write("usage: python -m incremental_assets._spark_server start|stop|fetch [STATE_FOLDER]\n")
+            sys.stderr.write("usage: python -m incremental_assets.embedded_spark.server start|stop|fetch [STATE_FOLDER]\n")
             return 2
     except SparkUnavailable as error:
         sys.stderr.write(f"{error}\n")

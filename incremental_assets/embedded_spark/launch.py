@@ -1,7 +1,7 @@
 """How the embedded Spark server's JVM is launched: its JARs, its settings, its command line.
 
 Here belongs everything that is decided before the JVM runs. Who starts it, when it ends and how a client finds it is in
-`_spark_server`; sessions are in `spark`. Nothing here imports pyspark: it takes a second, and the supervisor has no use for it.
+`server`; sessions are in `spark`. Nothing here imports pyspark: it takes a second, and the supervisor has no use for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-from incremental_assets.java import Java, JavaMissing, find_java, tools_folder
+from incremental_assets.embedded_spark.java import Java, JavaMissing, find_java, tools_folder
 
 log = logging.getLogger(__name__)
 

