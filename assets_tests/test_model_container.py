@@ -19,13 +19,13 @@ from incremental_assets.model.container import (
     OnNull,
     SourceColumn,
     SourceTable,
-    resolve,
     table_from_json,
     table_to_json,
 )
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.grammar import IncrementalSpec, Strategy, parse_incremental
 from incremental_assets.model.partitions import Granularity
+from incremental_assets.model.resolve import resolve
 from incremental_assets.model.window import EVERYTHING, Window
 
 TODAY = days_from_civil(2026, 3, 10)

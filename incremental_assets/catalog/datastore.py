@@ -13,10 +13,11 @@ from functools import cached_property
 from pathlib import Path
 
 from incremental_assets.model.axis import Axis, parse_value
-from incremental_assets.model.container import Container, ContainerOptions, SourceTable, resolve, table_from_json, table_to_json
+from incremental_assets.model.container import Container, ContainerOptions, SourceTable, table_from_json, table_to_json
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.grammar import IncrementalSpec
 from incremental_assets.model.names import nearest
+from incremental_assets.model.resolve import resolve
 from incremental_assets.sources.postgres.connection import PostgresAddress
 
 CATALOG_FORMAT = 1

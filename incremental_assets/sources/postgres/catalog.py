@@ -13,9 +13,10 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from incremental_assets.model.axis import Axis, format_value
-from incremental_assets.model.container import Kind, SourceColumn, SourceTable, identifier_axis
+from incremental_assets.model.container import Kind, SourceColumn, SourceTable
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.grammar import IncrementalSpec
+from incremental_assets.model.resolve import identifier_axis
 
 _KINDS = {"r": Kind.TABLE, "p": Kind.PARTITIONED, "f": Kind.FOREIGN, "v": Kind.VIEW, "m": Kind.MATERIALIZED_VIEW}
 
