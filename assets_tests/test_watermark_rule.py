@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from incremental_assets.model.axis import Axis
 from incremental_assets.model.errors import RebuildNeeded
+from incremental_assets.model.tail import Tail
 from incremental_assets.model.watermark import Advance, OpenTransactions, Pending, TableState, advance
 from incremental_assets.model.window import EVERYTHING, Window, covered_from
 
@@ -431,16 +432,13 @@ class Rule:
     """How a sync decides. The defaults are the product's; each other value is a mistake that somebody might make."""
 
     advance: Callable[..., Advance] = advance
-    inclusive: bool = True
+    tail: Callable[[int | None, int], Tail] = Tail
     order: str = "highest, open, settled, snapshot"
     prepared_last: bool = True
     data_first: bool = True
     lower_of_both: bool = True
     cut_to_clock: bool = True
     rereads_nulls: bool = True
-    covers_the_lag: bool = True
-    covered: Callable[[Sequence[Window], int | None], int | bool | None] = covered_from
-    keeps_lag: bool = True
     adopts_without_reading: bool = False
 
 
@@ -501,7 +499,7 @@ class Lake:
             for number, window in enumerate(windows):
                 yield from self._step(self.state(), None, [window], nulls and number + 1 == len(windows), len(windows) == 1)
             return
-        tail = self.tail(watermark)
+        tail = self.tail.window(watermark)
         if self.is_unchanged(state, tail):
             self._check(tuple(source.rows.values()), "skipped")
             return
@@ -512,11 +510,9 @@ class Lake:
                 state, watermark if number == 0 else None, [window], nulls and number + 1 == len(pieces), len(pieces) == 1
             )
 
-    def tail(self, watermark: int | None) -> Window:
-        if watermark is None:
-            return EVERYTHING
-        lower = watermark - (self.setting.lag if self.rule.keeps_lag else 0)
-        return Window(lower if self.rule.inclusive else lower + 1, None)
+    @property
+    def tail(self) -> Tail:
+        return self.rule.tail(None, self.setting.lag)
 
     def _pieces(self, window: Window) -> list[Window]:
         highest = self.source.highest()
@@ -524,8 +520,7 @@ class Lake:
         if highest is None or highest - low < self.setting.pieces:
             return [window]
         edges = sorted({low + (highest - low) * number // self.setting.pieces for number in range(1, self.setting.pieces)})
-        lag = self.setting.lag if self.rule.covers_the_lag else 0  # each piece moves the watermark, so each reads the lag below it
-        return [Window(a, b) for a, b in zip([window.lower, *(edge - lag for edge in edges)], [*edges, None], strict=True)]
+        return self.tail.pieces(window, edges)
 
     def _fingerprint(self, rows: Mapping[int, Row], tail: Window) -> str:
         seen = sorted((r.key, r.version) for r in rows.values() if self._scoped(r, [tail], True))
@@ -584,8 +579,7 @@ class Lake:
         if old is not None and watermark is not None:
             old = min(old, watermark) if rule.lower_of_both else watermark
         pending = () if state is None else state.pending
-        start = self.tail(old).lower if rule.covers_the_lag else old
-        moved = rule.advance(old, pending, highest, noted, now, rule.covered(windows, start))
+        moved = rule.advance(old, pending, highest, noted, now, self.tail.covered_to(windows, old))
         read = [row for row in snapshot.values() if self._scoped(row, windows, nulls)]
         self.read += len(read)
         after = self._next_state(state, moved, windows, nulls, snapshot, base)
@@ -616,7 +610,7 @@ class Lake:
         self, state: TableState | None, moved: Advance, windows: Sequence[Window], nulls: bool, snapshot: Mapping[int, Row], base: int
     ) -> TableState:
         before = state or TableState("id", self.setting.strategy, ("key",), "1/1")
-        tail = self.tail(moved.watermark)
+        tail = self.tail.window(moved.watermark)
         covers = covered_from(windows, tail.lower) is True and nulls == self.setting.nulls
         kept = before.fingerprint if before.watermark == moved.watermark else None
         return replace(
@@ -741,7 +735,7 @@ def play(setting: Setting, history: Sequence[Operation], rule: Rule) -> str:
         return f"after the last sync {difference}"
     state, highest = lake.state(), source.highest()
     if not setting.untidy and highest is not None and state is not None and rule == Rule():
-        unchanged = lake.is_unchanged(state, lake.tail(state.watermark))
+        unchanged = lake.is_unchanged(state, lake.tail.window(state.watermark))
         if not unchanged and (state.watermark is None or state.watermark < highest):
             return f"nobody is open, but the watermark stays at {state.watermark} below {highest}"
     return ""
@@ -873,14 +867,36 @@ def without_prepared(noted: OpenTransactions, now: OpenTransactions) -> OpenTran
     return replace(seen_in_one_list(noted, now), prepared=frozenset[str]())
 
 
+class AboveIt(Tail):
+    def window(self, watermark: int | None) -> Window:
+        return EVERYTHING if watermark is None else Window(watermark - self.lag + 1, None)
+
+
+class WithoutLag(Tail):
+    def window(self, watermark: int | None) -> Window:
+        return Window(watermark, None)
+
+
+class FromTheWatermarkOn(Tail):
+    """Takes a read that covers what lies above the watermark for one that covers the lag too."""
+
+    def covered_to(self, windows: Iterable[Window], watermark: int | None) -> int | bool | None:
+        return covered_from(windows, watermark)
+
+
+class Always(Tail):
+    def covered_to(self, windows: Iterable[Window], watermark: int | None) -> int | bool | None:
+        return True
+
+
 PLAIN: dict[str, Any] = {"lag": 0, "nulls": False, "outliers": False, "untidy": False}
 CROWD: dict[str, Any] = {**PLAIN, "sessions": 2, "pieces": 1, "settle": 3, "values": "sequence"}
 StillOpen = Callable[[OpenTransactions, OpenTransactions], OpenTransactions]
 BROKEN: dict[str, tuple[Rule | StillOpen, dict[str, Any]]] = {
-    "the maximum, then above it": (Rule(advance=to_the_maximum, inclusive=False), PLAIN),
+    "the maximum, then above it": (Rule(advance=to_the_maximum, tail=AboveIt), PLAIN),
     "the maximum, then from it on": (Rule(advance=to_the_maximum), PLAIN),
     "the maximum of the sync before": (Rule(advance=one_sync_later), PLAIN),
-    "held back, then above it": (Rule(inclusive=False), PLAIN),
+    "held back, then above it": (Rule(tail=AboveIt), PLAIN),
     "who is open, then the highest": (Rule(order="open, highest, settled, snapshot"), CROWD),
     "the snapshot, then who has ended": (Rule(order="highest, open, snapshot, settled"), CROWD),
     "the prepared first, then the others": (Rule(prepared_last=False), CROWD),
@@ -890,9 +906,9 @@ BROKEN: dict[str, tuple[Rule | StillOpen, dict[str, Any]]] = {
     "the state before the data": (Rule(data_first=False), PLAIN),
     "the newest event, whatever the table says": (Rule(lower_of_both=False), PLAIN),
     "what was pending, without reading again": (Rule(adopts_without_reading=True), PLAIN),
-    "a refresh moves it": (Rule(covered=lambda windows, start: True), PLAIN),
+    "a refresh moves it": (Rule(tail=Always), PLAIN),
     "a row dated in the future moves it there": (Rule(cut_to_clock=False), {**PLAIN, "outliers": True}),
-    "without the lag": (Rule(keeps_lag=False), {**PLAIN, "lag": 3}),
+    "without the lag": (Rule(tail=WithoutLag), {**PLAIN, "lag": 3}),
     "rows without identifier once": (Rule(rereads_nulls=False), {**PLAIN, "nulls": True}),
 }
 
@@ -931,7 +947,7 @@ def late_rows_met_by_a_refresh(rule: Rule) -> str:
 def test_a_refresh_moves_it_only_if_it_read_the_lag_too() -> None:
     """Otherwise *Materialize* on the newest partition moves the watermark past late rows that only a sync would have read."""
     assert late_rows_met_by_a_refresh(Rule()) == ""
-    assert late_rows_met_by_a_refresh(Rule(covers_the_lag=False)), "covering from the watermark on is not enough"
+    assert late_rows_met_by_a_refresh(Rule(tail=FromTheWatermarkOn)), "covering from the watermark on is not enough"
 
 
 def test_holding_back_for_writers_only(request: pytest.FixtureRequest) -> None:

@@ -14,6 +14,7 @@ from incremental_assets.model.axis import Axis, IdentifierType
 from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.names import encode_name
 from incremental_assets.model.partitions import Granularity
+from incremental_assets.model.tail import Tail
 from incremental_assets.model.window import EVERYTHING, Window
 
 
@@ -167,6 +168,12 @@ class Container:
     @property
     def axis(self) -> Axis | None:
         return self.identifier.axis if self.identifier else None
+
+    @property
+    def tail(self) -> Tail:
+        """What its incremental syncs read."""
+        assert self.identifier is not None
+        return Tail(self.identifier.start, self.identifier.axis.lag_steps(self.lag))
 
     @property
     def has_null_identifiers(self) -> bool:

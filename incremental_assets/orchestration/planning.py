@@ -124,7 +124,7 @@ def make_plan(
         whole_axis = windows == ground
         count = len(request.keys)
         return plan(Action.REFRESH, f"refreshes {count} partition{'s' if count > 1 else ''} whole", windows, nulls and whole_axis)
-    tail = tail_of(container, watermark)
+    tail = container.tail.window(watermark)
     reason = _unchanged(container, reader, table, state, (tail,), nulls)
     if reason:
         empty = watermark is not None and state is not None and (state.fingerprint or "").startswith("0.")
@@ -141,16 +141,6 @@ def fallen_back(container: Container) -> str:
         f"the source has fallen back: no {columns} reaches the watermark any more; were its newest rows deleted, or was a backup restored? "
         "Refresh the partitions concerned"
     )
-
-
-def tail_of(container: Container, watermark: int | None) -> Window:
-    """``[W - lag, ∞)`` within ``@start``; the whole ground where there is no watermark."""
-    identifier = container.identifier
-    assert identifier is not None
-    if watermark is None:
-        return identifier.ground
-    lower = watermark - identifier.axis.lag_steps(container.lag)
-    return Window(max(lower, identifier.start) if identifier.start is not None else lower, None)
 
 
 def _state(container: Container, table: LakeTable, head: Head | None, server: Server, request: Request) -> TableState | None:

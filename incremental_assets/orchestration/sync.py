@@ -21,7 +21,7 @@ from incremental_assets.model.partitions import Partitions, TimePartitions, floo
 from incremental_assets.model.schema import Column
 from incremental_assets.model.watermark import Advance, OpenTransactions, TableState, advance
 from incremental_assets.model.window import Window, covered_from, merge
-from incremental_assets.orchestration.planning import Action, Plan, fallen_back, fresh_state, tail_of
+from incremental_assets.orchestration.planning import Action, Plan, fallen_back, fresh_state
 from incremental_assets.orchestration.result import Result, result_metadata
 from incremental_assets.sources.postgres.extract import carried_columns, existing_keys, read_keys, read_windows
 from incremental_assets.sources.postgres.reader import Highest, PostgresReader, columns_digest
@@ -94,8 +94,7 @@ class ContainerSync:
         if highest.value is None or lowest is None or lowest >= highest.value:
             return whole
         inner = self._split(Window(lowest, highest.value + 1), settings.load_rows)
-        edges = [w.upper for w in inner[:-1]]
-        return [Window(a, b) for a, b in zip([whole[0].lower, *edges], [*edges, None], strict=True)]
+        return container.tail.pieces(whole[0], [w.upper for w in inner[:-1] if w.upper is not None])
 
     def _lowest(self, container: Container) -> int | None:
         cut = container.cut
@@ -178,9 +177,7 @@ class ContainerSync:
         self._check_fallen_back(container, old, highest)
         if container.identifier is None:
             return Advance(None, (), False)
-        # What lies below @start is never synced, so coverage begins there.
-        start = old if old is not None else container.identifier.start
-        return advance(old, pending, highest.value, noted, now, covered_from(windows, start))
+        return advance(old, pending, highest.value, noted, now, container.tail.covered_to(windows, old))
 
     def _check_fallen_back(self, container: Container, old: int | None, highest: Highest) -> None:
         if old is None or container.identifier is None or container.axis is None:
@@ -228,12 +225,14 @@ class ContainerSync:
             ground: tuple[Window, ...] = tuple(windows)
             nulls = True
         else:
-            ground, nulls = (tail_of(container, moved.watermark),), container.has_null_identifiers
+            ground, nulls = (container.tail.window(moved.watermark),), container.has_null_identifiers
         # The stored fingerprint must speak of rows that the lake has: only if this very read covered the tail.
         covers = container.identifier is None or (
             bool(windows) and covered_from(windows, ground[0].lower) is True and (plan.include_nulls or not nulls)
         )
-        kept = before.fingerprint if moved.watermark == before.watermark else None
+        # What somebody else did to the tail's rows in the lake must still be noticed by the next sync.
+        untouched = moved.watermark == before.watermark and self._table.is_as_left(before.data_version)
+        kept = before.fingerprint if untouched else None
         fingerprint = reader.fingerprint(ground, nulls) if covers else kept
         return replace(
             before,
