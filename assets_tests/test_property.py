@@ -25,6 +25,7 @@ from assets_tests.harness import Project
 from incremental_assets.lake import io_manager, write
 from incremental_assets.orchestration.planning import Mode
 from incremental_assets.sources.postgres.reader import PostgresReader
+from incremental_assets.sources.postgres.transactions import Transactions
 from incremental_assets.spark import SparkSession, open_session
 
 MOST_PREPARED = 4
@@ -515,7 +516,7 @@ def watch(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
         return outcome
 
     before(PostgresReader, "highest", POINTS[0])
-    before(PostgresReader, "open_transactions", POINTS[1])
+    before(Transactions, "open_now", POINTS[1])
     before(PostgresReader, "still_there", POINTS[4])
     before(write, "set_property", POINTS[5])
     monkeypatch.setattr(PostgresReader, "snapshot", snapshot)

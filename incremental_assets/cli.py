@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from incremental_assets.embedded_spark.launch import SparkUnavailable
 from incremental_assets.model.errors import ConfigurationError, SyncError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=(__doc__ or "").splitlines()[0])
@@ -72,16 +73,14 @@ def catalog(
     project_dir: Project = None,
 ) -> None:
     """List containers, columns, types, keys, sizes, first and last identifier, and keep them for the project to load with."""
-    from incremental_assets.orchestration.loading import load_datastores, refresh_catalog, select
+    from incremental_assets.orchestration.loading import find_datastore, load_datastores, refresh_catalog
 
     project = _enter(project_dir)
     datastores = load_datastores(project)
     if datastore is not None:
-        select(datastores, [datastore], [])
+        datastores = [find_datastore(datastores, datastore)]
     failed = False
     for store in datastores:
-        if datastore is not None and store.name != datastore:
-            continue
         try:
             refresh_catalog(project, store, _say)
         except ConfigurationError:
@@ -137,7 +136,7 @@ def sync(
     project_dir: Project = None,
 ) -> None:
     """Move what changed. With --partition or --from … --to: read those partitions whole."""
-    from incremental_assets.orchestration.loading import ensure_catalog, load_datastores, load_definitions, select
+    from incremental_assets.orchestration.loading import ensure_catalog, find_datastore, load_datastores, load_definitions, select
     from incremental_assets.orchestration.runner import Asked, Runner, command_line_instance, sync_side_by_side
 
     asked = Asked(_mode(mode), _keys(partition, from_, to), reset_watermarks, allow_empty)
@@ -148,7 +147,8 @@ def sync(
     if not datastores:
         raise ConfigurationError(f"the project {project.name} has no datastore yet: write defs/<name>/defs.yaml (see the README).")
     wanted = {name.partition("/")[0] for name in selection or []}
-    select([d for d in datastores], [name.partition("/")[0] for name in selection or []], [])
+    for name in wanted:
+        find_datastore(datastores, name)
     for store in datastores:
         if not wanted or store.name in wanted:
             ensure_catalog(project, store, _say)
@@ -170,9 +170,11 @@ def sync(
     with command_line_instance() as instance:
         for store in datastores:
             if store.trouble is not None and (not wanted or store.name in wanted):
-                for label in [d.container.label for s, d in chosen if s is store] or [store.name]:
+                known = [d.container.label for s, d in chosen if s is store]
+                for label in known if store.definitions else [store.name]:
                     report(line(label, "failed", message=str(store.trouble)))
         ready = [definition for store, definition in chosen if store.trouble is None]
+        definitions = load_definitions(project)  # what Dagster refuses is told before anything runs
         if dry_run:
             from incremental_assets.orchestration.dry_run import dry_run_lines
 
@@ -182,7 +184,7 @@ def sync(
             raise typer.Exit(1 if failed else 0)
         if ready:
             alone = jobs == 1 or len(ready) == 1
-            found = Runner(load_definitions(project), instance).sync(ready, asked) if alone else None
+            found = Runner(definitions, instance).sync(ready, asked) if alone else None
             for record in found or sync_side_by_side(project, ready, asked, instance, jobs):
                 report(record)
     if not as_json:
@@ -230,7 +232,12 @@ def watermarks(
     from incremental_assets.orchestration.watermarks import history as history_of
 
     project = _enter(project_dir)
-    chosen = select(load_datastores(project), selection or [], [])
+    datastores = load_datastores(project)
+    named = {name.partition("/")[0] for name in selection or []}
+    for store in datastores:
+        if store.catalog is None and (not named or store.name in named):
+            raise ConfigurationError(f"{store.name} has no catalog yet. Sync it, or run: incremental-assets catalog {store.name}")
+    chosen = select(datastores, selection or [], [])
     records: list[dict[str, Any]] = []
     with command_line_instance() as instance:
         for _, definition in chosen:
@@ -328,7 +335,7 @@ def main() -> None:
     except (typer.Abort, ConfigurationError) as error:
         _say(str(error) or "aborted")
         sys.exit(2)
-    except SyncError as error:
+    except (SyncError, SparkUnavailable) as error:
         _say(str(error))
         sys.exit(1)
     except Exception as error:

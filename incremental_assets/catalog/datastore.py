@@ -3,7 +3,6 @@
 Belongs here: the state's format, and matching the YAML's entries to tables. Does not belong: YAML parsing (the component does it).
 """
 
-import contextlib
 import datetime
 import fnmatch
 import json
@@ -12,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from incremental_assets.model.axis import Axis, parse_value
 from incremental_assets.model.container import Container, ContainerOptions, SourceTable, table_from_json, table_to_json
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.grammar import IncrementalSpec
@@ -56,6 +54,11 @@ class DatastoreSettings:
                 )
 
     @property
+    def named(self) -> frozenset[str]:
+        """Tables that the YAML names."""
+        return frozenset(self.specs) | frozenset(self.options)
+
+    @property
     def specs(self) -> dict[str, IncrementalSpec]:
         return {spec.table: spec for spec in self.incremental}
 
@@ -88,7 +91,7 @@ class Catalog:
 
     @classmethod
     def of(cls, tables: Sequence[SourceTable], before: "Catalog | None", wanted: Collection[str] = ()) -> "Catalog":
-        """A new catalog. The first partition of a container never moves forward: keys that were seen stay.
+        """A new catalog. The calendar of a container stays what its first rows made it: keys that were seen stay.
 
         ``wanted``: tables the YAML names; one of them that was there before stays, so that its sync fails and not the whole project.
         """
@@ -99,24 +102,14 @@ class Catalog:
             earlier = old.get(table.name)
             if earlier is None:
                 return table
-            kept = replace(table, span=table.span if earlier.span is None else earlier.span)
-            return replace(kept, first=earlier.first) if _is_earlier(earlier.first, table.first) else kept
+            span, first = table.span if earlier.span is None else earlier.span, table.first if earlier.first is None else earlier.first
+            return replace(table, span=span, first=first)
 
         day = now.date().toordinal() - datetime.date(1970, 1, 1).toordinal()
         found = {table.name for table in tables}
         gone = [table for name, table in old.items() if name not in found and name in wanted]
         kept = sorted([*(keep_first(t) for t in tables), *gone], key=lambda table: table.name)
         return cls(before.found_on if before else day, now.isoformat(timespec="seconds"), tuple(kept))
-
-
-def _is_earlier(one: str | None, other: str | None) -> bool:
-    """Whether an identifier's text is a smaller value than another one of the same kind."""
-    if one is None or other is None:
-        return False
-    for axis in (Axis.INTEGER, Axis.DAY, Axis.LOCAL, Axis.INSTANT):
-        with contextlib.suppress(ConfigurationError):
-            return parse_value(axis, one) < parse_value(axis, other)
-    return False
 
 
 @dataclass(frozen=True)
@@ -143,6 +136,11 @@ class ContainerDefinition:
         return resolve(self.settings.name, self.settings.schema, table, spec, options, self.settings.safety_lag_seconds, self.found_on)
 
 
+def synced_tables(settings: DatastoreSettings, tables: Sequence[SourceTable]) -> list[SourceTable]:
+    """Those that ``exclude`` leaves and that have columns."""
+    return [t for t in tables if t.columns and not any(fnmatch.fnmatchcase(t.name, pattern) for pattern in settings.exclude)]
+
+
 def definitions_of(settings: DatastoreSettings, catalog: Catalog) -> list[ContainerDefinition]:
     """All containers of the datastore, in the order of their names.
 
@@ -156,8 +154,7 @@ def definitions_of(settings: DatastoreSettings, catalog: Catalog) -> list[Contai
                     f"{settings.name}: {what} names {name!r}, which schema {settings.schema!r} does not have.{nearest(name, tables)} "
                     f"If it is new: incremental-assets catalog {settings.name}"
                 )
-    chosen = [t for t in catalog.tables if not any(fnmatch.fnmatchcase(t.name, pattern) for pattern in settings.exclude)]
-    definitions = [ContainerDefinition(settings, table, catalog.found_on) for table in chosen if table.columns]
+    definitions = [ContainerDefinition(settings, table, catalog.found_on) for table in synced_tables(settings, catalog.tables)]
     paths: dict[tuple[str, str], str] = {}
     for definition in definitions:
         other = paths.setdefault(definition.container.key_path, definition.table.name)

@@ -58,7 +58,7 @@ class Pending:
 class TableState:
     """What a container's table says of itself, stored as one property of the Delta table.
 
-    ``identifier``, ``strategy``, ``key`` and ``source`` are what the table was built with: a change of them needs a rebuild.
+    ``identifier``, ``strategy``, ``key``, ``source`` and ``schema`` are what the table was built with: a change of them needs a rebuild.
     ``data_version``: the Delta version of the last data commit; ``fingerprint``: of the source's tail at that moment.
     """
 
@@ -73,6 +73,8 @@ class TableState:
     loaded: bool = False
     start: str | None = None
     text_columns: tuple[str, ...] = field(default=())
+    schema: str | None = None
+    excluded_columns: tuple[str, ...] = field(default=())
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The one to go by: the lower of the table's own and ``event``, the newest in the event log; None where the table has none."""
@@ -106,6 +108,8 @@ class TableState:
             "loaded": self.loaded,
             "start": self.start,
             "text_columns": list(self.text_columns),
+            "schema": self.schema,
+            "excluded_columns": list(self.excluded_columns),
         }
         return json.dumps(data, separators=(",", ":"))
 
@@ -138,6 +142,8 @@ class TableState:
             loaded=data["loaded"],
             start=data["start"],
             text_columns=tuple(data["text_columns"]),
+            schema=data.get("schema"),
+            excluded_columns=tuple(data.get("excluded_columns", ())),
         )
 
 

@@ -34,9 +34,13 @@ class ModeConfig(str, Enum):
 
 
 class SyncConfig(dg.Config):
-    """``mode``: schedules send ``incremental``; *Materialize* in the UI means ``refresh``: the chosen partitions are read whole."""
+    """``mode``: schedules send ``incremental``; *Materialize* in the UI means ``refresh``: the chosen partitions are read whole.
+
+    ``all_partitions``: a refresh of the whole container, whichever partitions the run is launched with.
+    """
 
     mode: ModeConfig = ModeConfig.refresh
+    all_partitions: bool = False
     reset_watermarks: bool = False
     allow_empty: bool = False
 
@@ -186,6 +190,7 @@ def _add_key(instance: dg.DagsterInstance, partitions_def: dg.PartitionsDefiniti
 def _request(context: dg.AssetExecutionContext, config: SyncConfig) -> Request:
     mode = Mode(config.mode.value)
     keys: tuple[str, ...] | None = None
-    if mode is Mode.REFRESH and not config.reset_watermarks and (context.has_partition_key or context.has_partition_key_range):
+    some = not config.reset_watermarks and not config.all_partitions
+    if mode is Mode.REFRESH and some and (context.has_partition_key or context.has_partition_key_range):
         keys = tuple(context.partition_keys)
     return Request(mode, keys, config.reset_watermarks, config.allow_empty)

@@ -118,7 +118,7 @@ def datastore_definitions(settings: DatastoreSettings, definitions: Sequence[Con
     schedules = [container_schedule(d, d.container.options.schedule) for d in definitions if d.container.options.schedule]
     if definitions:
         jobs.append(datastore_job(settings, definitions))
-    if settings.schedule and any(d.container.options.schedule is None for d in definitions):
+    if settings.schedule and definitions:
         schedules.append(datastore_schedule(settings, definitions, settings.schedule))
     if settings.maintenance and definitions:
         job = maintenance_job(settings, definitions)

@@ -14,7 +14,7 @@ from incremental_assets.lake.partitioning import dagster_partitions
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.partitions import stretches
 from incremental_assets.orchestration.assets import container_key, container_partitions
-from incremental_assets.orchestration.planning import Action, Plan, Request, make_plan, run_keys
+from incremental_assets.orchestration.planning import Action, Mode, Plan, Request, make_plan, run_keys
 from incremental_assets.orchestration.project import lake_root
 from incremental_assets.orchestration.watermarks import newest_watermark
 from incremental_assets.sources.postgres.reader import PostgresReader
@@ -54,6 +54,8 @@ def launch_of(definition: ContainerDefinition, instance: dg.DagsterInstance, pla
     """Run config and partition tags; new integer partitions are added first, as a run names only those that exist."""
     container = definition.container
     config: dict[str, Any] = {"mode": plan.request.mode.value}
+    if plan.request.mode is Mode.REFRESH and plan.request.keys is None:
+        config["all_partitions"] = True
     if plan.request.reset:
         config["reset_watermarks"] = True
     if plan.request.allow_empty:

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster._check import CheckError
 from dagster.components.utils.project_paths import get_local_state_path
 
-from incremental_assets.catalog.datastore import Catalog, ContainerDefinition, definitions_of
+from incremental_assets.catalog.datastore import Catalog, ContainerDefinition, definitions_of, synced_tables
 from incremental_assets.model.errors import ConfigurationError, SyncError
 from incremental_assets.model.names import nearest
 from incremental_assets.orchestration.component import PostgresDatastore
 from incremental_assets.orchestration.project import dg_settings
 from incremental_assets.sources.postgres.catalog import read_catalog
 from incremental_assets.sources.postgres.connection import source_errors
-from incremental_assets.sources.postgres.reader import columns_digest
+from incremental_assets.sources.postgres.reader import shape_digest
 
 
 @dataclass
@@ -118,19 +119,34 @@ def _is_current(datastore: Datastore) -> bool:
     settings = datastore.component.settings()
     assert datastore.catalog is not None
     with settings.address.connect() as connection, source_errors(settings.name, settings.address):
-        found = {table.name: columns_digest(table) for table in read_catalog(connection, settings.schema, {})}
-    return found == {table.name: columns_digest(table) for table in datastore.catalog.tables}
+        found = {table.name: shape_digest(table) for table in synced_tables(settings, read_catalog(connection, settings.schema, {}))}
+    known = {table.name: shape_digest(table) for table in synced_tables(settings, datastore.catalog.tables)}
+    # One that the YAML names and the source has no more stays in the catalog, and fails by itself.
+    return found == {name: digest for name, digest in known.items() if name in found or name not in settings.named}
 
 
 def load_definitions(project: Path) -> dg.Definitions:
-    """The code location's definitions, with the catalogs as stored now."""
+    """The code location's definitions, with the catalogs as stored now. Raises ConfigurationError for what Dagster refuses."""
     module = importlib.import_module(_target(project)[0])
     found = next((v for v in vars(module).values() if isinstance(v, dg.Definitions)), None)
-    if found is None:
-        lazy = getattr(module, "defs", None)
-        found = lazy() if callable(lazy) else None
+    try:
+        if found is None:
+            lazy = getattr(module, "defs", None)
+            found = lazy() if callable(lazy) else None
+        if isinstance(found, dg.Definitions):
+            found.get_repository_def()
+    except (dg.DagsterError, CheckError) as error:  # a cron, an owner or a tag that is none
+        raise ConfigurationError(f"Dagster refuses the project: {_yaml_trouble(error)}") from error
     if not isinstance(found, dg.Definitions):
         raise ConfigurationError(f"{module.__name__} has no Dagster Definitions named defs.")
+    return found
+
+
+def find_datastore(datastores: Sequence[Datastore], name: str) -> Datastore:
+    """Raises ConfigurationError where there is none of that name."""
+    found = next((d for d in datastores if d.name == name), None)
+    if found is None:
+        raise ConfigurationError(f"there is no datastore {name!r}.{nearest(name, [d.name for d in datastores])}")
     return found
 
 
@@ -144,14 +160,13 @@ def select(datastores: Sequence[Datastore], names: Sequence[str], tags: Sequence
         key, equals, value = tag.partition("=")
         if not equals:
             raise ConfigurationError(f"--tag {tag}: write it as K=V.")
-        wanted[key] = value
+        if wanted.setdefault(key, value) != value:
+            raise ConfigurationError(f"--tag {key}={wanted[key]} and --tag {tag}: no container has both.")
     chosen: list[tuple[Datastore, ContainerDefinition]] = []
     for name in names or [datastore.name for datastore in datastores]:
         store_name, _, container_name = name.partition("/")
-        datastore = next((d for d in datastores if d.name == store_name), None)
-        if datastore is None:
-            raise ConfigurationError(f"there is no datastore {store_name!r}.{nearest(store_name, [d.name for d in datastores])}")
-        if datastore.misfit is not None and datastore.trouble is None and container_name:
+        datastore = find_datastore(datastores, store_name)
+        if datastore.misfit is not None and datastore.trouble is None:
             raise datastore.misfit
         found = [d for d in datastore.definitions if not container_name or d.container.name == container_name]
         if container_name and not found and datastore.trouble is None:

@@ -78,7 +78,16 @@ def fresh_state(container: Container, source: str) -> TableState:
     """The state of a table that holds nothing yet."""
     identifier = container.identifier
     start = format_value(identifier.axis, identifier.start) if identifier and identifier.start is not None else None
-    return TableState(container.signature, container.strategy.value, container.primary_key, source, start=start)
+    excluded = container.options.exclude_columns
+    return TableState(
+        container.signature,
+        container.strategy.value,
+        container.primary_key,
+        source,
+        start=start,
+        schema=container.schema,
+        excluded_columns=excluded,
+    )
 
 
 def make_plan(
@@ -127,8 +136,11 @@ def make_plan(
     tail = container.tail.window(watermark)
     reason = _unchanged(container, reader, table, state, (tail,), nulls)
     if reason:
-        empty = watermark is not None and state is not None and (state.fingerprint or "").startswith("0.")
-        if empty:  # the row that the watermark came from is gone: never a silent skip
+        # The row that a time's watermark came from is gone: never a silent skip. An integer's may come from a sequence alone.
+        empty = (
+            container.identifier.axis.is_time and state is not None and watermark is not None and (state.fingerprint or "").startswith("0.")
+        )
+        if empty:
             reason += f"; {fallen_back(container)}"
         return plan(Action.SKIP, reason, (tail,), nulls, alarm=empty)
     return plan(Action.SYNC, f"reads what is new since the watermark {_shown(container, watermark)}", (tail,), nulls)
@@ -161,13 +173,20 @@ def _state(container: Container, table: LakeTable, head: Head | None, server: Se
     if not _same_source(state.source, server.source):
         raise RebuildNeeded(_rebuild(container, f"the table was filled from another database (system/database {state.source}, "
                                                 f"now {server.source})"))  # fmt: skip
+    if state.schema not in (None, container.schema):
+        raise RebuildNeeded(_rebuild(container, f"the table was filled from schema {state.schema} (now {container.schema})"))
     if state.strategy != container.strategy.value:
         raise RebuildNeeded(_rebuild(container, f"its strategy was {state.strategy} and is {container.strategy.value}"))
-    if container.strategy is Strategy.UPSERT and state.key != container.primary_key:
-        raise RebuildNeeded(_rebuild(container, f"its key was {', '.join(state.key)} and is {', '.join(container.primary_key)}"))
+    check_key(container, state)
     if state.start != fresh_state(container, "").start:
         raise RebuildNeeded(_rebuild(container, f"its start value was {state.start} and is {fresh_state(container, '').start}"))
     return state
+
+
+def check_key(container: Container, state: TableState) -> None:
+    """Raises RebuildNeeded where rows would be merged by another key than before."""
+    if container.strategy is Strategy.UPSERT and state.key != container.primary_key:
+        raise RebuildNeeded(_rebuild(container, f"its key was {', '.join(state.key)} and is {', '.join(container.primary_key)}"))
 
 
 def _fits(head: Head, container: Container) -> bool:

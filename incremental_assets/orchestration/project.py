@@ -94,11 +94,11 @@ def dagster_home(project: Path | None = None) -> Path:
 
 
 def lake_root(project: Path | None = None) -> str:
-    """``$INCREMENTAL_ASSETS_LAKE``, or ``lake`` in the project; a path without scheme is made absolute."""
+    """``$INCREMENTAL_ASSETS_LAKE``, or ``lake`` in the project; a relative path is one of the project, wherever it is called from."""
     named = os.environ.get(LAKE_VARIABLE)
     if not named:
         return str((project or current_project()) / "lake")
-    return named if "://" in named else str(Path(named).resolve())
+    return named if "://" in named else str(((project or current_project()) / named).resolve())
 
 
 def dg_settings(project: Path) -> Mapping[str, Any]:

@@ -21,10 +21,11 @@ from incremental_assets.model.partitions import Partitions, TimePartitions, floo
 from incremental_assets.model.schema import Column
 from incremental_assets.model.watermark import Advance, OpenTransactions, TableState, advance
 from incremental_assets.model.window import Window, covered_from, merge
-from incremental_assets.orchestration.planning import Action, Plan, fallen_back, fresh_state
+from incremental_assets.orchestration.planning import Action, Plan, check_key, fallen_back, fresh_state
 from incremental_assets.orchestration.result import Result, result_metadata
 from incremental_assets.sources.postgres.extract import carried_columns, existing_keys, read_keys, read_windows
-from incremental_assets.sources.postgres.reader import Highest, PostgresReader, columns_digest
+from incremental_assets.sources.postgres.reader import Highest, PostgresReader, shape_digest
+from incremental_assets.sources.postgres.transactions import Holder
 from incremental_assets.sources.postgres.types import Carried
 
 _INFINITE_MARKS = ("infinit", "NaN", "22008", "bigint out of range")
@@ -78,7 +79,7 @@ class ContainerSync:
                 self._log(f"window {number + 1} of {len(pieces)}: {replace(plan, windows=(piece,)).asked}")
             last = number + 1 == len(pieces)
             windows = plan.windows if len(pieces) == 1 else (piece,)
-            yield self._step(windows, plan.include_nulls and last)
+            yield self._step(windows, last)
 
     def _pieces(self) -> list[Window]:
         """The windows of a load that is too large for one transaction, oldest first; else one."""
@@ -111,7 +112,7 @@ class ContainerSync:
         return self._split(Window(window.lower, middle), rows) + self._split(Window(middle, window.upper), rows)
 
     @contextlib.contextmanager
-    def _step(self, windows: Sequence[Window], nulls: bool) -> Iterator[Extraction]:
+    def _step(self, windows: Sequence[Window], last: bool) -> Iterator[Extraction]:
         """Freezes the source, decides where the watermark goes, and offers the rows; the snapshot is held until the block ends."""
         plan, reader, settings = self._plan, self._reader, self._definition.settings
         container = plan.container
@@ -128,9 +129,11 @@ class ContainerSync:
                     f"lake. To forget it: incremental-assets catalog {container.datastore}"
                 )
             container = self._current(found)
+            # The catalog may not know yet that rows without identifier can exist now.
+            nulls = last and (plan.include_nulls if plan.action is Action.REFRESH else container.has_null_identifiers)
             moved = self._advance(container, windows, highest, noted, now)
             self._check_rows(container, windows, nulls, highest)
-            state = self._next_state(container, moved, windows)
+            state = self._next_state(container, moved, windows, nulls)
             carried = carried_columns(container, state.text_columns, reader.server.version)
             readers = reader.free_connections(settings.max_source_connections)
             extraction = Extraction(
@@ -141,7 +144,7 @@ class ContainerSync:
                 columns=tuple(Column(c.column.name, c.column.type) for c in carried),
                 base_version=self._base_version,
                 state=state,
-                allow_empty=plan.request.allow_empty or (plan.action is Action.SYNC and not plan.whole),
+                allow_empty=plan.request.allow_empty or (plan.action is Action.SYNC and plan.watermark is not None),
                 story=self._story(moved),
                 asked=plan.asked,
                 frame=lambda spark: read_windows(spark, reader, carried, windows, nulls, highest.value, readers),
@@ -155,16 +158,17 @@ class ContainerSync:
             except (LakeError, SourceError) as error:
                 raise self._explained(error, container, carried, windows, nulls) from error
             self.result.new = state.watermark
-            self.result.held_back_by = reader.transactions.holders(noted.still_open(now)) if moved.held_back else []
-            self._say_held_back(container)
+            self._note_holders(container, reader.transactions.holders(noted.still_open(now)) if moved.held_back else [])
 
     def _current(self, found: SourceTable) -> Container:
         """The container with the columns the source has now, which the catalog may not know yet."""
-        if columns_digest(found) == columns_digest(self._definition.table):
+        if shape_digest(found) == shape_digest(self._definition.table):
             self._container = self._plan.container
         else:
             self._container = self._definition.with_columns_of(found)
             self._reader.container = self._container
+            if self._state is not None and not self._plan.whole:
+                check_key(self._container, self._state)
         return self._container
 
     def _advance(
@@ -192,7 +196,7 @@ class ContainerSync:
                     f"or restored from a backup? Nothing was written. To load it anew: "
                     f"incremental-assets sync {container.label} --reset-watermarks"
                 )
-        if highest.seen is None or highest.seen < old:
+        elif highest.seen is None or highest.seen < old:
             seen = "none" if highest.seen is None else format_value(container.axis, highest.seen)
             self.result.warnings.append(f"{fallen_back(container)} (watermark {shown}, highest now {seen})")
 
@@ -213,7 +217,7 @@ class ContainerSync:
                     f"which would double rows; nothing was written. Name columns under primary_key that tell rows apart."
                 )
 
-    def _next_state(self, container: Container, moved: Advance, windows: Sequence[Window]) -> TableState:
+    def _next_state(self, container: Container, moved: Advance, windows: Sequence[Window], nulls_read: bool) -> TableState:
         """What the table will remember once the rows are in; the fingerprint is of the very snapshot that is read."""
         plan, reader = self._plan, self._reader
         fresh = plan.whole or self._state is None
@@ -228,7 +232,7 @@ class ContainerSync:
             ground, nulls = (container.tail.window(moved.watermark),), container.has_null_identifiers
         # The stored fingerprint must speak of rows that the lake has: only if this very read covered the tail.
         covers = container.identifier is None or (
-            bool(windows) and covered_from(windows, ground[0].lower) is True and (plan.include_nulls or not nulls)
+            bool(windows) and covered_from(windows, ground[0].lower) is True and (nulls_read or not nulls)
         )
         # What somebody else did to the tail's rows in the lake must still be noticed by the next sync.
         untouched = moved.watermark == before.watermark and self._table.is_as_left(before.data_version)
@@ -243,6 +247,8 @@ class ContainerSync:
             key=container.primary_key,
             source=reader.server.source if "hidden" not in reader.server.source else before.source,
             text_columns=text,
+            schema=container.schema,
+            excluded_columns=container.options.exclude_columns,
         )
 
     def _infinite_columns(self, container: Container, windows: Sequence[Window]) -> tuple[str, ...]:
@@ -286,9 +292,12 @@ class ContainerSync:
             f"incremental-assets sync {container.label} --reset-watermarks"
         )
 
-    def _say_held_back(self, container: Container) -> None:
+    def _note_holders(self, container: Container, found: Sequence[Holder]) -> None:
+        """Those of each commit of the sync: whoever held the first one back is why the next sync reads from there."""
         limit = container.options.hold_back_warning_seconds
-        for holder in self.result.held_back_by:
+        new = [holder for holder in found if holder not in self.result.held_back_by]
+        self.result.held_back_by += new
+        for holder in new:
             text = (
                 f"the watermark is held back by {'pid ' + str(holder.pid) if holder.pid else holder.application} "
                 f"(user {holder.user}, application {holder.application or 'unnamed'}, open since {holder.since})"
@@ -315,16 +324,18 @@ class ContainerSync:
 
     def _done(self, extraction: Extraction, outcome: Outcome) -> None:
         self.result.add(outcome)
+        excluded_before = self._state.excluded_columns if self._state is not None else ()
         self._state = replace(extraction.state, data_version=outcome.data_version)
         self._base_version = outcome.version
         self.result.seconds = time.monotonic() - self._started
         for column in outcome.evolution.add:
             source = next((c for c in extraction.container.columns if c.name == column.name), None)
-            older = (
-                "; older rows are NULL in the lake, refresh needed: they have its default in the source"
-                if source and source.default and extraction.container.identifier is not None  # else all rows were read anew
-                else ""
-            )
+            older = ""
+            if source is not None and extraction.container.identifier is not None:  # else all rows were read anew
+                if source.default:
+                    older = "; older rows are NULL in the lake, refresh needed: they have its default in the source"
+                elif column.name in excluded_before:
+                    older = "; it was excluded before: older rows are NULL in the lake, refresh needed"
             (self.result.warnings if older else self.result.messages).append(f"column {column.name} ({column.type}) was added{older}")
         for old, new in outcome.evolution.widen:
             self.result.messages.append(f"column {new.name} was widened from {old.type} to {new.type}")

@@ -54,7 +54,7 @@ def history(instance: dg.DagsterInstance, container: Container) -> Iterator[dict
         started = completed - datetime.timedelta(seconds=float(values.get("sync/seconds", 0)))
         yield {
             "container": container.label,
-            "column": "/".join(container.identifier.columns) if container.identifier else None,
+            "column": _column(values.get(SIGNATURE)),
             "previous": values.get(PREVIOUS),
             "new": values.get(NEW),
             "rows": values.get("sync/rows_read"),
@@ -62,6 +62,11 @@ def history(instance: dg.DagsterInstance, container: Container) -> Iterator[dict
             "started_at": started.isoformat(timespec="milliseconds"),
             "completed_at": completed.isoformat(timespec="milliseconds"),
         }
+
+
+def _column(signature: Any) -> str | None:
+    """The identifier's columns at the time of the event (the inverse of ``Identifier.signature``)."""
+    return None if signature in (None, "none") else str(signature).rsplit(":", 2)[0].replace("+", "/")
 
 
 def current(instance: dg.DagsterInstance, container: Container, lake: str, newest: dict[str, Any] | None) -> dict[str, Any]:
@@ -73,7 +78,9 @@ def current(instance: dg.DagsterInstance, container: Container, lake: str, newes
     }
     head = LakeTable(lake, *container.key_path).head()
     state = head.state(container) if head is not None and head.signature() == container.signature else None
-    if container.axis is None or state is None:
+    if container.axis is None:
         return record
+    if state is None:  # no table, or one built otherwise: the next sync loads all of it
+        return record | {"new": None}
     counts = state.counting_watermark(newest_watermark(instance, container))
     return record | {"new": json_value(container.axis, counts)}

@@ -17,6 +17,7 @@ from incremental_assets.model.container import Kind, SourceColumn, SourceTable
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.grammar import IncrementalSpec
 from incremental_assets.model.resolve import identifier_axis
+from incremental_assets.sources.postgres.connection import ask
 
 _KINDS = {"r": Kind.TABLE, "p": Kind.PARTITIONED, "f": Kind.FOREIGN, "v": Kind.VIEW, "m": Kind.MATERIALIZED_VIEW}
 
@@ -52,14 +53,22 @@ select i.indrelid::bigint as oid, i.indisprimary as primary, i.indisunique and i
 from pg_index i join pg_class c on c.oid = i.indrelid join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = %(schema)s and i.indisvalid order by i.indisprimary desc, i.indexrelid
 """
+# As the last VACUUM or ANALYZE has left them: the functions that measure now wait for whoever has locked a table.
 _SIZES = """
-select c.oid::bigint as oid, case when c.relkind = 'p' then (select sum(pg_total_relation_size(t.relid)) from pg_partition_tree(c.oid) t)
-       else pg_total_relation_size(c.oid) end::bigint as bytes,
-       case when c.relkind = 'p' then (select sum(greatest(l.reltuples, 0)) from pg_partition_tree(c.oid) t
-                                       join pg_class l on l.oid = t.relid)
-       else c.reltuples end::bigint as rows
-from pg_class c join pg_namespace n on n.oid = c.relnamespace
-where n.nspname = %(schema)s and c.relkind in ('r', 'p', 'm') and not c.relispartition
+with recursive parts as (
+  select c.oid as root, c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace
+  where n.nspname = %(schema)s and c.relkind in ('r', 'p', 'm') and not c.relispartition
+    and (%(tables)s::text[] is null or c.relname = any(%(tables)s::text[]))
+  union all
+  select parts.root, i.inhrelid from parts join pg_inherits i on i.inhparent = parts.oid join pg_class r on r.oid = parts.root
+  where r.relkind = 'p'
+)
+select parts.root::bigint as oid, sum(greatest(c.reltuples, 0))::bigint as rows, bool_or(c.reltuples >= 0) as known,
+       sum(current_setting('block_size')::bigint * (c.relpages + coalesce(t.relpages, 0)
+           + (select coalesce(sum(x.relpages), 0) from pg_index i join pg_class x on x.oid = i.indexrelid
+               where i.indrelid in (c.oid, c.reltoastrelid))))::bigint as bytes
+from parts join pg_class c on c.oid = parts.oid left join pg_class t on t.oid = c.reltoastrelid
+group by parts.root
 """
 
 
@@ -72,12 +81,11 @@ def read_catalog(
 ) -> list[SourceTable]:
     """All tables and views of the schema (or only ``tables``), with first and last identifier of those that ``specs`` name."""
     parameters: dict[str, Any] = {"schema": schema, "tables": tables}
-    with connection.cursor(row_factory=dict_row) as cursor:
-        rows = cursor.execute(_COLUMNS, parameters).fetchall()
-        indexes: dict[int, list[dict[str, Any]]] = defaultdict(list)
-        for index in cursor.execute(_INDEXES, parameters).fetchall():
-            indexes[index["oid"]].append(index)
-        sizes = {row["oid"]: row for row in cursor.execute(_SIZES, parameters).fetchall()}
+    rows = ask(connection, _COLUMNS, parameters, dict_row)
+    indexes: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for index in ask(connection, _INDEXES, parameters, dict_row):
+        indexes[index["oid"]].append(index)
+    sizes = {row["oid"]: row for row in ask(connection, _SIZES, parameters, dict_row)}
     columns: dict[int, list[SourceColumn]] = defaultdict(list)
     first_row: dict[int, dict[str, Any]] = {}
     for row in rows:
@@ -87,8 +95,8 @@ def read_catalog(
         )
     found: list[SourceTable] = []
     for oid, row in first_row.items():
-        size = sizes.get(oid, {})
-        estimated = size.get("rows", row["rows"])
+        size = sizes.get(oid)
+        estimated = row["rows"] if size is None else size["rows"] if size["known"] else None
         table = SourceTable(
             name=row["relname"],
             kind=_KINDS[row["kind"]],
@@ -96,7 +104,7 @@ def read_catalog(
             primary_key=_key(columns[oid], indexes[oid]),
             indexed=tuple(dict.fromkeys(i["columns"][0] for i in indexes[oid] if i["columns"] and i["whole"])),
             rows=estimated if estimated is not None and estimated >= 0 else None,
-            bytes=size.get("bytes"),
+            bytes=size["bytes"] if size is not None and size["known"] else None,
             comment=row["comment"],
         )
         spec = specs.get(table.name)
@@ -139,9 +147,9 @@ def _with_span(connection: psycopg.Connection, schema: str, table: SourceTable, 
             else:
                 value = sql.SQL("(extract(epoch from {}) * 1000000)::bigint::text").format(extreme)
             query = sql.SQL("select {} from {} {}").format(value, sql.Identifier(schema, table.name), finite.format(name))
-            row = connection.execute(query).fetchone()
-            if row is not None and row[0] is not None:
-                ends[end].append(int(row[0]))
+            value = ask(connection, query)[0][0]
+            if value is not None:
+                ends[end].append(int(value))
     if not ends[0]:
         return replace(table, span=0)
     first, last = min(ends[0]), max(ends[1])

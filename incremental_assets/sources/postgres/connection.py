@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 import psycopg
-from psycopg import conninfo
+from psycopg import conninfo, sql
+from psycopg.rows import tuple_row
 
 from incremental_assets.model.errors import ConfigurationError, SourceError
 
@@ -18,6 +19,9 @@ APPLICATION_NAME = "incremental-assets"
 """Set on all our connections, so that our own read-only transactions never hold a watermark back."""
 
 CONNECT_TIMEOUT_SECONDS = 15
+SET_LOCK_TIMEOUT = "set local lock_timeout = '30s'"
+"""Whoever waits behind somebody's ALTER gives up in the end, and the other containers get their turn."""
+
 _JDBC_PASSED_ON = ("sslmode", "sslrootcert", "sslcert", "sslkey", "channel_binding", "target_session_attrs")
 
 
@@ -45,12 +49,17 @@ class PostgresAddress:
         except psycopg.Error:  # its message would repeat the password
             raise ConfigurationError(f"{wanted}; special characters in the password are written as %XX.") from None
         host = str(parts.pop("host", "") or "localhost")
+        if "@" in host:  # the end of a password: it must not be shown as a host
+            raise ConfigurationError(f"{wanted}; special characters in the password are written as %XX (@ as %40).")
         if host.startswith("/"):
             raise ConfigurationError(f"{datastore}: url names a socket folder; Spark reads over TCP, so name a host and a port.")
         user, database = str(parts.pop("user", "") or ""), str(parts.pop("dbname", "") or "")
         if not user or not database:
             raise ConfigurationError(f"{wanted}: {'the user' if not user else 'the database'} is missing.")
-        password, port = str(parts.pop("password", "") or ""), int(str(parts.pop("port", 5432)).split(",")[0])
+        password, port_text = str(parts.pop("password", "") or ""), str(parts.pop("port", 5432)).split(",")[0]
+        if not port_text.isdigit():  # which may be the end of a password too
+            raise ConfigurationError(f"{wanted}: the port is no number; special characters in the password are written as %XX (: as %3A).")
+        port = int(port_text)
         return cls(host, port, database, user, password, {k: str(v) for k, v in parts.items()})
 
     @property
@@ -90,6 +99,17 @@ class PostgresAddress:
 
     def redact(self, text: str) -> str:
         return text.replace(self.password, "****") if self.password else text
+
+
+def ask(
+    connection: psycopg.Connection, query: str | sql.Composable, parameters: Mapping[str, Any] | None = None, row_factory: Any = tuple_row
+) -> list[Any]:
+    """The rows of one query that does not wait for ever behind a lock: one round trip, also in autocommit and through a pooler."""
+    with psycopg.ClientCursor(connection, row_factory=row_factory) as cursor:
+        text = query.as_string(connection) if isinstance(query, sql.Composable) else query
+        cursor.execute(f"{SET_LOCK_TIMEOUT}; {text}".encode(), parameters)
+        cursor.nextset()
+        return cursor.fetchall()
 
 
 def _reason(error: psycopg.Error, password: str) -> str:

@@ -20,17 +20,15 @@ from incremental_assets.model.container import Container, Identifier, Kind, Sour
 from incremental_assets.model.errors import SourceError
 from incremental_assets.model.window import Window
 from incremental_assets.sources.postgres.catalog import read_catalog
-from incremental_assets.sources.postgres.connection import APPLICATION_NAME, PostgresAddress, source_errors
+from incremental_assets.sources.postgres.connection import APPLICATION_NAME, SET_LOCK_TIMEOUT, PostgresAddress, ask, source_errors
 from incremental_assets.sources.postgres.sql import axis_text, highest_expression, null_predicate, relation, scope_predicate, where_clause
 from incremental_assets.sources.postgres.transactions import Transactions
 
-LOCK_TIMEOUT = "30s"
 READER_LOCK = 1768841075
 """The first half of the advisory locks that readers are known by; the second is the process id of who holds the snapshot."""
 _SESSION_TEXT = (
     "set local timezone = 'UTC'; set local datestyle = 'ISO, YMD'; set local intervalstyle = 'postgres'; set local bytea_output = 'hex'"
 )
-_NO_TIMEOUTS = "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0"
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,12 @@ class Server:
     started: int
     is_replica: bool
     is_pooled: bool
+
+
+def no_timeouts_at(server_version: int) -> str:
+    """Switches off, for one transaction, what would end a long read."""
+    names = ["statement_timeout", "idle_in_transaction_session_timeout", *(["transaction_timeout"] if server_version >= 170000 else [])]
+    return "; ".join(f"set local {name} = 0" for name in names)
 
 
 class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
@@ -116,7 +120,7 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
         )
         query = sql.SQL(
             "select count(*)::text, coalesce(sum({hash}::numeric), 0)::text,"
-            " (select md5(string_agg(attname || ':' || atttypid || ':' || atttypmod, ',' order by attnum))"
+            " (select md5(string_agg(attname || ':' || atttypid || ':' || atttypmod || ':' || attnotnull, ',' order by attnum))"
             "  from pg_attribute where attrelid = {name}::regclass and attnum > 0 and not attisdropped),"
             " md5({settings}) from {table} where {scope}"
         ).format(
@@ -217,17 +221,18 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
         """
         connection = self._live()
         with source_errors(self.container.label, self.address):
+            no_timeouts = no_timeouts_at(self.server.version)
             connection.execute("begin isolation level repeatable read read only")
+            given_up = True
             try:
-                connection.execute(_NO_TIMEOUTS)
+                connection.execute(no_timeouts.encode())
                 connection.execute(_SESSION_TEXT)
-                connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
+                connection.execute(SET_LOCK_TIMEOUT)
                 # A view's tables are locked with it; what stands behind a foreign table is out of reach.
                 if self.container.kind in (Kind.TABLE, Kind.PARTITIONED, Kind.VIEW):
                     connection.execute(sql.SQL("lock table {} in access share mode").format(relation(self.container)))
                 self.snapshot_id = self._row("select pg_export_snapshot()")[0]
                 assert self.snapshot_id is not None
-                given_up = True
                 yield self.snapshot_id
                 given_up = False
             finally:
@@ -334,7 +339,7 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
     def rows(self, query: str | sql.Composable, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Runs one query; its failures name the container."""
         with source_errors(self.container.label, self.address):
-            return self._live().execute(query, parameters).fetchall()  # pyright: ignore[reportArgumentType, reportCallIssue]
+            return ask(self._live(), query, parameters)
 
     def _row(self, query: str | sql.Composable, parameters: dict[str, Any] | None = None) -> tuple[Any, ...]:
         rows = self.rows(query, parameters)
@@ -343,6 +348,7 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
         return rows[0]
 
 
-def columns_digest(table: SourceTable) -> str:
-    """Names and types of a table's columns, to tell whether the catalog is still right."""
-    return hashlib.md5(json.dumps([(c.name, c.type) for c in table.columns]).encode(), usedforsecurity=False).hexdigest()
+def shape_digest(table: SourceTable) -> str:
+    """What a sync goes by (columns, types, NOT NULL, sequences, key, kind), to tell whether the catalog is still right."""
+    columns = [(c.name, c.type, c.not_null, c.sequence) for c in table.columns]
+    return hashlib.md5(json.dumps([columns, table.primary_key, table.kind.value]).encode(), usedforsecurity=False).hexdigest()

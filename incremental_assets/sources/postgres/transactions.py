@@ -16,11 +16,17 @@ from incremental_assets.sources.postgres.connection import APPLICATION_NAME
 
 _WRITE_LOCKS = ["RowExclusiveLock", "ShareUpdateExclusiveLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"]
 
+# Whoever may write rows: sessions, and workers (an apply worker of logical replication, pg_cron's). Where a role may not see it, NULL.
+_MAY_WRITE = (
+    "coalesce(a.backend_type, '') not in ('autovacuum launcher', 'autovacuum worker', 'walsender', 'walreceiver', 'walwriter', "
+    "'checkpointer', 'background writer', 'startup', 'archiver', 'logical replication launcher', 'parallel worker', 'io worker', "
+    "'walsummarizer', 'slotsync worker')"
+)
 # Virtual ids first, prepared transactions after, never in one statement: one may be prepared in between (design, experiments).
-_OPEN_ALL = """
+_OPEN_ALL = f"""
 select l.virtualtransaction from pg_locks l left join pg_stat_activity a using (pid)
 where l.locktype = 'virtualxid' and l.granted and l.pid <> pg_backend_pid() and (a.datname = current_database() or a.pid is null)
-  and coalesce(a.application_name, '') <> %(ours)s and coalesce(a.backend_type, 'client backend') = 'client backend'
+  and coalesce(a.application_name, '') <> %(ours)s and {_MAY_WRITE}
 """
 _PREPARED_ALL = (
     "select transaction::text, (extract(epoch from prepared) * 1000000)::bigint from pg_prepared_xacts where database = current_database()"
@@ -34,7 +40,7 @@ select l.virtualtransaction from pg_locks l left join pg_stat_activity a using (
 where l.locktype = 'relation' and l.granted and l.pid is not null and l.pid <> pg_backend_pid() and l.mode = any(%(modes)s)
   and l.database = (select oid from pg_database where datname = current_database())
   and l.relation in ({_PARTS})
-  and coalesce(a.application_name, '') <> %(ours)s and coalesce(a.backend_type, 'client backend') = 'client backend'
+  and coalesce(a.application_name, '') <> %(ours)s and {_MAY_WRITE}
 """
 # A prepared transaction keeps the virtual id of who prepared it until the server restarts; then it is "-1/xid". Its own xid is a lock too.
 _PREPARED_WRITERS = f"""
