@@ -74,10 +74,14 @@ class Project:
         own = dg.Definitions(resources=resources, executor=dg.in_process_executor, loggers=LOGGERS)
         return dg.Definitions.merge(datastore_definitions(self.component.settings(), chosen), own)
 
-    def sync(self, *names: str, asked: Asked | None = None, **kwargs: Any) -> dict[str, dict[str, Any]]:
-        """Syncs the named containers (all when none): the lines of ``--json`` by container name. ``kwargs`` are those of ``Asked``."""
+    def sync(self, *names: str, asked: Asked | None = None, stale: bool = False, **kwargs: Any) -> dict[str, dict[str, Any]]:
+        """Syncs the named containers (all when none): the lines of ``--json`` by container name. ``kwargs`` are those of ``Asked``.
+
+        ``stale``: by the catalog of the last sync, as a schedule does.
+        """
         os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(self.home), str(self.lake_root)
-        chosen = [d for d in self.catalog() if not names or d.table.name in names]
+        known = definitions_of(self.component.settings(), self._catalog) if stale and self._catalog else self.catalog()
+        chosen = [d for d in known if not names or d.table.name in names]
         with self.instance() as instance:
             lines = list(Runner(self.dagster(chosen), instance).sync(chosen, asked or Asked(**kwargs)))
         return {line["container"].partition("/")[2]: line for line in lines}

@@ -37,11 +37,10 @@ class Extraction:
     state: TableState
     allow_empty: bool
     story: dict[str, Any]
-    asked: str
     frame: "Callable[[SparkSession], DataFrame]" = field(repr=False)
     frame_of_keys: "Callable[[SparkSession, Sequence[Sequence[str]]], DataFrame]" = field(repr=False)
     existing_keys: Callable[[Sequence[Sequence[str]]], Iterable[int]] = field(repr=False)  # positions of those that are there
-    is_empty: Callable[[], bool] = field(repr=False)
+    emptied: Callable[[], Sequence[Window]] = field(repr=False)  # what was asked and has no row in the source
     still_there: Callable[[], None] = field(repr=False)
 
 

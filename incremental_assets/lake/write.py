@@ -5,6 +5,7 @@ changes (``evolve``). Everything here may be repeated: a commit that was lost ha
 """
 
 import contextlib
+import functools
 import itertools
 import json
 from collections import Counter
@@ -13,7 +14,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
-from pyspark.sql.connect import functions
 
 from incremental_assets.lake.errors import lake_errors
 from incremental_assets.lake.evolve import allow_names, create_table, evolve_table
@@ -24,6 +24,7 @@ from incremental_assets.model.errors import EmptyRefused, LakeMoved
 from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.names import backticked as quote
 from incremental_assets.model.schema import Evolution, plan_evolution
+from incremental_assets.model.window import in_words
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -135,12 +136,18 @@ def _overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: 
 
 def _refuse_emptying(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction, predicate: str) -> None:
     """Raises EmptyRefused where rows would vanish that nobody said were deleted."""
-    if extraction.allow_empty or head.version == 0 or not extraction.is_empty():
+    if extraction.allow_empty or head.version == 0:
         return
+    emptied = tuple(extraction.emptied())
+    if not emptied:
+        return
+    identifier = extraction.container.identifier
+    if identifier is not None and emptied != extraction.windows:
+        predicate = scope_predicate(identifier, emptied, False)
     if not spark.sql(f"SELECT 1 FROM {table.sql_name} WHERE {predicate} LIMIT 1").isEmpty():
         raise EmptyRefused(
-            f"{extraction.container.label}: the source has no rows for {extraction.asked}, where the lake has some; nothing was written. "
-            f"If they were really deleted, say so with --allow-empty."
+            f"{extraction.container.label}: the source has no rows for {in_words(extraction.container.axis, emptied)}, where the lake has "
+            f"some; nothing was written. If they were really deleted, say so with --allow-empty."
         )
 
 
@@ -183,21 +190,28 @@ def _merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extr
 
     _refuse_emptying(spark, table, head, extraction, scope_predicate(identifier, extraction.windows, extraction.include_nulls))
     read = aligned(extraction.frame(spark)).persist()
+    held = [read]
     try:
         first = quote(container.primary_key[0])
         rows, bounds = _extent(read, first, dict(shape)[container.primary_key[0]])
-        moved, gone = _missing(spark, table, extraction, read, dict(shape))
         source = read.selectExpr("*", f"false AS {_GONE}")
-        if moved:
-            chunks = [aligned(extraction.frame_of_keys(spark, chunk)) for chunk in _chunks(iter(moved))]
-            for chunk in chunks:
-                source = source.unionByName(chunk.selectExpr("*", f"false AS {_GONE}"))
-            rows += len(moved)
+        gone, found = _missing(spark, table, extraction, read, dict(shape))
+        if found:
+            keys = list(container.primary_key)
+            # The source may take two spellings for one key (citext, 1 and 1.0): a row that was read already is no second one, and the
+            # lake's spelling is gone. Spark and the lake know spellings only.
+            chunks = [aligned(extraction.frame_of_keys(spark, chunk)) for chunk in _chunks(iter(found))]
+            came = read.selectExpr(*map(quote, keys))
+            moved = functools.reduce(lambda a, b: a.unionByName(b), chunks).join(came, keys, "left_anti").dropDuplicates(keys).persist()
+            held.append(moved)
+            rows += moved.count()
+            source = source.unionByName(moved.selectExpr(*map(quote, names), f"false AS {_GONE}"))
+            gone = gone.join(moved.selectExpr(*map(quote, keys)), keys, "left_anti") if gone is not None else None
         if gone is not None:
             source = source.unionByName(gone.selectExpr(*align(container, shape, container.primary_key), f"true AS {_GONE}"))
         source.createOrReplaceTempView("__incremental_assets_source")
         on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in container.primary_key)
-        if gone is None and not moved and bounds is not None:  # file statistics leave out files that hold no such key
+        if gone is None and bounds is not None:  # file statistics leave out files that hold no such key
             on += f" AND t.{first} BETWEEN {bounds[0]} AND {bounds[1]}"
         same = " AND ".join(_same(quote(c.name), c.type) for c in head.columns)
         sets = ", ".join(f"t.{quote(name)} = s.{quote(name)}" for name in names)
@@ -225,7 +239,8 @@ def _merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extr
             after.version,
         )
     finally:
-        _release(read)
+        for frame in held:
+            _release(frame)
 
 
 def _same(name: str, type_: str) -> str:
@@ -266,8 +281,8 @@ def _release(frame: "DataFrame") -> None:
 
 def _missing(
     spark: "SparkSession", table: LakeTable, extraction: Extraction, read: "DataFrame", types: dict[str, str]
-) -> "tuple[list[tuple[str, ...]], DataFrame | None]":
-    """Keys the lake has in the windows and the read did not return: those that moved in the source, and those that are gone."""
+) -> "tuple[DataFrame | None, list[tuple[str, ...]]]":
+    """Keys the lake has in the windows and the read did not return (None: no such key), and those of them that the source has."""
     container = extraction.container
     assert container.identifier is not None
     names = container.primary_key
@@ -277,19 +292,12 @@ def _missing(
     in_lake = spark.sql(f"SELECT {', '.join(picked)} FROM {table.sql_name} WHERE {predicate}")
     missing = in_lake.join(read.selectExpr(*picked), keys, "left_anti")
     texts = [key_text(key, types[name]) for key, name in zip(keys, names, strict=True)]
-    moved: list[tuple[str, ...]] = []
+    found: list[tuple[str, ...]] = []
     any_missing = False
     for chunk in _chunks(tuple(row) for row in missing.selectExpr(*texts).toLocalIterator()):
         any_missing = True
-        moved += [chunk[position] for position in extraction.existing_keys(chunk)]
-    if not any_missing:
-        return [], None
-    gone = missing
-    if moved:
-        found = spark.createDataFrame(moved, ", ".join(f"f{i} string" for i in range(len(keys))))
-        same = " AND ".join(f"{key} = f{i}" for i, key in enumerate(texts))
-        gone = missing.join(found, on=functions.expr(same), how="left_anti")
-    return moved, gone.selectExpr(*(f"k{i} AS {quote(name)}" for i, name in enumerate(names)))
+        found += [chunk[position] for position in extraction.existing_keys(chunk)]
+    return missing.selectExpr(*(f"k{i} AS {quote(name)}" for i, name in enumerate(names))) if any_missing else None, found
 
 
 def _chunks(rows: Iterator[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:

@@ -4,6 +4,7 @@ Belongs here: every rule about which YAML fits which table, and what is chosen w
 What ``resolve`` accepts needs no further checks downstream.
 """
 
+import re
 from collections.abc import Sequence
 
 from incremental_assets.model.axis import Axis, IdentifierType, parse_value
@@ -97,6 +98,9 @@ def resolve(
             f"{label}: hold_back: writers goes by the locks of those who write to the table, and a {table.kind.value} has none of its own: "
             f"rows committed late would be lost. Leave hold_back out."
         )
+    lag = options.safety_lag if options.safety_lag is not None else safety_lag_seconds if identifier and identifier.axis.is_time else 0
+    if options.hold_back is HoldBack.WRITERS and identifier is not None and lag == 0:
+        _refuse_earlier_times(label, table, identifier)
     key = options.primary_key or table.primary_key
     for name in key:
         if name in options.exclude_columns:
@@ -107,7 +111,6 @@ def resolve(
             f"Say which columns tell rows apart: containers: {{{table.name}: {{primary_key: [<column>]}}}}"
         )
     enforced = bool(table.primary_key) and tuple(key) == table.primary_key
-    lag = options.safety_lag if options.safety_lag is not None else safety_lag_seconds if identifier and identifier.axis.is_time else 0
     return Container(
         datastore=datastore,
         schema=schema,
@@ -126,6 +129,21 @@ def resolve(
         bytes=table.bytes,
         comment=table.comment,
     )
+
+
+# As PostgreSQL prints defaults that are the time before a transaction's first write, whatever was committed since.
+_EARLIER_TIMES = re.compile(r"now\(\)|'now'|transaction_timestamp|statement_timestamp|current_(date|time)|localtime", re.IGNORECASE)
+
+
+def _refuse_earlier_times(label: str, table: SourceTable, identifier: Identifier) -> None:
+    for name in identifier.columns:
+        column = table.column(name)
+        if column is not None and column.default is not None and _EARLIER_TIMES.search(column.default):
+            raise ConfigurationError(
+                f"{label}: hold_back: writers counts a transaction from its first write to the table on, and the default of {name!r} "
+                f"({column.default}) is a time before that: rows committed late would be lost. Leave hold_back out, or set safety_lag to "
+                f"the longest transaction."
+            )
 
 
 def _identifier(label: str, table: SourceTable, spec: IncrementalSpec) -> Identifier:

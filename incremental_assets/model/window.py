@@ -1,10 +1,13 @@
 """Half-open intervals on an identifier's axis.
 
-Belongs here: one window, and what sets of windows need. Does not belong: which key a window has (``partitions``), or SQL.
+Belongs here: one window, what sets of windows need, and saying them in words. Does not belong: which key a window has (``partitions``),
+or SQL.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from incremental_assets.model.axis import Axis, format_value
 
 
 @dataclass(frozen=True, order=False)
@@ -56,3 +59,14 @@ def covered_from(windows: Iterable[Window], start: int | None) -> int | bool | N
             if start is None or window.upper > start:
                 return window.upper
     return None
+
+
+def in_words(axis: Axis | None, windows: Sequence[Window]) -> str:
+    """The windows for a message; the whole container where there is no axis."""
+    if axis is None or tuple(windows) == (EVERYTHING,):
+        return "the whole container"
+    shown = [
+        f"[{'-∞' if w.lower is None else format_value(axis, w.lower)}, {'∞' if w.upper is None else format_value(axis, w.upper)})"
+        for w in windows[:4]
+    ]
+    return ", ".join(shown) + (f" and {len(windows) - 4} more" if len(windows) > 4 else "")

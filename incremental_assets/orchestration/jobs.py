@@ -12,9 +12,9 @@ import dagster as dg
 from incremental_assets.catalog.datastore import ContainerDefinition
 from incremental_assets.lake.partitioning import dagster_partitions
 from incremental_assets.lake.table import LakeTable
-from incremental_assets.model.partitions import stretches
+from incremental_assets.model.partitions import IntegerPartitions, stretches
 from incremental_assets.orchestration.assets import container_key, container_partitions
-from incremental_assets.orchestration.planning import Action, Mode, Plan, Request, make_plan, run_keys
+from incremental_assets.orchestration.planning import Action, Mode, Plan, Request, integer_keys, make_plan, run_keys
 from incremental_assets.orchestration.project import lake_root
 from incremental_assets.orchestration.watermarks import newest_watermark
 from incremental_assets.sources.postgres.reader import PostgresReader
@@ -25,7 +25,12 @@ CONTAINER_TAG = "incremental_assets/container"
 
 def job_name(definition: ContainerDefinition) -> str:
     """Not the key alone: that is the name of the asset's op, and ops and jobs share their names."""
-    return "sync_" + "__".join(definition.container.key_path)
+    return f"sync_{op_name(definition)}"
+
+
+def op_name(definition: ContainerDefinition) -> str:
+    """Of the container's asset, as Dagster makes it from the key."""
+    return "__".join(definition.container.key_path)
 
 
 @dataclass(frozen=True)
@@ -45,9 +50,30 @@ def plan_container(
     partitions = container_partitions(definition, dagster_partitions(container, settings.timezone), instance)
     table = LakeTable(lake or lake_root(), *container.key_path)
     with PostgresReader(settings.address, container, timezone=settings.timezone) as reader:
+        if isinstance(partitions, IntegerPartitions) and not partitions.known and table.head() is not None:
+            partitions = _listed_again(definition, instance, reader, partitions)
         plan = make_plan(container, reader, table, partitions, request, newest_watermark(instance, container))
         keys = run_keys(plan, reader, partitions) if plan.action is not Action.SKIP else []
     return plan, keys
+
+
+def _listed_again(
+    definition: ContainerDefinition, instance: dg.DagsterInstance, reader: PostgresReader, partitions: IntegerPartitions
+) -> IntegerPartitions:
+    """The integer partitions of a table whose list was lost with its DAGSTER_HOME."""
+    container = definition.container
+    assert container.identifier is not None and container.cut is not None
+    keys = integer_keys(reader, partitions.width, container.cut.batch, None, (container.identifier.ground,))
+    _add_keys(instance, dagster_partitions(container, definition.settings.timezone), keys)
+    return partitions.with_keys(keys)
+
+
+def _add_keys(instance: dg.DagsterInstance, partitions_def: dg.PartitionsDefinition | None, keys: Sequence[str]) -> None:
+    assert isinstance(partitions_def, dg.DynamicPartitionsDefinition) and partitions_def.name is not None
+    known = set(instance.get_dynamic_partitions(partitions_def.name))
+    new = [key for key in keys if key not in known]
+    for at in range(0, len(new), 1000):
+        instance.add_dynamic_partitions(partitions_def.name, new[at : at + 1000])
 
 
 def launch_of(definition: ContainerDefinition, instance: dg.DagsterInstance, plan: Plan, keys: Sequence[str]) -> Launch:
@@ -60,17 +86,13 @@ def launch_of(definition: ContainerDefinition, instance: dg.DagsterInstance, pla
         config["reset_watermarks"] = True
     if plan.request.allow_empty:
         config["allow_empty"] = True
-    op = "__".join(container.key_path)
-    run_config = {"ops": {op: {"config": config}}}
+    run_config = {"ops": {op_name(definition): {"config": config}}}
     partitions_def = dagster_partitions(container, definition.settings.timezone)
     if partitions_def is None or not keys:
         return Launch(plan, run_config, [{}])
     if isinstance(partitions_def, dg.DynamicPartitionsDefinition):
+        _add_keys(instance, partitions_def, keys)
         assert partitions_def.name is not None
-        known = set(instance.get_dynamic_partitions(partitions_def.name))
-        new = [key for key in keys if key not in known]
-        for at in range(0, len(new), 1000):
-            instance.add_dynamic_partitions(partitions_def.name, new[at : at + 1000])
         ordered: Sequence[str] = instance.get_dynamic_partitions(partitions_def.name)
         runs = stretches(keys, ordered)
     else:

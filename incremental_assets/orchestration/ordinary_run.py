@@ -4,8 +4,12 @@ Belongs here: the few calls into Dagster's insides that this takes (``execute_in
 neither links to its job nor offers to run it again). Does not belong: which job, and what becomes of its events.
 """
 
+import contextlib
+import os
+import signal
+import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -19,6 +23,8 @@ from incremental_assets.orchestration.project import dagster_home
 
 REPOSITORY = "__repository__"
 """Dagster's own name for the one repository of a code location made by ``Definitions``."""
+
+POLL_SECONDS = 2.0
 
 
 def command_line_instance() -> dg.DagsterInstance:
@@ -43,7 +49,10 @@ def run_here(
     tags: Mapping[str, str],
     location: str,
 ) -> Sequence[dg.DagsterEvent]:
-    """The events of the run. ``location``: what workspace.yaml calls the code location. Raises DagsterError where it cannot begin."""
+    """The events of the run, which must have the main thread. ``location``: what workspace.yaml calls the code location.
+
+    Raises DagsterError where it cannot begin, RunTerminated where *Terminate* was pressed in the UI.
+    """
     repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), REPOSITORY)
     run = instance.create_run_for_job(
         job,
@@ -52,4 +61,39 @@ def run_here(
         tags={**job.run_tags, **tags},
         remote_job_origin=RemoteJobOrigin(repository, job.name),
     )
-    return execute_run(InMemoryJob(job), run, instance).all_events
+    with _terminable(instance, run_id):
+        return execute_run(InMemoryJob(job), run, instance).all_events
+
+
+class RunTerminated(Exception):
+    """Somebody pressed *Terminate* for this run."""
+
+
+@contextlib.contextmanager
+def _terminable(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
+    """*Terminate* finds no process to tell for a run that the daemon did not start; it only marks the run. So the mark is looked for."""
+    ended, asked = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(POLL_SECONDS):
+            run = instance.get_run_by_id(run_id)
+            if run is not None and run.status is dg.DagsterRunStatus.CANCELING:
+                asked.set()
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    watcher = threading.Thread(target=watch, name=f"terminate-{run_id}", daemon=True)
+    watcher.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not asked.is_set():
+            raise
+    finally:
+        ended.set()
+        watcher.join()
+    if asked.is_set():
+        run = instance.get_run_by_id(run_id)
+        if run is not None and not run.is_finished:
+            instance.report_run_canceled(run)
+        raise RunTerminated("terminated in the UI; what was not committed is read again by the next sync")

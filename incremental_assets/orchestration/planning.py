@@ -14,7 +14,7 @@ from incremental_assets.model.errors import ConfigurationError, LakeError, Rebui
 from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.partitions import IntegerPartitions, Partitions
 from incremental_assets.model.watermark import TableState
-from incremental_assets.model.window import EVERYTHING, Window
+from incremental_assets.model.window import EVERYTHING, Window, in_words
 from incremental_assets.sources.postgres.reader import PostgresReader, Server
 
 MOST_GENERATED_KEYS = 2000
@@ -64,14 +64,7 @@ class Plan:
     @property
     def asked(self) -> str:
         """The windows in words."""
-        axis = self.container.axis
-        if axis is None or self.windows == (EVERYTHING,):
-            return "the whole container"
-        shown = [
-            f"[{'-∞' if w.lower is None else format_value(axis, w.lower)}, {'∞' if w.upper is None else format_value(axis, w.upper)})"
-            for w in self.windows[:4]
-        ]
-        return ", ".join(shown) + (f" and {len(self.windows) - 4} more" if len(self.windows) > 4 else "")
+        return in_words(self.container.axis, self.windows)
 
 
 def fresh_state(container: Container, source: str) -> TableState:
@@ -269,21 +262,24 @@ def run_keys(plan: Plan, reader: PostgresReader, partitions: Partitions | None) 
     if plan.request.keys is not None:
         return list(plan.request.keys)
     lower = plan.windows[0].lower if plan.windows else None
-    highest = reader.highest()
     if not isinstance(partitions, IntegerPartitions):
         # Up to the newest row, not to today: a table that ended years ago has no partitions since.
-        newest = max((v for v in (lower, highest.seen) if v is not None), default=None)
+        newest = max((v for v in (lower, reader.highest().seen) if v is not None), default=None)
         return partitions.keys_between(lower, newest)
-    if highest.seen is None:
+    keys = integer_keys(reader, partitions.width, plan.container.cut.batch, lower, plan.windows)
+    if partitions.known and plan.action is not Action.LOAD:  # what lies below the first one belongs to it
+        keys = [str(max(int(key), partitions.known[0])) for key in keys]
+    return list(dict.fromkeys(keys))
+
+
+def integer_keys(reader: PostgresReader, width: int, batch: bool, lower: int | None, windows: Sequence[Window]) -> list[str]:
+    """Keys of the partitions from ``lower`` on (None: from the lowest row on), of which the windows may have rows; ascending."""
+    highest = reader.highest().seen
+    if highest is None:
         return []
-    width = partitions.width
     if lower is None:
         lower = reader.lowest()
-    first = (lower if lower is not None else highest.seen) // width * width
-    if not plan.container.cut.batch and (highest.seen - first) // width <= MOST_GENERATED_KEYS:
-        starts = list(range(first, highest.seen + 1, width))
-    else:
-        starts = reader.distinct_starts(plan.windows, width)
-    if partitions.known:
-        starts = [max(start, partitions.known[0]) for start in starts]
-    return [str(start) for start in dict.fromkeys(starts)]
+    first = (lower if lower is not None else highest) // width * width
+    if not batch and (highest - first) // width <= MOST_GENERATED_KEYS:
+        return [str(start) for start in range(first, highest + 1, width)]
+    return [str(start) for start in reader.distinct_starts(windows, width)]

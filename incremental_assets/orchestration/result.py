@@ -5,7 +5,7 @@ numbers, so that the UI plots them; what is unknown is left out.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -121,4 +121,27 @@ def line(
         "run_id": run_id,
         "seconds": round(seconds, 3),
         "message": message or found.get("sync/message", ""),
+    }
+
+
+def in_one(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The one line of a container that took several runs (partitions that are no neighbours in Dagster's list); ids are the last run's."""
+    if len(lines) == 1:
+        return lines[0]
+
+    def total(name: str) -> int | None:
+        values = [one[name] for one in lines]
+        return None if None in values else sum(values)
+
+    worst = max(lines, key=lambda one: ("skipped", "synced", "warning", "failed").index(one["status"]))
+    counts = {name: total(name) for name in ("rows_read", "rows_inserted", "rows_updated", "rows_deleted")}
+    messages = dict.fromkeys(one["message"] for one in lines if one["message"])
+    return {
+        **lines[-1],
+        **counts,
+        "status": worst["status"],
+        "watermark": {**lines[-1]["watermark"], "previous": lines[0]["watermark"]["previous"]},
+        "partitions": [key for one in lines for key in one["partitions"]],
+        "seconds": round(sum(one["seconds"] for one in lines), 3),
+        "message": "; ".join(messages),
     }

@@ -18,10 +18,10 @@ from incremental_assets.model.errors import ConfigurationError, SyncError
 from incremental_assets.orchestration.assets import container_key, report_killed
 from incremental_assets.orchestration.jobs import job_name, launch_of, plan_container
 from incremental_assets.orchestration.locks import holder_of
-from incremental_assets.orchestration.ordinary_run import command_line_instance, new_run_id, run_here
+from incremental_assets.orchestration.ordinary_run import RunTerminated, command_line_instance, new_run_id, run_here
 from incremental_assets.orchestration.planning import Action, Mode, Plan, Request
 from incremental_assets.orchestration.project import current_project, dagster_home, location_name
-from incremental_assets.orchestration.result import line, plain
+from incremental_assets.orchestration.result import in_one, line, plain
 from incremental_assets.orchestration.workers import side_by_side
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class Runner:
             launch = launch_of(definition, self._instance, plan, keys)
         except SyncError as error:
             return [line(container.label, "failed", message=str(error), seconds=time.monotonic() - started, **told)]
-        return [self._run(definition, plan, launch.run_config, tags, started_by) for tags in launch.tags]
+        return [in_one([self._run(definition, plan, launch.run_config, tags, started_by) for tags in launch.tags])]
 
     def _run(self, definition: ContainerDefinition, plan: Plan, run_config: Any, tags: Any, started_by: str) -> dict[str, Any]:
         container = definition.container
@@ -120,6 +120,8 @@ class Runner:
                 tags={"incremental_assets/started_by": started_by, **tags},
                 location=location_name(current_project()),
             )
+        except RunTerminated as terminated:
+            trouble = str(terminated)
         except dg.DagsterError as error:
             trouble = str(error)
         seconds = time.monotonic() - started

@@ -1,10 +1,11 @@
-"""Schedules: of one container, and of all containers of a datastore that have none of their own.
+"""Schedules: of one container, and of all containers of a datastore.
 
 Belongs here: what a tick decides. A tick plans in plain SQL first and says in numbers why there is nothing to do; it starts neither a run
 nor Spark then. Does not belong: the plan itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
@@ -13,7 +14,7 @@ from incremental_assets.catalog.datastore import ContainerDefinition, DatastoreS
 from incremental_assets.model.errors import SyncError
 from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.assets import container_key, report_killed
-from incremental_assets.orchestration.jobs import CONTAINER_TAG, RANGE_START, job_name, launch_of, plan_container
+from incremental_assets.orchestration.jobs import CONTAINER_TAG, RANGE_START, job_name, launch_of, op_name, plan_container
 from incremental_assets.orchestration.locks import holder_of
 from incremental_assets.orchestration.planning import Action, Mode, Request
 from incremental_assets.orchestration.project import dagster_home
@@ -58,20 +59,32 @@ def datastore_schedule(settings: DatastoreSettings, definitions: Sequence[Contai
 
 
 def _requests(context: dg.ScheduleEvaluationContext, definitions: Sequence[ContainerDefinition]) -> Requests:
+    """Trouble must not look like having nothing to do: where a container cannot be planned its run is started all the same, and fails with
+    the reason. Where none can (the source is away), the tick fails, once."""
     reasons: list[str] = []
+    troubles: list[tuple[ContainerDefinition, SyncError]] = []
     for definition in definitions:
-        found = _tick(context, definition)
+        try:
+            found = _tick(context, definition)
+        except SyncError as error:
+            troubles.append((definition, error))
+            continue
         if isinstance(found, str):
             reasons.append(found)
         else:
             yield from found
+    if troubles and len(troubles) == len(definitions):
+        raise dg.Failure("\n".join(dict.fromkeys(str(error) for _, error in troubles)))
+    for definition, error in troubles:
+        context.log.error(str(error))
+        yield _request(context, definition, {"ops": {op_name(definition): {"config": {"mode": Mode.INCREMENTAL.value}}}}, {})
     if len(reasons) == len(definitions):
         yield dg.SkipReason("\n".join(reasons))
 
 
 def _tick(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition) -> str | list[dg.RunRequest]:
-    """Run requests, or the reason for none. One container's trouble does not stop the others of the tick."""
-    container, key = definition.container, container_key(definition.container)
+    """Run requests, or the reason for none. Raises SyncError where the container cannot be planned."""
+    container = definition.container
     label = container.label
     # First the lock, not the status of a run: a killed one stays "started", and its pool stays taken, until somebody says so.
     holder = holder_of(dagster_home(), container, lambda run: report_killed(context.instance, run))
@@ -80,21 +93,21 @@ def _tick(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition
     waiting = context.instance.get_runs(dg.RunsFilter(statuses=_WAITING, tags={CONTAINER_TAG: label}), limit=1)
     if waiting:
         return f"{label}: run {waiting[0].run_id} is about to sync it"
-    try:
-        plan, keys = plan_container(definition, context.instance, Request(Mode.INCREMENTAL))
-        if plan.action is Action.SKIP:
-            return f"{label}: {plan.reason}"
-        launch = launch_of(definition, context.instance, plan, keys)
-    except SyncError as error:
-        context.log.error(str(error))
-        return f"{label}: not started: {error}"
+    plan, keys = plan_container(definition, context.instance, Request(Mode.INCREMENTAL))
+    if plan.action is Action.SKIP:
+        return f"{label}: {plan.reason}"
+    launch = launch_of(definition, context.instance, plan, keys)
+    return [_request(context, definition, launch.run_config, tags) for tags in launch.tags]
+
+
+def _request(
+    context: dg.ScheduleEvaluationContext, definition: ContainerDefinition, run_config: Mapping[str, Any], tags: Mapping[str, str]
+) -> dg.RunRequest:
+    label = definition.container.label
     at = context.scheduled_execution_time.isoformat()  # a tick of several requests must name each, so that a retried one starts none twice
-    return [
-        dg.RunRequest(
-            run_key=f"{label} {tags.get(RANGE_START, '')} {at}",
-            asset_selection=[key],
-            run_config=launch.run_config,
-            tags={CONTAINER_TAG: label, **tags},
-        )
-        for tags in launch.tags
-    ]
+    return dg.RunRequest(
+        run_key=f"{label} {tags.get(RANGE_START, '')} {at}",
+        asset_selection=[container_key(definition.container)],
+        run_config=run_config,
+        tags={CONTAINER_TAG: label, **tags},
+    )

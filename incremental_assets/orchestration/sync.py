@@ -146,11 +146,10 @@ class ContainerSync:
                 state=state,
                 allow_empty=plan.request.allow_empty or (plan.action is Action.SYNC and plan.watermark is not None),
                 story=self._story(moved),
-                asked=plan.asked,
                 frame=lambda spark: read_windows(spark, reader, carried, windows, nulls, highest.value, readers),
                 frame_of_keys=lambda spark, keys: read_keys(spark, reader, carried, keys),
                 existing_keys=lambda keys: existing_keys(reader, carried, keys),
-                is_empty=lambda: reader.is_empty(windows, nulls),
+                emptied=lambda: self._emptied(windows, nulls),
                 still_there=reader.still_there,
             )
             try:
@@ -159,6 +158,14 @@ class ContainerSync:
                 raise self._explained(error, container, carried, windows, nulls) from error
             self.result.new = state.watermark
             self._note_holders(container, reader.transactions.holders(noted.still_open(now)) if moved.held_back else [])
+
+    def _emptied(self, windows: Sequence[Window], nulls: bool) -> Sequence[Window]:
+        """What was asked for and has no row in the source: each partition of a refresh by itself, else all that is read."""
+        keys, partitions, identifier = self._plan.request.keys, self._partitions, self._container.identifier
+        if keys is None or len(keys) == 1 or partitions is None or identifier is None or self._plan.whole:
+            return windows if self._reader.is_empty(windows, nulls) else ()
+        each = [partitions.window_of(key).intersect(identifier.ground) for key in keys]
+        return self._reader.without_rows([window for window in each if window is not None])
 
     def _current(self, found: SourceTable) -> Container:
         """The container with the columns the source has now, which the catalog may not know yet."""

@@ -201,6 +201,8 @@ def _identifier_cuts(
     assert identifier is not None
     ground = merge(windows)
     lower = ground[0].lower if ground and ground[0].lower is not None else None
+    if lower is None and readers > 1:
+        lower = reader.lowest()
     if readers <= 1 or highest is None or lower is None or highest - lower < readers:
         return []
     expression = identifier_expression(identifier)

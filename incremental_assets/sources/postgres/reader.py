@@ -21,7 +21,16 @@ from incremental_assets.model.errors import SourceError
 from incremental_assets.model.window import Window
 from incremental_assets.sources.postgres.catalog import read_catalog
 from incremental_assets.sources.postgres.connection import APPLICATION_NAME, SET_LOCK_TIMEOUT, PostgresAddress, ask, source_errors
-from incremental_assets.sources.postgres.sql import axis_text, highest_expression, null_predicate, relation, scope_predicate, where_clause
+from incremental_assets.sources.postgres.sql import (
+    axis_text,
+    highest_expression,
+    identifier_expression,
+    literal,
+    null_predicate,
+    relation,
+    scope_predicate,
+    where_clause,
+)
 from incremental_assets.sources.postgres.transactions import Transactions
 
 READER_LOCK = 1768841075
@@ -156,15 +165,14 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
         return Highest(value, seen, limit, limit if identifier.sequence else None)
 
     def lowest(self) -> int | None:
-        """The lowest integer identifier from ``@start`` on."""
+        """The lowest identifier from ``@start`` on."""
         identifier = self.container.identifier
-        assert identifier is not None and identifier.axis is Axis.INTEGER
+        assert identifier is not None
         scope = scope_predicate(self.container, [identifier.ground], False)
-        query = sql.SQL("select min({})::text from {} where {}").format(
-            sql.Identifier(identifier.columns[0]), relation(self.container), scope
-        )
+        lowest = sql.SQL("min({})").format(identifier_expression(identifier))
+        query = sql.SQL("select {} from {} where {}").format(axis_text(identifier.axis, lowest), relation(self.container), scope)
         text = self._row(query)[0]
-        return int(text) if text is not None else None
+        return int(text) if text is not None and "infinity" not in text else None
 
     def distinct_starts(self, windows: Sequence[Window], width: int) -> list[int]:
         """Lower bounds of the integer partitions that have rows in the windows, ascending."""
@@ -283,6 +291,20 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
             relation(self.container), scope_predicate(self.container, windows, include_nulls)
         )
         return self._row(query)[0]
+
+    def without_rows(self, windows: Sequence[Window]) -> list[Window]:
+        """Those of the disjoint windows in which there is no row; one pass over their ground."""
+        identifier = self.container.identifier
+        assert identifier is not None
+        edges = sorted({bound for window in windows for bound in (window.lower, window.upper) if bound is not None})
+        query = sql.SQL("select distinct width_bucket({}, array[{}]) from {} where {}").format(
+            identifier_expression(identifier),
+            sql.SQL(", ").join(literal(identifier.axis, edge) for edge in edges),
+            relation(self.container),
+            scope_predicate(self.container, windows, False),
+        )
+        filled = {row[0] for row in self.rows(query)}  # bucket n: from the n-th edge on, 0: below the first
+        return [window for window in windows if (0 if window.lower is None else edges.index(window.lower) + 1) not in filled]
 
     def count_nulls(self) -> int:
         """Rows whose identifier is NULL."""

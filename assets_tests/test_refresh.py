@@ -1,0 +1,160 @@
+"""Refreshes: partitions, or all of a container, read whole and replaced; and what a sync must not take from a catalog that is old.
+
+Belongs here: what a refresh may and must touch, and what the next sync still finds after it. Does not belong: how Dagster asks for one
+(``test_dagster``).
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from assets_tests.harness import Project
+from incremental_assets.orchestration.planning import Mode
+
+MakeProject = Callable[..., Project]
+DAY = 86_400
+
+
+def test_late_rows_inside_the_lag_are_found_after_a_refresh(project: MakeProject) -> None:
+    """*Materialize* on the newest partition must not move the watermark past late rows that only the next sync would have read."""
+    shop = project(incremental=["public.visits:day:date"], containers={"visits": {"partition_by": "month", "safety_lag": 3 * DAY}})
+    shop.execute(
+        "create table visits (id serial, day date); insert into visits (day) select date '2026-03-25' + i from generate_series(0, 7) i"
+    )
+    shop.one("visits")
+    shop.execute("insert into visits (day) values ('2026-03-30')")  # the watermark is 1 April, the lag reaches down to 29 March
+    shop.execute("insert into visits (day) select date '2026-04-02' + i from generate_series(0, 8) i")
+    assert shop.one("visits", keys=("2026-04-01", "2026-04-01"))["rows_read"] >= 9
+    shop.execute("insert into visits (day) values ('2026-04-10')")
+    shop.one("visits")
+    shop.assert_equal("visits")
+
+
+def test_refreshing_all_means_all(project: MakeProject) -> None:
+    """Partitions whose rows are all gone in the source, and rows without identifier, would stay as they were for ever."""
+    shop = project(
+        incremental=["public.batches:batch:integer", "public.days:day:date"],
+        containers={"batches": {"partition_by": "batch"}, "days": {"partition_by": "month"}},
+    )
+    shop.execute(
+        """create table batches (id serial, batch int, note text);
+        insert into batches (batch, note) select i % 6, 'b' from generate_series(6, 29) i;
+        create table days (id serial, day date, note text);
+        insert into days (day, note) select date '2026-01-15' + 31 * i, 'd' from generate_series(0, 5) i;
+        insert into days (day, note) values (null, 'n')"""
+    )
+    shop.sync()
+    shop.execute("delete from batches where batch in (0, 2)")
+    shop.execute("delete from days where day > '2026-04-01'; update days set note = 'changed'")
+    for line in shop.sync(mode=Mode.REFRESH).values():
+        assert line["status"] in ("synced", "warning"), line  # the newest days are gone: worth a warning
+    shop.assert_equal("batches")
+    shop.assert_equal("days")
+    assert sorted(shop.rows("days", "note")) == [("changed",)] * 4
+
+
+def test_one_partition_among_others_is_not_emptied_unasked(project: MakeProject) -> None:
+    """A month that vanished from the source by mistake would vanish from the lake in the middle of a refreshed year."""
+    shop = project(incremental=["public.days:day:date"], containers={"days": {"partition_by": "month"}})
+    shop.execute(
+        "create table days (id serial, day date); insert into days (day) select date '2026-01-15' + 31 * i from generate_series(0, 5) i"
+    )
+    shop.one("days")
+    shop.execute("delete from days where day between '2026-03-01' and '2026-03-31'")
+    year = ("2026-01-01", "2026-06-01")
+    refused = shop.one("days", ok=False, keys=year)
+    assert refused["status"] == "failed" and "[2026-03-01, 2026-04-01)" in refused["message"] and "--allow-empty" in refused["message"]
+    assert len(shop.rows("days")) == 6
+    assert shop.one("days", keys=year, allow_empty=True)["rows_deleted"] == 1
+    shop.assert_equal("days")
+    assert shop.one("days", keys=year)["status"] == "synced"  # what is empty in both is nobody's loss
+
+
+def test_a_key_that_is_spelled_anew(project: MakeProject) -> None:
+    """1 and 1.0 are one key to PostgreSQL and two texts: the row would be in the lake twice, or not at all."""
+    shop = project(incremental=["public.prices:updated_at:timestamp!upsert"], containers={"prices": {"partition_by": "month"}})
+    shop.execute(
+        """create table prices (id numeric primary key, note text, updated_at timestamptz not null);
+        insert into prices select i, 'old', '2026-05-01 12:00:00Z' from generate_series(1, 6) i"""
+    )
+    shop.one("prices")
+    shop.execute("update prices set id = 1.0, note = 'in the tail' where id = 1")
+    shop.execute("update prices set id = 2.00, note = 'moved back', updated_at = '2026-04-01' where id = 2")
+    shop.execute("update prices set note = 'moved back, same key', updated_at = '2026-04-01' where id = 3; delete from prices where id = 4")
+    shop.one("prices")
+    shop.assert_equal("prices")
+    assert sorted(shop.rows("prices", "id")) == [("1.0",), ("2.00",), ("3",), ("5",), ("6",)]
+
+
+@pytest.mark.parametrize("strategy", ["append", "upsert"])
+def test_a_schedule_goes_by_the_source_and_not_by_its_old_catalog(project: MakeProject, strategy: str) -> None:
+    """An identifier that may be NULL now, or a key that is none any more, is news to a catalog that nobody has run since."""
+    entry = "public.notes:updated_at:timestamp" + ("!upsert" if strategy == "upsert" else "")
+    shop = project(incremental=[entry], containers={"notes": {"partition_by": "month"}})
+    shop.execute(
+        """create table notes (id int primary key, note text, updated_at timestamptz not null);
+        insert into notes select i, 'old', '2026-05-01 12:00:00Z' from generate_series(1, 6) i"""
+    )
+    shop.one("notes")
+    shop.execute("alter table notes alter updated_at drop not null; insert into notes values (7, 'undated', null)")
+    shop.sync("notes", stale=True)
+    shop.assert_equal("notes")
+    if strategy == "upsert":
+        shop.execute("alter table notes drop constraint notes_pkey; insert into notes values (6, 'twice', '2026-05-02')")
+        refused = shop.sync("notes", stale=True)["notes"]
+        assert refused["status"] == "failed" and "primary_key" in refused["message"], refused["message"]
+        shop.configure(containers={"notes": {"partition_by": "month", "primary_key": ["id"]}})
+        assert len(shop.rows("notes")) == 7
+
+
+def test_a_column_that_is_no_longer_excluded_asks_for_a_refresh(project: MakeProject) -> None:
+    """Its older rows have values in the source and none in the lake, and nothing else would say so."""
+    shop = project(incremental=["public.notes:day:date"], containers={"notes": {"partition_by": "month", "exclude_columns": ["note"]}})
+    shop.execute(
+        "create table notes (id serial, day date, note text); insert into notes (day, note) values ('2026-05-01', 'a'), ('2026-05-02', 'b')"
+    )
+    shop.one("notes")
+    shop.configure(containers={"notes": {"partition_by": "month"}})
+    shop.execute("insert into notes (day, note) values ('2026-05-03', 'c')")
+    line = shop.one("notes")
+    assert line["status"] == "warning" and "refresh needed" in line["message"], line["message"]
+    assert shop.one("notes", mode=Mode.REFRESH)["status"] == "synced"
+    shop.assert_equal("notes")
+
+
+def test_another_schema_is_another_table(project: MakeProject) -> None:
+    """The tail of one table would be put onto the rows of another."""
+    shop = project(incremental=["orders:day:date"])
+    shop.execute(
+        """create table orders (id int, day date); insert into orders values (1, '2026-05-01');
+        create schema archive; create table archive.orders (id int, day date); insert into archive.orders values (2, '2026-05-02')"""
+    )
+    shop.one("orders")
+    shop.configure(schema="archive")
+    refused = shop.one("orders", ok=False)
+    assert refused["status"] == "failed" and "schema public" in refused["message"] and "--reset-watermarks" in refused["message"]
+
+
+def test_partitions_in_any_order_are_one_line(project: MakeProject) -> None:
+    """Dagster lists dynamic partitions in the order they came; scripts read one line a container."""
+    shop = project(incremental=["public.events:id:integer"], containers={"events": {"partition_by": 100}})
+    shop.execute("create table events (id int); insert into events values (1), (901)")
+    shop.one("events")
+    shop.execute("insert into events select generate_series(301, 320)")
+    shop.one("events", mode=Mode.REFRESH)
+    line = shop.one("events", keys=("0", "900"))
+    assert line["status"] == "synced" and line["partitions"] == sorted(line["partitions"], key=int), line
+    shop.assert_equal("events")
+
+
+def test_integer_partitions_are_listed_again_where_their_list_was_lost(project: MakeProject) -> None:
+    """A new DAGSTER_HOME knows no integer partition: the first one that comes along would stand for all that lies below it."""
+    shop = project(incremental=["public.events:id:integer"], containers={"events": {"partition_by": 100}})
+    shop.execute("create table events (id int); insert into events select generate_series(1, 950, 10)")
+    shop.one("events")
+    for file in shop.home.rglob("*.db"):
+        file.unlink()
+    shop.execute("insert into events values (960)")
+    shop.one("events")
+    assert shop.one("events", keys=("300", "300"))["rows_read"] == 10
+    shop.assert_equal("events")
