@@ -25,7 +25,7 @@ class Extraction:
 
     ``windows`` (and, with ``include_nulls``, the rows without identifier) are replaced by what ``frame`` reads. ``whole``: nothing of
     the old table stays, not even its schema. ``base_version``: the Delta version the plan saw (None: no table). ``state``: what the
-    table will remember, its ``data_version`` still open.
+    table will remember, its ``data_version`` still open. ``expected``: about how many rows.
     """
 
     container: Container
@@ -35,6 +35,7 @@ class Extraction:
     columns: tuple[Column, ...]
     base_version: int | None
     state: TableState
+    expected: int
     allow_empty: bool
     story: dict[str, Any]
     frame: "Callable[[SparkSession], DataFrame]" = field(repr=False)

@@ -8,7 +8,6 @@ import contextlib
 import functools
 import itertools
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 KEYS_A_LOOKUP = 10_000
-COMPARED_ROWS = 100_000
-"""Up to so many old and new rows, what an overwrite really changed is counted by comparing them (16 bytes a row here); above it is not
+COMPARED_ROWS = 1_000_000
+"""Up to so many rows, what an overwrite really changed is counted: they are held by Spark for it, and the old ones read. Above it is not
 known."""
 _GONE = "__incremental_assets_gone"
 
@@ -119,20 +118,27 @@ def _overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: 
     if container.identifier is not None:
         # Within each file rows lie by identifier, so that later reads of a window skip the other pages of it.
         frame = frame.sortWithinPartitions(*(quote(name) for name in container.identifier.columns))
-    before = [] if head.version == 0 else None if extraction.whole else _digests(spark, table, head, extraction, predicate)
-    extraction.still_there()
-    _expect_unmoved(container.label, table, head)
-    frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)
+    replaces = head.version > 0 and not extraction.whole
+    count = replaces and extraction.expected <= COMPARED_ROWS
+    only_adds = head.version == 0 or (replaces and not count and not _has_rows(spark, table, predicate))
+    if count:
+        frame = frame.persist()
+    try:
+        changed = _changes(spark, table, head, frame, predicate, container.primary_key) if count else (None, None, None)
+        extraction.still_there()
+        _expect_unmoved(container.label, table, head)
+        frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)
+    finally:
+        if count:
+            _release(frame)
     after = _head(table)
     metrics = _metrics(table, after.version) if after.version > head.version else {}
     rows = metrics.get("numOutputRows", 0) - metrics.get("numCopiedRows", 0)  # a rewritten file carries old rows along
-    if before == []:
-        changed = (rows, 0, 0)
-    elif before is None or rows + len(before) > COMPARED_ROWS:
-        changed = (None, None, None)
-    else:
-        changed = _changed(before, _digests(spark, table, after, extraction, predicate) or [], bool(container.primary_key))
-    return Outcome(rows, *changed, after.version, after.version)
+    return Outcome(rows, *((rows, 0, 0) if only_adds else changed), after.version, after.version)
+
+
+def _has_rows(spark: "SparkSession", table: LakeTable, predicate: str) -> bool:
+    return not spark.sql(f"SELECT 1 FROM {table.sql_name} WHERE {predicate} LIMIT 1").isEmpty()
 
 
 def _refuse_emptying(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction, predicate: str) -> None:
@@ -145,7 +151,7 @@ def _refuse_emptying(spark: "SparkSession", table: LakeTable, head: Head, extrac
     identifier = extraction.container.identifier
     if identifier is not None and emptied != extraction.windows:
         predicate = scope_predicate(identifier, emptied, False)
-    if not spark.sql(f"SELECT 1 FROM {table.sql_name} WHERE {predicate} LIMIT 1").isEmpty():
+    if _has_rows(spark, table, predicate):
         raise EmptyRefused(
             f"{extraction.container.label}: the source has no rows for {in_words(extraction.container.axis, emptied)}, where the lake has "
             f"some; nothing was written. If they were really deleted, say so with --allow-empty."
@@ -157,25 +163,19 @@ def _metrics(table: LakeTable, version: int) -> dict[str, int]:
     return dict(found.metrics) if found else {}
 
 
-def _digests(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction, predicate: str) -> list[tuple[int, int]] | None:
-    """A digest of the key (0 without one) and one of the row, for each row within the predicate; None where they are too many."""
-    key = ", ".join(quote(name) for name in extraction.container.primary_key)
-    row = ", ".join(quote(column.name) for column in head.columns)
-    picked = f"{f'xxhash64({key})' if key else 'cast(0 AS bigint)'} AS k, xxhash64({row}) AS r"
-    found = spark.sql(f"SELECT {picked} FROM {table.sql_name} WHERE {predicate} LIMIT {COMPARED_ROWS + 1}").toArrow()
-    if found.num_rows > COMPARED_ROWS:
-        return None
-    return list(zip(found["k"].to_pylist(), found["r"].to_pylist(), strict=True))
-
-
-def _changed(before: list[tuple[int, int]], after: list[tuple[int, int]], keyed: bool) -> tuple[int, int, int]:
-    """(inserted, updated, deleted) between two sets of digests. Without a key an update shows as one of each."""
-    gone, come = Counter(before), Counter(after)
-    gone, come = gone - come, come - gone
-    if not keyed:
-        return come.total(), 0, gone.total()
-    updated = {key for key, _ in gone} & {key for key, _ in come}
-    return sum(key not in updated for key, _ in come), len(updated), sum(key not in updated for key, _ in gone)
+def _changes(
+    spark: "SparkSession", table: LakeTable, head: Head, frame: "DataFrame", predicate: str, key: tuple[str, ...]
+) -> tuple[int, int, int]:
+    """(inserted, updated, deleted) if the rows within the predicate become those of the frame. Without a key an update is one of each."""
+    row = f"xxhash64({', '.join(quote(column.name) for column in head.columns)})"
+    name = f"xxhash64({', '.join(map(quote, key))})" if key else row
+    digests = [f"{name} AS k", f"{row} AS r"]
+    before = spark.sql(f"SELECT {', '.join(digests)}, -1L AS n FROM {table.sql_name} WHERE {predicate}")
+    of_rows = before.unionAll(frame.selectExpr(*digests, "1L AS n")).groupBy("k", "r").agg(functions.expr("sum(n) AS n"))
+    come, gone = "sum(greatest(n, 0L))", "sum(greatest(-n, 0L))"
+    of_keys = of_rows.groupBy("k").agg(functions.expr(f"{come} AS come"), functions.expr(f"{gone} AS gone"))
+    counted = of_keys.selectExpr("sum(come - least(come, gone))", "sum(least(come, gone))", "sum(gone - least(come, gone))").collect()[0]
+    return int(counted[0] or 0), int(counted[1] or 0), int(counted[2] or 0)
 
 
 # ---------------------------------------------------------------------- upsert

@@ -144,6 +144,7 @@ class ContainerSync:
                 columns=tuple(Column(c.column.name, c.column.type) for c in carried),
                 base_version=self._base_version,
                 state=state,
+                expected=reader.estimate(windows, nulls),
                 allow_empty=plan.request.allow_empty or (plan.action is Action.SYNC and plan.watermark is not None),
                 story=self._story(moved),
                 frame=lambda spark: read_windows(spark, reader, carried, windows, nulls, highest.value, readers),
