@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,13 @@ class Project:
         """Asks the source what is there, as `incremental-assets catalog`."""
         self._catalog = self.component.read_catalog(self._catalog)
         return definitions_of(self.component.settings(), self._catalog)
+
+    def catalog_as_known(self) -> Callable[[], list[ContainerDefinition]]:
+        """What the code location makes of the catalog of now, with the YAML of then; without asking the source."""
+        self.catalog()
+        known = self._catalog
+        assert known is not None
+        return lambda: definitions_of(self.component.settings(), known)
 
     def definition(self, name: str) -> ContainerDefinition:
         return next(d for d in self.catalog() if d.table.name == name)

@@ -17,6 +17,7 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+from deltalake import DeltaTable
 
 from assets_tests.harness import Project
 from incremental_assets.orchestration.jobs import RANGE_END, RANGE_START
@@ -257,12 +258,73 @@ def test_a_tick_leaves_a_container_alone_that_is_being_synced(shop: Project) -> 
     assert len(tick(shop, "sync_shop__orders_schedule").run_requests) == 1
 
 
-def test_a_source_that_is_away_is_a_reason_and_not_a_crash(shop: Project) -> None:
-    """A tick that raises shows a stack trace instead of the source's own words, and takes the other containers along."""
-    definitions = shop.dagster()
+def test_trouble_does_not_look_like_having_nothing_to_do(shop: Project) -> None:
+    """Alerts go by failed runs and failed ticks: a container that cannot be planned must not be skipped for weeks, nor stop the others."""
+    definitions, known = shop.dagster(), shop.catalog_as_known()
     shop.source.execute("alter table events rename to events_moved")
     data = tick(shop, "sync_shop_schedule", definitions)
-    assert sorted(r.asset_selection[0].path[-1] for r in data.run_requests or [] if r.asset_selection) == ["orders", "region"]
+    requests = {r.asset_selection[0].path[-1]: r for r in data.run_requests or [] if r.asset_selection}
+    assert sorted(requests) == ["events", "orders", "region"]
+    with shop.instance() as instance:
+        job = definitions.get_repository_def().get_job(IMPLICIT_ASSET_JOB_NAME)
+        tags, run_config = dict(requests["events"].tags), dict(requests["events"].run_config)
+        result = job.execute_in_process(instance=instance, asset_selection=[EVENTS], tags=tags, run_config=run_config, raise_on_error=False)
+    assert not result.success
+    shop.configure(url=re.sub(r":\d+/", ":1/", shop.url))
+    with pytest.raises(Exception) as raised:  # once, and not a failed run for each of its containers
+        tick(shop, "sync_shop_schedule", shop.dagster(known()))
+    assert isinstance(raised.value.__cause__, dg.Failure) and "cannot connect" in str(raised.value.__cause__.description)
+
+
+# ---------------------------------------------------------------------- the jobs over a datastore
+def test_maintenance_keeps_rows_and_watermarks(shop: Project) -> None:
+    """Small files pile up without it; with it, a sync must not take its commits for somebody else's, nor lose its watermark in them."""
+    shop.sync()
+    for day in range(1, 4):
+        shop.source.execute(f"insert into orders (day, total) values (date '2026-04-0{day}', 1)".encode())
+        shop.one("orders")
+    table = shop.table("orders")
+    with shop.instance() as instance:
+        result = shop.dagster().resolve_job_def("maintain_shop").execute_in_process(instance=instance)
+    assert result.success
+    observed = [e.asset_observation_data.asset_observation for e in result.all_events if e.is_asset_observation]
+    kept = next(plain(o.metadata) for o in observed if o.asset_key == ORDERS)
+    assert kept["maintenance/files_after"] < kept["maintenance/files_before"], kept
+    assert shop.one("orders")["status"] == "skipped", "OPTIMIZE and VACUUM changed no row"
+    # Delta's own clean-up: a checkpoint, and the commits before it are gone.
+    DeltaTable(table.url).create_checkpoint()
+    head = table.head()
+    assert head is not None
+    for file in (Path(table.url) / "_delta_log").glob("*.json"):
+        if int(file.stem) < head.version:
+            file.unlink()
+    shop.source.execute("insert into orders (day, total) values (date '2026-04-03', 2)")
+    line = shop.one("orders")
+    assert line["watermark"]["previous"] == "2026-04-03" and line["rows_read"] == 2, line
+    shop.assert_equal("orders")
+
+
+def test_the_job_over_a_datastore_syncs_all_of_it(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One button for a whole datastore: a run for each container, and a failure where one failed."""
+    for name, value in shop.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DAGSTER_HOME", str(shop.home))
+    monkeypatch.setenv("INCREMENTAL_ASSETS_LAKE", str(shop.lake_root))
+    monkeypatch.setenv("INCREMENTAL_ASSETS_PROJECT", str(shop.path))
+    shop.write()
+    shop.cli("catalog")
+    job = shop.dagster().resolve_job_def("sync_shop")
+    with shop.instance() as instance:
+        assert job.execute_in_process(instance=instance).success
+        runs = {run.tags.get("incremental_assets/container"): run.status for run in instance.get_runs()}
+    assert {name for name in runs if name} == {"shop/orders", "shop/events", "shop/region"}
+    for name in ("orders", "events", "region"):
+        shop.assert_equal(name)
+    shop.source.execute("drop table events")
+    with shop.instance() as instance:
+        failed = job.execute_in_process(instance=instance, raise_on_error=False)
+    assert not failed.success
+    assert "shop/events" in str(failed.failure_data_for_node("shop_containers"))
 
 
 def test_a_killed_run_is_seen_as_failed_by_the_next(shop: Project) -> None:

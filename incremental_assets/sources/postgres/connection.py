@@ -107,7 +107,7 @@ def ask(
     """The rows of one query that does not wait for ever behind a lock: one round trip, also in autocommit and through a pooler."""
     with psycopg.ClientCursor(connection, row_factory=row_factory) as cursor:
         text = query.as_string(connection) if isinstance(query, sql.Composable) else query
-        cursor.execute(f"{SET_LOCK_TIMEOUT}; {text}".encode(), parameters)
+        cursor.execute(f"{SET_LOCK_TIMEOUT};\n{text}".encode(), parameters)
         cursor.nextset()
         return cursor.fetchall()
 
