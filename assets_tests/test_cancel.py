@@ -3,6 +3,7 @@
 Belongs here: *Terminate*, as the UI does it: an interrupt in the run's process. Does not belong: processes that are killed (``test_kill``).
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import dagster as dg
 import pytest
 
 from assets_tests.harness import Project
@@ -31,6 +33,30 @@ def test_an_interrupted_sync_ends_its_queries_in_the_source(project: Callable[..
             assert process.wait(timeout=60) == 130
         finally:
             process.kill()
+    _until(lambda: shop.source.execute(SLOW).fetchall()[0][0] == 0, 10)
+
+
+def test_terminate_in_the_ui_reaches_a_run_of_the_command_line(project: Callable[..., Project]) -> None:
+    """The UI knows no process of it and can only mark it; the load would go on until its end, under a run that is called cancelled."""
+    shop = project()
+    shop.source.execute("create view slow_view as select i, pg_sleep(1)::text as slept from generate_series(1, 600) i")
+    shop.source.execute("create table quick as select 1 as id")
+    shop.write()
+    command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(shop.path), "sync", "shop", "--json"]
+    with subprocess.Popen(command, env=shop.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            _until(lambda: shop.source.execute(SLOW).fetchall()[0][0] == 1, 120)
+            with shop.instance() as instance:
+                (run,) = [r for r in instance.get_runs() if r.tags["incremental_assets/container"] == "shop/slow_view"]
+                instance.report_run_canceling(run)  # what the UI's button does first, and all it can
+                out, said = process.communicate(timeout=60)
+                found = instance.get_run_by_id(run.run_id)
+        finally:
+            process.kill()
+    lines = {line["container"]: line for line in map(json.loads, out.splitlines())}
+    assert process.returncode == 1 and lines["shop/quick"]["status"] == "synced", said
+    assert lines["shop/slow_view"]["status"] == "failed" and "terminated in the UI" in lines["shop/slow_view"]["message"], lines
+    assert found is not None and found.status is dg.DagsterRunStatus.CANCELED
     _until(lambda: shop.source.execute(SLOW).fetchall()[0][0] == 0, 10)
 
 
