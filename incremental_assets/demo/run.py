@@ -27,6 +27,7 @@ from incremental_assets.demo.business_day import BusinessDay
 from incremental_assets.demo.compare import CompareError, Comparison, compare
 from incremental_assets.demo.postgres import DEMO_DATABASE, DEMO_FOLDER, EmbeddedPostgres, EmbeddedPostgresError
 from incremental_assets.demo.source import load
+from incremental_assets.orchestration.loading import find_datastore, forget_catalog, load_datastores
 
 DATASTORE = "shop"
 LAKE_VARIABLE = "INCREMENTAL_ASSETS_LAKE"
@@ -130,7 +131,7 @@ class _Demo:
 
     # ------------------------------------------------------------------ its parts
     def _start_over(self, scale: float) -> None:
-        """A new source and no lake, whatever there was: but nothing is deleted that the demo did not make."""
+        """A new source, no catalog and no lake, whatever there was: but nothing is deleted that the demo did not make."""
         self._step("A source", f"PostgreSQL from a wheel, TPC-H at scale {scale:g}, a table with a serial id, one with updated_at, a view.")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.write_text("", encoding="utf-8")
@@ -145,6 +146,7 @@ class _Demo:
         for container in self._containers():
             if (self.lake / container / "_delta_log").is_dir():
                 shutil.rmtree(self.lake / container)
+        forget_catalog(self.project, find_datastore(load_datastores(self.project), DATASTORE))
 
     def _containers(self) -> list[str]:
         with psycopg.connect(self.url) as connection:

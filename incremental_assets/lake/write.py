@@ -1,7 +1,8 @@
 """One commit of rows to one table, and right after it the tiny commit that remembers the watermark.
 
 Belongs here: the order of steps of a commit. Does not belong: the two ways of writing rows (``overwrite``, ``merge``), which rows
-(``model``), predicates' text (``sql``), schema changes (``evolve``). Everything here may be repeated: a commit that was lost half-way is made again by the next sync.
+(``model``), predicates' text (``sql``), schema changes (``evolve``). Everything here may be repeated: a commit that was lost half-way is
+made again by the next sync.
 """
 
 from collections.abc import Callable

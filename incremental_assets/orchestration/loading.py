@@ -101,6 +101,11 @@ def refresh_catalog(project: Path, datastore: Datastore, progress: Any = lambda 
     return catalog
 
 
+def forget_catalog(project: Path, datastore: Datastore) -> None:
+    """The next catalog begins anew, calendars too."""
+    get_local_state_path(datastore.component.defs_state_config.key, project).unlink(missing_ok=True)
+
+
 def ensure_catalog(project: Path, datastore: Datastore, progress: Any = lambda _: None) -> None:
     """Runs the catalog where there is none, and where the source's columns differ from it; trouble is kept for the containers."""
     try:
