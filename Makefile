@@ -4,7 +4,6 @@
 
 SCALE ?= 0.1
 BENCH_SCALE ?= 1
-BY_HAND := test_kill test_bad_input test_containers test_types test_replica
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -47,11 +46,12 @@ test: install
 	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports
 	$(BIN)/dg check defs
-	$(BIN)/python -m pytest --durations=40 $(foreach file,$(BY_HAND),--ignore=assets_tests/$(file).py)
+	$(BIN)/python -m pytest -m "not by_hand" --durations=40
 
-# Seen to pass one by one; together with the others they take longer than the half hour that .ci/run has on two cores.
+# What does not fit into the half hour that .ci/run has on two cores, and a kill at every point.
 test-by-hand: install
-	$(BIN)/python -m pytest --durations=40 $(foreach file,$(BY_HAND),$(wildcard assets_tests/$(file).py))
+	$(BIN)/python -m pytest -m by_hand --durations=40
+	$(BIN)/python -m pytest assets_tests/test_kill.py -k in_an_upsert --every-kill
 
 bench: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'

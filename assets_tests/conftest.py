@@ -13,14 +13,18 @@ from incremental_assets.demo.postgres import EmbeddedPostgres
 
 _numbers = itertools.count()
 
-# Tests are many small queries: the JVM's second compiler costs more than it brings on two cores.
-os.environ.setdefault("INCREMENTAL_ASSETS_SPARK_CONF", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1")
+# Tests are many small queries: the JVM's second compiler costs more than it brings on two cores, and so does cutting a few rows in four.
+os.environ.setdefault(
+    "INCREMENTAL_ASSETS_SPARK_CONF",
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1;spark.sql.shuffle.partitions=1;spark.databricks.delta.snapshotPartitions=1",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("incremental_assets", "random histories of the watermark rule")
     group.addoption("--histories", type=int, default=1500, metavar="N", help="how many random histories to play (default: %(default)s)")
     group.addoption("--seed", type=int, default=0, metavar="N", help="number of the first history (default: %(default)s)")
+    group.addoption("--every-kill", action="store_true", help="kill a sync at all points, not only at two")
     group.addoption("--steps", type=int, default=200, metavar="N", help="steps of a history with real syncs (default: %(default)s)")
 
 

@@ -19,6 +19,7 @@ import yaml
 from assets_tests.harness import Project
 
 MakeProject = Callable[..., Project]
+pytestmark = pytest.mark.by_hand
 Answer = tuple[int, list[dict[str, Any]], str]
 SHOP = """create table orders (id int primary key, day date, note text, at timestamptz);
 insert into orders values (1, '2024-10-01', 'a', '2024-10-01'), (2, '2024-10-02', 'b', '2024-10-02');

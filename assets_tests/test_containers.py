@@ -16,6 +16,7 @@ from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.orchestration.planning import Mode
 
 MakeProject = Callable[..., Project]
+pytestmark = pytest.mark.by_hand
 BY_MONTH = {"partition_by": "month"}
 
 

@@ -123,7 +123,7 @@ FIRST = [("first sync", 0.0), ("first sync", 0.5), ("first sync", 1.2), ("first 
 LATER = [("is new since", 0.0), ("is new since", 0.5), ("is new since", 1.2), ("is new since", 2.0), ("wrote", 0.0), ("rows so far", 0.0)]
 
 
-@pytest.mark.slow
+@pytest.mark.by_hand
 def test_kill_9_of_the_command_line_in_a_first_load(project: MakeProject) -> None:
     """Without it, a first sync that was killed leaves a table that counts as loaded, and its rows never come."""
     names = [f"t{i}" for i in range(len(FIRST))]
@@ -145,14 +145,14 @@ def test_kill_9_of_the_command_line_in_a_first_load(project: MakeProject) -> Non
         shop.assert_equal(name)  # what the killed ones had left running has changed nothing
 
 
-@pytest.mark.slow
-def test_kill_9_of_the_command_line_in_an_upsert(project: MakeProject) -> None:
+def test_kill_9_of_the_command_line_in_an_upsert(project: MakeProject, request: pytest.FixtureRequest) -> None:
     """Without it, an upsert that was killed loses its changes, or a zombie brings back what was deleted since."""
+    points = LATER if request.config.getoption("--every-kill") else LATER[2:5:2]
     shop = project(incremental=["public.t:updated_at:timestamp!upsert"], containers={"t": {"partition_by": "month"}})
     tables(shop, ["t"])
     shop.one("t")
     killed = 0
-    for number, (words, seconds) in enumerate(LATER, 1):
+    for number, (words, seconds) in enumerate(points, 1):
         change(shop, "t", number)
         command = Command(shop, "sync", "shop/t")
         assert command.wait_until(words), command.said
@@ -162,7 +162,7 @@ def test_kill_9_of_the_command_line_in_an_upsert(project: MakeProject) -> None:
         shop.one("t")
         quiet(shop)
         shop.assert_equal("t")
-    assert killed >= 4
+    assert killed >= len(points) - 2
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def die_with_server(project: Project, name: str, words: str, seconds: float) -> 
 SERVER_POINTS = [("about", 0.3), ("about", 1.2), ("about", 2.5), ("wrote", 0.0)]
 
 
-@pytest.mark.slow
+@pytest.mark.by_hand
 def test_kill_9_of_the_spark_server(own_server: MakeProject) -> None:
     """Without it, a server that ran out of memory leaves containers that no later sync can mend."""
     names = [f"t{i}" for i in range(len(SERVER_POINTS))]
@@ -292,7 +292,7 @@ LATE = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.by_hand
 @pytest.mark.parametrize(("strategy", "when", "who"), LATE)
 def test_a_write_that_commits_late_changes_nothing(gated: Callable[[str], Project], strategy: str, when: str, who: str) -> None:
     """A query of a killed run, or of a host that stood still, wakes up after somebody else's sync: it must not bring old rows back."""
@@ -326,7 +326,7 @@ def test_a_write_that_commits_late_changes_nothing(gated: Callable[[str], Projec
     other.source.close()
 
 
-@pytest.mark.slow
+@pytest.mark.by_hand
 @pytest.mark.parametrize("strategy", ["append", "upsert"])
 @pytest.mark.parametrize("last_look", [False, True], ids=["before the last look", "after the last look"])
 def test_another_host_just_before_the_write(
@@ -360,7 +360,7 @@ def test_another_host_just_before_the_write(
 
 
 # ------------------------------------------------------------------ Ctrl-C
-@pytest.mark.slow
+@pytest.mark.by_hand
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 @pytest.mark.parametrize("alone", [True, False], ids=["one container", "side by side"])
 def test_an_interrupted_sync_leaves_nothing_behind(gated: Callable[[str], Project], number: int, alone: bool) -> None:

@@ -523,7 +523,6 @@ def watch(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(io_manager, "commit", commit)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_nothing_is_lost_and_nothing_doubled(
     request: pytest.FixtureRequest, database: str, tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch
