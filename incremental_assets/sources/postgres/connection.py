@@ -107,7 +107,8 @@ def ask(
     """The rows of one query that does not wait for ever behind a lock: one round trip, also in autocommit and through a pooler."""
     with psycopg.ClientCursor(connection, row_factory=row_factory) as cursor:
         text = query.as_string(connection) if isinstance(query, sql.Composable) else query
-        cursor.execute(f"{SET_LOCK_TIMEOUT};\n{text}".encode(), parameters)
+        # As text, which psycopg encodes as the connection does: not every database speaks UTF-8.
+        cursor.execute(f"{SET_LOCK_TIMEOUT};\n{text}", parameters)  # pyright: ignore[reportArgumentType, reportCallIssue]
         cursor.nextset()
         return cursor.fetchall()
 

@@ -33,6 +33,7 @@ from incremental_assets.sources.postgres.sql import (
 )
 from incremental_assets.sources.postgres.transactions import Transactions
 
+_BUCKET_TYPES = {Axis.INTEGER: "numeric", Axis.DAY: "date", Axis.LOCAL: "timestamp", Axis.INSTANT: "timestamptz"}
 READER_LOCK = 1768841075
 """The first half of the advisory locks that readers are known by; the second is the process id of who holds the snapshot."""
 _SESSION_TEXT = (
@@ -297,9 +298,13 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
         identifier = self.container.identifier
         assert identifier is not None
         edges = sorted({bound for window in windows for bound in (window.lower, window.upper) if bound is not None})
-        query = sql.SQL("select distinct width_bucket({}, array[{}]) from {} where {}").format(
+        # PostgreSQL before 14 wants both sides of one type.
+        type_ = sql.SQL(_BUCKET_TYPES[identifier.axis])  # pyright: ignore[reportArgumentType]
+        query = sql.SQL("select distinct width_bucket({}::{}, array[{}]::{}[]) from {} where {}").format(
             identifier_expression(identifier),
+            type_,
             sql.SQL(", ").join(literal(identifier.axis, edge) for edge in edges),
+            type_,
             relation(self.container),
             scope_predicate(self.container, windows, False),
         )
