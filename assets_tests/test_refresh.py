@@ -70,6 +70,23 @@ def test_one_partition_among_others_is_not_emptied_unasked(project: MakeProject)
     assert shop.one("days", keys=year)["status"] == "synced"  # what is empty in both is nobody's loss
 
 
+def test_rows_that_have_moved_away_are_no_loss(project: MakeProject) -> None:
+    """A partition whose rows were all updated since is empty in the source: its refresh follows them, and asks for no leave to delete."""
+    shop = project(incremental=["public.notes:updated_at:timestamp!upsert"], containers={"notes": {"partition_by": "month"}})
+    shop.execute(
+        """create table notes (id int primary key, note text, updated_at timestamptz not null);
+        insert into notes select i, 'old', timestamptz '2026-01-15' + i % 4 * interval '31 days' from generate_series(1, 8) i"""
+    )
+    shop.one("notes")
+    shop.execute("update notes set note = 'new', updated_at = '2026-05-01' where id in (1, 5)")
+    assert shop.one("notes", keys=("2026-01-01", "2026-03-01"))["rows_updated"] == 2
+    shop.assert_equal("notes")
+    shop.execute("delete from notes where id in (2, 6)")
+    assert "--allow-empty" in shop.one("notes", ok=False, keys=("2026-01-01", "2026-03-01"))["message"]
+    shop.one("notes", keys=("2026-01-01", "2026-03-01"), allow_empty=True)
+    shop.assert_equal("notes")
+
+
 def test_a_key_that_is_spelled_anew(project: MakeProject) -> None:
     """1 and 1.0 are one key to PostgreSQL and two texts: the row would be in the lake twice, or not at all."""
     shop = project(incremental=["public.prices:updated_at:timestamp!upsert"], containers={"prices": {"partition_by": "month"}})

@@ -20,17 +20,17 @@ MakeProject = Callable[..., Project]
 
 def test_a_locked_table_leaves_the_others_alone(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody's ALTER that nobody commits would stop every container of the datastore, for as long as it is open."""
-    for module in (connection, reader):
-        monkeypatch.setattr(module, "SET_LOCK_TIMEOUT", "set local lock_timeout = '1s'")
+    monkeypatch.setattr(connection, "SET_LOCK_TIMEOUT", "set local lock_timeout = '1s'")
     shop = project(incremental=["public.orders:day:date", "public.visits:day:date"])
     shop.execute(
-        """create table orders (id int primary key, day date); insert into orders values (1, '2026-05-01');
-        create table visits (id int primary key, day date); insert into visits values (1, '2026-05-01')"""
+        """create table orders (id int primary key, day date, at timestamptz default now()); insert into orders values (1, '2026-05-01');
+        create table visits (id int primary key, day date); insert into visits values (1, '2026-05-01'); analyze"""
     )
     shop.sync()
     shop.execute("insert into orders values (2, '2026-05-02'); insert into visits values (2, '2026-05-02')")
     with psycopg.connect(shop.url) as other:
         other.execute("alter table orders add column note text")
+        assert len(shop.catalog()) == 2, "the catalog waits for nobody"
         lines = shop.sync(stale=True)
         assert lines["visits"]["status"] == "synced", lines["visits"]
         assert lines["orders"]["status"] == "failed" and "the table is locked" in lines["orders"]["message"], lines["orders"]
@@ -47,7 +47,7 @@ def test_a_table_locked_after_the_plan_is_named_too(project: MakeProject, monkey
         real = PostgresReader.snapshot
 
         def snapshot(self: PostgresReader) -> Any:
-            patched.setattr(reader, "SET_LOCK_TIMEOUT", "set local lock_timeout = '1s'")
+            patched.setattr(reader, "LOCK_TIMEOUT", "set local lock_timeout = '1s'")
             other.execute("lock table orders in access exclusive mode")
             return real(self)
 

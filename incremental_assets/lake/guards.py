@@ -36,8 +36,10 @@ def newest(table: LakeTable) -> Head:
     return head
 
 
-def refuse_emptying(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction, predicate: str) -> None:
-    """Raises EmptyRefused where rows would vanish that nobody said were deleted."""
+def refuse_emptying(
+    spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction, predicate: str, gone: "DataFrame | None" = None
+) -> None:
+    """Raises EmptyRefused where rows would vanish that nobody said were deleted. ``gone``: their keys (None: all that are there)."""
     if extraction.allow_empty or head.version == 0:
         return
     emptied = tuple(extraction.emptied())
@@ -46,7 +48,10 @@ def refuse_emptying(spark: "SparkSession", table: LakeTable, head: Head, extract
     identifier = extraction.container.identifier
     if identifier is not None and emptied != extraction.windows:
         predicate = scope_predicate(identifier, emptied, False)
-    if has_rows(spark, table, predicate):
+    vanish = spark.sql(f"SELECT * FROM {table.sql_name} WHERE {predicate}")
+    if gone is not None:
+        vanish = vanish.join(gone, list(extraction.container.primary_key), "left_semi")
+    if not vanish.limit(1).isEmpty():
         raise EmptyRefused(
             f"{extraction.container.label}: the source has no rows for {in_words(extraction.container.axis, emptied)}, where the lake has "
             f"some; nothing was written. If they were really deleted, say so with --allow-empty."

@@ -37,7 +37,6 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extra
     def aligned(frame: "DataFrame") -> "DataFrame":
         return frame.selectExpr(*align(container, shape, frame.columns))
 
-    refuse_emptying(spark, table, head, extraction, scope_predicate(identifier, extraction.windows, extraction.include_nulls))
     read = aligned(extraction.frame(spark)).persist()
     held = [read]
     try:
@@ -58,6 +57,8 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extra
             source = source.unionByName(moved.selectExpr(*map(quote, names), f"false AS {_GONE}"))
             gone = gone.join(moved.selectExpr(*map(quote, keys)), keys, "left_anti") if gone is not None else None
         if gone is not None:
+            predicate = scope_predicate(identifier, extraction.windows, extraction.include_nulls)
+            refuse_emptying(spark, table, head, extraction, predicate, gone)
             source = source.unionByName(gone.selectExpr(*align(container, shape, container.primary_key), f"true AS {_GONE}"))
         source.createOrReplaceTempView("__incremental_assets_source")
         on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in container.primary_key)

@@ -16,6 +16,10 @@ class SourceError(SyncError):
     """Remedy: make the source reachable, or grant what is missing; nothing was written."""
 
 
+class SourceUnreachable(SourceError):
+    """Remedy: make the source reachable; none of its containers can be synced until then."""
+
+
 class LakeError(SyncError):
     """Remedy: repair or free the place the table is to be written to; the next sync heals what is half done."""
 

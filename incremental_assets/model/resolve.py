@@ -138,10 +138,11 @@ _EARLIER_TIMES = re.compile(r"now\(\)|'now'|transaction_timestamp|statement_time
 def _refuse_earlier_times(label: str, table: SourceTable, identifier: Identifier) -> None:
     for name in identifier.columns:
         column = table.column(name)
-        if column is not None and column.default is not None and _EARLIER_TIMES.search(column.default):
+        default = column.default if column is not None and column.sequence is None else None
+        if default is not None and _EARLIER_TIMES.search(default):
             raise ConfigurationError(
                 f"{label}: hold_back: writers counts a transaction from its first write to the table on, and the default of {name!r} "
-                f"({column.default}) is a time before that: rows committed late would be lost. Leave hold_back out, or set safety_lag to "
+                f"({default}) is a time before that: rows committed late would be lost. Leave hold_back out, or set safety_lag to "
                 f"the longest transaction."
             )
 

@@ -5,6 +5,7 @@ neither links to its job nor offers to run it again). Does not belong: which job
 """
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -25,6 +26,7 @@ REPOSITORY = "__repository__"
 """Dagster's own name for the one repository of a code location made by ``Definitions``."""
 
 POLL_SECONDS = 2.0
+log = logging.getLogger(__name__)
 
 
 def command_line_instance() -> dg.DagsterInstance:
@@ -72,15 +74,20 @@ class RunTerminated(Exception):
 @contextlib.contextmanager
 def _terminable(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     """*Terminate* finds no process to tell for a run that the daemon did not start; it only marks the run. So the mark is looked for."""
-    ended, asked = threading.Event(), threading.Event()
+    ended, asked, at_work = threading.Event(), threading.Event(), threading.Lock()
 
     def watch() -> None:
         while not ended.wait(POLL_SECONDS):
-            run = instance.get_run_by_id(run_id)
-            if run is not None and run.status is dg.DagsterRunStatus.CANCELING:
-                asked.set()
-                os.kill(os.getpid(), signal.SIGINT)
-                return
+            try:
+                run = instance.get_run_by_id(run_id)
+            except Exception as error:  # noqa: BLE001 a storage that is busy now may answer the next time
+                log.debug("cannot see whether run %s was terminated: %s", run_id, error)
+                continue
+            with at_work:
+                if run is not None and run.status is dg.DagsterRunStatus.CANCELING and not ended.is_set():
+                    asked.set()
+                    os.kill(os.getpid(), signal.SIGINT)
+                    return
 
     watcher = threading.Thread(target=watch, name=f"terminate-{run_id}", daemon=True)
     watcher.start()
@@ -90,8 +97,8 @@ def _terminable(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
         if not asked.is_set():
             raise
     finally:
-        ended.set()
-        watcher.join()
+        with at_work:  # no interrupt comes after this
+            ended.set()
     if asked.is_set():
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:

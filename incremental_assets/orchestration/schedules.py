@@ -11,7 +11,7 @@ import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 
 from incremental_assets.catalog.datastore import ContainerDefinition, DatastoreSettings
-from incremental_assets.model.errors import SyncError
+from incremental_assets.model.errors import SourceUnreachable, SyncError
 from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.assets import container_key, report_killed
 from incremental_assets.orchestration.jobs import CONTAINER_TAG, RANGE_START, job_name, launch_of, op_name, plan_container
@@ -60,24 +60,21 @@ def datastore_schedule(settings: DatastoreSettings, definitions: Sequence[Contai
 
 def _requests(context: dg.ScheduleEvaluationContext, definitions: Sequence[ContainerDefinition]) -> Requests:
     """Trouble must not look like having nothing to do: where a container cannot be planned its run is started all the same, and fails with
-    the reason. Where none can (the source is away), the tick fails, once."""
+    the reason. Where the source is away, the tick fails, once."""
     reasons: list[str] = []
-    troubles: list[tuple[ContainerDefinition, SyncError]] = []
     for definition in definitions:
         try:
             found = _tick(context, definition)
+        except SourceUnreachable as error:
+            raise dg.Failure(str(error)) from error
         except SyncError as error:
-            troubles.append((definition, error))
+            context.log.error(str(error))
+            yield _request(context, definition, {"ops": {op_name(definition): {"config": {"mode": Mode.INCREMENTAL.value}}}}, {})
             continue
         if isinstance(found, str):
             reasons.append(found)
         else:
             yield from found
-    if troubles and len(troubles) == len(definitions):
-        raise dg.Failure("\n".join(dict.fromkeys(str(error) for _, error in troubles)))
-    for definition, error in troubles:
-        context.log.error(str(error))
-        yield _request(context, definition, {"ops": {op_name(definition): {"config": {"mode": Mode.INCREMENTAL.value}}}}, {})
     if len(reasons) == len(definitions):
         yield dg.SkipReason("\n".join(reasons))
 

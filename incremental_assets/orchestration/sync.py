@@ -107,7 +107,8 @@ class ContainerSync:
         middle = (window.lower + window.upper) // 2
         if isinstance(self._partitions, TimePartitions):
             middle = floor_to(self._partitions.axis, self._partitions.granularity, middle)
-        if not window.lower < middle < window.upper or self._reader.estimate((window,), False) <= rows:
+        narrow = window.upper - window.lower <= 2 * self._plan.container.tail.lag  # each piece reads the lag below it once more
+        if narrow or not window.lower < middle < window.upper or self._reader.estimate((window,), False) <= rows:
             return [window]
         return self._split(Window(window.lower, middle), rows) + self._split(Window(middle, window.upper), rows)
 
@@ -130,7 +131,8 @@ class ContainerSync:
                 )
             container = self._current(found)
             # The catalog may not know yet that rows without identifier can exist now.
-            nulls = last and (plan.include_nulls if plan.action is Action.REFRESH else container.has_null_identifiers)
+            some = plan.action is Action.REFRESH and plan.request.keys is not None
+            nulls = last and (plan.include_nulls if some else container.has_null_identifiers)
             moved = self._advance(container, windows, highest, noted, now)
             self._check_rows(container, windows, nulls, highest)
             state = self._next_state(container, moved, windows, nulls)
@@ -184,7 +186,7 @@ class ContainerSync:
     ) -> Advance:
         old = None if self._plan.whole or self._state is None else self._state.watermark
         if self._plan.watermark is not None and old is not None:
-            old = min(old, max(self._plan.watermark, self.result.new or self._plan.watermark))
+            old = min(old, self._plan.watermark if self.result.new is None else max(self._plan.watermark, self.result.new))
         pending = () if self._plan.whole or self._state is None else self._state.pending
         self._check_fallen_back(container, old, highest)
         if container.identifier is None:

@@ -21,7 +21,8 @@ from incremental_assets.sources.postgres.connection import ask
 
 _KINDS = {"r": Kind.TABLE, "p": Kind.PARTITIONED, "f": Kind.FOREIGN, "v": Kind.VIEW, "m": Kind.MATERIALIZED_VIEW}
 
-# Partitions of a partitioned table are read through their parent. Domains are followed to their base type.
+# Partitions of a partitioned table are read through their parent. Domains are followed to their base type. Nothing here opens a table, as
+# that waits for whoever has locked it: pg_get_expr does where it is told one.
 _COLUMNS = """
 with recursive base as (
   select oid as domain, oid, typbasetype, typtype from pg_type
@@ -31,7 +32,7 @@ with recursive base as (
 select c.oid::bigint as oid, c.relname, c.relkind::text as kind, c.reltuples::bigint as rows,
        obj_description(c.oid, 'pg_class') as comment, a.attname, a.attnotnull,
        coalesce(format_type(nullif(base.oid, a.atttypid), null), format_type(a.atttypid, a.atttypmod)) as type,
-       format_type(base.oid, null) as base, pg_get_expr(d.adbin, d.adrelid) as "default",
+       format_type(base.oid, null) as base, case when a.attgenerated = '' then pg_get_expr(d.adbin, 0) end as "default",
        pg_get_serial_sequence(format('%%I.%%I', n.nspname, c.relname), a.attname) as serial,
        (select format('%%I.%%I', sn.nspname, s.relname) from pg_depend dep join pg_class s on s.oid = dep.refobjid and s.relkind = 'S'
           join pg_namespace sn on sn.oid = s.relnamespace
@@ -67,7 +68,7 @@ select parts.root::bigint as oid, sum(greatest(c.reltuples, 0))::bigint as rows,
        sum(current_setting('block_size')::bigint * (c.relpages + coalesce(t.relpages, 0)
            + (select coalesce(sum(x.relpages), 0) from pg_index i join pg_class x on x.oid = i.indexrelid
                where i.indrelid in (c.oid, c.reltoastrelid))))::bigint as bytes
-from parts join pg_class c on c.oid = parts.oid left join pg_class t on t.oid = c.reltoastrelid
+from parts join pg_class c on c.oid = parts.oid and c.relkind <> 'p' left join pg_class t on t.oid = c.reltoastrelid
 group by parts.root
 """
 
@@ -110,7 +111,10 @@ def read_catalog(
         spec = specs.get(table.name)
         if spec is not None and not spec.excluded:
             progress(f"{schema}.{table.name}: first and last {'/'.join(spec.columns)}")
-            table = _with_span(connection, schema, table, spec)
+            try:
+                table = _with_span(connection, schema, table, spec)
+            except psycopg.errors.LockNotAvailable:
+                progress(f"{schema}.{table.name}: it is locked by somebody's ALTER, TRUNCATE or VACUUM FULL; first and last stay unknown")
         found.append(table)
     return found
 

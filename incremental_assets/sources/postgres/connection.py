@@ -13,14 +13,14 @@ import psycopg
 from psycopg import conninfo, sql
 from psycopg.rows import tuple_row
 
-from incremental_assets.model.errors import ConfigurationError, SourceError
+from incremental_assets.model.errors import ConfigurationError, SourceError, SourceUnreachable
 
 APPLICATION_NAME = "incremental-assets"
 """Set on all our connections, so that our own read-only transactions never hold a watermark back."""
 
 CONNECT_TIMEOUT_SECONDS = 15
-SET_LOCK_TIMEOUT = "set local lock_timeout = '30s'"
-"""Whoever waits behind somebody's ALTER gives up in the end, and the other containers get their turn."""
+SET_LOCK_TIMEOUT = "set local lock_timeout = '5s'"
+"""A query behind somebody's ALTER gives up in the end, and the other containers get their turn; all of a schedule's tick has a minute."""
 
 _JDBC_PASSED_ON = ("sslmode", "sslrootcert", "sslcert", "sslkey", "channel_binding", "target_session_attrs")
 
@@ -68,7 +68,7 @@ class PostgresAddress:
         return f"postgresql://{quote(self.user)}@{self.host}:{self.port}/{self.database}"
 
     def connect(self) -> psycopg.Connection:
-        """An autocommit connection in UTC that marks itself as ours. Raises SourceError where it cannot be had."""
+        """An autocommit connection in UTC that marks itself as ours. Raises SourceUnreachable where it cannot be had."""
         extra = {k: v for k, v in self.options.items() if k not in ("application_name", "options")}
         try:
             return psycopg.connect(
@@ -83,7 +83,7 @@ class PostgresAddress:
                 **{"connect_timeout": CONNECT_TIMEOUT_SECONDS, "keepalives_idle": 30, **extra},  # pyright: ignore[reportArgumentType]
             )
         except psycopg.Error as error:
-            raise SourceError(f"{self.display}: cannot connect: {_reason(error, self.password)} {_remedy(error)}") from None
+            raise SourceUnreachable(f"{self.display}: cannot connect: {_reason(error, self.password)} {_remedy(error)}") from None
 
     def jdbc_options(self) -> dict[str, str]:
         """Options of Spark's JDBC reader; Spark redacts ``password`` in plans, so it is never part of the URL."""

@@ -201,7 +201,8 @@ def _identifier_cuts(
     assert identifier is not None
     ground = merge(windows)
     lower = ground[0].lower if ground and ground[0].lower is not None else None
-    if lower is None and readers > 1:
+    # A view is evaluated once more for its lowest value: only where somebody asked for several readers of it.
+    if lower is None and readers > 1 and (reader.container.kind is Kind.PARTITIONED or reader.container.options.readers):
         lower = reader.lowest()
     if readers <= 1 or highest is None or lower is None or highest - lower < readers:
         return []

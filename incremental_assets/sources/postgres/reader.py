@@ -20,7 +20,7 @@ from incremental_assets.model.container import Container, Identifier, Kind, Sour
 from incremental_assets.model.errors import SourceError
 from incremental_assets.model.window import Window
 from incremental_assets.sources.postgres.catalog import read_catalog
-from incremental_assets.sources.postgres.connection import APPLICATION_NAME, SET_LOCK_TIMEOUT, PostgresAddress, ask, source_errors
+from incremental_assets.sources.postgres.connection import APPLICATION_NAME, PostgresAddress, ask, source_errors
 from incremental_assets.sources.postgres.sql import (
     axis_text,
     highest_expression,
@@ -33,6 +33,7 @@ from incremental_assets.sources.postgres.sql import (
 )
 from incremental_assets.sources.postgres.transactions import Transactions
 
+LOCK_TIMEOUT = "set local lock_timeout = '30s'"
 _BUCKET_TYPES = {Axis.INTEGER: "numeric", Axis.DAY: "date", Axis.LOCAL: "timestamp", Axis.INSTANT: "timestamptz"}
 READER_LOCK = 1768841075
 """The first half of the advisory locks that readers are known by; the second is the process id of who holds the snapshot."""
@@ -236,7 +237,7 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
             try:
                 connection.execute(no_timeouts.encode())
                 connection.execute(_SESSION_TEXT)
-                connection.execute(SET_LOCK_TIMEOUT)
+                connection.execute(LOCK_TIMEOUT)
                 # A view's tables are locked with it; what stands behind a foreign table is out of reach.
                 if self.container.kind in (Kind.TABLE, Kind.PARTITIONED, Kind.VIEW):
                     connection.execute(sql.SQL("lock table {} in access share mode").format(relation(self.container)))
@@ -294,7 +295,7 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
         return self._row(query)[0]
 
     def without_rows(self, windows: Sequence[Window]) -> list[Window]:
-        """Those of the disjoint windows in which there is no row; one pass over their ground."""
+        """Those of the windows in which there is no row; one pass over their ground."""
         identifier = self.container.identifier
         assert identifier is not None
         edges = sorted({bound for window in windows for bound in (window.lower, window.upper) if bound is not None})
@@ -309,7 +310,9 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
             scope_predicate(self.container, windows, False),
         )
         filled = {row[0] for row in self.rows(query)}  # bucket n: from the n-th edge on, 0: below the first
-        return [window for window in windows if (0 if window.lower is None else edges.index(window.lower) + 1) not in filled]
+        first = [0 if window.lower is None else edges.index(window.lower) + 1 for window in windows]
+        last = [len(edges) if window.upper is None else edges.index(window.upper) for window in windows]
+        return [window for window, a, b in zip(windows, first, last, strict=True) if filled.isdisjoint(range(a, b + 1))]
 
     def count_nulls(self) -> int:
         """Rows whose identifier is NULL."""
@@ -376,6 +379,6 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
 
 
 def shape_digest(table: SourceTable) -> str:
-    """What a sync goes by (columns, types, NOT NULL, sequences, key, kind), to tell whether the catalog is still right."""
-    columns = [(c.name, c.type, c.not_null, c.sequence) for c in table.columns]
+    """What a sync goes by (columns, types, NOT NULL, defaults, key, kind), to tell whether the catalog is still right."""
+    columns = [(c.name, c.type, c.not_null, c.default, c.sequence) for c in table.columns]
     return hashlib.md5(json.dumps([columns, table.primary_key, table.kind.value]).encode(), usedforsecurity=False).hexdigest()

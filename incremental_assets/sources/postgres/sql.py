@@ -45,7 +45,7 @@ def highest_expression(identifier: Identifier) -> sql.Composable:
 
 
 def axis_text(axis: Axis, expression: sql.Composable) -> sql.Composable:
-    """An expression as text that ``parse_axis_text`` reads: the integer on the axis, or ``infinity``."""
+    """An expression as text: the integer on the axis, or ``infinity``."""
     if axis is Axis.INTEGER:
         return sql.SQL("({})::text").format(expression)
     if axis is Axis.DAY:
