@@ -92,13 +92,14 @@ def _terminable(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     watcher = threading.Thread(target=watch, name=f"terminate-{run_id}", daemon=True)
     watcher.start()
     try:
-        yield
+        try:
+            yield
+        finally:
+            with at_work:  # no interrupt comes after this
+                ended.set()
     except KeyboardInterrupt:
         if not asked.is_set():
             raise
-    finally:
-        with at_work:  # no interrupt comes after this
-            ended.set()
     if asked.is_set():
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:
