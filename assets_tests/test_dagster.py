@@ -279,7 +279,7 @@ def test_trouble_does_not_look_like_having_nothing_to_do(shop: Project) -> None:
 # ---------------------------------------------------------------------- the jobs over a datastore
 def test_maintenance_keeps_rows_and_watermarks(shop: Project) -> None:
     """Small files pile up without it; with it, a sync must not take its commits for somebody else's, nor lose its watermark in them."""
-    shop.sync()
+    shop.one("orders")
     for day in range(1, 4):
         shop.source.execute(f"insert into orders (day, total) values (date '2026-04-0{day}', 1)".encode())
         shop.one("orders")
@@ -323,8 +323,8 @@ def test_the_job_over_a_datastore_syncs_all_of_it(shop: Project, monkeypatch: py
     shop.source.execute("drop table events")
     with shop.instance() as instance:
         failed = job.execute_in_process(instance=instance, raise_on_error=False)
-    assert not failed.success
-    assert "shop/events" in str(failed.failure_data_for_node("shop_containers"))
+        assert not failed.success
+        assert "shop/events" in str(failed.failure_data_for_node("shop_containers"))
 
 
 def test_a_killed_run_is_seen_as_failed_by_the_next(shop: Project) -> None:
