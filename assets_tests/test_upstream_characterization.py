@@ -208,7 +208,6 @@ def test_restore_takes_the_properties_back_too(table: tuple[Any, str]) -> None:
     assert properties(url)["mine"] == "first"
 
 
-@pytest.mark.by_hand
 def test_maintenance_keeps_the_properties(table: tuple[Any, str]) -> None:
     """OPTIMIZE and VACUUM commit without touching them, and leave names by which they are told from writes of rows."""
     spark, url = table
