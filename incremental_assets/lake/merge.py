@@ -37,14 +37,15 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extra
     def aligned(frame: "DataFrame") -> "DataFrame":
         return frame.selectExpr(*align(container, shape, frame.columns))
 
+    predicate = scope_predicate(identifier, extraction.windows, extraction.include_nulls)
     read = aligned(extraction.frame(spark)).persist()
     held = [read]
     try:
         first = quote(container.primary_key[0])
         rows, bounds = _extent(read, first, dict(shape)[container.primary_key[0]])
-        changed = _without_equals(spark, table, extraction, read, shape)
+        changed = _without_equals(spark, table, predicate, read, shape)
         source = changed.selectExpr("*", f"false AS {_GONE}")
-        gone, found = _missing(spark, table, extraction, read, dict(shape))
+        gone, found = _missing(spark, table, extraction, predicate, read, dict(shape))
         if found:
             keys = list(container.primary_key)
             # The source may take two spellings for one key (citext, 1 and 1.0): a row that was read already is no second one, and the
@@ -57,7 +58,6 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extra
             source = source.unionByName(moved.selectExpr(*map(quote, names), f"false AS {_GONE}"))
             gone = gone.join(moved.selectExpr(*map(quote, keys)), keys, "left_anti") if gone is not None else None
         if gone is not None:
-            predicate = scope_predicate(identifier, extraction.windows, extraction.include_nulls)
             refuse_emptying(spark, table, head, extraction, predicate, gone)
             source = source.unionByName(gone.selectExpr(*align(container, shape, container.primary_key), f"true AS {_GONE}"))
         source.createOrReplaceTempView("__incremental_assets_source")
@@ -94,14 +94,12 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extra
 
 
 def _without_equals(
-    spark: "SparkSession", table: LakeTable, extraction: Extraction, read: "DataFrame", shape: list[tuple[str, str]]
+    spark: "SparkSession", table: LakeTable, predicate: str, read: "DataFrame", shape: list[tuple[str, str]]
 ) -> "DataFrame":
     """The rows that the lake does not have exactly so. One that it has lies in the windows too, so nothing else of the table is looked at.
 
     Not a condition of the MERGE: that would carry all columns of the table through its joins, which took half its time.
     """
-    assert extraction.container.identifier is not None
-    predicate = scope_predicate(extraction.container.identifier, extraction.windows, extraction.include_nulls)
     in_lake = spark.sql(f"SELECT * FROM {table.sql_name} WHERE {predicate}")
     same = " AND ".join(_same(quote(name), type_) for name, type_ in shape)
     return read.alias("s").join(in_lake.alias("t"), expr(same), "left_anti")
@@ -134,13 +132,10 @@ _LITERALS = {
 
 
 def _missing(
-    spark: "SparkSession", table: LakeTable, extraction: Extraction, read: "DataFrame", types: dict[str, str]
+    spark: "SparkSession", table: LakeTable, extraction: Extraction, predicate: str, read: "DataFrame", types: dict[str, str]
 ) -> "tuple[DataFrame | None, list[tuple[str, ...]]]":
     """Keys the lake has in the windows and the read did not return (None: no such key), and those of them that the source has."""
-    container = extraction.container
-    assert container.identifier is not None
-    names = container.primary_key
-    predicate = scope_predicate(container.identifier, extraction.windows, extraction.include_nulls)
+    names = extraction.container.primary_key
     picked = [f"{quote(name)} AS k{i}" for i, name in enumerate(names)]
     keys = [f"k{i}" for i in range(len(names))]
     in_lake = spark.sql(f"SELECT {', '.join(picked)} FROM {table.sql_name} WHERE {predicate}")
