@@ -200,8 +200,9 @@ def test_a_refresh_that_would_empty_a_partition_says_what_to_do(shop: Project) -
 def tick(shop: Project, name: str, definitions: dg.Definitions | None = None) -> Any:
     with shop.instance() as instance:
         repository = (definitions or shop.dagster()).get_repository_def()
-        context = dg.build_schedule_context(instance=instance, repository_def=repository, scheduled_execution_time=NOW)
-        return repository.get_schedule_def(name).evaluate_tick(context)
+        # left open, the context leaves the instance's storage as the current one, for tests that come after it
+        with dg.build_schedule_context(instance=instance, repository_def=repository, scheduled_execution_time=NOW) as context:
+            return repository.get_schedule_def(name).evaluate_tick(context)
 
 
 @pytest.fixture
