@@ -5,22 +5,18 @@ Belongs here: words on a terminal and exit codes. Does not belong: any work (``o
 Exit codes: 0 nothing failed; 1 some container failed, the others still ran; 2 wrong usage or configuration, nothing ran; 130 interrupted.
 """
 
-import json
 import signal
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from incremental_assets.embedded_spark.launch import SparkUnavailable
 from incremental_assets.model.errors import ConfigurationError, SyncError
+from incremental_assets.terminal import out, print_syncs, print_table, say, short
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=(__doc__ or "").splitlines()[0])
-errors = Console(stderr=True, soft_wrap=True, highlight=False)
 Selection = Annotated[list[str] | None, typer.Argument(metavar="DATASTORE[/CONTAINER] …", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="One object a line on stdout.")]
 Project = Annotated[Path | None, typer.Option("--project", metavar="DIR", help="Default: found upwards from here.")]
@@ -48,22 +44,13 @@ def _enter(named: Path | None) -> Path:
     return project
 
 
-def _out(record: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
-
-
-def _say(text: str) -> None:
-    errors.print(text, markup=False)
-
-
 @app.command()
 def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
     """Write a minimal project that works at once."""
     from incremental_assets.orchestration.scaffold import write_project
 
     for path in write_project(directory):
-        _say(f"wrote {path}")
+        say(f"wrote {path}")
 
 
 @app.command()
@@ -82,19 +69,19 @@ def catalog(
     failed = False
     for store in datastores:
         try:
-            refresh_catalog(project, store, _say)
+            refresh_catalog(project, store, say)
         except ConfigurationError:
             raise
         except SyncError as error:
             failed = True
-            _say(str(error))
+            say(str(error))
             continue
         records = [_catalog_record(definition) for definition in store.definitions]
         if as_json:
             for record in records:
-                _out(record)
+                out(record)
         else:
-            _table(
+            print_table(
                 store.name,
                 records,
                 ("container", "kind", "strategy", "identifier", "partition_by", "primary_key", "rows", "bytes", "first", "last"),
@@ -151,7 +138,7 @@ def sync(
         find_datastore(datastores, name)
     for store in datastores:
         if not wanted or store.name in wanted:
-            ensure_catalog(project, store, _say)
+            ensure_catalog(project, store, say)
     chosen = select(datastores, selection or [], tag or [])
     failed = False
     records: list[dict[str, Any]] = []
@@ -161,9 +148,9 @@ def sync(
         failed = failed or record["status"] == "failed"
         records.append(record)
         if as_json:
-            _out(record)
+            out(record)
         else:
-            _say(f"{record['container']}: {record['status']}: {record['message']}")
+            say(f"{record['container']}: {record['status']}: {record['message']}")
 
     from incremental_assets.orchestration.result import line
 
@@ -180,7 +167,7 @@ def sync(
 
             for record in dry_run_lines(ready, asked, instance):
                 failed = failed or record.get("status") == "failed"
-                _out(record) if as_json else _say("\n  ".join([record.pop("container"), *(f"{k}: {_short(v)}" for k, v in record.items())]))
+                out(record) if as_json else say("\n  ".join([record.pop("container"), *(f"{k}: {short(v)}" for k, v in record.items())]))
             raise typer.Exit(1 if failed else 0)
         if ready:
             alone = jobs == 1 or len(ready) == 1
@@ -188,13 +175,8 @@ def sync(
             for record in found or sync_side_by_side(project, ready, asked, instance, jobs):
                 report(record)
     if not as_json:
-        _sync_table(records)
+        print_syncs(records)
     raise typer.Exit(1 if failed else 0)
-
-
-def _short(value: Any) -> Any:
-    many = isinstance(value, list) and len(value) > 6
-    return f"{len(value)}: {value[0]} … {value[-1]}" if many else value
 
 
 def _mode(text: str | None) -> Any:
@@ -247,9 +229,9 @@ def watermarks(
         records.sort(key=lambda record: record["completed_at"], reverse=True)
     if as_json:
         for record in records:
-            _out(record)
+            out(record)
     else:
-        _table("watermarks", records, ("container", "column", "previous", "new", "rows", "run_id", "completed_at"))
+        print_table("watermarks", records, ("container", "column", "previous", "new", "rows", "run_id", "completed_at"))
 
 
 @app.command()
@@ -268,52 +250,6 @@ def dev(port: Annotated[int, typer.Option(help="Of the UI, on 127.0.0.1.")] = 30
     raise typer.Exit(serve(_enter(project_dir), port))
 
 
-def _table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...]) -> None:
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column)
-    for record in records:
-        table.add_row(*(_cell(record.get(column)) for column in columns))
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return (
-        f"{value:,}"
-        if isinstance(value, int) and not isinstance(value, bool)
-        else ", ".join(value)
-        if isinstance(value, list)
-        else str(value)
-    )
-
-
-def _sync_table(records: list[dict[str, Any]]) -> None:
-    rows = [
-        {
-            **record,
-            "read": record["rows_read"],
-            "inserted": record["rows_inserted"],
-            "updated": record["rows_updated"],
-            "deleted": record["rows_deleted"],
-            "watermark": _moved(record["watermark"]),
-            "partitions": len(record["partitions"]),
-            "seconds": f"{record['seconds']:.1f}",
-        }
-        for record in records
-    ]
-    _table(
-        "sync", rows, ("container", "status", "strategy", "read", "inserted", "updated", "deleted", "watermark", "partitions", "seconds")
-    )
-
-
-def _moved(watermark: dict[str, Any]) -> str:
-    if watermark["previous"] == watermark["new"]:
-        return str(watermark["new"] or "")
-    return f"{watermark['previous'] or '–'} → {watermark['new'] or '–'}"
-
-
 def main() -> None:
     """Entry point. Errors are messages for the reader, not stack traces."""
 
@@ -329,14 +265,14 @@ def main() -> None:
     except typer.Exit as finished:
         sys.exit(finished.exit_code)
     except KeyboardInterrupt:
-        _say("interrupted")
+        say("interrupted")
         sys.stdout.flush()
         sys.exit(130)
     except (typer.Abort, ConfigurationError) as error:
-        _say(str(error) or "aborted")
+        say(str(error) or "aborted")
         sys.exit(2)
     except (SyncError, SparkUnavailable) as error:
-        _say(str(error))
+        say(str(error))
         sys.exit(1)
     except Exception as error:
         show = getattr(error, "show", None)  # click's usage errors

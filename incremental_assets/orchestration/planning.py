@@ -15,7 +15,8 @@ from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.partitions import IntegerPartitions, Partitions
 from incremental_assets.model.watermark import TableState
 from incremental_assets.model.window import EVERYTHING, Window, in_words
-from incremental_assets.sources.postgres.reader import PostgresReader, Server
+from incremental_assets.sources.postgres.reader import PostgresReader
+from incremental_assets.sources.postgres.session import Server
 
 MOST_GENERATED_KEYS = 2000
 

@@ -15,20 +15,19 @@ from incremental_assets.lake.extraction import Extraction, Extractions, Outcome
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.axis import format_value
 from incremental_assets.model.container import Container, OnNull, SourceTable
-from incremental_assets.model.errors import ConfigurationError, LakeError, RebuildNeeded, SourceError
+from incremental_assets.model.errors import LakeError, RebuildNeeded, SourceError
 from incremental_assets.model.grammar import Strategy
-from incremental_assets.model.partitions import Partitions, TimePartitions, floor_to
+from incremental_assets.model.partitions import Partitions
 from incremental_assets.model.schema import Column
 from incremental_assets.model.watermark import Advance, OpenTransactions, TableState, advance
 from incremental_assets.model.window import Window, covered_from, merge
+from incremental_assets.orchestration.infinite import explained, infinite_columns
+from incremental_assets.orchestration.pieces import pieces_of_load
 from incremental_assets.orchestration.planning import Action, Plan, check_key, fallen_back, fresh_state
 from incremental_assets.orchestration.result import Result, result_metadata
 from incremental_assets.sources.postgres.extract import carried_columns, existing_keys, read_keys, read_windows
 from incremental_assets.sources.postgres.reader import Highest, PostgresReader, shape_digest
 from incremental_assets.sources.postgres.transactions import Holder
-from incremental_assets.sources.postgres.types import Carried
-
-_INFINITE_MARKS = ("infinit", "NaN", "22008", "bigint out of range")
 
 
 class ContainerSync:
@@ -71,7 +70,7 @@ class ContainerSync:
     # ------------------------------------------------------------------ the steps
     def _steps(self) -> Iterator[contextlib.AbstractContextManager[Extraction]]:
         plan = self._plan
-        pieces = self._pieces()
+        pieces = pieces_of_load(plan, self._reader, self._partitions, self._definition.settings.load_rows)
         if len(pieces) > 1:
             self._log(f"{plan.container.label}: more than {self._definition.settings.load_rows:,} rows: loads in {len(pieces)} windows")
         for number, piece in enumerate(pieces):
@@ -80,37 +79,6 @@ class ContainerSync:
             last = number + 1 == len(pieces)
             windows = plan.windows if len(pieces) == 1 else (piece,)
             yield self._step(windows, last)
-
-    def _pieces(self) -> list[Window]:
-        """The windows of a load that is too large for one transaction, oldest first; else one."""
-        plan, settings = self._plan, self._definition.settings
-        container = plan.container
-        whole = list(plan.windows)
-        if plan.whole or container.identifier is None or plan.action not in (Action.LOAD, Action.SYNC) or len(whole) != 1:
-            return whole[:1]
-        if self._reader.estimate(plan.windows, plan.include_nulls) <= settings.load_rows:
-            return whole
-        highest = self._reader.highest()
-        lowest = whole[0].lower if whole[0].lower is not None else self._lowest(container)
-        if highest.value is None or lowest is None or lowest >= highest.value:
-            return whole
-        inner = self._split(Window(lowest, highest.value + 1), settings.load_rows)
-        return container.tail.pieces(whole[0], [w.upper for w in inner[:-1] if w.upper is not None])
-
-    def _lowest(self, container: Container) -> int | None:
-        cut = container.cut
-        return cut.first if cut is not None and cut.first is not None else self._reader.lowest()
-
-    def _split(self, window: Window, rows: int) -> list[Window]:
-        """Halves until the planner expects at most ``rows`` in each, at the start of a partition where time is cut."""
-        assert window.lower is not None and window.upper is not None
-        middle = (window.lower + window.upper) // 2
-        if isinstance(self._partitions, TimePartitions):
-            middle = floor_to(self._partitions.axis, self._partitions.granularity, middle)
-        narrow = window.upper - window.lower <= 2 * self._plan.container.tail.lag  # each piece reads the lag below it once more
-        if narrow or not window.lower < middle < window.upper or self._reader.estimate((window,), False) <= rows:
-            return [window]
-        return self._split(Window(window.lower, middle), rows) + self._split(Window(middle, window.upper), rows)
 
     @contextlib.contextmanager
     def _step(self, windows: Sequence[Window], last: bool) -> Iterator[Extraction]:
@@ -158,7 +126,7 @@ class ContainerSync:
             try:
                 yield extraction
             except (LakeError, SourceError) as error:
-                raise self._explained(error, container, carried, windows, nulls) from error
+                raise explained(error, reader, container, carried, windows, nulls) from error
             self.result.new = state.watermark
             self._note_holders(container, reader.transactions.holders(noted.still_open(now)) if moved.held_back else [])
 
@@ -234,7 +202,9 @@ class ContainerSync:
         before = fresh_state(container, reader.server.source) if fresh or self._state is None else self._state
         text = before.text_columns
         if fresh or not before.loaded:
-            text = self._infinite_columns(container, plan.windows)  # all of a load that goes window by window
+            text = infinite_columns(reader, container, plan.windows)  # all of a load that goes window by window
+            if text:
+                self.result.messages.append(f"carried as text, for values such as infinity or NaN: {', '.join(text)}")
         if container.identifier is None:
             ground: tuple[Window, ...] = tuple(windows)
             nulls = True
@@ -259,47 +229,6 @@ class ContainerSync:
             text_columns=text,
             schema=container.schema,
             excluded_columns=container.options.exclude_columns,
-        )
-
-    def _infinite_columns(self, container: Container, windows: Sequence[Window]) -> tuple[str, ...]:
-        """Columns with values that no Spark type holds (infinity, NaN): they arrive as text. Asked once, at the first load."""
-        conditions = {c.column.name: c.may_be_infinite for c in carried_columns(container) if c.may_be_infinite is not None}
-        found = self._reader.any_true(conditions, windows, True)
-        self._refuse_infinite_identifier(container, found)
-        if found:
-            self.result.messages.append(f"carried as text, for values such as infinity or NaN: {', '.join(found)}")
-        return tuple(found)
-
-    @staticmethod
-    def _refuse_infinite_identifier(container: Container, found: Sequence[str]) -> None:
-        identifier = container.identifier
-        for name in found:
-            if identifier is not None and name in identifier.columns:
-                quoted = '"' + name.replace('"', '""') + '"'
-                finite = f"isfinite({quoted})" if identifier.axis.is_time else f"{quoted} <> 'NaN'"
-                raise ConfigurationError(
-                    f"{container.label}: the identifier {name!r} has infinite values, which no window holds; nothing was written. Leave "
-                    f"those rows out: containers: {{{container.name}: {{where: '{finite.replace(chr(39), chr(39) * 2)}'}}}}"
-                )
-
-    def _explained(
-        self, error: Exception, container: Container, carried: Sequence[Carried], windows: Sequence[Window], nulls: bool
-    ) -> Exception:
-        """A read that failed on an infinite value, said in words of the YAML."""
-        if not any(mark in str(error.__cause__ or error) for mark in _INFINITE_MARKS):
-            return error
-        conditions = {c.column.name: c.may_be_infinite for c in carried if c.may_be_infinite is not None}
-        found = self._reader.any_true(conditions, windows, nulls)
-        if not found:
-            return error
-        try:
-            self._refuse_infinite_identifier(container, found)
-        except ConfigurationError as refused:
-            return refused
-        return ConfigurationError(
-            f"{container.label}: values such as infinity or NaN have arrived in {', '.join(found)}, and the lake's type has no such value; "
-            f"nothing was written. Carry them as text: containers: {{{container.name}: {{text_columns: [{', '.join(found)}]}}}} and then: "
-            f"incremental-assets sync {container.label} --reset-watermarks"
         )
 
     def _note_holders(self, container: Container, found: Sequence[Holder]) -> None:

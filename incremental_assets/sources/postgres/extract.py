@@ -13,7 +13,8 @@ from psycopg import sql
 from incremental_assets.model.container import Container, Kind
 from incremental_assets.model.names import backticked
 from incremental_assets.model.window import Window, merge
-from incremental_assets.sources.postgres.reader import PostgresReader, no_timeouts_at
+from incremental_assets.sources.postgres.reader import PostgresReader
+from incremental_assets.sources.postgres.session import no_timeouts_at
 from incremental_assets.sources.postgres.sql import (
     identifier_expression,
     literal,

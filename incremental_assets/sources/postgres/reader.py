@@ -1,26 +1,23 @@
-"""One container's view of PostgreSQL during one sync: who is open, how high the identifier is, and one frozen state to read.
+"""What a sync asks PostgreSQL about one container: has anything changed, how high is the identifier, what do the windows hold.
 
-Belongs here: the questions of the design's plan, steps (b) to (e), each one short query. Does not belong: what follows from the answers
-(``model.watermark``, ``orchestration.planning``), who is open (``transactions``), or Spark (``extract``).
+Belongs here: the questions of the design's plan, each one short query. Does not belong: what follows from the answers (``model.watermark``,
+``orchestration.planning``), the connection and its snapshot (``session``), who is open (``transactions``), or Spark (``extract``).
 """
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
-import psycopg
 from psycopg import sql
 
 from incremental_assets.model.axis import Axis
-from incremental_assets.model.container import Container, Identifier, Kind, SourceTable
-from incremental_assets.model.errors import SourceError
+from incremental_assets.model.container import Identifier, Kind, SourceTable
 from incremental_assets.model.window import Window
 from incremental_assets.sources.postgres.catalog import read_catalog
-from incremental_assets.sources.postgres.connection import APPLICATION_NAME, PostgresAddress, ask, source_errors
+from incremental_assets.sources.postgres.connection import APPLICATION_NAME, source_errors
+from incremental_assets.sources.postgres.session import PostgresSession
 from incremental_assets.sources.postgres.sql import (
     axis_text,
     highest_expression,
@@ -33,13 +30,7 @@ from incremental_assets.sources.postgres.sql import (
 )
 from incremental_assets.sources.postgres.transactions import Transactions
 
-LOCK_TIMEOUT = "set local lock_timeout = '30s'"
 _BUCKET_TYPES = {Axis.INTEGER: "numeric", Axis.DAY: "date", Axis.LOCAL: "timestamp", Axis.INSTANT: "timestamptz"}
-READER_LOCK = 1768841075
-"""The first half of the advisory locks that readers are known by; the second is the process id of who holds the snapshot."""
-_SESSION_TEXT = (
-    "set local timezone = 'UTC'; set local datestyle = 'ISO, YMD'; set local intervalstyle = 'postgres'; set local bytea_output = 'hex'"
-)
 
 
 @dataclass(frozen=True)
@@ -55,65 +46,10 @@ class Highest:
     sequence: int | None
 
 
-@dataclass(frozen=True)
-class Server:
-    """Facts of the source's server: ``source`` is what a table remembers; ``started`` in microseconds."""
+class PostgresReader(PostgresSession):
+    """The questions of one sync. Raises SourceError for everything the source refuses."""
 
-    source: str
-    version: int
-    started: int
-    is_replica: bool
-    is_pooled: bool
-
-
-def no_timeouts_at(server_version: int) -> str:
-    """Switches off, for one transaction, what would end a long read."""
-    names = ["statement_timeout", "idle_in_transaction_session_timeout", *(["transaction_timeout"] if server_version >= 170000 else [])]
-    return "; ".join(f"set local {name} = 0" for name in names)
-
-
-class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
-    """A connection for one container. Raises SourceError for everything the source refuses."""
-
-    def __init__(self, address: PostgresAddress, container: Container, *, timezone: str) -> None:
-        self.address = address
-        self.container = container
-        self.timezone = timezone
-        self.snapshot_id: str | None = None
-        self._connection: psycopg.Connection | None = None
-        self._server: Server | None = None
-
-    def __enter__(self) -> "PostgresReader":
-        self._connection = self.address.connect()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-            self.snapshot_id = None
-
-    # ------------------------------------------------------------------ (b) what is this, and has anything happened?
-    @property
-    def server(self) -> Server:
-        if self._server is None:
-            row = self._row(
-                "select current_setting('server_version_num')::int, (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint,"
-                " pg_is_in_recovery(), pg_backend_pid(), (select oid::bigint from pg_database where datname = current_database())"
-            )
-            assert self._connection is not None
-            # A pooler answers the start-up packet itself, with a process id of its own making.
-            pooled = self._connection.info.backend_pid != row[3]
-            self._server = Server(f"{self._system_identifier()}/{row[4]}", row[0], row[1], row[2], pooled)
-        return self._server
-
-    def _system_identifier(self) -> str:
-        allowed = self._row("select has_function_privilege('pg_control_system()', 'execute')")[0]
-        return str(self._row("select system_identifier::text from pg_control_system()")[0]) if allowed else "hidden"
-
+    # ------------------------------------------------------------------ what is this, and has anything happened?
     def table(self) -> SourceTable | None:
         """The container as the source has it now (without sizes of identifiers); None when it is gone."""
         with source_errors(self.container.label, self.address):
@@ -148,7 +84,7 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
         options = self.container.options
         return json.dumps([options.where, sorted(options.exclude_columns), sorted(options.text_columns), options.on_null.value])
 
-    # ------------------------------------------------------------------ (c) how high, (d) who is open
+    # ------------------------------------------------------------------ how high, and who is open
     def highest(self) -> Highest:
         """The highest identifier, cut to the source's clock (time) or its sequence's last value (integers)."""
         identifier = self.container.identifier
@@ -221,57 +157,7 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
         """Who is open at the source."""
         return Transactions(self.rows, self._regclass(), self.container.options.hold_back, self.server.started)
 
-    # ------------------------------------------------------------------ (e) one frozen state
-    @contextlib.contextmanager
-    def snapshot(self) -> Iterator[str]:
-        """Freezes one state of the source, exported for Spark's readers, until the block ends.
-
-        The table is locked against ALTER and TRUNCATE *before* the first query fixes the snapshot: committed in between, they made
-        readers see no rows without any error.
-        """
-        connection = self._live()
-        with source_errors(self.container.label, self.address):
-            no_timeouts = no_timeouts_at(self.server.version)
-            connection.execute("begin isolation level repeatable read read only")
-            given_up = True
-            try:
-                connection.execute(no_timeouts.encode())
-                connection.execute(_SESSION_TEXT)
-                connection.execute(LOCK_TIMEOUT)
-                # A view's tables are locked with it; what stands behind a foreign table is out of reach.
-                if self.container.kind in (Kind.TABLE, Kind.PARTITIONED, Kind.VIEW):
-                    connection.execute(sql.SQL("lock table {} in access share mode").format(relation(self.container)))
-                self.snapshot_id = self._row("select pg_export_snapshot()")[0]
-                assert self.snapshot_id is not None
-                yield self.snapshot_id
-                given_up = False
-            finally:
-                self.snapshot_id = None
-                # The Delta commit is done or given up; a connection lost by now changes nothing.
-                if not connection.closed and not connection.broken:
-                    connection.execute("rollback")
-                    if given_up:
-                        self._end_readers(connection)
-
-    @property
-    def reader_mark(self) -> str:
-        """A statement by which each of Spark's readers marks itself as one of this snapshot, for as long as it reads."""
-        return f"SELECT pg_advisory_xact_lock_shared({READER_LOCK}, {self._row('select pg_backend_pid()')[0]})"
-
-    def _end_readers(self, connection: psycopg.Connection) -> None:
-        """A cancelled Spark task waits for its query's first rows before it notices; the query would go on until then."""
-        with contextlib.suppress(psycopg.Error):  # a pooler, or a right that the role lacks: the queries end by themselves
-            connection.execute(
-                "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 2 and granted"
-                " and database = (select oid from pg_database where datname = current_database())"
-                " and classid = %s and objid = pg_backend_pid() and pid <> pg_backend_pid()",
-                [READER_LOCK],
-            )
-
-    def still_there(self) -> None:
-        """Raises SourceError when the connection that holds the snapshot is gone."""
-        self._row("select 1")
-
+    # ------------------------------------------------------------------ what do the windows hold?
     def estimate(self, windows: Sequence[Window], include_nulls: bool) -> int:
         """The planner's row estimate."""
         query = sql.SQL("explain (format json) select 1 from {} where {}").format(
@@ -356,26 +242,6 @@ class PostgresReader(contextlib.AbstractContextManager["PostgresReader"]):
             scope_predicate(self.container, windows, include_nulls),
         )
         return [name for name, holds in zip(conditions, self._row(query), strict=True) if holds]
-
-    # ------------------------------------------------------------------ helpers
-    def _regclass(self) -> str:
-        return sql.Identifier(self.container.schema, self.container.name).as_string(None)
-
-    def _live(self) -> psycopg.Connection:
-        if self._connection is None:
-            raise SourceError(f"{self.container.label}: the connection to the source was closed; sync again.")
-        return self._connection
-
-    def rows(self, query: str | sql.Composable, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Runs one query; its failures name the container."""
-        with source_errors(self.container.label, self.address):
-            return ask(self._live(), query, parameters)
-
-    def _row(self, query: str | sql.Composable, parameters: dict[str, Any] | None = None) -> tuple[Any, ...]:
-        rows = self.rows(query, parameters)
-        if not rows:
-            raise SourceError(f"{self.container.label}: the source answered a query without a row.")
-        return rows[0]
 
 
 def shape_digest(table: SourceTable) -> str:

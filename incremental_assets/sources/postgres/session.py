@@ -1,0 +1,158 @@
+"""A connection to PostgreSQL for one container's sync, and one frozen state of the source that Spark's readers share.
+
+Belongs here: how long a connection and a snapshot live, and whose they are. Does not belong: what is asked of the rows (``reader``), who
+else is open (``transactions``), or Spark (``extract``).
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import sql
+
+from incremental_assets.model.container import Container, Kind
+from incremental_assets.model.errors import SourceError
+from incremental_assets.sources.postgres.connection import PostgresAddress, ask, source_errors
+from incremental_assets.sources.postgres.sql import relation
+
+LOCK_TIMEOUT = "set local lock_timeout = '30s'"
+READER_LOCK = 1768841075
+"""The first half of the advisory locks that readers are known by; the second is the process id of who holds the snapshot."""
+_SESSION_TEXT = (
+    "set local timezone = 'UTC'; set local datestyle = 'ISO, YMD'; set local intervalstyle = 'postgres'; set local bytea_output = 'hex'"
+)
+
+
+_Self = TypeVar("_Self", bound="PostgresSession")
+
+
+@dataclass(frozen=True)
+class Server:
+    """Facts of the source's server: ``source`` is what a table remembers; ``started`` in microseconds."""
+
+    source: str
+    version: int
+    started: int
+    is_replica: bool
+    is_pooled: bool
+
+
+def no_timeouts_at(server_version: int) -> str:
+    """Switches off, for one transaction, what would end a long read."""
+    names = ["statement_timeout", "idle_in_transaction_session_timeout", *(["transaction_timeout"] if server_version >= 170000 else [])]
+    return "; ".join(f"set local {name} = 0" for name in names)
+
+
+class PostgresSession:
+    """A connection for one container. Raises SourceError for everything the source refuses."""
+
+    def __init__(self, address: PostgresAddress, container: Container, *, timezone: str) -> None:
+        self.address = address
+        self.container = container
+        self.timezone = timezone
+        self.snapshot_id: str | None = None
+        self._connection: psycopg.Connection | None = None
+        self._server: Server | None = None
+
+    def __enter__(self: _Self) -> _Self:
+        self._connection = self.address.connect()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+            self.snapshot_id = None
+
+    @property
+    def server(self) -> Server:
+        if self._server is None:
+            row = self._row(
+                "select current_setting('server_version_num')::int, (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint,"
+                " pg_is_in_recovery(), pg_backend_pid(), (select oid::bigint from pg_database where datname = current_database())"
+            )
+            assert self._connection is not None
+            # A pooler answers the start-up packet itself, with a process id of its own making.
+            pooled = self._connection.info.backend_pid != row[3]
+            self._server = Server(f"{self._system_identifier()}/{row[4]}", row[0], row[1], row[2], pooled)
+        return self._server
+
+    def _system_identifier(self) -> str:
+        allowed = self._row("select has_function_privilege('pg_control_system()', 'execute')")[0]
+        return str(self._row("select system_identifier::text from pg_control_system()")[0]) if allowed else "hidden"
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[str]:
+        """Freezes one state of the source, exported for Spark's readers, until the block ends.
+
+        The table is locked against ALTER and TRUNCATE *before* the first query fixes the snapshot: committed in between, they made
+        readers see no rows without any error.
+        """
+        connection = self._live()
+        with source_errors(self.container.label, self.address):
+            no_timeouts = no_timeouts_at(self.server.version)
+            connection.execute("begin isolation level repeatable read read only")
+            given_up = True
+            try:
+                connection.execute(no_timeouts.encode())
+                connection.execute(_SESSION_TEXT)
+                connection.execute(LOCK_TIMEOUT)
+                # A view's tables are locked with it; what stands behind a foreign table is out of reach.
+                if self.container.kind in (Kind.TABLE, Kind.PARTITIONED, Kind.VIEW):
+                    connection.execute(sql.SQL("lock table {} in access share mode").format(relation(self.container)))
+                self.snapshot_id = self._row("select pg_export_snapshot()")[0]
+                assert self.snapshot_id is not None
+                yield self.snapshot_id
+                given_up = False
+            finally:
+                self.snapshot_id = None
+                # The Delta commit is done or given up; a connection lost by now changes nothing.
+                if not connection.closed and not connection.broken:
+                    connection.execute("rollback")
+                    if given_up:
+                        self._end_readers(connection)
+
+    @property
+    def reader_mark(self) -> str:
+        """A statement by which each of Spark's readers marks itself as one of this snapshot, for as long as it reads."""
+        return f"SELECT pg_advisory_xact_lock_shared({READER_LOCK}, {self._row('select pg_backend_pid()')[0]})"
+
+    def _end_readers(self, connection: psycopg.Connection) -> None:
+        """A cancelled Spark task waits for its query's first rows before it notices; the query would go on until then."""
+        with contextlib.suppress(psycopg.Error):  # a pooler, or a right that the role lacks: the queries end by themselves
+            connection.execute(
+                "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 2 and granted"
+                " and database = (select oid from pg_database where datname = current_database())"
+                " and classid = %s and objid = pg_backend_pid() and pid <> pg_backend_pid()",
+                [READER_LOCK],
+            )
+
+    def still_there(self) -> None:
+        """Raises SourceError when the connection that holds the snapshot is gone."""
+        self._row("select 1")
+
+    # ------------------------------------------------------------------ one query
+    def _regclass(self) -> str:
+        return sql.Identifier(self.container.schema, self.container.name).as_string(None)
+
+    def _live(self) -> psycopg.Connection:
+        if self._connection is None:
+            raise SourceError(f"{self.container.label}: the connection to the source was closed; sync again.")
+        return self._connection
+
+    def rows(self, query: str | sql.Composable, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Runs one query; its failures name the container."""
+        with source_errors(self.container.label, self.address):
+            return ask(self._live(), query, parameters)
+
+    def _row(self, query: str | sql.Composable, parameters: dict[str, Any] | None = None) -> tuple[Any, ...]:
+        rows = self.rows(query, parameters)
+        if not rows:
+            raise SourceError(f"{self.container.label}: the source answered a query without a row.")
+        return rows[0]
