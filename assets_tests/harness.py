@@ -16,14 +16,16 @@ import dagster as dg
 import psycopg
 import yaml
 
-from incremental_assets.catalog.datastore import Catalog, ContainerDefinition, definitions_of
+from incremental_assets.catalog.datastore import ContainerDefinition, definitions_of
+from incremental_assets.catalog.state import Catalog
 from incremental_assets.demo.compare import Comparison, compare
 from incremental_assets.lake.io_manager import delta_io_manager
 from incremental_assets.lake.scope import lake_resource
 from incremental_assets.lake.table import LakeTable
-from incremental_assets.orchestration.code_location import LOGGERS
-from incremental_assets.orchestration.component import ContainerEntry, IncrementalEntry, PostgresDatastore
+from incremental_assets.orchestration.catalog_asset import catalog_definitions
+from incremental_assets.orchestration.component import CatalogEntry, ContainerEntry, IncrementalEntry, PostgresDatastore
 from incremental_assets.orchestration.datastore import datastore_definitions
+from incremental_assets.orchestration.loggers import LOGGERS
 from incremental_assets.orchestration.runner import Asked, Runner, command_line_instance
 from incremental_assets.orchestration.scaffold import write_project
 
@@ -53,11 +55,12 @@ class Project:
         attributes = dict(self.attributes)
         attributes["incremental"] = [e if isinstance(e, str) else IncrementalEntry(**e) for e in attributes.get("incremental", [])]
         attributes["containers"] = {k: ContainerEntry(**v) for k, v in attributes.get("containers", {}).items()}
+        attributes["catalog"] = CatalogEntry(**attributes.get("catalog", {}))
         return PostgresDatastore(**{"name": "shop", "url": self.url, **attributes})
 
     def catalog(self) -> list[ContainerDefinition]:
         """Asks the source what is there, as `incremental-assets catalog`."""
-        self._catalog = self.component.read_catalog(self._catalog)
+        self._catalog = self.component.take_catalog(self._catalog).catalog
         return definitions_of(self.component.settings(), self._catalog)
 
     def catalog_as_known(self) -> Callable[[], list[ContainerDefinition]]:
@@ -79,7 +82,8 @@ class Project:
         chosen = definitions if definitions is not None else self.catalog()
         resources = {"lake": lake_resource(lambda: str(self.lake_root), lambda: self.spark_home), "delta": delta_io_manager}
         own = dg.Definitions(resources=resources, executor=dg.in_process_executor, loggers=LOGGERS)
-        return dg.Definitions.merge(datastore_definitions(self.component.settings(), chosen), own)
+        settings = self.component.settings()
+        return dg.Definitions.merge(datastore_definitions(settings, chosen), catalog_definitions(self.component, settings, chosen), own)
 
     def sync(self, *names: str, asked: Asked | None = None, stale: bool = False, **kwargs: Any) -> dict[str, dict[str, Any]]:
         """Syncs the named containers (all when none): the lines of ``--json`` by container name. ``kwargs`` are those of ``Asked``.
@@ -130,16 +134,19 @@ class Project:
             yaml.safe_dump({"type": "incremental_assets.PostgresDatastore", "attributes": dict(attributes)}), encoding="utf-8"
         )
 
-    def environment(self) -> dict[str, str]:
+    def environment(self, spark: bool = True) -> dict[str, str]:
+        """``spark``: with the session's server, which is started for it; else with one that nobody can reach."""
         from incremental_assets.spark import ensure_server
 
         env = {k: v for k, v in os.environ.items() if k not in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT")}
-        return env | {"SHOP_URL": self.url, "SPARK_REMOTE": ensure_server(self.spark_home)}
+        return env | {"SHOP_URL": self.url, "SPARK_REMOTE": ensure_server(self.spark_home) if spark else "sc://127.0.0.1:1"}
 
-    def cli(self, *arguments: str, timeout: float = 180, check: int | None = 0) -> tuple[int, list[dict[str, Any]], str]:
+    def cli(
+        self, *arguments: str, timeout: float = 180, check: int | None = 0, spark: bool = True
+    ) -> tuple[int, list[dict[str, Any]], str]:
         """Runs the command line in a process: (exit code, JSON lines, stderr)."""
         command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(self.path), *arguments]
-        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(command, env=self.environment(spark), capture_output=True, text=True, timeout=timeout, check=False)
         assert check is None or done.returncode == check, done.stderr + done.stdout
         lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
         return done.returncode, lines, done.stderr

@@ -15,7 +15,7 @@ import yaml
 
 from incremental_assets.cli import app
 from incremental_assets.model.grammar import parse_incremental
-from incremental_assets.orchestration.component import ContainerEntry, IncrementalEntry, PostgresDatastore
+from incremental_assets.orchestration.component import CatalogEntry, ContainerEntry, IncrementalEntry, PostgresDatastore
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -81,6 +81,7 @@ def _documented(section: str) -> set[str]:
     [
         ("A datastore", {f.name for f in dataclasses.fields(PostgresDatastore)} - FROM_DAGSTER),
         ("An entry of `incremental`", set(IncrementalEntry.model_fields)),
+        ("An entry of `catalog`", set(CatalogEntry.model_fields)),
         ("An entry of `containers`", set(ContainerEntry.model_fields)),
     ],
 )
@@ -105,7 +106,8 @@ def test_yaml_examples_are_accepted(path: Path) -> None:
         entries = [e if isinstance(e, str) else IncrementalEntry(**e) for e in attributes.get("incremental", [])]
         containers = {name: ContainerEntry(**entry) for name, entry in attributes.get("containers", {}).items()}
         url = "postgresql://user:password@db:5432/shop"
-        PostgresDatastore(**{**attributes, "url": url, "incremental": entries, "containers": containers}).settings()
+        looks = CatalogEntry(**attributes.get("catalog", {}))
+        PostgresDatastore(**{**attributes, "url": url, "incremental": entries, "containers": containers, "catalog": looks}).settings()
 
 
 @page

@@ -14,7 +14,7 @@ import typer
 
 from incremental_assets.embedded_spark.launch import SparkUnavailable
 from incremental_assets.model.errors import ConfigurationError, SyncError
-from incremental_assets.terminal import out, print_syncs, print_table, say, short
+from incremental_assets.terminal import out, print_catalog, print_syncs, print_table, say, short
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=(__doc__ or "").splitlines()[0])
 Selection = Annotated[list[str] | None, typer.Argument(metavar="DATASTORE[/CONTAINER] …", show_default=False)]
@@ -55,56 +55,49 @@ def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
 
 @app.command()
 def catalog(
-    datastore: Annotated[str | None, typer.Argument(metavar="DATASTORE")] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="[DATASTORE …] | remove DATASTORE/CONTAINER …", show_default=False)] = None,
+    prune: Annotated[bool | None, typer.Option(help="Forget containers that are gone from the source; their Delta tables stay.")] = None,
+    recreate: Annotated[bool | None, typer.Option(help="Bring back containers that were removed.")] = None,
+    include: Annotated[list[str] | None, typer.Option(metavar="table|view", help="Look only at these.")] = None,
+    dry_run: Annotated[bool, typer.Option(help="Only show the differences.")] = False,
     as_json: Json = False,
     project_dir: Project = None,
 ) -> None:
-    """List containers, columns, types, keys, sizes, first and last identifier, and keep them for the project to load with."""
-    from incremental_assets.orchestration.loading import find_datastore, load_datastores, refresh_catalog
+    """Find out what is in the datastores and what has changed, and keep it for the project to load with."""
+    from incremental_assets.orchestration.catalog_command import catalog_records, remove_containers
+    from incremental_assets.orchestration.loading import find_datastore, load_datastores
+    from incremental_assets.orchestration.ordinary_run import command_line_instance
 
     project = _enter(project_dir)
     datastores = load_datastores(project)
-    if datastore is not None:
-        datastores = [find_datastore(datastores, datastore)]
+    names = words or []
+    if names[:1] == ["remove"] and not any(store.name == "remove" for store in datastores):
+        with command_line_instance() as instance:
+            for label in remove_containers(datastores, names[1:], instance):
+                say(f"{label}: removed from the catalog; its Delta table stays. To bring it back: incremental-assets catalog --recreate")
+        return
+    wrong = [word for word in include or [] if word not in ("table", "view")]
+    if wrong:
+        raise ConfigurationError(f"--include {wrong[0]}: it is table or view.")
+    config = {k: v for k, v in (("prune", prune), ("recreate", recreate), ("include", include)) if v is not None}
     failed = False
-    for store in datastores:
-        try:
-            refresh_catalog(project, store, say)
-        except ConfigurationError:
-            raise
-        except SyncError as error:
-            failed = True
-            say(str(error))
-            continue
-        records = [_catalog_record(definition) for definition in store.definitions]
-        if as_json:
-            for record in records:
-                out(record)
-        else:
-            print_table(
-                store.name,
-                records,
-                ("container", "kind", "strategy", "identifier", "partition_by", "primary_key", "rows", "bytes", "first", "last"),
-            )
+    chosen = [find_datastore(datastores, name) for name in names] or datastores
+    with command_line_instance() as instance:
+        for store in chosen:
+            try:
+                records = catalog_records(store, instance, config, dry_run, say)
+            except ConfigurationError:
+                raise
+            except SyncError as error:
+                failed = True
+                say(str(error))
+                continue
+            if as_json:
+                for record in records:
+                    out(record)
+            else:
+                print_catalog(store.name, records)
     raise typer.Exit(1 if failed else 0)
-
-
-def _catalog_record(definition: Any) -> dict[str, Any]:
-    container, table = definition.container, definition.table
-    cut = container.cut
-    return {
-        "container": container.label,
-        "kind": container.kind.value,
-        "strategy": container.strategy.value,
-        "identifier": "/".join(container.identifier.columns) if container.identifier else None,
-        "partition_by": None if cut is None else cut.granularity.value if cut.granularity else "batch" if cut.batch else cut.width,
-        "primary_key": list(container.primary_key),
-        "rows": table.rows,
-        "bytes": table.bytes,
-        "first": table.first,
-        "last": table.last,
-        "columns": [{"name": c.name, "type": c.type, "not_null": c.not_null} for c in container.columns],
-    }
 
 
 @app.command()
@@ -136,9 +129,10 @@ def sync(
     wanted = {name.partition("/")[0] for name in selection or []}
     for name in wanted:
         find_datastore(datastores, name)
-    for store in datastores:
-        if not wanted or store.name in wanted:
-            ensure_catalog(project, store, say)
+    with command_line_instance() as instance:
+        for store in datastores:
+            if not wanted or store.name in wanted:
+                ensure_catalog(project, store, instance, say)
     chosen = select(datastores, selection or [], tag or [])
     failed = False
     records: list[dict[str, Any]] = []

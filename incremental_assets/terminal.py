@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-_errors = Console(stderr=True, soft_wrap=True, highlight=False)
+_errors = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False, markup=False)
 
 
 def out(record: dict[str, Any]) -> None:
@@ -22,7 +22,7 @@ def out(record: dict[str, Any]) -> None:
 
 def say(text: str) -> None:
     """A message for the reader, on stderr."""
-    _errors.print(text, markup=False)
+    _errors.print(text)
 
 
 def print_table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...]) -> None:
@@ -31,7 +31,7 @@ def print_table(title: str, records: Iterable[dict[str, Any]], columns: tuple[st
         table.add_column(column)
     for record in records:
         table.add_row(*(_cell(record.get(column)) for column in columns))
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    Console(width=None if sys.stdout.isatty() else 200, emoji=False, markup=False).print(table)
 
 
 def _cell(value: Any) -> str:
@@ -44,6 +44,22 @@ def _cell(value: Any) -> str:
         if isinstance(value, list)
         else str(value)
     )
+
+
+def print_catalog(datastore: str, records: list[dict[str, Any]]) -> None:
+    """What is known, and below it what changed and what is proposed."""
+    columns = ("container", "status", "kind", "strategy", "identifier", "partition_by", "primary_key", "rows", "bytes", "first", "last")
+    print_table(datastore, [r for r in records if r["status"] != "pruned"], columns)
+    changed = [
+        {**r, "fields": "; ".join(f"{f['field'] or ''} {f['change']}: {f['before'] or '–'} → {f['after'] or '–'}" for f in r["fields"])}
+        for r in records
+        if r["change"]
+    ]
+    if changed:
+        print_table("differences", changed, ("container", "change", "fields"))
+    proposed = [{"container": r["container"], **r["proposal"]} for r in records if r["proposal"]]
+    if proposed:
+        print_table("proposals (for incremental:)", proposed, ("container", "used", "trusted", "entry", "partition_by", "why"))
 
 
 def print_syncs(records: list[dict[str, Any]]) -> None:

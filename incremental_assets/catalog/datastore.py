@@ -3,22 +3,30 @@
 Belongs here: the state's format, and matching the YAML's entries to tables. Does not belong: YAML parsing (the component does it).
 """
 
-import datetime
 import fnmatch
-import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
-from incremental_assets.model.container import Container, ContainerOptions, SourceTable, table_from_json, table_to_json
+from incremental_assets.catalog.detect import Proposal
+from incremental_assets.catalog.state import Catalog, Known, Presence
+from incremental_assets.model.container import Container, ContainerOptions, Kind, SourceTable
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.grammar import IncrementalSpec
 from incremental_assets.model.names import nearest
 from incremental_assets.model.resolve import resolve
 from incremental_assets.sources.postgres.connection import PostgresAddress
 
-CATALOG_FORMAT = 1
+
+@dataclass(frozen=True)
+class CatalogSettings:
+    """``catalog:`` of the YAML. ``kinds``: which relations become containers at all."""
+
+    schedule: str | None = None
+    name: str | None = None
+    prune: bool = False
+    recreate: bool = False
+    kinds: frozenset[Kind] = frozenset(Kind)
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,8 @@ class DatastoreSettings:
     incremental: tuple[IncrementalSpec, ...] = ()
     options: Mapping[str, ContainerOptions] = field(default_factory=dict[str, ContainerOptions])
     exclude: tuple[str, ...] = ()
+    auto_identifiers: bool = False
+    catalog: CatalogSettings = field(default_factory=CatalogSettings)
 
     def __post_init__(self) -> None:
         tables = [spec.table for spec in self.incremental]
@@ -58,71 +68,59 @@ class DatastoreSettings:
         """Tables that the YAML names."""
         return frozenset(self.specs) | frozenset(self.options)
 
+    def is_excluded(self, table: str) -> bool:
+        return any(fnmatch.fnmatchcase(table, pattern) for pattern in self.exclude)
+
+    def is_auto(self, table: str) -> bool:
+        """Whether an identifier that the catalog detected is used where the YAML names none."""
+        own = self.options.get(table, ContainerOptions()).identifiers
+        return self.auto_identifiers if own is None else own
+
     @property
     def specs(self) -> dict[str, IncrementalSpec]:
         return {spec.table: spec for spec in self.incremental}
 
 
 @dataclass(frozen=True)
-class Catalog:
-    """What was found, and on which day (days since 1970-01-01)."""
-
-    found_on: int
-    found_at: str
-    tables: tuple[SourceTable, ...]
-
-    def save(self, path: Path) -> None:
-        """Written beside and moved over: a reader sees the old state or the new one, whole."""
-        data = {
-            "format": CATALOG_FORMAT,
-            "found_on": self.found_on,
-            "found_at": self.found_at,
-            "tables": [table_to_json(table) for table in self.tables],
-        }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(path.name + ".new")
-        beside.write_text(json.dumps(data, indent=1), encoding="utf-8")
-        beside.replace(path)
-
-    @classmethod
-    def load(cls, path: Path) -> "Catalog":
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return cls(data["found_on"], data["found_at"], tuple(table_from_json(table) for table in data["tables"]))
-
-    @classmethod
-    def of(cls, tables: Sequence[SourceTable], before: "Catalog | None", wanted: Collection[str] = ()) -> "Catalog":
-        """A new catalog. The calendar of a container stays what its first rows made it: keys that were seen stay.
-
-        ``wanted``: tables the YAML names; one of them that was there before stays, so that its sync fails and not the whole project.
-        """
-        now = datetime.datetime.now(datetime.timezone.utc)
-        old = {table.name: table for table in before.tables} if before else {}
-
-        def keep_first(table: SourceTable) -> SourceTable:
-            earlier = old.get(table.name)
-            if earlier is None:
-                return table
-            span, first = table.span if earlier.span is None else earlier.span, table.first if earlier.first is None else earlier.first
-            return replace(table, span=span, first=first)
-
-        day = now.date().toordinal() - datetime.date(1970, 1, 1).toordinal()
-        found = {table.name for table in tables}
-        gone = [table for name, table in old.items() if name not in found and name in wanted]
-        kept = sorted([*(keep_first(t) for t in tables), *gone], key=lambda table: table.name)
-        return cls(before.found_on if before else day, now.isoformat(timespec="seconds"), tuple(kept))
-
-
-@dataclass(frozen=True)
 class ContainerDefinition:
-    """A container together with what it was resolved from, so that it can be resolved again when its columns have changed."""
+    """A container together with what it was resolved from, so that it can be resolved again when its columns have changed.
+
+    ``missing_since``: when it was found to be gone from the source (ISO 8601); it is kept then, and not synced.
+    """
 
     settings: DatastoreSettings
     table: SourceTable
     found_on: int
+    proposal: Proposal = field(default_factory=Proposal)
+    missing_since: str | None = None
 
     @cached_property
     def container(self) -> Container:
         return self._resolve(self.table)
+
+    @property
+    def is_specified(self) -> bool:
+        """Whether the YAML says by what it is synced."""
+        return self.table.name in self.settings.specs
+
+    @property
+    def is_detected(self) -> bool:
+        """Whether its identifier is the one that the catalog proposed."""
+        return not self.is_specified and self.settings.is_auto(self.table.name) and self.proposal.trusted
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the YAML counts on it."""
+        return self.table.name in self.settings.named
+
+    @property
+    def missing(self) -> str:
+        """Of a container that is missing: what that means, and what to do."""
+        remedy = "take it out of the YAML" if self.is_named else "forget it: incremental-assets catalog " + self.settings.name + " --prune"
+        return (
+            f"{self.container.label}: gone from the source since {self.missing_since}; its rows stay in the lake and are not synced. "
+            f"Bring the table back, or {remedy}."
+        )
 
     def with_columns_of(self, now: SourceTable) -> Container:
         """The same container with the columns, keys and indexes the source has now."""
@@ -131,14 +129,19 @@ class ContainerDefinition:
         return self._resolve(fresh)
 
     def _resolve(self, table: SourceTable) -> Container:
-        options = self.settings.options.get(table.name, ContainerOptions())
-        spec = self.settings.specs.get(table.name)
-        return resolve(self.settings.name, self.settings.schema, table, spec, options, self.settings.safety_lag_seconds, self.found_on)
+        settings = self.settings
+        options = settings.options.get(table.name, ContainerOptions())
+        spec = settings.specs.get(table.name)
+        if self.is_detected:
+            spec = self.proposal.spec(settings.schema, table.name)
+            if options.partition_by is None:
+                options = replace(options, partition_by=self.proposal.partition_by)
+        return resolve(settings.name, settings.schema, table, spec, options, settings.safety_lag_seconds, self.found_on)
 
 
-def synced_tables(settings: DatastoreSettings, tables: Sequence[SourceTable]) -> list[SourceTable]:
-    """Those that ``exclude`` leaves and that have columns."""
-    return [t for t in tables if t.columns and not any(fnmatch.fnmatchcase(t.name, pattern) for pattern in settings.exclude)]
+def is_synced(settings: DatastoreSettings, table: SourceTable) -> bool:
+    """Whether ``exclude`` and ``catalog: include`` leave it, and it has columns."""
+    return bool(table.columns) and not settings.is_excluded(table.name) and table.kind in settings.catalog.kinds
 
 
 def definitions_of(settings: DatastoreSettings, catalog: Catalog) -> list[ContainerDefinition]:
@@ -146,17 +149,23 @@ def definitions_of(settings: DatastoreSettings, catalog: Catalog) -> list[Contai
 
     Raises ConfigurationError where the YAML names a table that is not there, or says something that does not fit it.
     """
-    tables = {table.name: table for table in catalog.tables}
+    known = catalog.by_name
     for what, names in (("incremental", list(settings.specs)), ("containers", list(settings.options))):
         for name in names:
-            if name not in tables:
+            if name not in known and not settings.is_excluded(name):
                 raise ConfigurationError(
-                    f"{settings.name}: {what} names {name!r}, which schema {settings.schema!r} does not have.{nearest(name, tables)} "
+                    f"{settings.name}: {what} names {name!r}, which schema {settings.schema!r} does not have.{nearest(name, known)} "
                     f"If it is new: incremental-assets catalog {settings.name}"
                 )
-    definitions = [ContainerDefinition(settings, table, catalog.found_on) for table in synced_tables(settings, catalog.tables)]
+    shown = [one for one in catalog.entries if one.presence is not Presence.HIDDEN and is_synced(settings, one.table)]
+    definitions = [_definition(settings, catalog, one) for one in shown]
     paths: dict[tuple[str, str], str] = {}
     for definition in definitions:
         other = paths.setdefault(definition.container.key_path, definition.table.name)
         assert other == definition.table.name, "the encoding of names is reversible, so two names never meet"
     return definitions
+
+
+def _definition(settings: DatastoreSettings, catalog: Catalog, known: Known) -> ContainerDefinition:
+    missing_since = known.since if known.presence is Presence.MISSING else None
+    return ContainerDefinition(settings, known.table, catalog.found_on, known.proposal, missing_since)

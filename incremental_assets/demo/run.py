@@ -27,7 +27,7 @@ from incremental_assets.demo.business_day import BusinessDay
 from incremental_assets.demo.compare import CompareError, Comparison, compare
 from incremental_assets.demo.postgres import DEMO_DATABASE, DEMO_FOLDER, EmbeddedPostgres, EmbeddedPostgresError
 from incremental_assets.demo.source import load
-from incremental_assets.orchestration.loading import find_datastore, forget_catalog, load_datastores
+from incremental_assets.orchestration.loading import find_datastore, load_datastores
 
 DATASTORE = "shop"
 LAKE_VARIABLE = "INCREMENTAL_ASSETS_LAKE"
@@ -146,7 +146,7 @@ class _Demo:
         for container in self._containers():
             if (self.lake / container / "_delta_log").is_dir():
                 shutil.rmtree(self.lake / container)
-        forget_catalog(self.project, find_datastore(load_datastores(self.project), DATASTORE))
+        find_datastore(load_datastores(self.project), DATASTORE).component.store(self.project).forget()
 
     def _containers(self) -> list[str]:
         with psycopg.connect(self.url) as connection:

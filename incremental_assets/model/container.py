@@ -4,11 +4,9 @@ Belongs here: what the catalog found (``SourceTable``), what the YAML says (``Co
 Does not belong: reading either, or how the two are put together (``resolve``).
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 from incremental_assets.model.axis import Axis, IdentifierType
 from incremental_assets.model.grammar import Strategy
@@ -41,6 +39,11 @@ class Kind(str, Enum):
     FOREIGN = "foreign table"
     VIEW = "view"
     MATERIALIZED_VIEW = "materialized view"
+
+    @property
+    def is_view(self) -> bool:
+        """What ``include: [view]`` means; all others are tables."""
+        return self in (Kind.VIEW, Kind.MATERIALIZED_VIEW)
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ class ContainerOptions:
     hold_back: HoldBack = HoldBack.ALL
     hold_back_warning_seconds: int = 3600
     where: str | None = None
+    identifiers: bool | None = None  # auto, or not; None: as the datastore says
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -185,25 +189,3 @@ class Container:
         """Whether the source itself keeps each row's identifier from being NULL."""
         required = {column.name for column in self.columns if column.not_null}
         return self.identifier is not None and bool(required & set(self.identifier.columns))
-
-
-def table_to_json(table: SourceTable) -> dict[str, Any]:
-    """The catalog's record of a table, for the component's state."""
-    data: dict[str, Any] = json.loads(json.dumps(table, default=lambda o: o.value if isinstance(o, Enum) else o.__dict__))
-    return data
-
-
-def table_from_json(data: Mapping[str, Any]) -> SourceTable:
-    return SourceTable(
-        name=data["name"],
-        kind=Kind(data["kind"]),
-        columns=tuple(SourceColumn(**column) for column in data["columns"]),
-        primary_key=tuple(data["primary_key"]),
-        indexed=tuple(data["indexed"]),
-        rows=data["rows"],
-        bytes=data["bytes"],
-        comment=data["comment"],
-        first=data["first"],
-        last=data["last"],
-        span=data.get("span"),
-    )

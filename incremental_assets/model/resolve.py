@@ -27,15 +27,20 @@ _AXES: dict[str, tuple[Axis, str]] = {
 }
 
 
+def axis_of(column: SourceColumn) -> Axis | None:
+    """The axis that a column's values can lie on; None where it cannot be an identifier."""
+    if column.base not in _AXES or (column.base == "numeric" and not column.type.replace(" ", "").endswith(",0)")):
+        return None  # fractions would fall between the integers
+    return _AXES[column.base][0]
+
+
 def identifier_axis(where: str, column: SourceColumn, type_: IdentifierType) -> Axis:
     """The axis of a column, if the type of the grammar fits it."""
     found = _AXES.get(column.base)
     fits = found is not None and (
         found[1] == type_.value or (found[1] == "timestamp" and type_ in (IdentifierType.DATETIME, IdentifierType.TIMESTAMP))
     )
-    if column.base == "numeric" and not column.type.replace(" ", "").endswith(",0)"):
-        fits = False  # fractions would fall between the integers
-    if found is None or not fits:
+    if found is None or not fits or axis_of(column) is None:
         suggestion = f" Write {found[1]!r}." if found and column.base != "numeric" else " Choose a date, timestamp or integer column."
         raise ConfigurationError(
             f"{where}: identifier {column.name!r} is declared {type_.value} but the column is {column.type}.{suggestion}"
@@ -176,7 +181,7 @@ def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: s
                 f"{label}: partition_by of an integer identifier is a positive width or 'batch', not {partition_by!r}."
             )
         span = table.span if table.span is not None else (last or 0) - (first or 0)
-        return Cut(width=_round_width(span // DEFAULT_WIDTH_PARTITIONS + 1))
+        return Cut(width=round_width(span // DEFAULT_WIDTH_PARTITIONS + 1))
     now = today * axis.steps_per_day
     first = min(now, first) if first is not None else now
     if partition_by is None:
@@ -213,7 +218,7 @@ def _calendar_start(axis: Axis, granularity: Granularity, first: int) -> int:
     return start if start >= earliest else next_start(axis, granularity, floor_to(axis, granularity, earliest))
 
 
-def _round_width(width: int) -> int:
+def round_width(width: int) -> int:
     """The next 1, 2 or 5 times a power of ten, so that keys are easy to read."""
     power = 1000
     while True:

@@ -26,6 +26,7 @@ from incremental_assets.sources.postgres.extract import carried_columns
 from incremental_assets.sources.postgres.reader import PostgresReader
 
 LINEAGE_LIMIT = 500
+MISSING_TAG = "incremental_assets/missing"
 
 
 class ModeConfig(str, Enum):
@@ -97,6 +98,9 @@ def container_asset(definition: ContainerDefinition) -> dg.AssetsDefinition:
         "sync/identifier": container.signature,
         "sync/safety_lag": container.lag,
     }
+    if not definition.is_specified and definition.proposal.reasons:
+        metadata["catalog/proposal"] = definition.proposal.entry(container.schema, container.name) or "none"
+        metadata["catalog/why"] = "\n".join(definition.proposal.reasons)
     if container.identifier is not None:
         metadata["partition_expr"] = container.identifier.columns[0]
         metadata[WINDOWS_METADATA] = windows_metadata(container)
@@ -122,9 +126,9 @@ def _asset(
         group_name=container.key_path[0],
         kinds={"postgres", "deltalake", "spark"},
         owners=list(container.options.owners) or None,
-        tags=dict(container.options.tags),
+        tags={**container.options.tags, **({MISSING_TAG: "true"} if definition.missing_since else {})},
         metadata=metadata,
-        description=_description(container),
+        description=_description(definition),
         pool="/".join(container.key_path),
         output_required=False,
     )
@@ -134,7 +138,10 @@ def _asset(
     return sync
 
 
-def _description(container: Container) -> str:
+def _description(definition: ContainerDefinition) -> str:
+    container = definition.container
+    if definition.missing_since is not None:
+        return f"**Missing.** {definition.missing}"
     what = f"{container.kind.value.capitalize()} `{container.schema}.{container.name}`, kept in step by {container.strategy.value}"
     by = f" on `{'`, `'.join(container.identifier.columns)}`" if container.identifier else ": the whole container each time"
     return f"{container.comment}\n\n{what}{by}." if container.comment else f"{what}{by}."

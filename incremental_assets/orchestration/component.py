@@ -5,25 +5,29 @@ against its source (``model.container.resolve``). What the catalog found is the 
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
-from dagster.components.utils.project_paths import get_local_state_path
 from pydantic import Field
 
-from incremental_assets.catalog.datastore import Catalog, DatastoreSettings, definitions_of
+from incremental_assets.catalog.datastore import CatalogSettings, ContainerDefinition, DatastoreSettings, definitions_of
+from incremental_assets.catalog.operation import Asked, Outcome, Said, take_catalog
+from incremental_assets.catalog.state import Catalog
 from incremental_assets.model.container import ContainerOptions, HoldBack, OnNull
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.grammar import IncrementalSpec, parse_incremental, parse_strategy, parse_type
 from incremental_assets.model.names import encode_name
+from incremental_assets.orchestration.catalog_asset import catalog_definitions, kinds_of
+from incremental_assets.orchestration.catalog_store import CatalogStore
 from incremental_assets.orchestration.datastore import datastore_definitions
-from incremental_assets.sources.postgres.catalog import read_catalog
-from incremental_assets.sources.postgres.connection import PostgresAddress, source_errors
+from incremental_assets.orchestration.project import current_project
+from incremental_assets.sources.postgres.catalog import PostgresCatalog
+from incremental_assets.sources.postgres.connection import PostgresAddress
 
 # The contract calls it `schema`, which pydantic's base class has a deprecated method of: harmless, and not worth a warning at each load.
 warnings.filterwarnings("ignore", message='Field name "schema" in "PostgresDatastoreModel" shadows', category=UserWarning)
@@ -38,6 +42,16 @@ class IncrementalEntry(dg.Model):
     start: str | int | None = Field(default=None, description="inclusive; lower values are never synced")
     strategy: str = Field(default="append", description="append or upsert")
     exclude: bool = Field(default=False, description="synced whole each time instead")
+
+
+class CatalogEntry(dg.Model):
+    """How the catalog operation looks at the datastore."""
+
+    schedule: str | None = Field(default=None, description="cron; runs by default")
+    name: str | None = Field(default=None, description="the schedule's, shown with its runs")
+    prune: bool = Field(default=False, description="forget containers that are gone from the source; their Delta tables stay")
+    recreate: bool = Field(default=False, description="bring back those that `catalog remove` has hidden")
+    include: list[Literal["table", "view"]] = Field(default_factory=lambda: ["table", "view"], description="what becomes a container")
 
 
 class ContainerEntry(dg.Model):
@@ -56,6 +70,7 @@ class ContainerEntry(dg.Model):
     hold_back: HoldBack = Field(default=HoldBack.ALL, description="which open transactions hold the watermark: all, or writers")
     hold_back_warning_seconds: int = 3600
     where: str | None = Field(default=None, description="SQL of the source; rows that do not match are not synced")
+    identifiers: Literal["auto", "yaml"] | None = Field(default=None, description="auto: as the catalog detected it, where it is sure")
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
 
@@ -97,6 +112,11 @@ class PostgresDatastore(dg.StateBackedComponent, dg.Resolvable):
         dg.Resolver(_containers, model_field_type=dict[str, ContainerEntry]),  # pyright: ignore[reportArgumentType]
     ] = field(default_factory=dict)
     exclude: Sequence[str] = field(default_factory=list)
+    identifiers: Literal["auto", "yaml"] = "yaml"
+    catalog: Annotated[
+        CatalogEntry,
+        dg.Resolver(lambda context, value: CatalogEntry(**context.resolve_value(value.model_dump())), model_field_type=CatalogEntry),
+    ] = field(default_factory=CatalogEntry)
     defs_state: ResolvedDefsStateConfig = field(
         default_factory=lambda: DefsStateConfigArgs(
             key=None, management_type=DefsStateConfigArgs.local_filesystem().management_type, refresh_if_dev=False
@@ -108,32 +128,33 @@ class PostgresDatastore(dg.StateBackedComponent, dg.Resolvable):
         return DefsStateConfig.from_args(self.defs_state, default_key=f"PostgresDatastore[{encode_name(self.name)}]")
 
     # ------------------------------------------------------------------ the catalog, as the component's state
-    def read_catalog(self, before: Catalog | None, progress: Any = lambda _: None) -> Catalog:
-        """Asks the source what is there. Raises SourceError."""
+    def take_catalog(
+        self, before: Catalog | None, asked: Asked | None = None, progress: Callable[[str], None] = lambda _: None, **kept: Any
+    ) -> Outcome:
+        """Asks the source what is there, and compares. Raises SourceError or ConfigurationError; ``kept`` as ``operation.take_catalog``."""
         settings = self.settings()
-        with settings.address.connect() as connection, source_errors(settings.name, settings.address):
-            exists = connection.execute("select 1 from pg_namespace where nspname = %s", [settings.schema]).fetchone()
-            if exists is None:
-                found = [
-                    r[0] for r in connection.execute("select nspname from pg_namespace where nspname !~ '^(pg_|information_)'").fetchall()
-                ]
-                raise ConfigurationError(f"{self.name}: there is no schema {settings.schema!r}; the database has {', '.join(found)}.")
-            found = read_catalog(connection, settings.schema, settings.specs, progress)
-            return Catalog.of(found, before, {*settings.specs, *settings.options})
+        chosen = asked or Asked(settings.catalog.prune, settings.catalog.recreate, settings.catalog.kinds)
+        with settings.address.connect() as connection:
+            source = PostgresCatalog(connection, settings.name, settings.schema, settings.address)
+            said = Said(settings.specs, settings.named, settings.is_excluded, settings.is_auto)
+            return take_catalog(source, before, chosen, said, progress, **kept)
 
-    def stored_catalog(self, project: Path) -> Catalog | None:
-        path = get_local_state_path(self.defs_state_config.key, project)
-        return Catalog.load(path) if path.exists() else None
+    def definitions(self, catalog: Catalog) -> list[ContainerDefinition]:
+        """The containers. Raises ConfigurationError where the YAML does not fit what was found."""
+        return definitions_of(self.settings(), catalog)
+
+    def store(self, project: Path) -> CatalogStore:
+        return CatalogStore(self.defs_state_config, project)
 
     def write_state_to_path(self, state_path: Path) -> None:
-        before = Catalog.load(state_path) if state_path.exists() else None
-        self.read_catalog(before).save(state_path)
+        """For Dagster's own `dg utils refresh-defs-state`."""
+        self.take_catalog(self.store(current_project()).load(None)).catalog.save(state_path)
 
     def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
         settings = self.settings()
-        if state_path is None:  # nothing is known yet: `incremental-assets catalog`, or the first sync, fills it
-            return dg.Definitions()
-        return datastore_definitions(settings, definitions_of(settings, Catalog.load(state_path)))
+        known = None if state_path is None else self.definitions(Catalog.load(state_path))
+        own = catalog_definitions(self, settings, known)
+        return own if known is None else dg.Definitions.merge(own, datastore_definitions(settings, known))
 
     # ------------------------------------------------------------------ YAML → settings
     def settings(self) -> DatastoreSettings:
@@ -163,6 +184,10 @@ class PostgresDatastore(dg.StateBackedComponent, dg.Resolvable):
             incremental=tuple(_spec(self.name, self.schema, entry) for entry in self.incremental),
             options={table: _options(self.name, table, entry) for table, entry in self.containers.items()},
             exclude=tuple(self.exclude),
+            auto_identifiers=self.identifiers == "auto",
+            catalog=CatalogSettings(
+                self.catalog.schedule, self.catalog.name, self.catalog.prune, self.catalog.recreate, kinds_of(self.catalog.include)
+            ),
         )
 
 
@@ -183,5 +208,6 @@ def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOpti
     if (entry.safety_lag or 0) < 0 or (entry.readers is not None and entry.readers < 1):
         raise ConfigurationError(f"{datastore}/{table}: safety_lag cannot be negative, and readers is at least 1.")
     values: dict[str, Any] = {name: getattr(entry, name) for name in ContainerEntry.model_fields}
+    values["identifiers"] = None if entry.identifiers is None else entry.identifiers == "auto"
     frozen: dict[str, Any] = {name: tuple(cast(list[Any], v)) if isinstance(v, list) else v for name, v in values.items()}
     return ContainerOptions(**frozen)

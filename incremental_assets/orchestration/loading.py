@@ -4,23 +4,24 @@ Belongs here: reading the project. Does not belong: running it (``runner``).
 """
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 from dagster._check import CheckError
-from dagster.components.utils.project_paths import get_local_state_path
 
-from incremental_assets.catalog.datastore import Catalog, ContainerDefinition, definitions_of, synced_tables
+from incremental_assets.catalog.datastore import ContainerDefinition
+from incremental_assets.catalog.state import Catalog, Presence
+from incremental_assets.model.container import Kind
 from incremental_assets.model.errors import ConfigurationError, SyncError
 from incremental_assets.model.names import nearest
+from incremental_assets.orchestration.catalog_asset import run_catalog
+from incremental_assets.orchestration.catalog_store import CatalogStore
 from incremental_assets.orchestration.component import PostgresDatastore
+from incremental_assets.orchestration.ordinary_run import command_line_instance
 from incremental_assets.orchestration.project import dg_settings
-from incremental_assets.sources.postgres.catalog import read_catalog
-from incremental_assets.sources.postgres.connection import source_errors
-from incremental_assets.sources.postgres.reader import shape_digest
+from incremental_assets.sources.postgres.catalog import PostgresCatalog
 
 
 @dataclass
@@ -83,51 +84,60 @@ def _yaml_trouble(error: Exception) -> str:
 
 
 def _load(project: Path, component: PostgresDatastore) -> Datastore:
-    settings = component.settings()
-    catalog = component.stored_catalog(project)
+    catalog = _stored(component.store(project))
     try:
-        return Datastore(component, catalog, definitions_of(settings, catalog) if catalog else [])
+        return Datastore(component, catalog, component.definitions(catalog) if catalog else [])
     except ConfigurationError as error:  # the table may be newer than the catalog
         return Datastore(component, catalog, [], misfit=error)
 
 
-def refresh_catalog(project: Path, datastore: Datastore, progress: Any = lambda _: None) -> Catalog:
-    """Asks the source what is there and stores it. Raises SourceError or ConfigurationError; the old state is whole then."""
-    component = datastore.component
-    catalog = component.read_catalog(datastore.catalog, progress)
-    definitions = definitions_of(component.settings(), catalog)
-    catalog.save(get_local_state_path(component.defs_state_config.key, project))
-    datastore.catalog, datastore.definitions, datastore.misfit = catalog, definitions, None
-    return catalog
+def _stored(store: CatalogStore) -> Catalog | None:
+    if not store.is_versioned:
+        return store.load(None)
+    with command_line_instance() as instance:
+        return store.load(instance)
 
 
-def forget_catalog(project: Path, datastore: Datastore) -> None:
-    """The next catalog begins anew, calendars too."""
-    get_local_state_path(datastore.component.defs_state_config.key, project).unlink(missing_ok=True)
+def reload_catalog(project: Path, datastore: Datastore) -> None:
+    """After an operation has written it."""
+    fresh = _load(project, datastore.component)
+    datastore.catalog, datastore.definitions, datastore.misfit = fresh.catalog, fresh.definitions, fresh.misfit
 
 
-def ensure_catalog(project: Path, datastore: Datastore, progress: Any = lambda _: None) -> None:
-    """Runs the catalog where there is none, and where the source's columns differ from it; trouble is kept for the containers."""
+def ensure_catalog(project: Path, datastore: Datastore, instance: dg.DagsterInstance, progress: Callable[[str], None]) -> None:
+    """Runs the catalog where there is none, and where what it looks at has changed; trouble is kept for the containers."""
     try:
-        if datastore.catalog is None or datastore.misfit is not None or not _is_current(datastore):
-            progress(f"{datastore.name}: reads the catalog")
-            refresh_catalog(project, datastore, progress)
-    except ConfigurationError as error:
-        if datastore.catalog is None or datastore.misfit is not None:
-            raise
-        progress(str(error))  # what no longer fits fails by itself, with its own message; the other containers are synced
+        if datastore.catalog is not None and datastore.misfit is None and _is_current(datastore):
+            return
+        progress(f"{datastore.name}: reads the catalog")
+        run = run_catalog(datastore.component, instance, started_by="sync")
     except SyncError as error:
         datastore.trouble = error
+        return
+    if run.refused is not None and (datastore.catalog is None or datastore.misfit is not None):
+        raise run.refused
+    if run.refused is not None:
+        progress(str(run.refused))  # what no longer fits fails by itself, with its own message; the other containers are synced
+    elif run.failure is not None:
+        datastore.trouble = run.failure
+    else:
+        reload_catalog(project, datastore)
 
 
 def _is_current(datastore: Datastore) -> bool:
-    settings = datastore.component.settings()
-    assert datastore.catalog is not None
-    with settings.address.connect() as connection, source_errors(settings.name, settings.address):
-        found = {table.name: shape_digest(table) for table in synced_tables(settings, read_catalog(connection, settings.schema, {}))}
-    known = {table.name: shape_digest(table) for table in synced_tables(settings, datastore.catalog.tables)}
-    # One that the YAML names and the source has no more stays in the catalog, and fails by itself.
-    return found == {name: digest for name, digest in known.items() if name in found or name not in settings.named}
+    settings, catalog = datastore.component.settings(), datastore.catalog
+    assert catalog is not None
+    known = catalog.by_name
+    with settings.address.connect() as connection:
+        listed = PostgresCatalog(connection, settings.name, settings.schema, settings.address).listing()
+    hidden = {name for name, one in known.items() if one.presence is Presence.HIDDEN}
+
+    def matters(name: str, kind: Kind) -> bool:
+        return kind in settings.catalog.kinds and name not in hidden and not settings.is_excluded(name)
+
+    seen = {name: one.fingerprint for name, one in listed.items() if matters(name, one.kind)}
+    present = {n: one for n, one in known.items() if one.presence is Presence.PRESENT and matters(n, one.table.kind)}
+    return seen == {name: one.fingerprint for name, one in present.items()}
 
 
 def load_definitions(project: Path) -> dg.Definitions:

@@ -18,6 +18,7 @@ from incremental_assets.model.errors import ConfigurationError
 
 HOME = ".dagster_home"
 PROJECT_VARIABLE = "INCREMENTAL_ASSETS_PROJECT"
+RELOADS_VARIABLE = "INCREMENTAL_ASSETS_RELOADS"
 LAKE_VARIABLE = "INCREMENTAL_ASSETS_LAKE"
 
 
@@ -99,6 +100,11 @@ def lake_root(project: Path | None = None) -> str:
     if not named:
         return str((project or current_project()) / "lake")
     return named if "://" in named else str(((project or current_project()) / named).resolve())
+
+
+def reloads_by_itself() -> bool:
+    """Whether `incremental-assets dev` serves this, which reloads the code location when a catalog has changed."""
+    return RELOADS_VARIABLE in os.environ
 
 
 def dg_settings(project: Path) -> Mapping[str, Any]:

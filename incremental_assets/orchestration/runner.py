@@ -16,8 +16,10 @@ from incremental_assets.catalog.datastore import ContainerDefinition
 from incremental_assets.model.axis import json_value
 from incremental_assets.model.errors import ConfigurationError, SyncError
 from incremental_assets.orchestration.assets import container_key, report_killed
+from incremental_assets.orchestration.events import failure_of, is_interrupted
 from incremental_assets.orchestration.jobs import job_name, launch_of, plan_container
 from incremental_assets.orchestration.locks import holder_of
+from incremental_assets.orchestration.loggers import BRIEF_LOGGER
 from incremental_assets.orchestration.ordinary_run import RunTerminated, command_line_instance, new_run_id, run_here
 from incremental_assets.orchestration.planning import Action, Mode, Plan, Request
 from incremental_assets.orchestration.project import current_project, dagster_home, location_name
@@ -25,7 +27,6 @@ from incremental_assets.orchestration.result import in_one, line, plain
 from incremental_assets.orchestration.workers import side_by_side
 
 log = logging.getLogger(__name__)
-BRIEF_LOGGER = "brief"
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,9 @@ class Runner:
         container = definition.container
         started = time.monotonic()
         told: dict[str, Any] = {"mode": request.mode.value, "strategy": container.strategy.value}
+        if definition.missing_since is not None:
+            status = "failed" if definition.is_named else "warning"
+            return [line(container.label, status, message=definition.missing, **told)]
         try:
             holder_of(dagster_home(), container, lambda run: report_killed(self._instance, run))  # a killed run would keep its pool
             plan, keys = plan_container(definition, self._instance, request)
@@ -127,9 +131,9 @@ class Runner:
         seconds = time.monotonic() - started
         common = {"mode": plan.request.mode.value, "strategy": container.strategy.value, "run_id": run_id, "seconds": seconds}
         watermark = None if container.axis is None else json_value(container.axis, plan.watermark)
-        if _interrupted(events):
+        if is_interrupted(events):
             self._say_cancelled(run_id)
-        failure = trouble or _failure(events)
+        failure = trouble or failure_of(events)[1]
         if failure:
             return line(container.label, "failed", message=failure, watermark=watermark, **common)
         key = container_key(container)
@@ -178,26 +182,3 @@ def worker(project: Path) -> Callable[[tuple[str, str, Asked]], list[dict[str, A
 
 def _in_order(axis: Any, keys: list[str]) -> list[str]:
     return sorted(keys, key=int) if axis is not None and not axis.is_time else keys
-
-
-def _interrupted(events: Sequence[dg.DagsterEvent]) -> bool:
-    errors = [event.step_failure_data.error for event in events if event.is_step_failure]
-    return any(error is not None and "Interrupt" in (error.cls_name or "") for error in errors)
-
-
-def _failure(events: Sequence[dg.DagsterEvent]) -> str:
-    """The innermost error of a failed step, without its class where it is one of ours."""
-    for event in events:
-        if event.is_step_failure:
-            error = event.step_failure_data.error
-            if error is None:
-                return event.message or "failed"
-            chain = [error]
-            while chain[-1].cause is not None:
-                chain.append(chain[-1].cause)
-            ours = next((e for e in chain if e.message.startswith(("incremental_assets.", "incremental_assets.model.errors."))), None)
-            chosen = ours or chain[-1]
-            text = chosen.message.strip()
-            return text.partition(": ")[2] if ours else text
-    failed = next((e for e in events if e.is_failure), None)
-    return (failed.message or "failed") if failed is not None else ""

@@ -83,6 +83,8 @@ def _tick(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition
     """Run requests, or the reason for none. Raises SyncError where the container cannot be planned."""
     container = definition.container
     label = container.label
+    if definition.missing_since is not None and not definition.is_named:
+        return definition.missing
     # First the lock, not the status of a run: a killed one stays "started", and its pool stays taken, until somebody says so.
     holder = holder_of(dagster_home(), container, lambda run: report_killed(context.instance, run))
     if holder is not None:

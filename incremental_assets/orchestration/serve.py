@@ -3,14 +3,24 @@
 Belongs here: starting and ending those processes. Does not belong: what they serve.
 """
 
+import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
-from incremental_assets.orchestration.project import HOME, dagster_home
+import requests
+from dagster.components.utils.project_paths import get_local_defs_state_dir
+from dagster_graphql import DagsterGraphQLClient, DagsterGraphQLClientError, ReloadRepositoryLocationStatus
+
+from incremental_assets.orchestration.project import HOME, RELOADS_VARIABLE, dagster_home, location_name
+
+RELOAD_SECONDS = 2.0
+log = logging.getLogger(__name__)
 
 
 def serve(project: Path, port: int) -> int:
@@ -22,12 +32,13 @@ def serve(project: Path, port: int) -> int:
         ensure_server(dagster_home(project))
     home = dagster_home(project)
     # In the project's own home the instance is what the project's dagster.yaml says: named so, Dagster does not warn that it ignores it.
-    environment = dict(os.environ) | ({"DAGSTER_HOME": str(project)} if home == project / HOME else {})
+    environment = dict(os.environ) | {RELOADS_VARIABLE: "1"} | ({"DAGSTER_HOME": str(project)} if home == project / HOME else {})
     quietly = ["-W", "ignore:Function `dev_command` is superseded"]  # `dg dev` would make a workspace of its own
     workspace = str(project / "workspace.yaml")
     command = [sys.executable, *quietly, "-m", "dagster", "dev", "-w", workspace, "-h", "127.0.0.1", "-p", str(port)]
     # In a session of its own: Ctrl-C reaches it once, through us, and not twice, which cuts its own tidying short.
     process = subprocess.Popen(command, cwd=project, env=environment, start_new_session=True)
+    threading.Thread(target=_reload_after_catalogs, args=(project, port), daemon=True).start()
     signal.signal(signal.SIGHUP, _stop)
     try:
         return process.wait()
@@ -44,6 +55,32 @@ def serve(project: Path, port: int) -> int:
 
 def _stop(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
+
+
+def _reload_after_catalogs(project: Path, port: int) -> None:
+    """New containers show in the UI by themselves: whoever has renewed a catalog, the code location is loaded again."""
+    states = get_local_defs_state_dir(project)
+    versions = dagster_home(project) / "storage"
+
+    def seen() -> dict[Path, int]:
+        found = [*states.glob("*/state"), *versions.glob("defs_state/**/*")]
+        return {path: path.stat().st_mtime_ns for path in found if path.is_file()}
+
+    before = seen()
+    while True:
+        time.sleep(RELOAD_SECONDS)
+        try:
+            now = seen()
+            if now == before:
+                continue
+            client = DagsterGraphQLClient("127.0.0.1", port_number=port)
+            answer = client.reload_repository_location(location_name(project))
+        except (OSError, DagsterGraphQLClientError, requests.RequestException) as error:
+            log.debug("the code location is loaded again later: %s", error)
+            continue
+        before = now
+        if answer.status is not ReloadRepositoryLocationStatus.SUCCESS:
+            log.warning("the code location cannot be loaded with the new catalog: %s", answer.message)
 
 
 def _start_demo_source(project: Path) -> None:

@@ -1,23 +1,24 @@
-"""What is in a PostgreSQL schema: tables and views, columns, keys, indexes, sizes, first and last identifiers.
+"""What is in a PostgreSQL schema: a cheap listing of all of it, and of chosen tables columns, keys, indexes, first and last identifiers.
 
-Belongs here: the queries on PostgreSQL's own catalog. Does not belong: what the YAML makes of it (``model.container``), or storing it.
+Belongs here: the queries on PostgreSQL's own catalog. Does not belong: what changed since the last look
+(``catalog.operation``), what the YAML makes of it (``model.resolve``), or storing it.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from incremental_assets.model.axis import Axis, format_value
+from incremental_assets.model.axis import Axis
 from incremental_assets.model.container import Kind, SourceColumn, SourceTable
 from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.model.grammar import IncrementalSpec
-from incremental_assets.model.resolve import identifier_axis
-from incremental_assets.sources.postgres.connection import ask
+from incremental_assets.model.evidence import Listed, TableEvidence
+from incremental_assets.sources.postgres.connection import PostgresAddress, ask, source_errors
+from incremental_assets.sources.postgres.evidence import read_evidence
+from incremental_assets.sources.postgres.sql import axis_text
 
 _KINDS = {"r": Kind.TABLE, "p": Kind.PARTITIONED, "f": Kind.FOREIGN, "v": Kind.VIEW, "m": Kind.MATERIALIZED_VIEW}
 
@@ -43,7 +44,7 @@ join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdroppe
 left join base on base.domain = a.atttypid and base.typtype <> 'd'
 left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
 where n.nspname = %(schema)s and c.relkind in ('r', 'p', 'f', 'v', 'm') and not c.relispartition
-  and (%(tables)s::text[] is null or c.relname = any(%(tables)s::text[]))
+  and c.relname = any(%(tables)s::text[])
 order by c.relname, a.attnum
 """
 _INDEXES = """
@@ -52,41 +53,94 @@ select i.indrelid::bigint as oid, i.indisprimary as primary, i.indisunique and i
        (select array_agg(a.attname::text order by k.n) from unnest(i.indkey::int2[]) with ordinality k(attnum, n)
           join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum where k.n <= i.indnkeyatts) as columns
 from pg_index i join pg_class c on c.oid = i.indrelid join pg_namespace n on n.oid = c.relnamespace
-where n.nspname = %(schema)s and i.indisvalid order by i.indisprimary desc, i.indexrelid
+where n.nspname = %(schema)s and c.relname = any(%(tables)s::text[]) and i.indisvalid order by i.indisprimary desc, i.indexrelid
 """
-# As the last VACUUM or ANALYZE has left them: the functions that measure now wait for whoever has locked a table.
-_SIZES = """
-with recursive parts as (
-  select c.oid as root, c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace
-  where n.nspname = %(schema)s and c.relkind in ('r', 'p', 'm') and not c.relispartition
-    and (%(tables)s::text[] is null or c.relname = any(%(tables)s::text[]))
+# As the last VACUUM or ANALYZE has left the sizes: the functions that measure now wait for whoever has locked a table.
+_LISTING = """
+with recursive listed as (
+  select c.oid, c.relname, c.relkind, c.reltuples, obj_description(c.oid, 'pg_class') as comment
+  from pg_class c join pg_namespace n on n.oid = c.relnamespace
+  where n.nspname = %(schema)s and c.relkind in ('r', 'p', 'f', 'v', 'm') and not c.relispartition
+), parts as (
+  select oid as root, oid from listed where relkind in ('r', 'p', 'm')
   union all
   select parts.root, i.inhrelid from parts join pg_inherits i on i.inhparent = parts.oid join pg_class r on r.oid = parts.root
   where r.relkind = 'p'
+), sizes as (
+  select parts.root, sum(greatest(c.reltuples, 0))::bigint as rows, bool_or(c.reltuples >= 0) as known,
+         sum(current_setting('block_size')::bigint * (c.relpages + coalesce(t.relpages, 0)
+             + (select coalesce(sum(x.relpages), 0) from pg_index i join pg_class x on x.oid = i.indexrelid
+                 where i.indrelid in (c.oid, c.reltoastrelid))))::bigint as bytes,
+         sum(pg_stat_get_tuples_inserted(c.oid) + pg_stat_get_tuples_updated(c.oid) + pg_stat_get_tuples_deleted(c.oid))::bigint as activity
+  from parts join pg_class c on c.oid = parts.oid and c.relkind <> 'p' left join pg_class t on t.oid = c.reltoastrelid
+  group by parts.root
+), columns as (
+  select a.attrelid, string_agg(concat_ws(':', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated, a.attidentity,
+                                          md5(d.adbin::text)), ',' order by a.attnum) as said
+  from listed join pg_attribute a on a.attrelid = listed.oid and a.attnum > 0 and not a.attisdropped
+  left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum group by a.attrelid
+), indexes as (
+  select i.indrelid,
+         string_agg(concat_ws(':', i.indexrelid, i.indisprimary, i.indisunique, i.indisvalid), ',' order by i.indexrelid) as said
+  from listed join pg_index i on i.indrelid = listed.oid group by i.indrelid
+), triggers as (
+  select t.tgrelid, string_agg(concat_ws(':', t.oid, t.tgenabled, t.tgtype, md5(p.prosrc)), ',' order by t.oid) as said
+  from listed join pg_trigger t on t.tgrelid = listed.oid and not t.tgisinternal join pg_proc p on p.oid = t.tgfoid group by t.tgrelid
 )
-select parts.root::bigint as oid, sum(greatest(c.reltuples, 0))::bigint as rows, bool_or(c.reltuples >= 0) as known,
-       sum(current_setting('block_size')::bigint * (c.relpages + coalesce(t.relpages, 0)
-           + (select coalesce(sum(x.relpages), 0) from pg_index i join pg_class x on x.oid = i.indexrelid
-               where i.indrelid in (c.oid, c.reltoastrelid))))::bigint as bytes
-from parts join pg_class c on c.oid = parts.oid and c.relkind <> 'p' left join pg_class t on t.oid = c.reltoastrelid
-group by parts.root
+select l.relname, l.relkind::text as kind, coalesce(s.rows, l.reltuples::bigint) as rows, coalesce(s.known, l.reltuples >= 0) as known,
+       s.bytes, s.activity,
+       md5(concat_ws('|', l.oid, l.relkind, l.comment, c.said, '|', i.said, '|', t.said)) as fingerprint
+from listed l left join sizes s on s.root = l.oid left join columns c on c.attrelid = l.oid left join indexes i on i.indrelid = l.oid
+left join triggers t on t.tgrelid = l.oid
+order by l.relname
 """
 
 
-def read_catalog(
-    connection: psycopg.Connection,
-    schema: str,
-    specs: Mapping[str, IncrementalSpec],
-    progress: Callable[[str], None] = lambda _: None,
-    tables: list[str] | None = None,
-) -> list[SourceTable]:
-    """All tables and views of the schema (or only ``tables``), with first and last identifier of those that ``specs`` name."""
-    parameters: dict[str, Any] = {"schema": schema, "tables": tables}
+class PostgresCatalog:
+    """What the catalog operation asks of a schema, over one connection. Raises SourceError, and ConfigurationError for no such schema."""
+
+    def __init__(self, connection: psycopg.Connection, datastore: str, schema: str, address: PostgresAddress) -> None:
+        self._connection, self._datastore, self._schema, self._address = connection, datastore, schema, address
+
+    def listing(self) -> Mapping[str, Listed]:
+        with source_errors(self._datastore, self._address):
+            found = read_listing(self._connection, self._schema)
+            if not found and self._connection.execute("select from pg_namespace where nspname = %s", [self._schema]).fetchone() is None:
+                rows = self._connection.execute("select nspname from pg_namespace where nspname !~ '^(pg_|information_)'").fetchall()
+                raise ConfigurationError(
+                    f"{self._datastore}: there is no schema {self._schema!r}; the database has {', '.join(row[0] for row in rows)}."
+                )
+        return found
+
+    def tables(self, names: Sequence[str]) -> Sequence[SourceTable]:
+        with source_errors(self._datastore, self._address):
+            return read_tables(self._connection, self._schema, names)
+
+    def evidence(self, names: Sequence[str]) -> Mapping[str, TableEvidence]:
+        with source_errors(self._datastore, self._address):
+            return read_evidence(self._connection, self._schema, names)
+
+    def span(self, table: str, columns: Sequence[str], axis: Axis) -> tuple[int, int] | None:
+        with source_errors(f"{self._datastore}/{table}", self._address):
+            return read_span(self._connection, self._schema, table, columns, axis)
+
+
+def read_listing(connection: psycopg.Connection, schema: str) -> dict[str, Listed]:
+    """Every table and view of the schema, in one query that opens none of them: thousands of tables take a fraction of a second."""
+    found: dict[str, Listed] = {}
+    for row in ask(connection, _LISTING, {"schema": schema}, dict_row):
+        rows, size = (row["rows"], row["bytes"]) if row["known"] else (None, None)
+        found[row["relname"]] = Listed(_KINDS[row["kind"]], row["fingerprint"], rows, size, row["activity"])
+    return found
+
+
+def read_tables(connection: psycopg.Connection, schema: str, names: Sequence[str]) -> list[SourceTable]:
+    """Columns, key and indexes of those of the named tables and views that are there; sizes and spans are left out."""
+    parameters: dict[str, Any] = {"schema": schema, "tables": list(names)}
     rows = ask(connection, _COLUMNS, parameters, dict_row)
     indexes: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for index in ask(connection, _INDEXES, parameters, dict_row):
         indexes[index["oid"]].append(index)
-    sizes = {row["oid"]: row for row in ask(connection, _SIZES, parameters, dict_row)}
     columns: dict[int, list[SourceColumn]] = defaultdict(list)
     first_row: dict[int, dict[str, Any]] = {}
     for row in rows:
@@ -94,29 +148,17 @@ def read_catalog(
         columns[row["oid"]].append(
             SourceColumn(row["attname"], row["type"], row["base"], row["attnotnull"], row["default"], row["serial"] or row["drawn"])
         )
-    found: list[SourceTable] = []
-    for oid, row in first_row.items():
-        size = sizes.get(oid)
-        estimated = row["rows"] if size is None else size["rows"] if size["known"] else None
-        table = SourceTable(
+    return [
+        SourceTable(
             name=row["relname"],
             kind=_KINDS[row["kind"]],
             columns=tuple(columns[oid]),
             primary_key=_key(columns[oid], indexes[oid]),
             indexed=tuple(dict.fromkeys(i["columns"][0] for i in indexes[oid] if i["columns"] and i["whole"])),
-            rows=estimated if estimated is not None and estimated >= 0 else None,
-            bytes=size["bytes"] if size is not None and size["known"] else None,
             comment=row["comment"],
         )
-        spec = specs.get(table.name)
-        if spec is not None and not spec.excluded:
-            progress(f"{schema}.{table.name}: first and last {'/'.join(spec.columns)}")
-            try:
-                table = _with_span(connection, schema, table, spec)
-            except psycopg.errors.LockNotAvailable:
-                progress(f"{schema}.{table.name}: it is locked by somebody's ALTER, TRUNCATE or VACUUM FULL; first and last stay unknown")
-        found.append(table)
-    return found
+        for oid, row in first_row.items()
+    ]
 
 
 def _key(columns: list[SourceColumn], indexes: list[dict[str, Any]]) -> tuple[str, ...]:
@@ -128,33 +170,15 @@ def _key(columns: list[SourceColumn], indexes: list[dict[str, Any]]) -> tuple[st
     return ()
 
 
-def _with_span(connection: psycopg.Connection, schema: str, table: SourceTable, spec: IncrementalSpec) -> SourceTable:
-    chosen = [column for name in spec.columns if (column := table.column(name)) is not None]
-    try:
-        axes = {identifier_axis(table.name, column, spec.type) for column in chosen}
-    except ConfigurationError:
-        return table  # resolve() says what is wrong, where the user sees it
-    if len(chosen) != len(spec.columns) or len(axes) != 1:
-        return table
-    axis = axes.pop()
-    # min/max of finite values only: an index answers them, and infinity has no place on an axis.
-    finite = sql.SQL("where isfinite({})") if axis.is_time else sql.SQL("")
+def read_span(connection: psycopg.Connection, schema: str, table: str, columns: Sequence[str], axis: Axis) -> tuple[int, int] | None:
+    """The least and the greatest finite value of the columns; an index answers both. None where there is none."""
     ends: list[list[int]] = [[], []]
-    for column in chosen:
-        name = sql.Identifier(column.name)
+    for column in columns:
+        name = sql.Identifier(column)
+        finite = sql.SQL("where isfinite({})").format(name) if axis.is_time else sql.SQL("")  # infinity has no place on an axis
         for end, aggregate in enumerate(("min", "max")):
-            extreme = sql.SQL("{}({})").format(sql.SQL(aggregate), name)
-            if axis is Axis.INTEGER:
-                value = sql.SQL("({})::text").format(extreme)
-            elif axis is Axis.DAY:
-                value = sql.SQL("({} - date '1970-01-01')::text").format(extreme)
-            else:
-                value = sql.SQL("(extract(epoch from {}) * 1000000)::bigint::text").format(extreme)
-            query = sql.SQL("select {} from {} {}").format(value, sql.Identifier(schema, table.name), finite.format(name))
-            value = ask(connection, query)[0][0]
-            if value is not None:
-                ends[end].append(int(value))
-    if not ends[0]:
-        return replace(table, span=0)
-    first, last = min(ends[0]), max(ends[1])
-    return replace(table, first=format_value(axis, first), last=format_value(axis, last), span=0 if axis.is_time else last - first)
+            value = axis_text(axis, sql.SQL("{}({})").format(sql.SQL(aggregate), name))
+            text = ask(connection, sql.SQL("select {} from {} {}").format(value, sql.Identifier(schema, table), finite))[0][0]
+            if text is not None:
+                ends[end].append(int(text))
+    return (min(ends[0]), max(ends[1])) if ends[0] else None

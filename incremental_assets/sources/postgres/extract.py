@@ -177,7 +177,8 @@ def _cuts(
         readers = container.options.readers or min(most, pages // PAGES_A_READER + 1)
         return _ctid_cuts(pages, min(readers, most))
     if container.identifier is None:
-        return []
+        rows = reader.estimate(windows, include_nulls)
+        return ordering_cuts(reader, min(container.options.readers or min(most, rows // ROWS_A_READER + 1), most))
     readers = container.options.readers or min(most, reader.estimate(windows, include_nulls) // ROWS_A_READER + 1)
     return _identifier_cuts(reader, windows, include_nulls, highest, min(readers, most))
 
@@ -193,6 +194,28 @@ def _ctid_cuts(pages: int, readers: int) -> list[sql.Composable]:
             parts.append(sql.SQL("ctid < {}::tid").format(sql.Literal(f"({starts[index + 1]},0)")))
         cuts.append(sql.SQL(" and ").join(parts))
     return cuts
+
+
+def ordering_cuts(reader: PostgresReader, readers: int) -> list[sql.Composable]:
+    """By the key's first column, whose order is the same each time: for tables of many parts, which have no one range of ``ctid``."""
+    container = reader.container
+    if readers <= 1 or not container.primary_key or container.kind is not Kind.PARTITIONED:
+        return []
+    name = container.primary_key[0]
+    edges = reader.quantiles(name, readers)
+    type_ = _raw(next(column.type for column in container.columns if column.name == name))
+    limits = [sql.SQL("{}::{}").format(sql.Literal(edge), type_) for edge in edges]
+    column = sql.Identifier(name)
+    cuts: list[sql.Composable] = []
+    for index in range(len(limits) + 1):
+        parts: list[sql.Composable] = []
+        if index > 0:
+            parts.append(sql.SQL("{} >= {}").format(column, limits[index - 1]))
+        if index < len(limits):
+            below = sql.SQL("{} < {}").format(column, limits[index])
+            parts.append(sql.SQL("({} or {} is null)").format(below, column) if index == 0 else below)
+        cuts.append(sql.SQL(" and ").join(parts))
+    return cuts if limits else []
 
 
 def _identifier_cuts(

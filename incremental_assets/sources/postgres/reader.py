@@ -15,7 +15,7 @@ from psycopg import sql
 from incremental_assets.model.axis import Axis
 from incremental_assets.model.container import Identifier, Kind, SourceTable
 from incremental_assets.model.window import Window
-from incremental_assets.sources.postgres.catalog import read_catalog
+from incremental_assets.sources.postgres.catalog import read_tables
 from incremental_assets.sources.postgres.connection import APPLICATION_NAME, source_errors
 from incremental_assets.sources.postgres.session import PostgresSession
 from incremental_assets.sources.postgres.sql import (
@@ -51,9 +51,9 @@ class PostgresReader(PostgresSession):
 
     # ------------------------------------------------------------------ what is this, and has anything happened?
     def table(self) -> SourceTable | None:
-        """The container as the source has it now (without sizes of identifiers); None when it is gone."""
+        """The container as the source has it now (without sizes and spans); None when it is gone."""
         with source_errors(self.container.label, self.address):
-            found = read_catalog(self._live(), self.container.schema, {}, tables=[self.container.name])
+            found = read_tables(self._live(), self.container.schema, [self.container.name])
         return found[0] if found else None
 
     def fingerprint(self, windows: Sequence[Window], include_nulls: bool) -> str | None:
@@ -209,6 +209,17 @@ class PostgresReader(PostgresSession):
     def pages(self) -> int:
         """Blocks of an ordinary table, the ground that ``ctid`` ranges cut."""
         return self._row("select pg_relation_size(%(r)s::regclass) / current_setting('block_size')::bigint", {"r": self._regclass()})[0]
+
+    def quantiles(self, column: str, parts: int) -> list[str]:
+        """Texts of values that cut a column into about equal parts, by the statistics; none where it was never analyzed."""
+        rows = self.rows(
+            "select histogram_bounds::text::text[] from pg_stats where schemaname = %(schema)s and tablename = %(table)s"
+            " and attname = %(column)s and histogram_bounds is not null order by inherited desc limit 1",
+            {"schema": self.container.schema, "table": self.container.name, "column": column},
+        )
+        bounds: list[str] = rows[0][0] if rows else []
+        chosen = [bounds[len(bounds) * i // parts] for i in range(1, parts)] if len(bounds) >= parts else []
+        return list(dict.fromkeys(chosen))
 
     def free_connections(self, most: int) -> int:
         """How many more connections the datastore's ``max_source_connections`` leaves, at least one."""

@@ -1,0 +1,319 @@
+"""The catalog operation over a real PostgreSQL: it handles the differences, forgets nothing unasked, and what a person has said stays.
+
+Belongs here: the operation, its runs, its command. Elsewhere: what is proposed (``test_detect``), the syncs.
+"""
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from psycopg import sql
+
+from assets_tests.harness import Project
+from incremental_assets.catalog.operation import Asked, Outcome, hide
+from incremental_assets.catalog.state import Catalog, Presence
+from incremental_assets.model.container import Kind
+from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.sources.postgres.extract import ordering_cuts
+from incremental_assets.sources.postgres.reader import PostgresReader
+
+MakeProject = Callable[..., Project]
+
+
+class Looks:
+    """Looks at a project's datastore, each against what the one before left."""
+
+    def __init__(self, project: Project) -> None:
+        self.project, self.catalog = project, None
+        self.outcome: Outcome | None = None
+
+    catalog: Catalog | None
+
+    def __call__(self, prune: bool = False, recreate: bool = False, kinds: frozenset[Kind] = frozenset(Kind)) -> list[str]:
+        """The differences, as people read them."""
+        self.outcome = self.project.component.take_catalog(self.catalog, Asked(prune, recreate, kinds))
+        self.catalog = self.outcome.catalog
+        return [str(difference) for difference in self.outcome.differences]
+
+    @property
+    def containers(self) -> list[str]:
+        assert self.catalog is not None
+        return [definition.table.name for definition in self.project.component.definitions(self.catalog)]
+
+    def presence(self, name: str) -> Presence:
+        assert self.catalog is not None
+        return self.catalog.by_name[name].presence
+
+
+@pytest.fixture
+def looks(project: MakeProject) -> Looks:
+    made = project()
+    made.execute("create table a (id int primary key, note text); create table b (id int); create view v as select * from a")
+    return Looks(made)
+
+
+def test_only_differences_are_handled(looks: Looks) -> None:
+    """Each kind of difference is named as what it is; what is unchanged is not looked at, and its entry stays as it was."""
+    assert looks() == ["a: new", "b: new", "v: new"]
+    before = looks.catalog
+    assert looks() == [] and looks.outcome is not None and looks.outcome.looked_at == 0
+    assert before is not None and looks.catalog is not None and looks.catalog.entries == before.entries
+    looks.project.execute("""drop view v; alter table a add at timestamptz default now(), alter note type varchar(9);
+        alter table a alter note set not null;
+        create table c (x int); alter table b add primary key (id)""")
+    assert looks() == [
+        "a: changed: new field at (timestamp with time zone); note: type text → character varying(9); note: nulls nullable → not null",
+        "b: changed: id: nulls nullable → not null; primary key none → id; indexes none → id",
+        "c: new",
+        "v: missing",
+    ]
+    assert looks.outcome is not None and looks.outcome.looked_at == 3
+    looks.project.execute("alter table a drop at; alter table b drop constraint b_pkey, add other int, add primary key (other)")
+    assert looks()[0] == "a: changed: field gone: at (timestamp with time zone)"
+    looks.project.execute("alter table a add at date")
+    assert looks() == ["a: changed: field back: at (date)"]
+
+
+def test_what_is_gone_is_kept_until_somebody_prunes(looks: Looks) -> None:
+    """An asset that vanishes by itself takes its history and its schedule along; a table that is renamed for an hour is no reason."""
+    looks()
+    looks.project.execute("alter table a rename to a_old; drop table b")
+    assert looks() == ["a: missing", "a_old: new", "b: missing"]
+    assert looks() == [] and looks.containers == ["a", "a_old", "b", "v"]
+    assert [name for name in looks.containers if looks.presence(name) is Presence.MISSING] == ["a", "b"]
+    looks.project.execute("alter table a_old rename to a")
+    assert looks() == ["a: back", "a_old: missing"]
+    assert looks(prune=True) == ["a_old: pruned", "b: pruned"]
+    assert looks.containers == ["a", "v"] and looks() == []
+
+
+def test_what_the_yaml_names_is_never_forgotten(looks: Looks) -> None:
+    """A project whose YAML names a table that nothing knows does not load: no container of it would be synced any more."""
+    looks.project.configure(containers={"b": {"safety_lag": 0}})
+    looks()
+    looks.project.execute("drop table b")
+    assert looks(prune=True) == ["b: missing"]
+    assert looks(prune=True) == []
+    assert looks.outcome is not None and "the YAML names it" in looks.outcome.troubles["b"]
+    assert "b" in looks.containers
+
+
+def test_removed_containers_stay_hidden_until_they_are_recreated(looks: Looks) -> None:
+    """What a person has taken out must not come back with the next hour's catalog."""
+    looks()
+    assert looks.catalog is not None
+    looks.catalog = hide(looks.catalog, ["a"])
+    looks.project.execute("alter table a add x int")
+    assert looks() == [] and looks.containers == ["b", "v"]
+    assert looks(recreate=True) == ["a: back: new field x (integer)"]
+    assert looks.containers == ["a", "b", "v"]
+    looks.project.configure(exclude=["a"])
+    assert looks.catalog is not None
+    looks.catalog = hide(looks.catalog, ["b"])
+    assert looks(recreate=True) == ["b: back"] and looks.containers == ["b", "v"]
+    with pytest.raises(ConfigurationError, match="'nothing' is not in the catalog"):
+        hide(looks.catalog, ["nothing"])
+
+
+def test_only_tables_or_only_views(looks: Looks) -> None:
+    """What a run does not look at stays as it is known; what the YAML does not include is no container."""
+    views = frozenset(kind for kind in Kind if kind.is_view)
+    assert looks(kinds=views) == ["v: new"]
+    looks.project.execute("drop view v; create view w as select 1 as x")
+    assert looks(kinds=frozenset(Kind) - views) == ["a: new", "b: new"]
+    assert looks.presence("v") is Presence.PRESENT
+    assert looks() == ["v: missing", "w: new"]
+    looks.project.configure(catalog={"include": ["table"]})
+    assert looks.containers == ["a", "b"]
+
+
+def test_excluded_tables_are_not_looked_at(looks: Looks) -> None:
+    """They would make each difference a line that nobody wants to read; once they are wanted they are new."""
+    looks.project.configure(exclude=["b*"])
+    assert looks() == ["a: new", "v: new"]
+    looks.project.execute("alter table b add x int")
+    assert looks() == []
+    looks.project.configure(exclude=[])
+    assert looks() == ["b: new"]
+
+
+def test_a_detected_identifier_is_used_where_the_yaml_says_auto_and_stays(project: MakeProject) -> None:
+    """Another identifier means to load the table anew: it must not change because statistics did. What the YAML says wins at once."""
+    looks = Looks(project(containers={"log": {"identifiers": "auto"}}))
+    looks.project.execute("""create table log (id bigserial primary key, at timestamptz not null default now(), day date);
+        insert into log (day) select date '2024-01-01' + i % 7 from generate_series(1, 2000) i;
+        create table other (id bigserial primary key); insert into other select from generate_series(1, 2000);
+        analyze; select pg_stat_force_next_flush()""")
+    looks()
+
+    def container(name: str = "log") -> Any:
+        assert looks.catalog is not None
+        return next(d.container for d in looks.project.component.definitions(looks.catalog) if d.table.name == name)
+
+    assert container().identifier.columns == ("id",) and container().cut.width == 10_000
+    assert container("other").identifier is None  # nobody said auto of it
+    looks.project.execute("create index on log (at); update log set day = '2024-02-01' where id < 9; select pg_stat_force_next_flush()")
+    assert looks() == ["log: changed: indexes id → id, at"]
+    assert container().identifier.columns == ("id",)
+    assert looks.outcome is not None and "8 rows were updated or deleted" in looks.outcome.troubles["log"]
+    looks.project.configure(incremental=["public.log:day:date"])
+    assert container().identifier.columns == ("day",)
+    looks()
+    assert container().identifier.columns == ("day",)
+    looks.project.configure(incremental=["public.log:day:date:e"])
+    looks()
+    assert container().identifier is None
+
+
+def test_two_thousand_tables_none_changed(looks: Looks) -> None:
+    """One query, whatever the number of tables: a query for each would take minutes on a remote database, every hour."""
+    queries = """do $$ begin for i in 1..2000 loop
+        execute format('create table t%s (id bigserial primary key, a int, b text)', i); end loop; end $$"""
+    looks.project.execute(queries)
+    assert len(looks()) == 2003
+    assert looks.outcome is not None and looks.outcome.looked_at == 2003
+    before = asked_so_far(looks.project)
+    assert looks() == []
+    assert asked_so_far(looks.project) - before < 10
+
+
+def asked_so_far(project: Project) -> int:
+    """Transactions of the database, which are queries where each commits by itself."""
+    project.execute("select pg_stat_clear_snapshot()")
+    time.sleep(1.1)  # what a session counts is told at most once a second
+    row = project.source.execute("select xact_commit from pg_stat_database where datname = current_database()").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_an_interrupted_catalog_leaves_the_old_one_and_goes_on(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalog of thousands of tables that begins anew each time may never end."""
+    from incremental_assets.catalog import operation
+
+    monkeypatch.setattr(operation, "BATCH", 1)
+    component = looks.project.component
+    kept: dict[str, Any] = {}
+
+    def keep(found: Any) -> None:
+        kept.update(found)
+        if len(kept) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        component.take_catalog(None, keep=keep)
+    said: list[str] = []
+    outcome = component.take_catalog(None, None, said.append, kept=kept)
+    assert said[0] == "2 containers were finished by a run that did not end"
+    assert [str(difference) for difference in outcome.differences] == ["a: new", "b: new", "v: new"]
+    assert outcome.catalog.entries == component.take_catalog(None).catalog.entries
+
+
+def test_trouble_with_one_container_is_a_warning(looks: Looks) -> None:
+    """The others must be catalogued, and somebody must see that one was not."""
+    looks.project.configure(incremental=["public.a:id:integer", "public.broken:x:integer"])
+    looks.project.execute("create table broken (x int); create table fine (x int)")
+    with looks.project.source.transaction():
+        looks.project.execute("lock table broken in access exclusive mode")
+        differences = looks()
+    assert differences == ["a: new", "b: new", "broken: new", "fine: new", "v: new"]
+    assert looks.outcome is not None and list(looks.outcome.troubles) == ["broken"]
+    assert "locked" in looks.outcome.troubles["broken"]
+    assert looks() == [] and looks.outcome.troubles == {}
+
+
+def test_the_key_of_a_partitioned_table_cuts_its_first_read(looks: Looks) -> None:
+    """No range of ``ctid`` covers its parts: one reader would read all of it. The cuts must leave no row out and read none twice."""
+    looks.project.execute("""create table parts (code text, at date not null, primary key (code, at)) partition by range (at);
+        create table p1 partition of parts for values from ('2024-01-01') to ('2024-07-01');
+        create table p2 partition of parts for values from ('2024-07-01') to ('2025-01-01');
+        insert into parts select 'ü' || (i * 7919 % 5000), date '2024-01-01' + i % 360 from generate_series(1, 5000) i; analyze parts""")
+    definition = next(d for d in looks.project.catalog() if d.table.name == "parts")
+    assert definition.proposal.ordering == ("code", "at")
+    with PostgresReader(definition.settings.address, definition.container, timezone="UTC") as reader:
+        cuts = ordering_cuts(reader, 4)
+        counts = [reader.rows(sql.SQL("select count(*) from parts where {}").format(cut))[0][0] for cut in cuts]
+    assert len(counts) == 4 and sum(counts) == 5000 and max(counts) < 1700, counts
+
+
+def test_the_catalog_may_be_kept_in_dagsters_versioned_storage(project: MakeProject) -> None:
+    """A pod has no folder that lasts: its next one would know nothing."""
+    made = project(defs_state={"management_type": "VERSIONED_STATE_STORAGE"})
+    made.execute("create table a (id int primary key)")
+    made.write()
+    assert [r["change"] for r in lines(made)] == ["new"]
+    assert not list(made.path.glob("defs/.local_defs_state/*/state"))
+    assert [r["change"] for r in lines(made)] == [None]
+    assert [line["container"] for line in made.cli("watermarks", "--json", spark=False)[1]] == ["shop/a"]
+
+
+def test_a_catalog_of_the_first_version_is_still_read(looks: Looks, tmp_path: Path) -> None:
+    """After an upgrade the calendars must begin where they did: their partitions' keys are people's history."""
+    looks()
+    assert looks.catalog is not None
+    tables = [{**dataclasses.asdict(known.table), "first": "2020-02-02"} for known in looks.catalog.entries]
+    old = {"format": 1, "found_on": 18000, "found_at": "2020-01-01T00:00:00+00:00", "tables": tables}
+    (tmp_path / "state").write_text(json.dumps(old))
+    looks.catalog = Catalog.load(tmp_path / "state")
+    assert looks() == [] and looks.outcome is not None and looks.outcome.looked_at == 3
+    assert looks.catalog.found_on == 18000 and {known.table.first for known in looks.catalog.entries} == {"2020-02-02"}
+    (tmp_path / "state").write_text('{"format": 3}')
+    with pytest.raises(ConfigurationError, match="another version"):
+        Catalog.load(tmp_path / "state")
+
+
+# ---------------------------------------------------------------------- as runs of Dagster, and on the command line
+def lines(project: Project, *arguments: str) -> list[dict[str, Any]]:
+    return project.cli("catalog", *arguments, "--json", spark=False)[1]
+
+
+def test_the_command_is_an_ordinary_run(looks: Looks) -> None:
+    """Who ran it, with which options, and what it found is asked weeks later, in the UI."""
+    project = looks.project
+    project.write()
+    dry = lines(project, "--dry-run")
+    assert [(r["container"], r["change"]) for r in dry] == [("shop/a", "new"), ("shop/b", "new"), ("shop/v", "new")]
+    with project.instance() as instance:
+        assert instance.get_runs() == []
+    assert lines(project) == dry
+    project.execute("drop table b; alter table a add x int")
+    records = {r["container"]: r for r in lines(project)}
+    assert records["shop/b"]["status"] == "missing" and records["shop/b"]["change"] == "missing"
+    assert records["shop/a"]["fields"] == [{"field": "x", "change": "new", "before": None, "after": "integer"}]
+    assert lines(project, "--prune")[-1] == {**lines_of_nothing(), "container": "shop/b"}
+    assert "shop/a: removed from the catalog" in project.cli("catalog", "remove", "shop/a", spark=False)[2]
+    assert [r["container"] for r in lines(project)] == ["shop/v"]
+    assert [r["container"] for r in lines(project, "--recreate", "--include", "table")] == ["shop/a", "shop/v"]
+    with project.instance() as instance:
+        runs = instance.get_runs()
+        key = dg.AssetKey(["shop", "catalog"])
+        events = [r.asset_materialization for r in instance.fetch_materializations(key, limit=9).records]
+    options = {name: runs[0].tags[f"incremental_assets/{name}"] for name in ("prune", "recreate", "include", "started_by", "result")}
+    assert options == {"prune": "false", "recreate": "true", "include": "table", "started_by": "command line", "result": "success"}
+    newest = events[0]
+    assert newest is not None and newest.metadata["catalog/back"].value == 1 and newest.metadata["catalog/containers"].value == 2
+    table = newest.metadata["catalog/differences"]
+    assert isinstance(table, dg.TableMetadataValue) and table.records[0].data["container"] == "a"
+
+
+def lines_of_nothing() -> dict[str, Any]:
+    names = ("missing_since", "kind", "strategy", "identifier", "partition_by", "rows", "bytes", "first", "last", "trouble", "proposal")
+    return {**dict.fromkeys(names), "primary_key": [], "columns": [], "fields": [], "status": "pruned", "change": "pruned"}
+
+
+def test_bad_arguments_of_the_command(looks: Looks) -> None:
+    """Each says what would be right, and nothing has run."""
+    looks.project.write()
+    for arguments, message in (
+        (["nowhere"], "there is no datastore 'nowhere'"),
+        (["--include", "tables"], "it is table or view"),
+        (["remove"], "name what is to be removed"),
+        (["remove", "shop"], "name a container, DATASTORE/CONTAINER"),
+        (["remove", "shop/a"], "shop has no catalog yet"),
+    ):
+        said = looks.project.cli("catalog", *arguments, check=2, spark=False)[2]
+        assert message in said, said

@@ -1,0 +1,96 @@
+"""Starts an operation of a datastore through the UI's API and follows it to its end; prints what became of it as JSON.
+
+    python run_operation.py catalog shop --url http://127.0.0.1:3000 --option prune=true
+    python run_operation.py sync shop
+
+Needs nothing but Python. Exit code 0: success or warning; 1: failure or aborted.
+"""
+
+import argparse
+import json
+import sys
+import time
+import urllib.request
+from datetime import datetime, timezone
+
+LOCATION = "{ repositoriesOrError { ... on RepositoryConnection { nodes { location { name } pipelines { name } } } } }"
+LAUNCH = """mutation Launch($params: ExecutionParams!) { launchRun(executionParams: $params) {
+  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message }
+  ... on RunConfigValidationInvalid { errors { message } } ... on PipelineNotFoundError { message } } }"""
+STATUS = """query Status($id: ID!) { runOrError(runId: $id) { __typename ... on Run {
+  runId status creationTime startTime endTime tags { key value } } } }"""
+ENDED = {"SUCCESS": "success", "FAILURE": "failure", "CANCELED": "aborted"}
+
+
+def ask(url, query, **variables):
+    body = json.dumps({"query": query, "variables": variables}).encode()
+    request = urllib.request.Request(url.rstrip("/") + "/graphql", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        answer = json.load(response)
+    if answer.get("errors"):
+        raise SystemExit(f"refused: {answer['errors'][0]['message']}")
+    return next(iter(answer["data"].values()))
+
+
+def start(url, operation, datastore, options, triggered_by):
+    job = f"{operation}_{datastore}"
+    found = [node["location"]["name"] for node in ask(url, LOCATION)["nodes"] if job in [p["name"] for p in node["pipelines"]]]
+    if not found:
+        raise SystemExit(f"there is no job {job}")
+    op = f"{datastore}__catalog" if operation == "catalog" else f"{datastore}_containers"
+    config = {"ops": {op: {"config": options}}} if options else {}
+    tags = [{"key": "incremental_assets/started_by", "value": triggered_by}]
+    selector = {"repositoryLocationName": found[0], "repositoryName": "__repository__", "jobName": job}
+    answer = ask(url, LAUNCH, params={"selector": selector, "runConfigData": json.dumps(config), "executionMetadata": {"tags": tags}})
+    if answer["__typename"] != "LaunchRunSuccess":
+        raise SystemExit(answer.get("message") or "; ".join(e["message"] for e in answer.get("errors", [])) or answer["__typename"])
+    return answer["run"]["runId"]
+
+
+def operation_of(run):
+    """The run as the seed's API shows an operation."""
+    tags = {tag["key"].removeprefix("incremental_assets/"): tag["value"] for tag in run["tags"]}
+    result = ENDED.get(run["status"], "running")
+    return {
+        "id": run["runId"],
+        "type": tags.get("operation", "sync"),
+        "created": moment(run["creationTime"]),
+        "start_time": moment(run["startTime"]),
+        "end_time": moment(run["endTime"]),
+        "result": tags.get("result", result) if result == "success" else result,
+        "triggered_by": tags.get("started_by"),
+        "schedule": tags.get("schedule"),
+        "datastore": tags.get("datastore"),
+        "include": tags["include"].split(",") if "include" in tags else None,
+        "prune": tags.get("prune") == "true",
+        "recreate": tags.get("recreate") == "true",
+    }
+
+
+def moment(seconds):
+    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc).isoformat()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("operation", choices=["catalog", "sync"])
+    parser.add_argument("datastore")
+    parser.add_argument("--url", default="http://127.0.0.1:3000")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="value in JSON, such as prune=true")
+    parser.add_argument("--triggered-by", default="run_operation.py")
+    parser.add_argument("--poll", type=float, default=2.0, help="seconds")
+    given = parser.parse_args()
+    options = {name: json.loads(value) for name, _, value in (option.partition("=") for option in given.option)}
+    run_id = start(given.url, given.operation, given.datastore, options, given.triggered_by)
+    while True:
+        run = ask(given.url, STATUS, id=run_id)
+        print(f"{run_id}: {run['status']}", file=sys.stderr)
+        if run["status"] in ENDED:
+            break
+        time.sleep(given.poll)
+    print(json.dumps(operation_of(run), indent=1))
+    sys.exit(run["status"] != "SUCCESS")
+
+
+if __name__ == "__main__":
+    main()

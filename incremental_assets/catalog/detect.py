@@ -1,0 +1,287 @@
+"""Which column tells the new rows of a table from the old, judged by what the source itself says of it.
+
+Belongs here: evidence → proposal, with the reasons. Does not belong: reading the evidence (``sources.postgres.evidence``), or whether a
+proposal is used (``catalog.datastore``): what the YAML says wins, always.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from incremental_assets.model.axis import Axis, IdentifierType
+from incremental_assets.model.container import Kind, SourceColumn, SourceTable
+from incremental_assets.model.evidence import ColumnEvidence, TableEvidence
+from incremental_assets.model.grammar import IncrementalSpec, Strategy
+from incremental_assets.model.partitions import Granularity, default_granularity
+from incremental_assets.model.resolve import DEFAULT_WIDTH_PARTITIONS, axis_of, round_width
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_CHANGED = _words("updated update upd modified modification modify changed change mod mtime touched rowversion")
+_ARRIVED = _words("created creation create inserted insert loaded ingested recorded logged received added arrived ctime")
+_SUBJECT = _words(
+    "birth birthday dob due valid expires expiry expiration expire start started end ended ends begin scheduled planned deleted login seen"
+    " from until effective shipped ship delivery paid hired closed opened released by count number total"
+)
+"""Words of times that belong to what the row is about: set by people, in any order, and moved as they like."""
+_BATCH = _words("batch load run import job")
+_OF_NOW = re.compile(
+    r"now\(\)|'now'|clock_timestamp|transaction_timestamp|statement_timestamp|current_(date|time)|localtime", re.IGNORECASE
+)
+_TYPES = {
+    Axis.DAY: IdentifierType.DATE,
+    Axis.INTEGER: IdentifierType.INTEGER,
+    Axis.LOCAL: IdentifierType.TIMESTAMP,
+    Axis.INSTANT: IdentifierType.TIMESTAMP,
+}
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_DAYS = {Granularity.DAY: 1, Granularity.WEEK: 7, Granularity.MONTH: 30}
+IN_ORDER = 0.95
+"""Correlation of value and place in the table from which on rows count as having arrived in the order of their values."""
+MOSTLY_NULL = 0.5
+BATCH_ROWS = 1000
+ENOUGH_ROWS = 1000
+"""So many must have come without one being changed, before rows count as written once."""
+PARTITION_ROWS = 10_000
+"""Fewer rows than this are not worth a partition of their own."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """How a container would best be synced. ``trusted``: the source itself keeps what the strategy relies on, as far as it can be seen.
+
+    ``ordering``: columns in whose order the rows can be read again and again, where there is no identifier.
+    """
+
+    columns: tuple[str, ...] = ()
+    type: IdentifierType | None = None
+    strategy: Strategy = Strategy.SNAPSHOT
+    partition_by: str | int | None = None
+    primary_key: tuple[str, ...] = ()
+    ordering: tuple[str, ...] = ()
+    trusted: bool = False
+    reasons: tuple[str, ...] = ()
+
+    def spec(self, schema: str, table: str) -> IncrementalSpec | None:
+        """What would stand under ``incremental:``."""
+        if self.type is None:
+            return None
+        return IncrementalSpec(schema, table, self.columns, self.type, None, self.strategy)
+
+    def entry(self, schema: str, table: str) -> str | None:
+        """The line for ``incremental:``, to be copied into the YAML."""
+        if self.type is None:
+            return None
+        if len(self.columns) == 1 and not re.search(r"[^A-Za-z0-9_]", table + self.columns[0]):
+            return f'"{schema}.{table}:{self.columns[0]}:{self.type.value}{"!upsert" if self.strategy is Strategy.UPSERT else ""}"'
+        columns = f'"{self.columns[0]}"' if len(self.columns) == 1 else "[" + ", ".join(f'"{c}"' for c in self.columns) + "]"
+        return f'{{table: "{schema}.{table}", column: {columns}, type: {self.type.value}, strategy: {self.strategy.value}}}'
+
+
+class _Role(Enum):
+    CHANGED = "set at each change"
+    ARRIVED = "set when a row arrives"
+    KEY = "drawn from a sequence"
+    ORDERED = "in the order of arrival"
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """``sure``: the source itself sets the value (a default, a sequence, a trigger), it is not only named so."""
+
+    column: SourceColumn
+    role: _Role
+    sure: bool
+    why: str
+
+
+def propose(table: SourceTable, evidence: TableEvidence) -> Proposal:
+    """The proposal for a table, as the catalog found it. Never one that the grammar or ``resolve`` would refuse."""
+    reasons: list[str] = []
+    candidates: list[_Candidate] = []
+    for column in table.columns:
+        found = _judge(table, column, evidence)
+        if isinstance(found, _Candidate):
+            candidates.append(found)
+        elif found is not None:
+            reasons.append(f"{column.name}: {found}")
+    ordering = table.primary_key or next(iter(_never_null(table, evidence.unique)), ())
+    changed = _best(table, [c for c in candidates if c.role is _Role.CHANGED])
+    if changed is not None and not table.primary_key:
+        reasons.append(f"{changed.column.name}: {changed.why}, but without a key that is never NULL its rows cannot be merged")
+    elif changed is not None:
+        return _by_changes(table, evidence, changed, candidates, reasons, ordering)
+    return _by_arrival(table, evidence, candidates, reasons, ordering)
+
+
+def with_partitions(proposal: Proposal, axis: Axis, first: int, last: int, rows: int | None) -> Proposal:
+    """With the partition identifier that suits the span and the number of rows; ``first`` and ``last`` on the axis."""
+    if axis.is_time:
+        order = [Granularity.DAY, Granularity.WEEK, Granularity.MONTH]
+        chosen = default_granularity(axis, first, last)
+        days = max(1, (last - first) // axis.steps_per_day + 1)
+        while rows is not None and days > 14 and chosen is not Granularity.MONTH and rows * _DAYS[chosen] / days < PARTITION_ROWS:
+            chosen = order[order.index(chosen) + 1]
+        why = f"partitions: a {chosen.value} each, for {days:,} days" + ("" if rows is None else f" with about {rows:,} rows")
+        return replace(proposal, partition_by=chosen.value, reasons=(*proposal.reasons, why))
+    span = last - first + 1
+    width = round_width(max(span // DEFAULT_WIDTH_PARTITIONS, 1 if not rows else PARTITION_ROWS * span // rows))
+    why = f"partitions: {width:,} values each, for {first:,} to {last:,}" + ("" if rows is None else f" with about {rows:,} rows")
+    return replace(proposal, partition_by=width, reasons=(*proposal.reasons, why))
+
+
+def _by_changes(
+    table: SourceTable,
+    evidence: TableEvidence,
+    changed: _Candidate,
+    candidates: Sequence[_Candidate],
+    reasons: list[str],
+    ordering: tuple[str, ...],
+) -> Proposal:
+    columns, complete = (changed.column.name,), _is_complete(changed.column, evidence)
+    why = [f"{changed.column.name}: {changed.why}"]
+    if not complete:
+        partner = _best(table, [c for c in candidates if c.role is _Role.ARRIVED and axis_of(c.column) is axis_of(changed.column)])
+        if partner is not None and _is_complete(partner.column, evidence):
+            columns, complete = (partner.column.name, changed.column.name), True
+            why.append(f"{partner.column.name}: {partner.why}; the greater of both, as {changed.column.name} can be NULL")
+        else:
+            why.append(f"{changed.column.name} can be NULL: such rows are read again with every sync")
+    why += [_indexed(table, name) for name in columns]
+    why.append(f"key ({', '.join(table.primary_key)}); deleted rows stay in the lake until a refresh")
+    return Proposal(
+        columns,
+        identifier_type(changed.column),
+        Strategy.UPSERT,
+        primary_key=table.primary_key,
+        ordering=ordering,
+        trusted=changed.sure and complete,
+        reasons=(*why, *reasons),
+    )
+
+
+def _by_arrival(
+    table: SourceTable, evidence: TableEvidence, candidates: Sequence[_Candidate], reasons: list[str], ordering: tuple[str, ...]
+) -> Proposal:
+    arrived = [c for c in candidates if c.role is not _Role.CHANGED]
+    found = _best(table, [c for c in arrived if c.sure and table.indexed.count(c.column.name)]) or _best(table, arrived)
+    if found is None:
+        none = "no column tells new rows from old: it is synced whole each time"
+        if ordering:
+            none += f"; its rows can be read in the order of ({', '.join(ordering)})"
+        return Proposal(primary_key=table.primary_key, ordering=ordering, reasons=(none, *reasons))
+    name = found.column.name
+    why = [f"{name}: {found.why}", _indexed(table, name)]
+    if evidence.changes is None:
+        why.append("whether its rows are updated or deleted cannot be seen, which append would miss")
+    elif evidence.changes:
+        why.append(f"{evidence.changes:,} rows were updated or deleted so far, which append misses until a refresh")
+    else:
+        why.append(f"no row was updated or deleted so far, while {evidence.inserts or 0:,} came")
+    seen_to_stay = evidence.changes == 0 and (evidence.inserts or 0) >= ENOUGH_ROWS
+    return Proposal(
+        (name,),
+        identifier_type(found.column),
+        Strategy.APPEND,
+        partition_by="batch" if _is_batch(table, found.column, evidence) else None,
+        primary_key=table.primary_key,
+        ordering=ordering,
+        trusted=found.sure and seen_to_stay and _is_complete(found.column, evidence),
+        reasons=(*why, *reasons),
+    )
+
+
+def _judge(table: SourceTable, column: SourceColumn, evidence: TableEvidence) -> _Candidate | str | None:
+    """A candidate, or why a column that looks like one is none; None for all others."""
+    axis = axis_of(column)
+    if axis is None:
+        return None
+    known = evidence.columns.get(column.name, ColumnEvidence())
+    words = {word.lower() for word in _WORD.findall(column.name)}
+    if axis is Axis.INTEGER:
+        return _judge_integer(table, column, known, evidence.unique, words)
+    if words & _SUBJECT:
+        return f"its name ({', '.join(sorted(words & _SUBJECT))}) speaks of what the row is about, not of when it came or changed"
+    if known.null_share is not None and known.null_share > MOSTLY_NULL and not known.at_update:
+        partner = words & _CHANGED  # NULL until the first change: the other column of a pair
+        if not partner:
+            return f"it is NULL in {known.null_share:.0%} of the rows"
+    by_default = column.default is not None and _OF_NOW.search(column.default) is not None
+    if known.at_update:
+        return _Candidate(column, _Role.CHANGED, True, f"the trigger {known.trigger} sets it at each change")
+    if words & _CHANGED:
+        set_by = f", and its default is {column.default}" if by_default else ", though nothing in the source sets it at an update"
+        return _Candidate(column, _Role.CHANGED, by_default, f"its name says that it is {_Role.CHANGED.value}{set_by}")
+    if by_default:
+        return _Candidate(column, _Role.ARRIVED, True, f"its default is {column.default}: {_Role.ARRIVED.value}")
+    if known.trigger is not None:
+        return _Candidate(column, _Role.ARRIVED, True, f"the trigger {known.trigger} sets it when a row arrives")
+    in_order = known.correlation is not None and known.correlation >= IN_ORDER
+    if words & _ARRIVED:
+        seen = f", and its values grow with the table (correlation {known.correlation:.2f})" if in_order else ""
+        return _Candidate(column, _Role.ARRIVED, False, f"its name says that it is {_Role.ARRIVED.value}{seen}")
+    if in_order and column.name in table.indexed:
+        return _Candidate(column, _Role.ORDERED, False, f"its values grow with the table (correlation {known.correlation:.2f})")
+    return None
+
+
+def _judge_integer(
+    table: SourceTable, column: SourceColumn, known: ColumnEvidence, unique: Sequence[tuple[str, ...]], words: set[str]
+) -> _Candidate | str | None:
+    alone = (column.name,) in unique or table.primary_key == (column.name,)
+    if column.sequence is not None:
+        return _Candidate(column, _Role.KEY, alone, f"it is drawn from the sequence {column.sequence}")
+    if words & _SUBJECT or column.base == "smallint":
+        return None
+    if known.correlation is not None and column.name in table.indexed and (alone or words & _BATCH):
+        if known.correlation >= IN_ORDER:
+            return _Candidate(column, _Role.ORDERED, False, f"its values grow with the table (correlation {known.correlation:.2f})")
+        return f"its values do not come in their order (correlation {known.correlation:.2f})"
+    return None
+
+
+def _best(table: SourceTable, candidates: Sequence[_Candidate]) -> _Candidate | None:
+    """The surest, then the one with an index, then time before numbers; the first column among equals."""
+    order = [_Role.CHANGED, _Role.ARRIVED, _Role.KEY, _Role.ORDERED]
+    return min(
+        candidates,
+        key=lambda c: (not c.sure, order.index(c.role) > 2, c.column.name not in table.indexed, order.index(c.role)),
+        default=None,
+    )
+
+
+def _is_complete(column: SourceColumn, evidence: TableEvidence) -> bool:
+    """Whether each row has a value."""
+    known = evidence.columns.get(column.name, ColumnEvidence())
+    return column.not_null or known.null_share == 0
+
+
+def _is_batch(table: SourceTable, column: SourceColumn, evidence: TableEvidence) -> bool:
+    """Whether each value of an integer stands for many rows: one partition a value then."""
+    distinct = evidence.columns.get(column.name, ColumnEvidence()).distinct
+    if axis_of(column) is not Axis.INTEGER or distinct is None or not table.rows:
+        return False
+    return distinct > 0 and table.rows / distinct >= BATCH_ROWS
+
+
+def identifier_type(column: SourceColumn) -> IdentifierType | None:
+    """What the grammar calls it; None where it cannot be an identifier."""
+    axis = axis_of(column)
+    return None if axis is None else _TYPES[axis]
+
+
+def _indexed(table: SourceTable, name: str) -> str:
+    if name in table.indexed:
+        return f"an index leads with {name}"
+    if table.kind in (Kind.VIEW, Kind.FOREIGN):
+        return f"whether an index helps with {name} cannot be seen"
+    return f"no index leads with {name}: each sync reads the whole table for its newest rows"
+
+
+def _never_null(table: SourceTable, unique: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    required = {column.name for column in table.columns if column.not_null}
+    return [columns for columns in unique if set(columns) <= required]

@@ -1,0 +1,110 @@
+"""`incremental-assets catalog`: one record a container, after an ordinary run of the operation (or none, with ``--dry-run``).
+
+Belongs here: what the command line says of a catalog. Does not belong: how it looks on a terminal.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.datastore import ContainerDefinition
+from incremental_assets.catalog.differences import Change
+from incremental_assets.catalog.operation import hide
+from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.orchestration.catalog_asset import CatalogConfig, asked_of, run_catalog
+from incremental_assets.orchestration.loading import Datastore, find_datastore, reload_catalog
+from incremental_assets.orchestration.project import current_project
+
+
+def catalog_records(
+    datastore: Datastore, instance: dg.DagsterInstance, config: Mapping[str, Any], dry_run: bool, progress: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """One for each container that is known, and one for each that was forgotten. Raises SourceError or ConfigurationError."""
+    component = datastore.component
+    if dry_run:
+        asked = asked_of(CatalogConfig.model_validate(config), component.settings())
+        outcome = component.take_catalog(component.store(current_project()).load(instance), asked, progress)
+        definitions = component.definitions(outcome.catalog)
+        differences = [difference.record() for difference in outcome.differences]
+        troubles = outcome.troubles
+    else:
+        run = run_catalog(component, instance, "command line", config)
+        if run.refused is not None:
+            raise run.refused
+        if run.failure is not None:
+            raise run.failure
+        reload_catalog(current_project(), datastore)
+        definitions, differences, troubles = datastore.definitions, run.details["differences"], run.details["troubles"]
+    changes = {difference["container"]: difference for difference in differences}
+    records = [_record(d, changes.get(d.table.name, {}), troubles.get(d.table.name)) for d in definitions]
+    pruned = [name for name, difference in changes.items() if difference["change"] == Change.PRUNED.value]
+    return records + [_forgotten(f"{component.name}/{name}") for name in pruned]
+
+
+def remove_containers(datastores: Sequence[Datastore], labels: Sequence[str], instance: dg.DagsterInstance) -> list[str]:
+    """Hides the named containers (``datastore/container``) until somebody recreates them. Raises ConfigurationError."""
+    if not labels:
+        raise ConfigurationError("catalog remove: name what is to be removed, DATASTORE/CONTAINER.")
+    for label in labels:
+        name, slash, container = label.partition("/")
+        datastore = find_datastore(datastores, name)
+        if not slash or not container:
+            raise ConfigurationError(f"catalog remove {label}: name a container, DATASTORE/CONTAINER.")
+        component = datastore.component
+        if container in component.settings().named:
+            raise ConfigurationError(f"{label}: the YAML names it; take it out there, or list it under exclude.")
+        store = component.store(current_project())
+        catalog = store.load(instance)
+        if catalog is None:
+            raise ConfigurationError(f"{name} has no catalog yet; run: incremental-assets catalog {name}")
+        try:
+            store.save(hide(catalog, [container]), instance)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{name}: {error}") from error
+    return list(labels)
+
+
+def _record(definition: ContainerDefinition, difference: Mapping[str, Any], trouble: str | None) -> dict[str, Any]:
+    container, table = definition.container, definition.table
+    cut = container.cut
+    return {
+        "container": container.label,
+        "status": "present" if definition.missing_since is None else "missing",
+        "missing_since": definition.missing_since,
+        "kind": container.kind.value,
+        "strategy": container.strategy.value,
+        "identifier": "/".join(container.identifier.columns) if container.identifier else None,
+        "partition_by": None if cut is None else cut.granularity.value if cut.granularity else "batch" if cut.batch else cut.width,
+        "primary_key": list(container.primary_key),
+        "rows": table.rows,
+        "bytes": table.bytes,
+        "first": table.first,
+        "last": table.last,
+        "columns": [{"name": c.name, "type": c.type, "not_null": c.not_null} for c in container.columns],
+        "change": difference.get("change"),
+        "fields": difference.get("fields", []),
+        "trouble": trouble,
+        "proposal": _proposal(definition),
+    }
+
+
+def _proposal(definition: ContainerDefinition) -> dict[str, Any] | None:
+    """None where the YAML has decided."""
+    if definition.is_specified:
+        return None
+    name, settings, proposal = definition.table.name, definition.settings, definition.proposal
+    return {
+        "entry": proposal.entry(settings.schema, name),
+        "partition_by": proposal.partition_by,
+        "ordering": list(proposal.ordering),
+        "trusted": proposal.trusted,
+        "used": definition.is_detected,
+        "why": list(proposal.reasons),
+    }
+
+
+def _forgotten(label: str) -> dict[str, Any]:
+    empty = dict.fromkeys(("missing_since", "kind", "strategy", "identifier", "partition_by", "rows", "bytes", "first", "last", "trouble"))
+    lists: dict[str, list[Any]] = {"primary_key": [], "columns": [], "fields": []}
+    return {"container": label, "status": "pruned", "change": Change.PRUNED.value, "proposal": None, **empty, **lists}
