@@ -11,7 +11,7 @@ import pytest
 
 from assets_tests.harness import Project
 from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.sources.postgres import connection, reader
+from incremental_assets.sources.postgres import connection, session
 from incremental_assets.sources.postgres.connection import PostgresAddress
 from incremental_assets.sources.postgres.reader import PostgresReader
 
@@ -47,7 +47,7 @@ def test_a_table_locked_after_the_plan_is_named_too(project: MakeProject, monkey
         real = PostgresReader.snapshot
 
         def snapshot(self: PostgresReader) -> Any:
-            patched.setattr(reader, "LOCK_TIMEOUT", "set local lock_timeout = '1s'")
+            patched.setattr(session, "LOCK_TIMEOUT", "set local lock_timeout = '1s'")
             other.execute("lock table orders in access exclusive mode")
             return real(self)
 
