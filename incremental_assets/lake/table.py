@@ -83,6 +83,11 @@ class LakeTable:
         columns = tuple(Column(f["name"], _spark_name(f["type"])) for f in fields)
         return Head(table.version(), columns, dict(table.metadata().configuration))
 
+    def rows(self) -> int:
+        """About how many rows it has, by the statistics of its files; deleted ones may be counted still."""
+        table = self._open()
+        return int(table.count()) if table is not None else 0
+
     def commits(self, newest: int) -> Sequence[Commit]:
         """The newest commits, newest first."""
         table = self._open()
