@@ -47,7 +47,7 @@ def test_terminate_in_the_ui_reaches_a_run_of_the_command_line(project: Callable
         try:
             _until(lambda: shop.source.execute(SLOW).fetchall()[0][0] == 1, 120)
             with shop.instance() as instance:
-                (run,) = [r for r in instance.get_runs() if r.tags["incremental_assets/container"] == "shop/slow_view"]
+                (run,) = [r for r in instance.get_runs() if r.tags.get("incremental_assets/container") == "shop/slow_view"]
                 instance.report_run_canceling(run)  # what the UI's button does first, and all it can
                 out, said = process.communicate(timeout=60)
                 found = instance.get_run_by_id(run.run_id)

@@ -16,7 +16,7 @@ MakeProject = Callable[..., Project]
 NOW = "timestamptz not null default now()"
 FILL = "insert into {t} ({columns}) select {values} from generate_series(1, 3000) i"
 TOUCH = """create function touch_{t}() returns trigger language plpgsql as $$ begin
-  if new.id = 7 then null; end if; -- new.id := 1
+  -- new.id := now(); if ever
   new.{column} := clock_timestamp(); return new; end $$;
   create trigger touch before insert or update on {t} for each row execute function touch_{t}()"""
 
@@ -53,8 +53,7 @@ LABELS = [
         "framework",
         f"create table framework (id bigserial primary key, created_at {NOW}, updated_at {NOW}); create index on framework (updated_at)",
         filled("framework", "updated_at", OLD),
-        '"public.framework:updated_at:timestamp!upsert"',
-        trusted=True,
+        '"public.framework:updated_at:timestamp!upsert"',  # only the application can know whether it keeps it
         says="an index leads with updated_at",
     ),
     Label(  # the trigger's name for it wins over a column that is only named well
@@ -111,8 +110,7 @@ LABELS = [
     ),
     Label(  # no key: nothing to merge by
         "keyless",
-        f"create table keyless (name text, updated_at {NOW}); "
-        + TOUCH.format(t="keyless", column="updated_at").replace("new.id = 7", "false"),
+        f"create table keyless (name text, updated_at {NOW}); " + TOUCH.format(t="keyless", column="updated_at"),
         filled("keyless", "name", "'n'"),
         None,
         says="without a key that is never NULL its rows cannot be merged",
@@ -172,6 +170,57 @@ LABELS = [
         '"public.loads:batch_id:integer"',
         partition_by="batch",
     ),
+    # Triggers that only seem to keep a time of change, and counters that only seem to tell of rows that are written once.
+    *(
+        Label(
+            name,
+            f"create table {name} (id int primary key, price int, c timestamptz, {column} timestamptz not null default now());"
+            f" create function t_{name}() returns trigger language plpgsql as $$ begin {body} return new; end $$;"
+            f" create trigger t before {when} for each row {condition} execute function t_{name}()",
+            filled(name, "id, price", "i, i"),
+            f'"public.{name}:{column}:timestamp{strategy}"',
+            trusted=not strategy,
+        )
+        for name, column, body, when, condition, strategy in (
+            ("guarded", "created_at", "new.created_at := old.created_at;", "update on guarded", "", ""),
+            ("of_column", "updated_at", "new.updated_at := now();", "update of price on of_column", "", "!upsert"),
+            ("when_price", "updated_at", "new.updated_at := now();", "update on when_price", "when (old.price <> new.price)", "!upsert"),
+            ("if_price", "updated_at", "if new.price <> 3 then new.updated_at := now(); end if;", "update on if_price", "", "!upsert"),
+            ("derived", "updated_at", "new.updated_at := new.c;", "update on derived", "", "!upsert"),
+            ("compared", "updated_at", "if (new.updated_at = now()) then raise 'no'; end if;", "update on compared", "", "!upsert"),
+            ("message", "updated_at", "raise debug 'x; new.updated_at := now() ;';", "update on message", "", "!upsert"),
+        )
+    ),
+    Label(  # the application's own time at inserts
+        "half_set",
+        """create table half_set (id int primary key, changed timestamptz not null);
+           create function t_half() returns trigger language plpgsql as $$ begin new.changed := now(); return new; end $$;
+           create trigger t before update on half_set for each row execute function t_half()""",
+        filled("half_set", "id, changed", f"i, {OLD}"),
+        '"public.half_set:changed:timestamp!upsert"',
+        says="though not when a row arrives",
+    ),
+    Label(
+        "reloaded",
+        "create table reloaded (id bigserial primary key, x int)",
+        filled("reloaded", "x", "i") + "; truncate reloaded; " + filled("reloaded", "x", "i"),
+        '"public.reloaded:id:integer"',
+        says="6,000 rows came and 3,000 are there",
+    ),
+    Label(
+        "cached",
+        "create sequence cached_ids cache 100; create table cached (id bigint primary key default nextval('cached_ids'), x int);"
+        " alter sequence cached_ids owned by cached.id",
+        filled("cached", "x", "i"),
+        '"public.cached:id:integer"',
+        says="which does not give them out one by one",
+    ),
+    Label(  # a clock on a wall is set back once a year
+        "zoneless",
+        "create table zoneless (x int, at timestamp not null default now()); create index on zoneless (at)",
+        filled("zoneless", "x", "i"),
+        '"public.zoneless:at:timestamp"',
+    ),
     Label("seen", "create view seen as select id, updated_at from customer", "", None),  # a view has no key
 ]
 
@@ -186,8 +235,10 @@ def proposals(postgres: object, tmp_path_factory: pytest.TempPathFactory) -> dic
     project = Project(path / "p", postgres.create_database("detect", drop=True), path / "spark")
     for label in LABELS:
         project.execute(label.create)
-        project.execute(label.fill or "select 1")
-    project.execute("analyze; select pg_stat_force_next_flush()")
+        for statement in filter(None, label.fill.split("; ")):  # each commits by itself
+            project.execute(statement)
+    for statement in ("select pg_stat_force_next_flush()", "analyze"):  # counted first: ANALYZE sets the rows that there are
+        project.execute(statement)
     project.catalog()
     found = {d.table.name: (project, d.proposal) for d in project.catalog()}
     project.source.close()

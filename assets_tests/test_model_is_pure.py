@@ -7,7 +7,7 @@ import sys
 
 import incremental_assets.model
 
-HEAVY = {"dagster", "dagster_shared", "pyspark", "psycopg", "deltalake", "pyarrow", "pandas"}
+HEAVY = {"dagster", "dagster_shared", "pyspark", "psycopg", "deltalake", "fsspec", "pyarrow", "pandas"}
 
 
 def test_the_model_imports_neither_dagster_nor_spark() -> None:

@@ -39,6 +39,20 @@ def test_a_locked_table_leaves_the_others_alone(project: MakeProject, monkeypatc
     shop.assert_equal("visits")
 
 
+def test_a_table_dropped_and_created_anew_is_refused(project: MakeProject) -> None:
+    """What the new one has below the watermark would never be read, and what the old one had would stay for ever."""
+    shop = project(incremental=["public.orders:day:date"], containers={"orders": {"partition_by": "month"}})
+    shop.execute("create table orders (id int primary key, day date); insert into orders values (1, '2026-05-01'), (2, '2026-06-01')")
+    shop.one("orders")
+    shop.execute("drop table orders; create table orders (id int primary key, day date)")
+    shop.execute("insert into orders values (7, '2026-05-02'), (8, '2026-06-02')")
+    refused = shop.one("orders", ok=False)
+    assert refused["status"] == "failed" and "dropped and created anew" in refused["message"], refused
+    assert "--reset-watermarks" in refused["message"]
+    shop.one("orders", reset=True)
+    shop.assert_equal("orders")
+
+
 def test_a_table_locked_after_the_plan_is_named_too(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message must name the lock, and not what went wrong in telling of it."""
     shop = project(incremental=["public.orders:day:date"])

@@ -72,6 +72,8 @@ def catalog(
     datastores = load_datastores(project)
     names = words or []
     if names[:1] == ["remove"] and not any(store.name == "remove" for store in datastores):
+        if prune is not None or recreate is not None or include or dry_run or as_json:
+            raise ConfigurationError("catalog remove takes names only.")
         with command_line_instance() as instance:
             for label in remove_containers(datastores, names[1:], instance):
                 say(f"{label}: removed from the catalog; its Delta table stays. To bring it back: incremental-assets catalog --recreate")

@@ -37,7 +37,7 @@ def start(url, operation, datastore, options, triggered_by):
     found = [node["location"]["name"] for node in ask(url, LOCATION)["nodes"] if job in [p["name"] for p in node["pipelines"]]]
     if not found:
         raise SystemExit(f"there is no job {job}")
-    op = f"{datastore}__catalog" if operation == "catalog" else f"{datastore}_containers"
+    op = f"{datastore}_catalog" if operation == "catalog" else f"{datastore}_containers"
     config = {"ops": {op: {"config": options}}} if options else {}
     tags = [{"key": "incremental_assets/started_by", "value": triggered_by}]
     selector = {"repositoryLocationName": found[0], "repositoryName": "__repository__", "jobName": job}

@@ -1,8 +1,10 @@
 """A datastore as configured and as found: its settings, its catalog state, and the containers the two give.
 
-Belongs here: the state's format, and matching the YAML's entries to tables. Does not belong: YAML parsing (the component does it).
+Belongs here: matching the YAML's entries to tables. Does not belong: YAML parsing (the component does it), or keeping what was
+found (``state``).
 """
 
+import contextlib
 import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,7 +13,7 @@ from functools import cached_property
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Known, Presence
 from incremental_assets.model.container import Container, ContainerOptions, Kind, SourceTable
-from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.model.errors import ConfigurationError, MisfitError
 from incremental_assets.model.grammar import IncrementalSpec
 from incremental_assets.model.names import nearest
 from incremental_assets.model.resolve import resolve
@@ -92,6 +94,7 @@ class ContainerDefinition:
     table: SourceTable
     found_on: int
     proposal: Proposal = field(default_factory=Proposal)
+    pinned: Proposal | None = None
     missing_since: str | None = None
 
     @cached_property
@@ -105,8 +108,13 @@ class ContainerDefinition:
 
     @property
     def is_detected(self) -> bool:
-        """Whether its identifier is the one that the catalog proposed."""
-        return not self.is_specified and self.settings.is_auto(self.table.name) and self.proposal.trusted
+        """Whether its identifier is the one that the catalog has detected."""
+        return self._detected is not None and self.container.identifier is not None
+
+    @property
+    def _detected(self) -> Proposal | None:
+        auto = not self.is_specified and self.settings.is_auto(self.table.name)
+        return self.pinned if auto and self.pinned is not None and self.pinned.type is not None else None
 
     @property
     def is_named(self) -> bool:
@@ -129,14 +137,20 @@ class ContainerDefinition:
         return self._resolve(fresh)
 
     def _resolve(self, table: SourceTable) -> Container:
-        settings = self.settings
+        settings, detected = self.settings, self._detected
         options = settings.options.get(table.name, ContainerOptions())
         spec = settings.specs.get(table.name)
-        if self.is_detected:
-            spec = self.proposal.spec(settings.schema, table.name)
-            if options.partition_by is None:
-                options = replace(options, partition_by=self.proposal.partition_by)
-        return resolve(settings.name, settings.schema, table, spec, options, settings.safety_lag_seconds, self.found_on)
+
+        def resolved(spec: IncrementalSpec | None, options: ContainerOptions) -> Container:
+            return resolve(settings.name, settings.schema, table, spec, options, settings.safety_lag_seconds, self.found_on)
+
+        if spec is None and settings.is_auto(table.name):
+            if detected is not None:
+                with contextlib.suppress(ConfigurationError):  # the options are for another identifier: it is synced whole then
+                    cut = options.partition_by if options.partition_by is not None else detected.partition_by
+                    return resolved(detected.spec(settings.schema, table.name), replace(options, partition_by=cut))
+            options = replace(options, partition_by=None)  # of the identifier that may be detected one day
+        return resolved(spec, options)
 
 
 def is_synced(settings: DatastoreSettings, table: SourceTable) -> bool:
@@ -152,11 +166,8 @@ def definitions_of(settings: DatastoreSettings, catalog: Catalog) -> list[Contai
     known = catalog.by_name
     for what, names in (("incremental", list(settings.specs)), ("containers", list(settings.options))):
         for name in names:
-            if name not in known and not settings.is_excluded(name):
-                raise ConfigurationError(
-                    f"{settings.name}: {what} names {name!r}, which schema {settings.schema!r} does not have.{nearest(name, known)} "
-                    f"If it is new: incremental-assets catalog {settings.name}"
-                )
+            if not settings.is_excluded(name):
+                _expect(settings, what, name, known)
     shown = [one for one in catalog.entries if one.presence is not Presence.HIDDEN and is_synced(settings, one.table)]
     definitions = [_definition(settings, catalog, one) for one in shown]
     paths: dict[tuple[str, str], str] = {}
@@ -166,6 +177,29 @@ def definitions_of(settings: DatastoreSettings, catalog: Catalog) -> list[Contai
     return definitions
 
 
+def _expect(settings: DatastoreSettings, what: str, name: str, known: Mapping[str, Known]) -> None:
+    """Raises ConfigurationError where the YAML counts on a container that there is not, with the reason."""
+    one = known.get(name)
+    if one is None:
+        raise ConfigurationError(
+            f"{settings.name}: {what} names {name!r}, which schema {settings.schema!r} does not have.{nearest(name, known)} "
+            f"If it is new, or of a kind that catalog: include leaves out: incremental-assets catalog {settings.name}"
+        )
+    if one.presence is Presence.HIDDEN:
+        raise ConfigurationError(
+            f"{settings.name}: {what} names {name!r}, which was removed from the catalog. To bring it back: "
+            f"incremental-assets catalog {settings.name} --recreate"
+        )
+    if one.table.kind not in settings.catalog.kinds:
+        raise ConfigurationError(f"{settings.name}: {what} names {name!r}, a {one.table.kind.value}, which catalog: include leaves out.")
+
+
 def _definition(settings: DatastoreSettings, catalog: Catalog, known: Known) -> ContainerDefinition:
+    """Raises MisfitError where the YAML does not fit the container."""
     missing_since = known.since if known.presence is Presence.MISSING else None
-    return ContainerDefinition(settings, known.table, catalog.found_on, known.proposal, missing_since)
+    definition = ContainerDefinition(settings, known.table, catalog.found_on, known.proposal, known.pinned, missing_since)
+    try:
+        _ = definition.container
+    except ConfigurationError as error:
+        raise MisfitError(known.table.name, str(error)) from error
+    return definition

@@ -46,6 +46,8 @@ MOSTLY_NULL = 0.5
 BATCH_ROWS = 1000
 ENOUGH_ROWS = 1000
 """So many must have come without one being changed, before rows count as written once."""
+COUNTED_APART = 0.1
+"""Share by which the rows that came and those that are there may differ, as both are counted roughly."""
 PARTITION_ROWS = 10_000
 """Fewer rows than this are not worth a partition of their own."""
 
@@ -54,7 +56,7 @@ PARTITION_ROWS = 10_000
 class Proposal:
     """How a container would best be synced. ``trusted``: the source itself keeps what the strategy relies on, as far as it can be seen.
 
-    ``ordering``: columns in whose order the rows can be read again and again, where there is no identifier.
+    Without identifier, the rows can be read again and again in the order of ``primary_key``. ``axis``: of the identifier's columns.
     """
 
     columns: tuple[str, ...] = ()
@@ -62,7 +64,7 @@ class Proposal:
     strategy: Strategy = Strategy.SNAPSHOT
     partition_by: str | int | None = None
     primary_key: tuple[str, ...] = ()
-    ordering: tuple[str, ...] = ()
+    axis: Axis | None = None
     trusted: bool = False
     reasons: tuple[str, ...] = ()
 
@@ -91,7 +93,7 @@ class _Role(Enum):
 
 @dataclass(frozen=True)
 class _Candidate:
-    """``sure``: the source itself sets the value (a default, a sequence, a trigger), it is not only named so."""
+    """``sure``: the source itself sets the value, always; it is not only named so."""
 
     column: SourceColumn
     role: _Role
@@ -100,7 +102,7 @@ class _Candidate:
 
 
 def propose(table: SourceTable, evidence: TableEvidence) -> Proposal:
-    """The proposal for a table, as the catalog found it. Never one that the grammar or ``resolve`` would refuse."""
+    """The proposal for a table, as the catalog found it."""
     reasons: list[str] = []
     candidates: list[_Candidate] = []
     for column in table.columns:
@@ -109,13 +111,12 @@ def propose(table: SourceTable, evidence: TableEvidence) -> Proposal:
             candidates.append(found)
         elif found is not None:
             reasons.append(f"{column.name}: {found}")
-    ordering = table.primary_key or next(iter(_never_null(table, evidence.unique)), ())
     changed = _best(table, [c for c in candidates if c.role is _Role.CHANGED])
     if changed is not None and not table.primary_key:
         reasons.append(f"{changed.column.name}: {changed.why}, but without a key that is never NULL its rows cannot be merged")
     elif changed is not None:
-        return _by_changes(table, evidence, changed, candidates, reasons, ordering)
-    return _by_arrival(table, evidence, candidates, reasons, ordering)
+        return _by_changes(table, evidence, changed, candidates, reasons)
+    return _by_arrival(table, evidence, candidates, reasons)
 
 
 def with_partitions(proposal: Proposal, axis: Axis, first: int, last: int, rows: int | None) -> Proposal:
@@ -135,64 +136,49 @@ def with_partitions(proposal: Proposal, axis: Axis, first: int, last: int, rows:
 
 
 def _by_changes(
-    table: SourceTable,
-    evidence: TableEvidence,
-    changed: _Candidate,
-    candidates: Sequence[_Candidate],
-    reasons: list[str],
-    ordering: tuple[str, ...],
+    table: SourceTable, evidence: TableEvidence, changed: _Candidate, candidates: Sequence[_Candidate], reasons: list[str]
 ) -> Proposal:
-    columns, complete = (changed.column.name,), _is_complete(changed.column, evidence)
+    columns, trusted = (changed.column.name,), changed.sure and _is_complete(changed.column, evidence)
     why = [f"{changed.column.name}: {changed.why}"]
-    if not complete:
+    if not _is_complete(changed.column, evidence):
         partner = _best(table, [c for c in candidates if c.role is _Role.ARRIVED and axis_of(c.column) is axis_of(changed.column)])
         if partner is not None and _is_complete(partner.column, evidence):
-            columns, complete = (partner.column.name, changed.column.name), True
+            columns, trusted = (partner.column.name, changed.column.name), changed.sure and partner.sure
             why.append(f"{partner.column.name}: {partner.why}; the greater of both, as {changed.column.name} can be NULL")
         else:
             why.append(f"{changed.column.name} can be NULL: such rows are read again with every sync")
     why += [_indexed(table, name) for name in columns]
     why.append(f"key ({', '.join(table.primary_key)}); deleted rows stay in the lake until a refresh")
-    return Proposal(
-        columns,
-        identifier_type(changed.column),
-        Strategy.UPSERT,
-        primary_key=table.primary_key,
-        ordering=ordering,
-        trusted=changed.sure and complete,
-        reasons=(*why, *reasons),
-    )
+    kind, axis = identifier_type(changed.column), axis_of(changed.column)
+    return Proposal(columns, kind, Strategy.UPSERT, None, table.primary_key, axis, trusted, (*why, *reasons))
 
 
-def _by_arrival(
-    table: SourceTable, evidence: TableEvidence, candidates: Sequence[_Candidate], reasons: list[str], ordering: tuple[str, ...]
-) -> Proposal:
+def _by_arrival(table: SourceTable, evidence: TableEvidence, candidates: Sequence[_Candidate], reasons: list[str]) -> Proposal:
     arrived = [c for c in candidates if c.role is not _Role.CHANGED]
-    found = _best(table, [c for c in arrived if c.sure and table.indexed.count(c.column.name)]) or _best(table, arrived)
+    found = _best(table, [c for c in arrived if c.sure and c.column.name in table.indexed]) or _best(table, arrived)
     if found is None:
         none = "no column tells new rows from old: it is synced whole each time"
-        if ordering:
-            none += f"; its rows can be read in the order of ({', '.join(ordering)})"
-        return Proposal(primary_key=table.primary_key, ordering=ordering, reasons=(none, *reasons))
-    name = found.column.name
-    why = [f"{name}: {found.why}", _indexed(table, name)]
-    if evidence.changes is None:
-        why.append("whether its rows are updated or deleted cannot be seen, which append would miss")
-    elif evidence.changes:
-        why.append(f"{evidence.changes:,} rows were updated or deleted so far, which append misses until a refresh")
-    else:
-        why.append(f"no row was updated or deleted so far, while {evidence.inserts or 0:,} came")
-    seen_to_stay = evidence.changes == 0 and (evidence.inserts or 0) >= ENOUGH_ROWS
-    return Proposal(
-        (name,),
-        identifier_type(found.column),
-        Strategy.APPEND,
-        partition_by="batch" if _is_batch(table, found.column, evidence) else None,
-        primary_key=table.primary_key,
-        ordering=ordering,
-        trusted=found.sure and seen_to_stay and _is_complete(found.column, evidence),
-        reasons=(*why, *reasons),
-    )
+        if table.primary_key:
+            none += f"; its rows can be read in the order of ({', '.join(table.primary_key)})"
+        return Proposal(primary_key=table.primary_key, reasons=(none, *reasons))
+    name, kind, axis = found.column.name, identifier_type(found.column), axis_of(found.column)
+    once, told = _written_once(evidence)
+    why = [f"{name}: {found.why}", _indexed(table, name), told]
+    partition_by = "batch" if _is_batch(table, found.column, evidence) else None
+    trusted = found.sure and once and _is_complete(found.column, evidence)
+    return Proposal((name,), kind, Strategy.APPEND, partition_by, table.primary_key, axis, trusted, (*why, *reasons))
+
+
+def _written_once(evidence: TableEvidence) -> tuple[bool, str]:
+    """Whether rows have been seen to be written once, which is what ``append`` relies on; and the words for it."""
+    inserts, changes, live = evidence.inserts or 0, evidence.changes, evidence.live or 0
+    if changes is None:
+        return False, "whether its rows are updated or deleted cannot be seen, which append would miss"
+    if changes:
+        return False, f"{changes:,} rows were updated or deleted so far, which append misses until a refresh"
+    if abs(inserts - live) > inserts * COUNTED_APART:
+        return False, f"{inserts:,} rows came and {live:,} are there: it was truncated, or the source has not counted all along"
+    return inserts >= ENOUGH_ROWS, f"no row was updated or deleted so far, while {inserts:,} came"
 
 
 def _judge(table: SourceTable, column: SourceColumn, evidence: TableEvidence) -> _Candidate | str | None:
@@ -204,22 +190,24 @@ def _judge(table: SourceTable, column: SourceColumn, evidence: TableEvidence) ->
     words = {word.lower() for word in _WORD.findall(column.name)}
     if axis is Axis.INTEGER:
         return _judge_integer(table, column, known, evidence.unique, words)
-    if words & _SUBJECT:
+    if words & _SUBJECT and known.at_update is None:
         return f"its name ({', '.join(sorted(words & _SUBJECT))}) speaks of what the row is about, not of when it came or changed"
-    if known.null_share is not None and known.null_share > MOSTLY_NULL and not known.at_update:
-        partner = words & _CHANGED  # NULL until the first change: the other column of a pair
-        if not partner:
-            return f"it is NULL in {known.null_share:.0%} of the rows"
+    if known.null_share is not None and known.null_share > MOSTLY_NULL and known.at_update is None and not words & _CHANGED:
+        return f"it is NULL in {known.null_share:.0%} of the rows"  # one named for changes may be half of a pair
     by_default = column.default is not None and _OF_NOW.search(column.default) is not None
-    if known.at_update:
-        return _Candidate(column, _Role.CHANGED, True, f"the trigger {known.trigger} sets it at each change")
+    clock_goes_on = axis is not Axis.LOCAL  # a clock on a wall is set back
+    if known.at_update is not None:
+        always = known.at_insert is not None or by_default or not _is_complete(column, evidence)
+        beside = "" if always else ", though not when a row arrives"
+        return _Candidate(column, _Role.CHANGED, always and clock_goes_on, f"the trigger {known.at_update} sets it at each change{beside}")
     if words & _CHANGED:
-        set_by = f", and its default is {column.default}" if by_default else ", though nothing in the source sets it at an update"
-        return _Candidate(column, _Role.CHANGED, by_default, f"its name says that it is {_Role.CHANGED.value}{set_by}")
+        set_by = f" (its default is {column.default})" if by_default else ""
+        why = f"its name says that it is {_Role.CHANGED.value}{set_by}, though nothing in the source sets it at an update"
+        return _Candidate(column, _Role.CHANGED, False, why)
     if by_default:
-        return _Candidate(column, _Role.ARRIVED, True, f"its default is {column.default}: {_Role.ARRIVED.value}")
-    if known.trigger is not None:
-        return _Candidate(column, _Role.ARRIVED, True, f"the trigger {known.trigger} sets it when a row arrives")
+        return _Candidate(column, _Role.ARRIVED, clock_goes_on, f"its default is {column.default}: {_Role.ARRIVED.value}")
+    if known.at_insert is not None:
+        return _Candidate(column, _Role.ARRIVED, clock_goes_on, f"the trigger {known.at_insert} sets it when a row arrives")
     in_order = known.correlation is not None and known.correlation >= IN_ORDER
     if words & _ARRIVED:
         seen = f", and its values grow with the table (correlation {known.correlation:.2f})" if in_order else ""
@@ -234,7 +222,8 @@ def _judge_integer(
 ) -> _Candidate | str | None:
     alone = (column.name,) in unique or table.primary_key == (column.name,)
     if column.sequence is not None:
-        return _Candidate(column, _Role.KEY, alone, f"it is drawn from the sequence {column.sequence}")
+        beside = "" if known.in_turn else ", which does not give them out one by one and upwards"
+        return _Candidate(column, _Role.KEY, alone and known.in_turn, f"it is drawn from the sequence {column.sequence}{beside}")
     if words & _SUBJECT or column.base == "smallint":
         return None
     if known.correlation is not None and column.name in table.indexed and (alone or words & _BATCH):
@@ -280,8 +269,3 @@ def _indexed(table: SourceTable, name: str) -> str:
     if table.kind in (Kind.VIEW, Kind.FOREIGN):
         return f"whether an index helps with {name} cannot be seen"
     return f"no index leads with {name}: each sync reads the whole table for its newest rows"
-
-
-def _never_null(table: SourceTable, unique: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    required = {column.name for column in table.columns if column.not_null}
-    return [columns for columns in unique if set(columns) <= required]

@@ -32,6 +32,7 @@ class Field(str, Enum):
     DEFAULT = "default"
     PRIMARY_KEY = "primary key"
     KIND = "kind"
+    TABLE = "table"
     INDEXES = "indexes"
     COMMENT = "comment"
 
@@ -51,6 +52,8 @@ class FieldChange:
             return f"{'new field' if self.what is Field.NEW else 'field back:'} {name} ({self.after})"
         if self.what is Field.GONE:
             return f"field gone: {name} ({self.before})"
+        if self.what is Field.TABLE:
+            return "it was dropped and created anew"
         return f"{name + ': ' if name else ''}{self.what.value} {self.before or 'none'} → {self.after or 'none'}"
 
 
@@ -86,7 +89,7 @@ def field_changes(before: SourceTable, after: SourceTable, dropped: Sequence[Sou
         if was.not_null != column.not_null:
             found.append(FieldChange(Field.NULLS, name, _nulls(was), _nulls(column)))
         if (was.default, was.sequence) != (column.default, column.sequence):
-            found.append(FieldChange(Field.DEFAULT, name, was.default, column.default))
+            found.append(FieldChange(Field.DEFAULT, name, was.default or was.sequence, column.default or column.sequence))
     for what, one, other in (
         (Field.PRIMARY_KEY, ", ".join(before.primary_key), ", ".join(after.primary_key)),
         (Field.KIND, before.kind.value, after.kind.value),

@@ -31,7 +31,9 @@ class Presence(str, Enum):
 class Known:
     """A container as it was found last. ``since``: when it got its presence (ISO 8601, UTC).
 
-    ``fingerprint`` and ``activity`` are the listing's (``model.evidence.Listed``). ``dropped``: columns it has had and has no more.
+    ``fingerprint``, ``activity``, ``identity``: the listing's (``model.evidence.Listed``). ``dropped``: columns it has had and has no more.
+    ``pinned``: what ``identifiers: auto`` goes by since it was first asked; without columns it is a snapshot. ``doubt``: why it should not
+    any more.
     """
 
     table: SourceTable
@@ -41,6 +43,9 @@ class Known:
     presence: Presence = Presence.PRESENT
     dropped: tuple[SourceColumn, ...] = ()
     proposal: Proposal = field(default_factory=Proposal)
+    pinned: Proposal | None = None
+    doubt: str | None = None
+    identity: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,9 @@ class Catalog:
         except (ValueError, KeyError, TypeError):
             catalog = None
         if catalog is None or catalog.format != FORMAT:
-            raise ConfigurationError(f"{path}: the catalog is of another version; delete the file and run: incremental-assets catalog")
+            raise ConfigurationError(
+                f"{path.parent.name}: its catalog is of another version; delete that state and run: incremental-assets catalog"
+            )
         return catalog
 
 

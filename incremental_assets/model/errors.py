@@ -12,6 +12,18 @@ class ConfigurationError(SyncError):
     """Remedy: change the YAML or the command."""
 
 
+class MisfitError(ConfigurationError):
+    """Remedy: change what the YAML says of this one container; the others are not concerned."""
+
+    def __init__(self, container: str, message: str) -> None:
+        super().__init__(message)
+        self.container = container
+
+
+class ContainerMissing(SyncError):
+    """Remedy: bring the container back in the source, or forget it; its rows stay in the lake."""
+
+
 class SourceError(SyncError):
     """Remedy: make the source reachable, or grant what is missing; nothing was written."""
 

@@ -14,7 +14,7 @@ class Listed:
     """One line of a datastore's listing, by which the catalog knows whether to look closer.
 
     ``fingerprint``: changes with columns, keys, indexes, defaults, triggers. ``activity``: changes whenever rows were written; None where
-    nobody counts.
+    nobody counts. ``identity``: of a table, which another one of its name does not have.
     """
 
     kind: Kind
@@ -22,28 +22,35 @@ class Listed:
     rows: int | None = None
     bytes: int | None = None
     activity: int | None = None
+    identity: str | None = None
 
 
 @dataclass(frozen=True)
 class ColumnEvidence:
-    """What statistics and triggers say of a column; None: the table was never analyzed.
+    """What statistics, triggers and sequences say of a column; None: the table was never analyzed.
 
     ``correlation``: of value and place in the table, -1 to 1. ``null_share``: 0 to 1. ``distinct``: as ``pg_stats.n_distinct`` (negative: a
-    share of the rows). ``trigger``: the one that sets it, and whether it does at updates too.
+    share of the rows). ``at_insert``, ``at_update``: triggers that set it to the clock, always. ``in_turn``: its sequence gives out values
+    one by one, upwards, to all sessions alike.
     """
 
     correlation: float | None = None
     null_share: float | None = None
     distinct: float | None = None
-    trigger: str | None = None
-    at_update: bool = False
+    at_insert: str | None = None
+    at_update: str | None = None
+    in_turn: bool = False
 
 
 @dataclass(frozen=True)
 class TableEvidence:
-    """``inserts``, ``changes``: rows inserted, and rows updated or deleted, since the source counts (None: it does not, as for views)."""
+    """``inserts``, ``changes``: rows inserted, and rows updated or deleted, since the source counts (None: it does not, as for views).
+
+    ``live``: rows there are now, as the same counters have it; far from ``inserts`` after a TRUNCATE or where the counters began anew.
+    """
 
     columns: Mapping[str, ColumnEvidence] = field(default_factory=dict[str, ColumnEvidence])
     unique: tuple[tuple[str, ...], ...] = ()
     inserts: int | None = None
     changes: int | None = None
+    live: int | None = None

@@ -59,7 +59,8 @@ class TableState:
     """What a container's table says of itself, stored as one property of the Delta table.
 
     ``identifier``, ``strategy``, ``key``, ``source`` and ``schema`` are what the table was built with: a change of them needs a rebuild.
-    ``data_version``: the Delta version of the last data commit; ``fingerprint``: of the source's tail at that moment.
+    ``relation``: the very table of the source, which one made anew under its name is not. ``data_version``: the Delta version of the last
+    data commit; ``fingerprint``: of the source's tail at that moment.
     """
 
     identifier: str
@@ -75,6 +76,7 @@ class TableState:
     text_columns: tuple[str, ...] = field(default=())
     schema: str | None = None
     excluded_columns: tuple[str, ...] = field(default=())
+    relation: str | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The one to go by: the lower of the table's own and ``event``, the newest in the event log; None where the table has none."""
@@ -110,6 +112,7 @@ class TableState:
             "text_columns": list(self.text_columns),
             "schema": self.schema,
             "excluded_columns": list(self.excluded_columns),
+            "relation": self.relation,
         }
         return json.dumps(data, separators=(",", ":"))
 
@@ -144,6 +147,7 @@ class TableState:
             text_columns=tuple(data["text_columns"]),
             schema=data.get("schema"),
             excluded_columns=tuple(data.get("excluded_columns", ())),
+            relation=data.get("relation"),
         )
 
 

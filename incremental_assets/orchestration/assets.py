@@ -4,7 +4,7 @@ Belongs here: the mapping from ``Container`` to an asset, and from a run's conte
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
 
@@ -26,6 +26,7 @@ from incremental_assets.sources.postgres.extract import carried_columns
 from incremental_assets.sources.postgres.reader import PostgresReader
 
 LINEAGE_LIMIT = 500
+KEYS_A_BATCH = 1000
 MISSING_TAG = "incremental_assets/missing"
 
 
@@ -177,7 +178,7 @@ def _materialize(
         context.log_event(dg.AssetObservation(container_key(container), metadata={"sync/status": "skipped", "sync/message": str(error)}))
         return
     sync = ContainerSync(definition, plan, reader, table, partitions, context.run.run_id, log)
-    yield dg.Output(sync.extractions(before_outside=lambda key: _add_key(instance, partitions_def, key)))
+    yield dg.Output(sync.extractions(before_outside=lambda key: add_keys(instance, partitions_def, [key])))
     for warning in sync.result.warnings:
         context.log.warning(f"{container.label}: {warning}")
 
@@ -189,9 +190,14 @@ def report_killed(instance: dg.DagsterInstance, run_id: str) -> None:
         instance.report_run_failed(run, "Its process ended without a word (killed?). The sync after it heals what it left.")
 
 
-def _add_key(instance: dg.DagsterInstance, partitions_def: dg.PartitionsDefinition | None, key: str) -> None:
-    if isinstance(partitions_def, dg.DynamicPartitionsDefinition) and partitions_def.name is not None:
-        instance.add_dynamic_partitions(partitions_def.name, [key])
+def add_keys(instance: dg.DagsterInstance, partitions_def: dg.PartitionsDefinition | None, keys: Sequence[str]) -> None:
+    """Adds those that a dynamic definition does not have yet; others need no adding. In batches: SQLite takes so many variables."""
+    if not isinstance(partitions_def, dg.DynamicPartitionsDefinition) or partitions_def.name is None:
+        return
+    known = set(instance.get_dynamic_partitions(partitions_def.name))
+    new = [key for key in keys if key not in known]
+    for at in range(0, len(new), KEYS_A_BATCH):
+        instance.add_dynamic_partitions(partitions_def.name, new[at : at + KEYS_A_BATCH])
 
 
 def _request(context: dg.AssetExecutionContext, config: SyncConfig) -> Request:

@@ -5,7 +5,7 @@ Belongs here: a run of the operation, and what it tells. Does not belong: the co
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,14 +17,13 @@ from incremental_assets.catalog.differences import Change, Difference
 from incremental_assets.catalog.operation import Asked, Outcome
 from incremental_assets.catalog.state import Catalog, Presence
 from incremental_assets.model.container import Kind
-from incremental_assets.model.errors import ConfigurationError, SyncError
+from incremental_assets.model.errors import ConfigurationError, MisfitError, SyncError
 from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.catalog_store import CatalogStore
 from incremental_assets.orchestration.events import failure_of, is_interrupted
 from incremental_assets.orchestration.loggers import BRIEF_LOGGER, LOGGERS
 from incremental_assets.orchestration.ordinary_run import RunTerminated, new_run_id, run_here
 from incremental_assets.orchestration.project import current_project, location_name, reloads_by_itself
-from incremental_assets.orchestration.result import plain
 
 TAG = "incremental_assets/"
 RESULT_TAG = f"{TAG}result"
@@ -89,34 +88,51 @@ def job_name(name: str) -> str:
     return f"catalog_{encode_name(name)}"
 
 
+def op_name(name: str) -> str:
+    """Of the asset's op; the same whatever the containers are called, as run configs name it."""
+    return f"{encode_name(name)}_catalog"
+
+
 def catalog_definitions(component: Catalogued, settings: Settings, known: Sequence[ContainerDefinition] | None) -> dg.Definitions:
     """``known``: None where the datastore was never catalogued: it is then, by itself."""
-    asset = _asset(component, settings, catalog_key(settings.name, known or []))
-    job = dg.define_asset_job(
-        job_name(settings.name),
-        selection=dg.AssetSelection.assets(asset),
-        description=f"Finds out what is in {settings.name}, and what has changed.",
-        tags={f"{TAG}operation": "catalog", f"{TAG}datastore": settings.name},
-    )
+    asset, job = _asset_and_job(component, settings, known or [], lambda _: None)
     schedules = [_schedule(settings, job)] if settings.catalog.schedule else []
     return dg.Definitions(
         assets=[asset], jobs=[job], schedules=schedules, sensors=[_first(component, settings, job)] if known is None else []
     )
 
 
-def _asset(component: Catalogued, settings: Settings, key: dg.AssetKey) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=key,
+def _asset_and_job(
+    component: Catalogued, settings: Settings, known: Sequence[ContainerDefinition], told: Callable[[Outcome], None]
+) -> tuple[dg.AssetsDefinition, Any]:
+    asset = _asset(component, settings, catalog_key(settings.name, known), told)
+    job = dg.define_asset_job(
+        job_name(settings.name),
+        selection=dg.AssetSelection.assets(asset),
+        description=f"Finds out what is in {settings.name}, and what has changed.",
+        tags={f"{TAG}operation": "catalog", f"{TAG}datastore": settings.name},
+    )
+    return asset, job
+
+
+def _asset(component: Catalogued, settings: Settings, key: dg.AssetKey, told: Callable[[Outcome], None]) -> dg.AssetsDefinition:
+    spec = dg.AssetSpec(
+        key,
         group_name=key.path[0],
         kinds={"postgres"},
         description=f"What is in the datastore `{settings.name}`: each run compares it with what is known, and shows the differences.",
-        check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description="Whether each container could be looked at.")],
     )
+    check = dg.AssetCheckSpec(CHECK, asset=key, description="Whether each container could be looked at, and is as it should be.")
+
+    @dg.multi_asset(name=op_name(settings.name), specs=[spec], check_specs=[check], pool="/".join(key.path))
     def catalog(context: dg.AssetExecutionContext, config: CatalogConfig) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         asked = asked_of(config, settings)
         tags = {f"{TAG}prune": str(asked.prune).lower(), f"{TAG}recreate": str(asked.recreate).lower(), f"{TAG}include": _include(asked)}
+        tags |= {f"{TAG}operation": "catalog", f"{TAG}datastore": settings.name}  # *Materialize* starts a job that has none
+        tags |= {} if f"{TAG}started_by" in context.run.tags else {f"{TAG}started_by": context.run.tags.get("user", "UI")}
         context.instance.add_run_tags(context.run_id, tags)
         outcome = renew_catalog(component, context.instance, asked, context.log.info)
+        told(outcome)
         for at in range(0, len(outcome.differences), LINES_A_MESSAGE):  # a message each would take longer than all the rest
             context.log.info("\n".join(map(str, outcome.differences[at : at + LINES_A_MESSAGE])))
         for name, trouble in outcome.troubles.items():
@@ -124,8 +140,9 @@ def _asset(component: Catalogued, settings: Settings, key: dg.AssetKey) -> dg.As
         if _adds_assets(outcome.differences) and not reloads_by_itself():
             context.log.info("The UI shows new and forgotten containers once the code location is reloaded (Deployment → Reload).")
         context.instance.add_run_tags(context.run_id, {RESULT_TAG: "warning" if outcome.troubles else "success"})
-        yield dg.MaterializeResult(metadata=_metadata(outcome))
+        yield dg.MaterializeResult(asset_key=key, metadata=_metadata(outcome))
         yield dg.AssetCheckResult(
+            asset_key=key,
             check_name=CHECK,
             passed=not outcome.troubles,
             severity=dg.AssetCheckSeverity.WARN,
@@ -152,10 +169,32 @@ def _include(asked: Asked) -> str:
 def renew_catalog(component: Catalogued, instance: dg.DagsterInstance, asked: Asked | None, progress: Callable[[str], None]) -> Outcome:
     """Takes the catalog and keeps it. Raises SourceError or ConfigurationError; the old one is whole then."""
     store = component.store(current_project())
-    outcome = component.take_catalog(store.load(instance), asked, progress, kept=store.finished(), keep=store.keep_finished)
-    component.definitions(outcome.catalog)  # what the YAML cannot make containers of is not kept
-    store.save(outcome.catalog, instance)
+    with store.locked():
+        before = store.load(instance)
+        outcome = component.take_catalog(before, asked, progress, finished=store.finished(), keep=store.keep_finished)
+        outcome = _fitting(component, before, outcome)
+        store.save(outcome.catalog, instance)
     return outcome
+
+
+def _fitting(component: Catalogued, before: Catalog | None, outcome: Outcome) -> Outcome:
+    """With the old entries of containers that the YAML no longer fits: their own syncs fail, and the others go on.
+
+    Raises ConfigurationError where there is no old entry that it fits: the project would not load.
+    """
+    old = before.by_name if before is not None else {}
+    catalog, troubles = outcome.catalog, dict(outcome.troubles)
+    while True:
+        try:
+            component.definitions(catalog)
+            return replace(outcome, catalog=catalog, troubles=troubles)
+        except MisfitError as error:
+            name = error.container
+            kept = old.get(name)
+            if kept is None or kept == catalog.by_name.get(name):
+                raise
+            entries = tuple(kept if one.table.name == name else one for one in catalog.entries)
+            catalog, troubles[name] = replace(catalog, entries=entries), f"it stays as it was known: {error}"
 
 
 def _adds_assets(differences: Sequence[Difference]) -> bool:
@@ -228,46 +267,42 @@ def _first(component: Catalogued, settings: Settings, job: Any) -> dg.SensorDefi
 # ---------------------------------------------------------------------- from the command line
 @dataclass(frozen=True)
 class CatalogRun:
-    """A run that has ended. ``refused``: the YAML does not fit; ``failure``: it failed otherwise; both None: ``metadata`` is its result."""
+    """A run that has ended. ``refused``: the YAML does not fit; ``failure``: it failed otherwise; both None: ``outcome`` is its result."""
 
     run_id: str
-    metadata: Mapping[str, Any]
+    outcome: Outcome | None = None
     refused: ConfigurationError | None = None
     failure: SyncError | None = None
 
-    @property
-    def details(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.metadata.get("catalog/details", {"differences": [], "troubles": {}})
-        return found
-
 
 def run_catalog(
-    component: Catalogued, instance: dg.DagsterInstance, started_by: str, config: Mapping[str, Any] | None = None
+    component: Catalogued,
+    known: Sequence[ContainerDefinition],
+    instance: dg.DagsterInstance,
+    started_by: str,
+    config: Mapping[str, Any] | None = None,
 ) -> CatalogRun:
     """An ordinary run of the operation in this process. Raises KeyboardInterrupt when it was interrupted."""
     settings = component.settings()
-    own = catalog_definitions(component, settings, [])
-    job = dg.Definitions.merge(own, dg.Definitions(executor=dg.in_process_executor, loggers=LOGGERS)).resolve_job_def(
-        job_name(settings.name)
-    )
+    outcomes: list[Outcome] = []
+    asset, job = _asset_and_job(component, settings, known, outcomes.append)
+    runnable = dg.Definitions([asset], jobs=[job], executor=dg.in_process_executor, loggers=LOGGERS)
     run_id = new_run_id()
-    op = "__".join(catalog_key(settings.name, []).path)
     try:
         events = run_here(
-            job,
+            runnable.resolve_job_def(job_name(settings.name)),
             instance,
             run_id=run_id,
-            run_config={"ops": {op: {"config": dict(config or {})}}, "loggers": {BRIEF_LOGGER: {}}},
+            run_config={"ops": {op_name(settings.name): {"config": dict(config or {})}}, "loggers": {BRIEF_LOGGER: {}}},
             tags={f"{TAG}started_by": started_by},
             location=location_name(current_project()),
         )
     except RunTerminated as terminated:
-        return CatalogRun(run_id, {}, failure=SyncError(str(terminated)))
+        return CatalogRun(run_id, failure=SyncError(str(terminated)))
     if is_interrupted(events):
         raise KeyboardInterrupt
     failed, message = failure_of(events)
     if failed is not None:
-        refused = ConfigurationError(message) if failed == ConfigurationError.__name__ else None
-        return CatalogRun(run_id, {}, refused, None if refused else SyncError(message))
-    written = next(e.step_materialization_data.materialization for e in events if e.is_step_materialization)
-    return CatalogRun(run_id, plain(written.metadata))
+        refused = failed in (ConfigurationError.__name__, MisfitError.__name__)
+        return CatalogRun(run_id, None, *((ConfigurationError(message), None) if refused else (None, SyncError(message))))
+    return CatalogRun(run_id, outcomes[0])

@@ -11,7 +11,7 @@ import dagster as dg
 from incremental_assets.catalog.datastore import ContainerDefinition
 from incremental_assets.catalog.differences import Change
 from incremental_assets.catalog.operation import hide
-from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.model.errors import ConfigurationError, SyncError
 from incremental_assets.orchestration.catalog_asset import CatalogConfig, asked_of, run_catalog
 from incremental_assets.orchestration.loading import Datastore, find_datastore, reload_catalog
 from incremental_assets.orchestration.project import current_project
@@ -26,16 +26,14 @@ def catalog_records(
         asked = asked_of(CatalogConfig.model_validate(config), component.settings())
         outcome = component.take_catalog(component.store(current_project()).load(instance), asked, progress)
         definitions = component.definitions(outcome.catalog)
-        differences = [difference.record() for difference in outcome.differences]
-        troubles = outcome.troubles
     else:
-        run = run_catalog(component, instance, "command line", config)
-        if run.refused is not None:
-            raise run.refused
-        if run.failure is not None:
-            raise run.failure
+        run = run_catalog(component, datastore.definitions, instance, "command line", config)
+        problem = run.refused or run.failure
+        if problem is not None or run.outcome is None:
+            raise problem or SyncError(f"{component.name}: the catalog's run {run.run_id} ended without a result")
         reload_catalog(current_project(), datastore)
-        definitions, differences, troubles = datastore.definitions, run.details["differences"], run.details["troubles"]
+        outcome, definitions = run.outcome, datastore.definitions
+    differences, troubles = [difference.record() for difference in outcome.differences], outcome.troubles
     changes = {difference["container"]: difference for difference in differences}
     records = [_record(d, changes.get(d.table.name, {}), troubles.get(d.table.name)) for d in definitions]
     pruned = [name for name, difference in changes.items() if difference["change"] == Change.PRUNED.value]
@@ -46,22 +44,25 @@ def remove_containers(datastores: Sequence[Datastore], labels: Sequence[str], in
     """Hides the named containers (``datastore/container``) until somebody recreates them. Raises ConfigurationError."""
     if not labels:
         raise ConfigurationError("catalog remove: name what is to be removed, DATASTORE/CONTAINER.")
+    chosen: dict[str, list[str]] = {}
     for label in labels:
         name, slash, container = label.partition("/")
-        datastore = find_datastore(datastores, name)
+        component = find_datastore(datastores, name).component
         if not slash or not container:
             raise ConfigurationError(f"catalog remove {label}: name a container, DATASTORE/CONTAINER.")
-        component = datastore.component
         if container in component.settings().named:
             raise ConfigurationError(f"{label}: the YAML names it; take it out there, or list it under exclude.")
-        store = component.store(current_project())
-        catalog = store.load(instance)
-        if catalog is None:
-            raise ConfigurationError(f"{name} has no catalog yet; run: incremental-assets catalog {name}")
-        try:
-            store.save(hide(catalog, [container]), instance)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{name}: {error}") from error
+        chosen.setdefault(name, []).append(container)
+    for name, containers in chosen.items():
+        store = find_datastore(datastores, name).component.store(current_project())
+        with store.locked():
+            catalog = store.load(instance)
+            if catalog is None:
+                raise ConfigurationError(f"{name} has no catalog yet; run: incremental-assets catalog {name}")
+            try:
+                store.save(hide(catalog, containers), instance)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{name}: {error}") from error
     return list(labels)
 
 
@@ -97,7 +98,7 @@ def _proposal(definition: ContainerDefinition) -> dict[str, Any] | None:
     return {
         "entry": proposal.entry(settings.schema, name),
         "partition_by": proposal.partition_by,
-        "ordering": list(proposal.ordering),
+        "ordering": list(proposal.primary_key) if proposal.type is None else [],
         "trusted": proposal.trusted,
         "used": definition.is_detected,
         "why": list(proposal.reasons),

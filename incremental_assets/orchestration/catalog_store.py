@@ -3,9 +3,10 @@
 Belongs here: reading and writing it as Dagster's own loading of components expects it. Does not belong: what is in it (``catalog.state``).
 """
 
+import contextlib
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +15,13 @@ from dagster._core.storage.defs_state.base import DefsStateStorage
 from dagster.components import DefsStateConfig
 from dagster.components.utils.project_paths import get_local_state_path
 from dagster_shared.serdes.objects.models.defs_state_info import LOCAL_STATE_VERSION, DefsStateManagementType
+from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
 from incremental_assets.catalog.state import Catalog, Known, write_whole
 from incremental_assets.model.errors import ConfigurationError
 
+LOCK_SECONDS = 600.0
 _FINISHED = TypeAdapter(dict[str, Known])
 
 
@@ -63,6 +66,16 @@ class CatalogStore:
     def forget(self) -> None:
         """The next catalog begins anew, calendars too."""
         self._path.unlink(missing_ok=True)
+        self._finished.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """One writer at a time: the later one would undo what the other has done. Raises ConfigurationError after ten minutes."""
+        try:
+            with FileLock(self._path.with_name("lock"), timeout=LOCK_SECONDS):
+                yield
+        except Timeout:
+            raise ConfigurationError(f"{self.config.key}: somebody else is taking its catalog; run it again later.") from None
 
     # ------------------------------------------------------------------ what an interrupted run had finished
     def finished(self) -> Mapping[str, Known]:

@@ -16,7 +16,8 @@ from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDef
 from pydantic import Field
 
 from incremental_assets.catalog.datastore import CatalogSettings, ContainerDefinition, DatastoreSettings, definitions_of
-from incremental_assets.catalog.operation import Asked, Outcome, Said, take_catalog
+from incremental_assets.catalog.look import Said
+from incremental_assets.catalog.operation import Asked, Outcome, take_catalog
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.model.container import ContainerOptions, HoldBack, OnNull
 from incremental_assets.model.errors import ConfigurationError
@@ -136,8 +137,12 @@ class PostgresDatastore(dg.StateBackedComponent, dg.Resolvable):
         chosen = asked or Asked(settings.catalog.prune, settings.catalog.recreate, settings.catalog.kinds)
         with settings.address.connect() as connection:
             source = PostgresCatalog(connection, settings.name, settings.schema, settings.address)
-            said = Said(settings.specs, settings.named, settings.is_excluded, settings.is_auto)
-            return take_catalog(source, before, chosen, said, progress, **kept)
+            return take_catalog(source, before, chosen, self.said(), progress, **kept)
+
+    def said(self) -> Said:
+        """What the YAML says that the operation must know."""
+        settings = self.settings()
+        return Said(settings.specs, settings.named, settings.is_excluded, settings.is_auto)
 
     def definitions(self, catalog: Catalog) -> list[ContainerDefinition]:
         """The containers. Raises ConfigurationError where the YAML does not fit what was found."""
@@ -170,6 +175,8 @@ class PostgresDatastore(dg.StateBackedComponent, dg.Resolvable):
                 raise ConfigurationError(f"{self.name}: {what} is {number}; it cannot be negative.")
         if self.max_source_connections < 2:
             raise ConfigurationError(f"{self.name}: max_source_connections is {self.max_source_connections}; a sync needs at least 2.")
+        if not self.catalog.include:
+            raise ConfigurationError(f"{self.name}: catalog: include is empty, which leaves no container; it takes table, view, or both.")
         return DatastoreSettings(
             name=self.name,
             address=PostgresAddress.parse(self.name, self.url),

@@ -12,8 +12,9 @@ import dagster as dg
 from incremental_assets.catalog.datastore import ContainerDefinition
 from incremental_assets.lake.partitioning import dagster_partitions
 from incremental_assets.lake.table import LakeTable
+from incremental_assets.model.errors import ContainerMissing, SourceError
 from incremental_assets.model.partitions import IntegerPartitions, stretches
-from incremental_assets.orchestration.assets import container_key, container_partitions
+from incremental_assets.orchestration.assets import add_keys, container_key, container_partitions
 from incremental_assets.orchestration.planning import Action, Mode, Plan, Request, integer_keys, make_plan, run_keys
 from incremental_assets.orchestration.project import lake_root
 from incremental_assets.orchestration.watermarks import newest_watermark
@@ -45,11 +46,21 @@ class Launch:
 def plan_container(
     definition: ContainerDefinition, instance: dg.DagsterInstance, request: Request, lake: str | None = None
 ) -> tuple[Plan, list[str]]:
-    """The plan of one container now, and the partition keys its run would have. Opens and closes one connection."""
+    """The plan of one container now, and the partition keys its run would have. Opens and closes one connection.
+
+    Raises ContainerMissing where it is gone from the source.
+    """
     container, settings = definition.container, definition.settings
     partitions = container_partitions(definition, dagster_partitions(container, settings.timezone), instance)
     table = LakeTable(lake or lake_root(), *container.key_path)
     with PostgresReader(settings.address, container, timezone=settings.timezone) as reader:
+        if definition.missing_since is not None and reader.table() is None:
+            raise ContainerMissing(definition.missing)
+        if container.identifier is not None and definition.table.span is None:
+            raise SourceError(
+                f"{container.label}: what its {'/'.join(container.identifier.columns)} begins with is not known yet, and its partitions "
+                f"follow from that. Run: incremental-assets catalog {container.datastore}"
+            )
         if isinstance(partitions, IntegerPartitions) and not partitions.known and table.head() is not None:
             partitions = _listed_again(definition, instance, reader, partitions)
         plan = make_plan(container, reader, table, partitions, request, newest_watermark(instance, container))
@@ -64,34 +75,31 @@ def _listed_again(
     container = definition.container
     assert container.identifier is not None and container.cut is not None
     keys = integer_keys(reader, partitions.width, container.cut.batch, None, (container.identifier.ground,))
-    _add_keys(instance, dagster_partitions(container, definition.settings.timezone), keys)
+    add_keys(instance, dagster_partitions(container, definition.settings.timezone), keys)
     return partitions.with_keys(keys)
 
 
-def _add_keys(instance: dg.DagsterInstance, partitions_def: dg.PartitionsDefinition | None, keys: Sequence[str]) -> None:
-    assert isinstance(partitions_def, dg.DynamicPartitionsDefinition) and partitions_def.name is not None
-    known = set(instance.get_dynamic_partitions(partitions_def.name))
-    new = [key for key in keys if key not in known]
-    for at in range(0, len(new), 1000):
-        instance.add_dynamic_partitions(partitions_def.name, new[at : at + 1000])
+def config_of(definition: ContainerDefinition, request: Request) -> Mapping[str, Any]:
+    """The run config that asks a container's asset for what was requested."""
+    config: dict[str, Any] = {"mode": request.mode.value}
+    if request.mode is Mode.REFRESH and request.keys is None:
+        config["all_partitions"] = True
+    if request.reset:
+        config["reset_watermarks"] = True
+    if request.allow_empty:
+        config["allow_empty"] = True
+    return {"ops": {op_name(definition): {"config": config}}}
 
 
 def launch_of(definition: ContainerDefinition, instance: dg.DagsterInstance, plan: Plan, keys: Sequence[str]) -> Launch:
     """Run config and partition tags; new integer partitions are added first, as a run names only those that exist."""
     container = definition.container
-    config: dict[str, Any] = {"mode": plan.request.mode.value}
-    if plan.request.mode is Mode.REFRESH and plan.request.keys is None:
-        config["all_partitions"] = True
-    if plan.request.reset:
-        config["reset_watermarks"] = True
-    if plan.request.allow_empty:
-        config["allow_empty"] = True
-    run_config = {"ops": {op_name(definition): {"config": config}}}
+    run_config = config_of(definition, plan.request)
     partitions_def = dagster_partitions(container, definition.settings.timezone)
     if partitions_def is None or not keys:
         return Launch(plan, run_config, [{}])
     if isinstance(partitions_def, dg.DynamicPartitionsDefinition):
-        _add_keys(instance, partitions_def, keys)
+        add_keys(instance, partitions_def, keys)
         assert partitions_def.name is not None
         ordered: Sequence[str] = instance.get_dynamic_partitions(partitions_def.name)
         runs = stretches(keys, ordered)

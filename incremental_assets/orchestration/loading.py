@@ -110,7 +110,7 @@ def ensure_catalog(project: Path, datastore: Datastore, instance: dg.DagsterInst
         if datastore.catalog is not None and datastore.misfit is None and _is_current(datastore):
             return
         progress(f"{datastore.name}: reads the catalog")
-        run = run_catalog(datastore.component, instance, started_by="sync")
+        run = run_catalog(datastore.component, datastore.definitions, instance, started_by="sync")
     except SyncError as error:
         datastore.trouble = error
         return
@@ -137,7 +137,9 @@ def _is_current(datastore: Datastore) -> bool:
 
     seen = {name: one.fingerprint for name, one in listed.items() if matters(name, one.kind)}
     present = {n: one for n, one in known.items() if one.presence is Presence.PRESENT and matters(n, one.table.kind)}
-    return seen == {name: one.fingerprint for name, one in present.items()}
+    said = datastore.component.said()
+    undecided = [n for n, one in present.items() if said.lacks_span(one)]
+    return not undecided and seen == {name: one.fingerprint for name, one in present.items()}
 
 
 def load_definitions(project: Path) -> dg.Definitions:

@@ -95,7 +95,7 @@ def make_plan(
         raise ConfigurationError(f"{container.label}: it has no partitions.")
     server = reader.server
     head = table.head()
-    state = _state(container, table, head, server, request)
+    state = _state(container, table, head, reader, request)
     watermark = state.counting_watermark(event) if state else None
     warnings = [*_server_warnings(container, server), *_index_warning(container)]
     ground = (container.identifier.ground if container.identifier else EVERYTHING,)
@@ -149,7 +149,7 @@ def fallen_back(container: Container) -> str:
     )
 
 
-def _state(container: Container, table: LakeTable, head: Head | None, server: Server, request: Request) -> TableState | None:
+def _state(container: Container, table: LakeTable, head: Head | None, reader: PostgresReader, request: Request) -> TableState | None:
     """The table's own word, if it fits the container and the source."""
     if head is None:
         return None
@@ -164,11 +164,16 @@ def _state(container: Container, table: LakeTable, head: Head | None, server: Se
     state = head.state(container)
     if state is None:
         return None
-    if not _same_source(state.source, server.source):
-        raise RebuildNeeded(_rebuild(container, f"the table was filled from another database (system/database {state.source}, "
-                                                f"now {server.source})"))  # fmt: skip
+    source = reader.server.source
+    if not _same_source(state.source, source):
+        raise RebuildNeeded(
+            _rebuild(container, f"the table was filled from another database (system/database {state.source}, now {source})")
+        )
     if state.schema not in (None, container.schema):
         raise RebuildNeeded(_rebuild(container, f"the table was filled from schema {state.schema} (now {container.schema})"))
+    relation = reader.relation() if container.identifier is not None else None
+    if state.relation is not None and relation is not None and state.relation != relation:
+        raise RebuildNeeded(_rebuild(container, "its table was dropped and created anew, so nobody knows what lies below the watermark"))
     if state.strategy != container.strategy.value:
         raise RebuildNeeded(_rebuild(container, f"its strategy was {state.strategy} and is {container.strategy.value}"))
     check_key(container, state)

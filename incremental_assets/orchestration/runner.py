@@ -14,7 +14,7 @@ import dagster as dg
 
 from incremental_assets.catalog.datastore import ContainerDefinition
 from incremental_assets.model.axis import json_value
-from incremental_assets.model.errors import ConfigurationError, SyncError
+from incremental_assets.model.errors import ConfigurationError, ContainerMissing, SyncError
 from incremental_assets.orchestration.assets import container_key, report_killed
 from incremental_assets.orchestration.events import failure_of, is_interrupted
 from incremental_assets.orchestration.jobs import job_name, launch_of, plan_container
@@ -92,9 +92,6 @@ class Runner:
         container = definition.container
         started = time.monotonic()
         told: dict[str, Any] = {"mode": request.mode.value, "strategy": container.strategy.value}
-        if definition.missing_since is not None:
-            status = "failed" if definition.is_named else "warning"
-            return [line(container.label, status, message=definition.missing, **told)]
         try:
             holder_of(dagster_home(), container, lambda run: report_killed(self._instance, run))  # a killed run would keep its pool
             plan, keys = plan_container(definition, self._instance, request)
@@ -104,6 +101,8 @@ class Runner:
                 seconds = time.monotonic() - started
                 return [line(container.label, status, message=plan.reason, watermark=watermark, seconds=seconds, **told)]
             launch = launch_of(definition, self._instance, plan, keys)
+        except ContainerMissing as error:
+            return [line(container.label, "failed" if definition.is_named else "warning", message=str(error), **told)]
         except SyncError as error:
             return [line(container.label, "failed", message=str(error), seconds=time.monotonic() - started, **told)]
         return [in_one([self._run(definition, plan, launch.run_config, tags, started_by) for tags in launch.tags])]
@@ -177,7 +176,15 @@ def worker(project: Path) -> Callable[[tuple[str, str, Asked]], list[dict[str, A
     enter_project(project)
     found = {(s.name, d.container.name): d for s in load_datastores(project) for d in s.definitions}
     runner = Runner(load_definitions(project), command_line_instance())
-    return lambda task: list(runner.sync([found[task[0], task[1]]], task[2]))
+
+    def run(task: tuple[str, str, Asked]) -> list[dict[str, Any]]:
+        definition = found.get(task[:2])
+        if definition is None:
+            label = f"{task[0]}/{task[1]}"
+            return [line(label, "failed", message=f"{label}: it was taken out of the catalog or the YAML just now.")]
+        return list(runner.sync([definition], task[2]))
+
+    return run
 
 
 def _in_order(axis: Any, keys: list[str]) -> list[str]:

@@ -11,10 +11,10 @@ import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 
 from incremental_assets.catalog.datastore import ContainerDefinition, DatastoreSettings
-from incremental_assets.model.errors import SourceUnreachable, SyncError
+from incremental_assets.model.errors import ContainerMissing, SourceUnreachable, SyncError
 from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.assets import container_key, report_killed
-from incremental_assets.orchestration.jobs import CONTAINER_TAG, RANGE_START, job_name, launch_of, op_name, plan_container
+from incremental_assets.orchestration.jobs import CONTAINER_TAG, RANGE_START, config_of, job_name, launch_of, plan_container
 from incremental_assets.orchestration.locks import holder_of
 from incremental_assets.orchestration.planning import Action, Mode, Request
 from incremental_assets.orchestration.project import dagster_home
@@ -69,7 +69,7 @@ def _requests(context: dg.ScheduleEvaluationContext, definitions: Sequence[Conta
             raise dg.Failure(str(error)) from error
         except SyncError as error:
             context.log.error(str(error))
-            yield _request(context, definition, {"ops": {op_name(definition): {"config": {"mode": Mode.INCREMENTAL.value}}}}, {})
+            yield _request(context, definition, config_of(definition, Request(Mode.INCREMENTAL)), {})
             continue
         if isinstance(found, str):
             reasons.append(found)
@@ -83,8 +83,6 @@ def _tick(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition
     """Run requests, or the reason for none. Raises SyncError where the container cannot be planned."""
     container = definition.container
     label = container.label
-    if definition.missing_since is not None and not definition.is_named:
-        return definition.missing
     # First the lock, not the status of a run: a killed one stays "started", and its pool stays taken, until somebody says so.
     holder = holder_of(dagster_home(), container, lambda run: report_killed(context.instance, run))
     if holder is not None:
@@ -92,7 +90,12 @@ def _tick(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition
     waiting = context.instance.get_runs(dg.RunsFilter(statuses=_WAITING, tags={CONTAINER_TAG: label}), limit=1)
     if waiting:
         return f"{label}: run {waiting[0].run_id} is about to sync it"
-    plan, keys = plan_container(definition, context.instance, Request(Mode.INCREMENTAL))
+    try:
+        plan, keys = plan_container(definition, context.instance, Request(Mode.INCREMENTAL))
+    except ContainerMissing as error:
+        if definition.is_named:
+            raise
+        return str(error)
     if plan.action is Action.SKIP:
         return f"{label}: {plan.reason}"
     launch = launch_of(definition, context.instance, plan, keys)

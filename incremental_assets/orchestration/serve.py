@@ -66,12 +66,13 @@ def _reload_after_catalogs(project: Path, port: int) -> None:
         found = [*states.glob("*/state"), *versions.glob("defs_state/**/*")]
         return {path: path.stat().st_mtime_ns for path in found if path.is_file()}
 
-    before = seen()
+    before: dict[Path, int] | None = None
     while True:
         time.sleep(RELOAD_SECONDS)
         try:
             now = seen()
-            if now == before:
+            if before is None or now == before:
+                before = now
                 continue
             client = DagsterGraphQLClient("127.0.0.1", port_number=port)
             answer = client.reload_repository_location(location_name(project))

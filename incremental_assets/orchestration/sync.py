@@ -228,6 +228,7 @@ class ContainerSync:
             source=reader.server.source if "hidden" not in reader.server.source else before.source,
             text_columns=text,
             schema=container.schema,
+            relation=reader.relation(),
             excluded_columns=container.options.exclude_columns,
         )
 

@@ -40,7 +40,7 @@ select c.oid::bigint as oid, c.relname, c.relkind::text as kind, c.reltuples::bi
          where dep.classid = 'pg_attrdef'::regclass and dep.objid = d.oid and dep.refclassid = 'pg_class'::regclass limit 1) as drawn
 from pg_class c
 join pg_namespace n on n.oid = c.relnamespace
-join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+left join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
 left join base on base.domain = a.atttypid and base.typtype <> 'd'
 left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
 where n.nspname = %(schema)s and c.relkind in ('r', 'p', 'f', 'v', 'm') and not c.relispartition
@@ -76,19 +76,26 @@ with recursive listed as (
   group by parts.root
 ), columns as (
   select a.attrelid, string_agg(concat_ws(':', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated, a.attidentity,
-                                          md5(d.adbin::text)), ',' order by a.attnum) as said
+                                          md5(pg_get_expr(d.adbin, 0)), q.name), ',' order by a.attnum) as said
   from listed join pg_attribute a on a.attrelid = listed.oid and a.attnum > 0 and not a.attisdropped
-  left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum group by a.attrelid
+  left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+  left join lateral (
+    select format('%%I.%%I', s.relnamespace::regnamespace, s.relname) as name from pg_depend x join pg_class s on s.oid = x.objid
+    where x.refobjid = a.attrelid and x.refobjsubid = a.attnum and x.refclassid = 'pg_class'::regclass
+      and x.deptype in ('a', 'i') and s.relkind = 'S' limit 1
+  ) q on a.atttypid in (20, 21, 23)
+  group by a.attrelid
 ), indexes as (
   select i.indrelid,
          string_agg(concat_ws(':', i.indexrelid, i.indisprimary, i.indisunique, i.indisvalid), ',' order by i.indexrelid) as said
   from listed join pg_index i on i.indrelid = listed.oid group by i.indrelid
 ), triggers as (
-  select t.tgrelid, string_agg(concat_ws(':', t.oid, t.tgenabled, t.tgtype, md5(p.prosrc)), ',' order by t.oid) as said
+  select t.tgrelid, string_agg(concat_ws(':', t.oid, t.tgenabled, t.tgtype, t.tgfoid, t.tgattr, md5(t.tgqual::text), md5(p.prosrc)),
+                               ',' order by t.oid) as said
   from listed join pg_trigger t on t.tgrelid = listed.oid and not t.tgisinternal join pg_proc p on p.oid = t.tgfoid group by t.tgrelid
 )
 select l.relname, l.relkind::text as kind, coalesce(s.rows, l.reltuples::bigint) as rows, coalesce(s.known, l.reltuples >= 0) as known,
-       s.bytes, s.activity,
+       s.bytes, s.activity, case when l.relkind in ('r', 'p') then l.oid::text end as identity,
        md5(concat_ws('|', l.oid, l.relkind, l.comment, c.said, '|', i.said, '|', t.said)) as fingerprint
 from listed l left join sizes s on s.root = l.oid left join columns c on c.attrelid = l.oid left join indexes i on i.indrelid = l.oid
 left join triggers t on t.tgrelid = l.oid
@@ -130,7 +137,7 @@ def read_listing(connection: psycopg.Connection, schema: str) -> dict[str, Liste
     found: dict[str, Listed] = {}
     for row in ask(connection, _LISTING, {"schema": schema}, dict_row):
         rows, size = (row["rows"], row["bytes"]) if row["known"] else (None, None)
-        found[row["relname"]] = Listed(_KINDS[row["kind"]], row["fingerprint"], rows, size, row["activity"])
+        found[row["relname"]] = Listed(_KINDS[row["kind"]], row["fingerprint"], rows, size, row["activity"], row["identity"])
     return found
 
 
@@ -145,6 +152,8 @@ def read_tables(connection: psycopg.Connection, schema: str, names: Sequence[str
     first_row: dict[int, dict[str, Any]] = {}
     for row in rows:
         first_row.setdefault(row["oid"], row)
+        if row["attname"] is None:  # a table without columns
+            continue
         columns[row["oid"]].append(
             SourceColumn(row["attname"], row["type"], row["base"], row["attnotnull"], row["default"], row["serial"] or row["drawn"])
         )

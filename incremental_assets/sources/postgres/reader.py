@@ -56,6 +56,12 @@ class PostgresReader(PostgresSession):
             found = read_tables(self._live(), self.container.schema, [self.container.name])
         return found[0] if found else None
 
+    def relation(self) -> str | None:
+        """Tells the table from another one of its name; None for views, which may be made anew and stay what they were."""
+        if self.container.kind not in (Kind.TABLE, Kind.PARTITIONED):
+            return None
+        return self._row("select %(r)s::regclass::oid::text", {"r": self._regclass()})[0]
+
     def fingerprint(self, windows: Sequence[Window], include_nulls: bool) -> str | None:
         """Changes whenever a row of the windows, or the table's columns, did. None where rows carry no ``xmin`` (views)."""
         if self.container.kind not in (Kind.TABLE, Kind.PARTITIONED, Kind.MATERIALIZED_VIEW):

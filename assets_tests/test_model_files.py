@@ -1,0 +1,400 @@
+"""Files as partitions: keys, what is to be read, globs, and which files become one container.
+
+Belongs here: the decisions, over made-up paths. Elsewhere: real folders (``test_file_listing``), what is in the files.
+"""
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from incremental_assets.model.files import (
+    LONGEST_KEY,
+    FileFormat,
+    FileGroup,
+    FilePlan,
+    FileStamp,
+    decode_path,
+    encode_path,
+    fixed_part,
+    format_of,
+    group_files,
+    is_hidden,
+    matches,
+    owner_of,
+    plan_files,
+    watermark_of,
+)
+
+# Linux takes any bytes but NUL and the slash in a name; what looks like the encoding itself is made often.
+pieces = st.sampled_from([b".", b"..", b"...", b"/", b"%", b"%2E", b"~", b" ", b"\n", b"'", b'"', b"a", b"|", b"\xff", b"\xc3", b"\xa9"])
+paths = (st.binary() | st.lists(pieces).map(b"".join) | st.integers(90, 150).map(lambda n: b"long \xf0\x9f\x98\x80" * n)).map(
+    lambda raw: raw.decode("utf-8", "surrogateescape")
+)
+
+
+# ---------------------------------------------------------------- formats
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a.csv", FileFormat.CSV),
+        ("x/A.CSV", FileFormat.CSV),
+        ("a.tsv.gz", FileFormat.TSV),
+        ("a.json", FileFormat.JSON),
+        ("a.jsonl.zst", FileFormat.JSON),
+        ("a.ndjson", FileFormat.JSON),
+        ("a.snappy.parquet", FileFormat.PARQUET),
+        ("a.avro", FileFormat.AVRO),
+        ("a.txt.bz2", FileFormat.TEXT),
+        ("a.parquet.gz", None),
+        ("a.csv.zip", None),
+        ("a.csv\n", None),
+        ("a.cſv", None),
+        ("x.csv/readme", None),
+        ("csv", None),
+        ("x/.csv", None),
+        ("a.gz", None),
+    ],
+)
+def test_the_format_follows_from_the_extension(name: str, expected: FileFormat | None) -> None:
+    """Otherwise files are read as what they are not, or are overlooked."""
+    assert format_of(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("path", "hidden"),
+    [("_SUCCESS", True), ("a/_temporary/0/x.csv", True), (".git/x.txt", True), ("a/.x.csv.part", True), ("a_b/x_.csv", False)],
+)
+def test_markers_and_unfinished_files_are_hidden(path: str, hidden: bool) -> None:
+    """Otherwise the half-written files of a job become rows."""
+    assert is_hidden(path) is hidden
+
+
+# ---------------------------------------------------------------- partition keys
+@given(paths)
+def test_a_path_survives_the_way_into_a_key_and_back(path: str) -> None:
+    """Otherwise a partition that is refreshed in the UI names a file that does not exist, or another one."""
+    key = encode_path(path)
+    assert decode_path(key) == (None if "~" in key else path)
+
+
+@given(paths)
+def test_keys_are_safe(path: str) -> None:
+    """Otherwise a key is taken for a range, does not fit Dagster's column, or needs quotes somewhere."""
+    key = encode_path(path)
+    assert re.fullmatch(r"(?:[A-Za-z0-9_\-./=+,@]|%[0-9A-F]{2})*(?:~[0-9a-f]{32})?", key)
+    assert ".." not in key and "//" not in key
+    assert not key.startswith(("/", ".")) and not key.endswith(("/", "."))
+    assert len(key) <= LONGEST_KEY
+
+
+@given(paths, paths)
+def test_two_files_never_share_a_key(one: str, other: str) -> None:
+    """Otherwise the rows of one file replace those of another."""
+    assert (encode_path(one) == encode_path(other)) == (one == other)
+
+
+@pytest.mark.parametrize("tail", ["a", "b", "%", "\udcff"])
+def test_long_paths_that_begin_alike_have_keys_of_their_own(tail: str) -> None:
+    """Otherwise, of files deep down, only one would be loaded."""
+    path = "folder/" * 100 + "ü"
+    assert encode_path(path + tail) != encode_path(path + "c")
+    assert decode_path(encode_path(path + tail)) is None
+
+
+@given(st.text() | st.from_regex(r"(?:[a-z./~]|%[0-9a-fA-F]{0,2})*", fullmatch=True))
+def test_a_text_that_is_no_key_names_no_file(text: str) -> None:
+    """Otherwise one file has several partitions, or a mistyped key means some file."""
+    path = decode_path(text)
+    assert path is None or encode_path(path) == text
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("sales/2024/orders_2024-01-01.csv", "sales/2024/orders_2024-01-01.csv"),
+        ("year=2024/a+b,c@d.csv.gz", "year=2024/a+b,c@d.csv.gz"),
+        ("order items.csv", "order%20items.csv"),
+        ("straße.csv", "stra%C3%9Fe.csv"),
+        ("a...b.csv", "a.%2E%2Eb.csv"),
+        ("../x.", "%2E%2E/x%2E"),
+        ("/a//b/", "%2Fa/%2Fb%2F"),
+        ("100%~\n.csv", "100%25%7E%0A.csv"),
+        ("\udcff.csv", "%FF.csv"),
+    ],
+)
+def test_the_encoding_is_fixed(path: str, key: str) -> None:
+    """Changing it would load every file again under another key, beside its old rows."""
+    assert encode_path(path) == key
+
+
+def test_the_encoding_of_long_paths_is_fixed() -> None:
+    """As above; and a shortened key is not torn within a %XX."""
+    assert encode_path("ab" + "é" * 100) == "ab" + "%C3%A9" * 49 + "%C3" + "~af396300eca175bb0ed876f6246e3bb8"
+
+
+# ---------------------------------------------------------------- what there is to read
+def stamp(modified: int, size: int = 1, etag: str | None = None) -> FileStamp:
+    return FileStamp(modified, size, etag)
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (FileStamp(5, 1, "a"), True),
+        (FileStamp(5, 1, None), True),
+        (FileStamp(5, 1, "b"), False),
+        (FileStamp(6, 1, "a"), False),
+        (FileStamp(5, 2, "a"), False),
+    ],
+)
+def test_a_change_shows_in_time_size_or_etag(other: FileStamp, same: bool) -> None:
+    """Otherwise a file that was replaced keeps its old rows, or all are read again once a driver begins to tell etags."""
+    assert FileStamp(5, 1, "a").same(other) is same and other.same(FileStamp(5, 1, "a")) is same
+
+
+def test_each_file_is_compared_with_itself() -> None:
+    """Otherwise a file that arrives late with an old time is never read."""
+    known = {"old": stamp(50), "rewritten": stamp(60), "gone": stamp(70), "touched back": stamp(80)}
+    found = {"old": stamp(50), "rewritten": stamp(90), "late": stamp(3), "touched back": stamp(8), "now": stamp(995)}
+    plan = plan_files(found, known, now=1000, settle=10)
+    assert plan == FilePlan(new=("late",), changed=("touched back", "rewritten"), removed=("gone",), waiting=("now",), left=0)
+    assert plan.read == ("touched back", "rewritten", "late")
+
+
+def test_a_clock_that_is_far_ahead_holds_no_file_back() -> None:
+    """Otherwise files from a machine with a wrong clock are loaded years later."""
+    plan = plan_files({"ahead": stamp(5000), "a little ahead": stamp(1009)}, {}, now=1000, settle=10)
+    assert plan.new == ("ahead",) and plan.waiting == ("a little ahead",)
+
+
+def test_a_refresh_reads_just_what_was_asked_for() -> None:
+    """Otherwise *Materialize* on one partition reads others, or not the one that was asked for."""
+    found = {"a": stamp(1), "b": stamp(2), "c": stamp(3), "just written": stamp(999)}
+    plan = plan_files(found, {"a": stamp(1), "b": stamp(1), "gone": stamp(0)}, now=1000, settle=10, asked=["a", "just written", "gone"])
+    assert plan == FilePlan(new=("just written",), changed=("a",), removed=("gone",), waiting=(), left=0)
+
+
+def test_at_most_so_many_files_are_read_the_oldest_first() -> None:
+    """Otherwise a full landing folder is one run that never ends, or the files that have waited longest wait for ever."""
+    plan = plan_files({"c": stamp(1), "a": stamp(3), "b": stamp(2), "d": stamp(4)}, {"b": stamp(0)}, now=1000, settle=0, most=2)
+    assert plan == FilePlan(new=("c",), changed=("b",), removed=(), waiting=(), left=2)
+
+
+stamps = st.builds(FileStamp, st.integers(0, 30), st.integers(0, 2), st.sampled_from([None, "x", "y"]))
+folders = st.dictionaries(st.sampled_from("abcdefgh"), stamps)
+
+
+@given(folders, folders, st.integers(0, 30), st.integers(0, 10), st.none() | st.integers(0, 5))
+def test_each_file_has_one_fate(found: dict[str, FileStamp], known: dict[str, FileStamp], now: int, settle: int, most: int | None) -> None:
+    """Otherwise a file is read twice in one commit, or overlooked without a word."""
+    plan = plan_files(found, known, now, settle, most=most)
+    unchanged = {path for path, one in found.items() if path in known and one.same(known[path])}
+    fates = [*plan.new, *plan.changed, *plan.waiting, *unchanged]
+    assert len(fates) == len(set(fates)) == len(found) - plan.left
+    assert set(plan.new).isdisjoint(known) and set(plan.changed) <= set(known)
+    assert set(plan.removed) == set(known) - set(found)
+    for part, of in ((plan.new, found), (plan.changed, found), (plan.waiting, found), (plan.removed, known)):
+        assert list(part) == sorted(part, key=lambda path: (of[path].modified, path))
+    assert most is None or len(plan.read) <= most
+    left = set(found) - set(fates)
+    assert all(found[one].modified <= found[other].modified for one in plan.read for other in left)
+
+
+@given(folders)
+def test_ticks_end_with_everything_read(found: dict[str, FileStamp]) -> None:
+    """Otherwise some file is left for the next time, each time."""
+    known: dict[str, FileStamp] = {}
+    for _ in range(len(found)):
+        known |= {path: found[path] for path in plan_files(found, known, 10_000, 5, most=1).read}
+    assert known == found
+    assert plan_files(found, known, 10_000, 5) == FilePlan((), (), (), (), 0)
+
+
+def test_the_watermark_is_the_newest_time_seen() -> None:
+    """Otherwise ``watermarks`` says that a container is older, or newer, than it is."""
+    assert watermark_of({"a": stamp(5), "b": stamp(9)}) == 9 and watermark_of({}) is None
+
+
+# ---------------------------------------------------------------- globs
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("*.csv", "a.csv", True),
+        ("*.csv", "x/a.csv", False),
+        ("*.csv", "a.CSV", False),
+        ("*.csv", "a.csv\n", False),
+        ("*.csv", "a\nb.csv", True),
+        ("sales/**/orders_*.csv", "sales/orders_1.csv", True),
+        ("sales/**/orders_*.csv", "sales/2024/01/orders_1.csv", True),
+        ("sales/**/orders_*.csv", "other/orders_1.csv", False),
+        ("**/a/**/b.csv", "x/a/a/y/b.csv", True),
+        ("**/a/**/b.csv", "x/y/b.csv", False),
+        ("a/**", "a/b/c.csv", True),
+        ("a/**", "a", False),
+        ("**", "a/b.csv", True),
+        ("a/**/b/**", "a/b", False),
+        ("a?.csv", "ab.csv", True),
+        ("a?b.csv", "a/b.csv", False),
+        ("[ab].csv", "b.csv", True),
+        ("[!ab].csv", "b.csv", False),
+        ("a[!b]c.csv", "a/c.csv", False),
+        ("a[[]1].csv", "a[1].csv", True),
+        ("a[1].csv", "a[1].csv", False),
+        ("a[.csv", "a[.csv", True),
+        ("[].csv", "[].csv", True),
+        ("a[*].csv", "a*.csv", True),
+        ("a[*].csv", "ab.csv", False),
+        ("\udcff*.csv", "\udcff1.csv", True),
+    ],
+)
+def test_globs(pattern: str, path: str, expected: bool) -> None:
+    """Otherwise a container reads files that were not meant, or misses some."""
+    assert matches(pattern, path) is expected
+
+
+def test_hostile_names_cost_no_exponential_time() -> None:
+    """Otherwise one file in the landing folder stops the sensor."""
+    begun = time.monotonic()
+    assert not matches("**/*_*_*_*_*_*_*_*.csv", "_" * 250)
+    assert not matches("/".join(["**/x*"] * 8), "/".join("x" * 200) + "/y")
+    assert time.monotonic() - begun < 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "folder"),
+    [
+        ("sales/**/orders_*.csv", "sales"),
+        ("sales/2024/*.csv", "sales/2024"),
+        ("sales/2024/a.csv", "sales/2024"),
+        ("sales/20*/x/a.csv", "sales"),
+        ("*.csv", ""),
+        ("**", ""),
+        ("a[[]1]/b[*]/*.csv", "a[1]/b*"),
+    ],
+)
+def test_listing_begins_as_deep_as_the_glob_allows(pattern: str, folder: str) -> None:
+    """Otherwise each tick lists the whole datastore for one container; too deep, and files are missed."""
+    assert fixed_part(pattern) == folder
+
+
+def test_a_file_has_one_owner() -> None:
+    """Otherwise its rows are in two tables, or change from one to the other with the order in the YAML."""
+    patterns = ["**/*.csv", "sales/orders_*.csv", "sales/orders_late_*.csv", "sales/orders_late_1.csv"]
+    expected = {"x.csv": 0, "sales/orders_1.csv": 1, "sales/orders_late_2.csv": 2, "sales/orders_late_1.csv": 3, "x.json": None}
+    for path, index in expected.items():
+        assert owner_of(path, patterns) == index
+        backwards = owner_of(path, patterns[::-1])
+        assert backwards == (None if index is None else 3 - index)
+    assert owner_of("ab.csv", ["a*b.csv", "ab.csv"]) == 1, "the file itself goes before a pattern"
+
+
+# ---------------------------------------------------------------- groups
+def grouped(*paths: str, named: dict[str, str] | None = None) -> dict[str, tuple[str, int]]:
+    """Name → pattern and number of files."""
+    return {group.name: (group.pattern, len(group.files)) for group in group_files(paths, named)}
+
+
+UUIDS = ("1f2e3d4c-1111-2222-3333-444455556666", "9a8b7c6d-ffff-eeee-dddd-ccccbbbbaaaa")
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (
+            ("sales/2024/orders_2024-01-01.csv", "sales/2024/orders_2024-01-02.csv"),
+            {"sales_2024_orders": ("sales/2024/orders_*.csv", 2)},
+        ),
+        (("a/2024-01-01.csv", "a/2024-01-02.csv"), {"a": ("a/*.csv", 2)}),
+        (("2024-01-01.csv", "2024-01-02.csv"), {"files": ("*.csv", 2)}),
+        (("x_20240101T101500Z.json", "x_2024-01-02T10:15:00Z.json"), {"x": ("x_*.json", 2)}),
+        (tuple(f"p/part-0000{i}-{uuid}-c000.parquet" for i, uuid in enumerate(UUIDS)), {"p_part_c": ("p/part-*-c*.parquet", 2)}),
+        (("h/log-9f86d081.txt", "h/log-884c7d65.txt", "h/log-abcdef12.txt"), {"h_log": ("h/log-*.txt", 3)}),
+        (("fee20240101.csv", "fee20240102.csv", "ad20240101.csv", "ad20240102.csv"), {"fee": ("fee*.csv", 2), "ad": ("ad*.csv", 2)}),
+        (("deadbeef.csv", "facade.csv"), {"deadbeef": ("deadbeef.csv", 1), "facade": ("facade.csv", 1)}),
+        (("b[1].csv", "b[2].csv", "q*.csv"), {"b": ("b[[]*].csv", 2), "q": ("q[*].csv", 1)}),
+        (
+            ("a/x_1.csv", "a/x_2.csv", "a/x_1.csv.gz", "a/x_2.csv.gz", "b/x_1.csv", "b/x_2.csv"),
+            {"a_x": ("a/x_*.csv", 2), "a_x_csv_gz": ("a/x_*.csv.gz", 2), "b_x": ("b/x_*.csv", 2)},
+        ),
+        (("_SUCCESS", "a/_tmp/x.csv", ".x.csv", "readme.md", "a.csv.part"), {}),
+        (("x-1.csv", "x_1.csv", "X.CSV"), {"X": ("X.CSV", 1), "x_csv": ("x-1.csv", 1), "x_csv_2": ("x_1.csv", 1)}),
+        (("ümlaut 1.csv", "\udcff.csv"), {"ümlaut": ("ümlaut 1.csv", 1), "files": ("\udcff.csv", 1)}),
+    ],
+)
+def test_similar_files_are_one_container(paths: tuple[str, ...], expected: dict[str, tuple[str, int]]) -> None:
+    """Otherwise each day's file is a table of its own, or files of different meaning are one."""
+    assert grouped(*paths) == expected
+
+
+def test_the_more_specific_pattern_takes_its_files() -> None:
+    """Otherwise late orders are in both tables."""
+    groups = group_files(["orders_1.csv", "orders_2.csv", "orders_late_1.csv", "orders_late_2.csv", "orders_special.csv"])
+    assert {group.pattern: group.files for group in groups} == {
+        "orders_*.csv": ("orders_1.csv", "orders_2.csv"),
+        "orders_late_*.csv": ("orders_late_1.csv", "orders_late_2.csv"),
+        "orders_special.csv": ("orders_special.csv",),
+    }
+
+
+def test_a_second_file_changes_no_name() -> None:
+    """Otherwise the container of the first file is gone the day after, and its rows are loaded again into another one."""
+    assert list(grouped("orders_2024-01-01.csv")) == list(grouped("orders_2024-01-01.csv", "orders_2024-01-02.csv")) == ["orders"]
+
+
+def test_given_names_stay() -> None:
+    """Otherwise a file that is added, or one that goes, gives a container's name, and so its table, to other files."""
+    named = {"x.json": "x"}
+    assert grouped("x.json", "x.csv", named=named) == {"x": ("x.json", 1), "x_csv": ("x.csv", 1)}
+    assert grouped("x.csv", named=named) == {"x_csv": ("x.csv", 1)}
+    assert grouped("y1.csv", "y2.csv", named={"y1.csv": "mine"}) == {"mine": ("y*.csv", 2)}
+    assert grouped("y1.csv", named={"y*.csv": "mine"}) == {"mine": ("y1.csv", 1)}
+
+
+def test_names_fit_asset_keys_and_folders() -> None:
+    """Otherwise a file deep down makes an asset that Dagster cannot store, or a table that no disk takes."""
+    deep = "/".join(["ordner-für-straßen"] * 30)
+    groups = group_files([f"{deep}/a.csv", f"{deep}/b.csv"])
+    assert len({group.name for group in groups}) == 2
+    assert all(len(group.name) <= 120 for group in groups)
+
+
+words = st.sampled_from(
+    ["a", "b", "_", "-", ".", "T", "Z", "1", "22", "dead12", "deadbe12", "ab12cd34", UUIDS[0], "*", "[", "?", " ", "é", "\n", "_late"]
+)
+stems = st.lists(words, min_size=1, max_size=4).map("".join)
+files = st.builds(
+    lambda folder, stem, extension: folder + stem + extension,
+    st.sampled_from(["", "a/", "a/b/", "[x]/"]),
+    stems,
+    st.sampled_from([".csv", ".CSV", ".csv.gz", ".parquet", ".zip"]),
+)
+
+
+@given(st.lists(files, max_size=12))
+def test_each_file_belongs_to_the_group_that_owns_it(found: list[str]) -> None:
+    """Otherwise the catalog shows a file in one container and the sync reads it into another, or into none."""
+    groups = group_files(found)
+    patterns = [group.pattern for group in groups]
+    supported = {path for path in found if format_of(path) and not is_hidden(path)}
+    assert sorted(path for group in groups for path in group.files) == sorted(supported)
+    for index, group in enumerate(groups):
+        assert all(owner_of(path, patterns) == index and path.startswith(group.folder) for path in group.files)
+        assert {format_of(path) for path in group.files} == {group.format}
+        assert all(path.startswith(fixed_part(group.pattern)) for path in group.files)
+    assert len({group.name.casefold() for group in groups}) == len(groups)
+    assert group_files(found[::-1]) == groups, "in whatever order they are listed"
+
+
+@given(st.lists(files, max_size=12), files)
+def test_names_given_before_stay_whatever_comes(found: list[str], arrived: str) -> None:
+    """As ``test_given_names_stay``, over many names."""
+    before = group_files(found)
+    after = group_files([*found, arrived], {group.pattern: group.name for group in before})
+    names: dict[str, FileGroup] = {group.name: group for group in after}
+    assert len({name.casefold() for name in names}) == len(after)
+    for group in before:
+        if group.name in names:
+            assert set(names[group.name].files) & set(group.files)

@@ -1,0 +1,1 @@
+"""Folders of files as a datastore: local ones, and whatever else fsspec reaches."""
