@@ -1,11 +1,14 @@
 """What a sync does to the lake, end to end: real PostgreSQL, real Spark Connect, real Delta, real Dagster runs."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
 
 from assets_tests.harness import Project
+from incremental_assets.orchestration.planning import Mode
+from incremental_assets.sources.postgres.reader import PostgresReader
 
 MakeProject = Callable[..., Project]
 
@@ -77,3 +80,26 @@ def test_a_transaction_open_during_a_sync_is_not_lost(orders: Project) -> None:
     caught_up = orders.one("orders")
     assert caught_up["watermark"]["new"] == "2026-04-09"
     orders.assert_equal("orders")
+
+
+def test_all_readers_see_the_one_frozen_state(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each parallel reader has a connection of its own: without the shared snapshot, rows that move meanwhile are read twice or never."""
+    made = project(incremental=["public.big:id:integer"], containers={"whole": {"readers": 4}, "big": {"readers": 4, "partition_by": 1000}})
+    for name in ("whole", "big"):
+        made.execute(f"create table {name} (id int primary key, v int); insert into {name} select i, 1 from generate_series(1, 4000) i")
+    frozen = PostgresReader.snapshot
+
+    @contextlib.contextmanager
+    def changed_right_after(reader: PostgresReader) -> Iterator[str]:
+        with frozen(reader) as snapshot:
+            made.execute(f"update {reader.container.name} set v = 2; delete from {reader.container.name} where id % 7 = 0")
+            yield snapshot
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresReader, "snapshot", changed_right_after)
+        made.sync()
+    for name in ("whole", "big"):
+        assert made.rows(name, "count(*) as n, count(distinct id) as ids, sum(v) as v") == [(4000, 4000, 4000)]
+        made.one(name)
+        made.one(name, mode=Mode.REFRESH)
+        made.assert_equal(name)
