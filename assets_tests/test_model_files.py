@@ -10,23 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from incremental_assets.model.file_groups import FileGroup, group_files
 from incremental_assets.model.files import (
     LONGEST_KEY,
     FileFormat,
-    FileGroup,
     FilePlan,
     FileStamp,
     decode_path,
     encode_path,
-    fixed_part,
     format_of,
-    group_files,
     is_hidden,
-    matches,
-    owner_of,
     plan_files,
     watermark_of,
 )
+from incremental_assets.model.globs import fixed_part, matches, owner_of
 
 # Linux takes any bytes but NUL and the slash in a name; what looks like the encoding itself is made often.
 pieces = st.sampled_from([b".", b"..", b"...", b"/", b"%", b"%2E", b"~", b" ", b"\n", b"'", b'"', b"a", b"|", b"\xff", b"\xc3", b"\xa9"])

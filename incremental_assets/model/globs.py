@@ -1,0 +1,84 @@
+"""Patterns over paths: ``*`` and ``?`` within a part of a path, ``**`` over any number of parts, ``[…]`` one of some characters.
+
+Belongs here: whether a pattern matches, and which of several matches best. Does not belong: making patterns (``file_groups``).
+"""
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+_WILDCARD = re.compile(r"\[(?P<itself>[*?[])\]|\[(?:![^/]|[^!/])[^]/]*\]|[*?]")
+"""A wildcard, or (``itself``) one in brackets, which stands for itself."""
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Whether a glob matches a whole path, case by case. ``*``, ``?`` and ``[…]`` stay within a part, ``**`` is any number of folders.
+
+    At the end ``**`` is every file below. A wildcard in brackets stands for itself: ``[[]``.
+    """
+    wanted, parts = _compiled(pattern), path.split("/")
+    at = position = 0
+    folders: tuple[int, int] | None = None  # where the last ** stands, and the part after the ones that it has taken so far
+    while position < len(parts):
+        one = wanted[at] if at < len(wanted) else ""
+        if one is None:
+            at += 1
+            folders = at, position
+        elif at < len(wanted) and (one == parts[position] if isinstance(one, str) else one.match(parts[position])):
+            at, position = at + 1, position + 1
+        elif folders is not None:
+            at, position = folders[0], folders[1] + 1
+            folders = at, position
+        else:
+            return False
+    return at == len(wanted)
+
+
+def fixed_part(pattern: str) -> str:
+    """The folder that all matches lie in, as deep as it can be told: listing begins there. Empty for the datastore's own."""
+    fixed: list[str] = []
+    for part in pattern.split("/")[:-1]:
+        literal = literal_of(part)
+        if literal is None:
+            break
+        fixed.append(literal)
+    return "/".join(fixed)
+
+
+def owner_of(path: str, patterns: Sequence[str]) -> int | None:
+    """Which of the patterns a path belongs to: the matching one with the most literal characters, so that no file has two owners."""
+    matching = (index for index, pattern in enumerate(patterns) if matches(pattern, path))
+    return max(matching, key=lambda index: rank(patterns[index]), default=None)
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> tuple[str | re.Pattern[str] | None, ...]:
+    """Part by part: a literal text, an expression, or None for ``**``."""
+    parts = pattern.split("/")
+    if parts[-1] == "**":
+        parts.append("*")
+    compiled: list[str | re.Pattern[str] | None] = []
+    for part in parts:
+        literal = literal_of(part)
+        # The standard library's translation takes no exponential time over hostile names; within a part it is all that is needed.
+        compiled.append(None if part == "**" else re.compile(fnmatch.translate(part)) if literal is None else literal)
+    return tuple(compiled)
+
+
+def literal_of(part: str) -> str | None:
+    """What a part without wildcards stands for."""
+    if any(not match["itself"] for match in _WILDCARD.finditer(part)):
+        return None
+    return _WILDCARD.sub(lambda match: match["itself"], part)
+
+
+@lru_cache(maxsize=4096)
+def rank(pattern: str) -> tuple[int, int, str]:
+    """Literal characters, then fewer wildcards; the pattern itself makes it independent of the order."""
+    wildcards = sum(not match["itself"] for match in _WILDCARD.finditer(pattern))
+    return len(_WILDCARD.sub(lambda match: match["itself"] or "", pattern)), -wildcards, pattern
+
+
+def escape(text: str) -> str:
+    return re.sub(r"([*?[])", r"[\1]", text)
