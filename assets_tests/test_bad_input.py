@@ -19,7 +19,6 @@ import yaml
 from assets_tests.harness import Project
 
 MakeProject = Callable[..., Project]
-pytestmark = pytest.mark.by_hand
 Answer = tuple[int, list[dict[str, Any]], str]
 SHOP = """create table orders (id int primary key, day date, note text, at timestamptz);
 insert into orders values (1, '2024-10-01', 'a', '2024-10-01'), (2, '2024-10-02', 'b', '2024-10-02');
@@ -33,7 +32,7 @@ def ask(project: Project, *arguments: str, **environment: str) -> Answer:
 
 def _with(project: Project, environment: dict[str, str], *arguments: str) -> Answer:
     before = project.environment
-    project.environment = lambda: before() | environment  # type: ignore[method-assign]
+    project.environment = lambda spark=True: before(spark) | environment  # type: ignore[method-assign]
     try:
         return project.cli(*arguments, check=None)
     finally:
@@ -89,6 +88,7 @@ def test_wrong_configuration_runs_nothing(shops: Callable[..., Project]) -> None
         assert not made.lake_root.exists()
 
 
+@pytest.mark.by_hand
 def test_wrong_usage_runs_nothing(shops: Callable[..., Project], tmp_path: Path) -> None:
     """A wrong word on the command line would sync everything, or the wrong partition, or nothing with exit code 0."""
     made = shops(incremental=["public.orders:day:date"], containers={"orders": {"partition_by": "month", "tags": {"tier": "gold"}}})
@@ -130,6 +130,7 @@ def test_wrong_usage_runs_nothing(shops: Callable[..., Project], tmp_path: Path)
     assert code == 2 and "no project found" in said and "incremental-assets init DIR" in said
 
 
+@pytest.mark.by_hand
 def test_a_table_that_is_newer_than_the_catalog(shops: Callable[..., Project]) -> None:
     """Naming a new table in the YAML would lock the project: no command would load, not even the one that looks for new tables."""
     made = shops()
@@ -144,6 +145,7 @@ def test_a_table_that_is_newer_than_the_catalog(shops: Callable[..., Project]) -
     assert ask(made, "catalog")[0] == 0
 
 
+@pytest.mark.by_hand
 def test_a_source_that_does_not_answer(shops: Callable[..., Project]) -> None:
     """Nobody would know whether to look at the network, the password or the rights; and the lake must be as it was."""
     made = shops(incremental=["public.orders:id:integer"])
@@ -177,6 +179,7 @@ def test_a_source_that_does_not_answer(shops: Callable[..., Project]) -> None:
     assert sorted(made.rows("orders")) == before
 
 
+@pytest.mark.by_hand
 def test_a_source_lost_in_mid_read(project: MakeProject) -> None:
     """Half of the rows would be taken for all of them."""
     made = project(incremental=["public.v:id:integer"])
@@ -215,6 +218,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.by_hand
 def test_a_full_disk(project: MakeProject, small_disk: Path) -> None:
     """A half-written table would be read as a whole one, or the next sync would not find its way back."""
     made = project(incremental=["public.t:id:integer"])
@@ -231,6 +235,7 @@ def test_a_full_disk(project: MakeProject, small_disk: Path) -> None:
     made.assert_equal("t")
 
 
+@pytest.mark.by_hand
 def test_a_place_that_is_not_ours(project: MakeProject, shops: Callable[..., Project]) -> None:
     """Somebody else's files would be overwritten, or a container's rows end up in another one's table."""
     made = shops()
@@ -253,6 +258,7 @@ def test_a_place_that_is_not_ours(project: MakeProject, shops: Callable[..., Pro
     assert failed["status"] == "failed" and "cannot be written" in failed["message"], failed["message"]
 
 
+@pytest.mark.by_hand
 def test_a_delta_table_of_somebody_else(project: MakeProject) -> None:
     """A table that others write would lose their rows to the first sync."""
     import pyarrow as pa
@@ -267,6 +273,7 @@ def test_a_delta_table_of_somebody_else(project: MakeProject) -> None:
         assert made.rows("t") == [(7,)]
 
 
+@pytest.mark.by_hand
 def test_java_is_missing(shops: Callable[..., Project], tmp_path: Path) -> None:
     """The first sync on a new machine would end in a stack trace of Spark's."""
     made = shops()
@@ -276,6 +283,7 @@ def test_java_is_missing(shops: Callable[..., Project], tmp_path: Path) -> None:
     assert "Install Java 17 or 21" in lines[0]["message"], lines[0]["message"]
 
 
+@pytest.mark.by_hand
 def test_upsert_without_a_key(shops: Callable[..., Project]) -> None:
     """Rows could not be told apart; the YAML line that fixes it must work as it is printed."""
     made = shops(incremental=["public.loose:day:date!upsert"])
@@ -289,6 +297,7 @@ def test_upsert_without_a_key(shops: Callable[..., Project]) -> None:
     made.assert_equal("loose")
 
 
+@pytest.mark.by_hand
 def test_no_index_on_the_identifier(project: MakeProject) -> None:
     """Each tick of a schedule would scan the table, and nobody would know why the database is busy; the statement must work as printed."""
     made = project(incremental=["public.t:When:date"])
@@ -303,6 +312,7 @@ def test_no_index_on_the_identifier(project: MakeProject) -> None:
     assert "CREATE INDEX" not in made.one("t")["message"]
 
 
+@pytest.mark.by_hand
 def test_environment_variable_is_missing(shops: Callable[..., Project]) -> None:
     """The URL would be an empty text, and the message about a host called nothing."""
     made = shops()

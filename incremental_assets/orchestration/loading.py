@@ -84,6 +84,7 @@ def _yaml_trouble(error: Exception) -> str:
 
 
 def _load(project: Path, component: PostgresDatastore) -> Datastore:
+    component.settings()  # raises for YAML that does not hold, whatever the catalog knows
     catalog = _stored(component.store(project))
     try:
         return Datastore(component, catalog, component.definitions(catalog) if catalog else [])
@@ -111,6 +112,11 @@ def ensure_catalog(project: Path, datastore: Datastore, instance: dg.DagsterInst
             return
         progress(f"{datastore.name}: reads the catalog")
         run = run_catalog(datastore.component, datastore.definitions, instance, started_by="sync")
+    except ConfigurationError as error:
+        if datastore.catalog is None or datastore.misfit is not None:
+            raise
+        progress(str(error))
+        return
     except SyncError as error:
         datastore.trouble = error
         return
