@@ -13,10 +13,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import requests
+import dagster as dg
 from dagster.components.utils.project_paths import get_local_defs_state_dir
-from dagster_graphql import DagsterGraphQLClient, DagsterGraphQLClientError, ReloadRepositoryLocationStatus
+from dagster_graphql import DagsterGraphQLClient, ReloadRepositoryLocationStatus
 
+from incremental_assets.orchestration.ordinary_run import command_line_instance
 from incremental_assets.orchestration.project import HOME, RELOADS_VARIABLE, dagster_home, location_name
 
 RELOAD_SECONDS = 2.0
@@ -36,9 +37,10 @@ def serve(project: Path, port: int) -> int:
     quietly = ["-W", "ignore:Function `dev_command` is superseded"]  # `dg dev` would make a workspace of its own
     workspace = str(project / "workspace.yaml")
     command = [sys.executable, *quietly, "-m", "dagster", "dev", "-w", workspace, "-h", "127.0.0.1", "-p", str(port)]
+    instance = command_line_instance()  # which makes its databases: done by two processes at once, both fail
     # In a session of its own: Ctrl-C reaches it once, through us, and not twice, which cuts its own tidying short.
     process = subprocess.Popen(command, cwd=project, env=environment, start_new_session=True)
-    threading.Thread(target=_reload_after_catalogs, args=(project, port), daemon=True).start()
+    threading.Thread(target=_reload_after_catalogs, args=(project, port, instance), daemon=True).start()
     signal.signal(signal.SIGHUP, _stop)
     try:
         return process.wait()
@@ -57,16 +59,16 @@ def _stop(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
 
 
-def _reload_after_catalogs(project: Path, port: int) -> None:
+def _reload_after_catalogs(project: Path, port: int, instance: dg.DagsterInstance) -> None:
     """New containers show in the UI by themselves: whoever has renewed a catalog, the code location is loaded again."""
     states = get_local_defs_state_dir(project)
-    versions = dagster_home(project) / "storage"
 
-    def seen() -> dict[Path, int]:
-        found = [*states.glob("*/state"), *versions.glob("defs_state/**/*")]
-        return {path: path.stat().st_mtime_ns for path in found if path.is_file()}
+    def seen() -> tuple[Any, ...]:
+        """What tells one set of catalogs from another: the times of the local ones, the versions of the others."""
+        times = {path: path.stat().st_mtime_ns for path in states.glob("*/state")}
+        return times, instance.defs_state_storage.get_latest_defs_state_info() if instance.defs_state_storage else None
 
-    before: dict[Path, int] | None = None
+    before: tuple[Any, ...] | None = None
     while True:
         time.sleep(RELOAD_SECONDS)
         try:
@@ -76,7 +78,7 @@ def _reload_after_catalogs(project: Path, port: int) -> None:
                 continue
             client = DagsterGraphQLClient("127.0.0.1", port_number=port)
             answer = client.reload_repository_location(location_name(project))
-        except (OSError, DagsterGraphQLClientError, requests.RequestException) as error:
+        except Exception as error:  # noqa: BLE001 the UI may not answer yet, the storage be busy: the next look may succeed
             log.debug("the code location is loaded again later: %s", error)
             continue
         before = now
