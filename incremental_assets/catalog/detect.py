@@ -14,7 +14,7 @@ from incremental_assets.model.container import Kind, SourceColumn, SourceTable
 from incremental_assets.model.evidence import ColumnEvidence, TableEvidence
 from incremental_assets.model.grammar import IncrementalSpec, Strategy
 from incremental_assets.model.partitions import Granularity, default_granularity
-from incremental_assets.model.resolve import DEFAULT_WIDTH_PARTITIONS, axis_of, round_width
+from incremental_assets.model.resolve import AT_INSERT, DEFAULT_WIDTH_PARTITIONS, axis_of, round_width
 
 
 def _words(text: str) -> frozenset[str]:
@@ -29,9 +29,6 @@ _SUBJECT = _words(
 )
 """Words of times that belong to what the row is about: set by people, in any order, and moved as they like."""
 _BATCH = _words("batch load run import job")
-_OF_NOW = re.compile(
-    r"now\(\)|'now'|clock_timestamp|transaction_timestamp|statement_timestamp|current_(date|time)|localtime", re.IGNORECASE
-)
 _TYPES = {
     Axis.DAY: IdentifierType.DATE,
     Axis.INTEGER: IdentifierType.INTEGER,
@@ -85,6 +82,8 @@ class Proposal:
 
 
 class _Role(Enum):
+    """From the best on."""
+
     CHANGED = "set at each change"
     ARRIVED = "set when a row arrives"
     KEY = "drawn from a sequence"
@@ -149,7 +148,7 @@ def _by_changes(
             why.append(f"{changed.column.name} can be NULL: such rows are read again with every sync")
     why += [_indexed(table, name) for name in columns]
     why.append(f"key ({', '.join(table.primary_key)}); deleted rows stay in the lake until a refresh")
-    kind, axis = identifier_type(changed.column), axis_of(changed.column)
+    kind, axis = _identifier_type(changed.column), axis_of(changed.column)
     return Proposal(columns, kind, Strategy.UPSERT, None, table.primary_key, axis, trusted, (*why, *reasons))
 
 
@@ -161,7 +160,7 @@ def _by_arrival(table: SourceTable, evidence: TableEvidence, candidates: Sequenc
         if table.primary_key:
             none += f"; its rows can be read in the order of ({', '.join(table.primary_key)})"
         return Proposal(primary_key=table.primary_key, reasons=(none, *reasons))
-    name, kind, axis = found.column.name, identifier_type(found.column), axis_of(found.column)
+    name, kind, axis = found.column.name, _identifier_type(found.column), axis_of(found.column)
     once, told = _written_once(evidence)
     why = [f"{name}: {found.why}", _indexed(table, name), told]
     partition_by = "batch" if _is_batch(table, found.column, evidence) else None
@@ -194,7 +193,7 @@ def _judge(table: SourceTable, column: SourceColumn, evidence: TableEvidence) ->
         return f"its name ({', '.join(sorted(words & _SUBJECT))}) speaks of what the row is about, not of when it came or changed"
     if known.null_share is not None and known.null_share > MOSTLY_NULL and known.at_update is None and not words & _CHANGED:
         return f"it is NULL in {known.null_share:.0%} of the rows"  # one named for changes may be half of a pair
-    by_default = column.default is not None and _OF_NOW.search(column.default) is not None
+    by_default = column.default is not None and AT_INSERT.search(column.default) is not None
     clock_goes_on = axis is not Axis.LOCAL  # a clock on a wall is set back
     if known.at_update is not None:
         always = known.at_insert is not None or by_default or not _is_complete(column, evidence)
@@ -235,10 +234,10 @@ def _judge_integer(
 
 def _best(table: SourceTable, candidates: Sequence[_Candidate]) -> _Candidate | None:
     """The surest, then the one with an index, then time before numbers; the first column among equals."""
-    order = [_Role.CHANGED, _Role.ARRIVED, _Role.KEY, _Role.ORDERED]
+    order = list(_Role)
     return min(
         candidates,
-        key=lambda c: (not c.sure, order.index(c.role) > 2, c.column.name not in table.indexed, order.index(c.role)),
+        key=lambda c: (not c.sure, c.role is _Role.ORDERED, c.column.name not in table.indexed, order.index(c.role)),
         default=None,
     )
 
@@ -257,7 +256,7 @@ def _is_batch(table: SourceTable, column: SourceColumn, evidence: TableEvidence)
     return distinct > 0 and table.rows / distinct >= BATCH_ROWS
 
 
-def identifier_type(column: SourceColumn) -> IdentifierType | None:
+def _identifier_type(column: SourceColumn) -> IdentifierType | None:
     """What the grammar calls it; None where it cannot be an identifier."""
     axis = axis_of(column)
     return None if axis is None else _TYPES[axis]

@@ -137,7 +137,10 @@ def resolve(
 
 
 # As PostgreSQL prints defaults that are the time before a transaction's first write, whatever was committed since.
-_EARLIER_TIMES = re.compile(r"now\(\)|'now'|transaction_timestamp|statement_timestamp|current_(date|time)|localtime", re.IGNORECASE)
+_BEFORE_INSERT = r"now\(\)|'now'|transaction_timestamp|statement_timestamp|current_(date|time)|localtime"
+_EARLIER_TIMES = re.compile(_BEFORE_INSERT, re.IGNORECASE)
+AT_INSERT = re.compile(rf"{_BEFORE_INSERT}|clock_timestamp", re.IGNORECASE)
+"""Defaults, as PostgreSQL prints them, that are the time at which a row was inserted, or just before."""
 
 
 def _refuse_earlier_times(label: str, table: SourceTable, identifier: Identifier) -> None:
