@@ -358,9 +358,7 @@ tables = st.builds(
 @given(tables)
 def test_the_catalog_survives_its_file(table: SourceTable) -> None:
     """Otherwise the project that loads without its source is another one than the one that was found."""
-    catalog = Catalog(
-        20_000, "then", (Known(table, "f", "since", 3, Presence.MISSING, table.columns, Proposal(("x",), IdentifierType.DATE)),)
-    )
+    catalog = Catalog(20_000, "then", (Known(table, "f", "since", 3, Presence.MISSING, table.columns, Proposal(("x",), Axis.DAY)),))
     with tempfile.TemporaryDirectory() as folder:
         catalog.save(Path(folder) / "state")
         assert Catalog.load(Path(folder) / "state") == catalog

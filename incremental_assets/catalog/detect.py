@@ -57,13 +57,17 @@ class Proposal:
     """
 
     columns: tuple[str, ...] = ()
-    type: IdentifierType | None = None
+    axis: Axis | None = None
     strategy: Strategy = Strategy.SNAPSHOT
     partition_by: str | int | None = None
     primary_key: tuple[str, ...] = ()
-    axis: Axis | None = None
     trusted: bool = False
     reasons: tuple[str, ...] = ()
+
+    @property
+    def type(self) -> IdentifierType | None:
+        """What the grammar calls the identifier; None where there is none."""
+        return None if self.axis is None else _TYPES[self.axis]
 
     def spec(self, schema: str, table: str) -> IncrementalSpec | None:
         """What would stand under ``incremental:``."""
@@ -148,8 +152,7 @@ def _by_changes(
             why.append(f"{changed.column.name} can be NULL: such rows are read again with every sync")
     why += [_indexed(table, name) for name in columns]
     why.append(f"key ({', '.join(table.primary_key)}); deleted rows stay in the lake until a refresh")
-    kind, axis = _identifier_type(changed.column), axis_of(changed.column)
-    return Proposal(columns, kind, Strategy.UPSERT, None, table.primary_key, axis, trusted, (*why, *reasons))
+    return Proposal(columns, axis_of(changed.column), Strategy.UPSERT, None, table.primary_key, trusted, (*why, *reasons))
 
 
 def _by_arrival(table: SourceTable, evidence: TableEvidence, candidates: Sequence[_Candidate], reasons: list[str]) -> Proposal:
@@ -160,12 +163,12 @@ def _by_arrival(table: SourceTable, evidence: TableEvidence, candidates: Sequenc
         if table.primary_key:
             none += f"; its rows can be read in the order of ({', '.join(table.primary_key)})"
         return Proposal(primary_key=table.primary_key, reasons=(none, *reasons))
-    name, kind, axis = found.column.name, _identifier_type(found.column), axis_of(found.column)
+    name = found.column.name
     once, told = _written_once(evidence)
     why = [f"{name}: {found.why}", _indexed(table, name), told]
     partition_by = "batch" if _is_batch(table, found.column, evidence) else None
     trusted = found.sure and once and _is_complete(found.column, evidence)
-    return Proposal((name,), kind, Strategy.APPEND, partition_by, table.primary_key, axis, trusted, (*why, *reasons))
+    return Proposal((name,), axis_of(found.column), Strategy.APPEND, partition_by, table.primary_key, trusted, (*why, *reasons))
 
 
 def _written_once(evidence: TableEvidence) -> tuple[bool, str]:
@@ -254,12 +257,6 @@ def _is_batch(table: SourceTable, column: SourceColumn, evidence: TableEvidence)
     if axis_of(column) is not Axis.INTEGER or distinct is None or not table.rows:
         return False
     return distinct > 0 and table.rows / distinct >= BATCH_ROWS
-
-
-def _identifier_type(column: SourceColumn) -> IdentifierType | None:
-    """What the grammar calls it; None where it cannot be an identifier."""
-    axis = axis_of(column)
-    return None if axis is None else _TYPES[axis]
 
 
 def _indexed(table: SourceTable, name: str) -> str:

@@ -186,12 +186,10 @@ class CloserLook:
             return replace(known, pinned=pinned, table=_with_ends(table, ends, axis))
         proposal = known.proposal
         cheap = set(proposal.columns) <= set(table.indexed) or (table.rows is not None and table.rows <= SMALL_ROWS)
-        if proposal.type is None or proposal.partition_by is not None or not cheap:
+        if proposal.axis is None or proposal.partition_by is not None or not cheap:
             return known
-        axis = axis_of(next(c for c in table.columns if c.name == proposal.columns[0]))
-        assert axis is not None, "proposed identifiers lie on an axis"
-        ends = self._source.span(table.name, proposal.columns, axis)
-        return known if ends is None else replace(known, proposal=with_partitions(proposal, axis, *ends, table.rows))
+        ends = self._source.span(table.name, proposal.columns, proposal.axis)
+        return known if ends is None else replace(known, proposal=with_partitions(proposal, proposal.axis, *ends, table.rows))
 
 
 def _mark(listed: Listed) -> tuple[str, int | None]:
