@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assets_tests.harness import Project
+from assets_tests.harness import Folder, Project
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
 _numbers = itertools.count()
@@ -66,3 +66,12 @@ def project(tmp_path: Path, database: str, spark_home: Path, monkeypatch: pytest
     yield make
     for one in made:
         one.source.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Folder]:
+    """Makes a project over an empty folder: ``folder(containers={…})``."""
+    for name in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    numbers = itertools.count()
+    return lambda **attributes: Folder(tmp_path / f"f{next(numbers)}", spark_home, **attributes)

@@ -1,4 +1,4 @@
-"""A project for tests: one datastore over a real PostgreSQL database, synced by real runs on a real Spark Connect server.
+"""Projects for tests: one datastore over a real PostgreSQL database or a real folder, synced by real runs on a real Spark Connect server.
 
 Belongs here: what a test would otherwise repeat. Nothing is mocked; only the YAML file and the process are spared: `Project.sync` is what
 `incremental-assets sync` does after it has read the project. Tests of the command line itself start it as a process (`Project.cli`).
@@ -8,7 +8,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,68 +17,70 @@ import dagster as dg
 import psycopg
 import yaml
 
-from incremental_assets.catalog.datastore import ContainerDefinition, definitions_of
+from incremental_assets.catalog.datastore import TableDefinition
+from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.demo.compare import Comparison, compare
 from incremental_assets.lake.io_manager import delta_io_manager
 from incremental_assets.lake.scope import lake_resource
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.orchestration.catalog_asset import catalog_definitions
-from incremental_assets.orchestration.component import CatalogEntry, ContainerEntry, IncrementalEntry, PostgresDatastore
+from incremental_assets.orchestration.component import CatalogEntry, DatastoreComponent
 from incremental_assets.orchestration.datastore import datastore_definitions
+from incremental_assets.orchestration.files.component import FileDatastore, FilesEntry
 from incremental_assets.orchestration.loggers import LOGGERS
+from incremental_assets.orchestration.postgres.component import ContainerEntry, IncrementalEntry, PostgresDatastore
 from incremental_assets.orchestration.runner import Asked, Runner, command_line_instance
 from incremental_assets.orchestration.scaffold import write_project
 
 
-class Project:
-    """One datastore called ``shop`` in a folder of its own. ``state_dir`` is shared: one Spark server a test session."""
+class Workspace:
+    """One datastore in a project of its own. ``state_dir`` is shared: one Spark server a test session."""
 
-    def __init__(self, path: Path, url: str, spark_home: Path, **attributes: Any) -> None:
-        self.path, self.url, self.spark_home = path, url, spark_home
+    store, kind = "", ""
+    place: Mapping[str, str] = {}
+
+    def __init__(self, path: Path, spark_home: Path, **attributes: Any) -> None:
+        self.path, self.spark_home = path, spark_home
         self.home, self.lake_root = path / ".dagster_home", path / "lake"
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "dagster.yaml").write_text("telemetry: {enabled: false}\nnux: {enabled: false}\n")
-        self.attributes: dict[str, Any] = {"settle_seconds": 0.2, **attributes}
-        self.source: psycopg.Connection = psycopg.connect(url, autocommit=True)
+        self.attributes: dict[str, Any] = attributes
         self._catalog: Catalog | None = None
 
     def configure(self, **attributes: Any) -> None:
         """Changes the datastore's YAML attributes."""
         self.attributes |= attributes
 
-    def execute(self, statements: str) -> None:
-        """Runs SQL in the source, committed at once."""
-        self.source.execute(statements.encode())
+    @property
+    def component(self) -> DatastoreComponent:
+        raise NotImplementedError
 
     @property
-    def component(self) -> PostgresDatastore:
-        attributes = dict(self.attributes)
-        attributes["incremental"] = [e if isinstance(e, str) else IncrementalEntry(**e) for e in attributes.get("incremental", [])]
-        attributes["containers"] = {k: ContainerEntry(**v) for k, v in attributes.get("containers", {}).items()}
-        attributes["catalog"] = CatalogEntry(**attributes.get("catalog", {}))
-        return PostgresDatastore(**{"name": "shop", "url": self.url, **attributes})
+    def variables(self) -> dict[str, str]:
+        """What the YAML's variables are, for the command line."""
+        raise NotImplementedError
 
     def catalog(self) -> list[ContainerDefinition]:
         """Asks the source what is there, as `incremental-assets catalog`."""
         self._catalog = self.component.take_catalog(self._catalog).catalog
-        return definitions_of(self.component.settings(), self._catalog)
+        return list(self.component.definitions(self._catalog))
 
     def catalog_as_known(self) -> Callable[[], list[ContainerDefinition]]:
         """What the code location makes of the catalog of now, with the YAML of then; without asking the source."""
         self.catalog()
         known = self._catalog
         assert known is not None
-        return lambda: definitions_of(self.component.settings(), known)
+        return lambda: list(self.component.definitions(known))
 
-    def definition(self, name: str) -> ContainerDefinition:
+    def definition(self, name: str) -> Any:
         return next(d for d in self.catalog() if d.table.name == name)
 
     def instance(self) -> dg.DagsterInstance:
         os.environ["DAGSTER_HOME"] = str(self.home)
         return command_line_instance()
 
-    def dagster(self, definitions: list[ContainerDefinition] | None = None) -> dg.Definitions:
+    def dagster(self, definitions: Sequence[ContainerDefinition] | None = None) -> dg.Definitions:
         """The code location, with the lake of this project and the session's Spark server."""
         chosen = definitions if definitions is not None else self.catalog()
         resources = {"lake": lake_resource(lambda: str(self.lake_root), lambda: self.spark_home), "delta": delta_io_manager}
@@ -91,7 +94,7 @@ class Project:
         ``stale``: by the catalog of the last sync, as a schedule does.
         """
         os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(self.home), str(self.lake_root)
-        known = definitions_of(self.component.settings(), self._catalog) if stale and self._catalog else self.catalog()
+        known = list(self.component.definitions(self._catalog)) if stale and self._catalog else self.catalog()
         chosen = [d for d in known if not names or d.table.name in names]
         with self.instance() as instance:
             lines = list(Runner(self.dagster(chosen), instance).sync(chosen, asked or Asked(**kwargs)))
@@ -114,24 +117,16 @@ class Project:
         batches = QueryBuilder().register("lake", DeltaTable(self.table(name).url)).execute(query).read_all()
         return [tuple(row[c] for c in batches.schema.names) for row in _pylist(batches)]
 
-    def compare(self, name: str, **kwargs: Any) -> Comparison:
-        """Lake against source, row by row."""
-        return compare(self.url, name, self.table(name).url, **kwargs)
-
-    def assert_equal(self, name: str, **kwargs: Any) -> None:
-        found = self.compare(name, **kwargs)
-        assert found.equal, found
-
     # ------------------------------------------------------------------ the command line, as a process
     def write(self) -> None:
         """Writes the project's files, for `cli`."""
         if not (self.path / "pyproject.toml").exists():
             write_project(self.path)
-        folder = self.path / "defs" / "shop"
+        folder = self.path / "defs" / self.store
         folder.mkdir(parents=True, exist_ok=True)
-        attributes: Mapping[str, Any] = {"name": "shop", "url": "{{ env.SHOP_URL }}", **self.attributes}
+        places = {"name": self.store, **self.place, **self.attributes}
         (folder / "defs.yaml").write_text(
-            yaml.safe_dump({"type": "incremental_assets.PostgresDatastore", "attributes": dict(attributes)}), encoding="utf-8"
+            yaml.safe_dump({"type": f"incremental_assets.{self.kind}", "attributes": places}), encoding="utf-8"
         )
 
     def environment(self, spark: bool = True) -> dict[str, str]:
@@ -139,7 +134,7 @@ class Project:
         from incremental_assets.spark import ensure_server
 
         env = {k: v for k, v in os.environ.items() if k not in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT")}
-        return env | {"SHOP_URL": self.url, "SPARK_REMOTE": ensure_server(self.spark_home) if spark else "sc://127.0.0.1:1"}
+        return env | self.variables | {"SPARK_REMOTE": ensure_server(self.spark_home) if spark else "sc://127.0.0.1:1"}
 
     def cli(
         self, *arguments: str, timeout: float = 180, check: int | None = 0, spark: bool = True
@@ -150,6 +145,82 @@ class Project:
         assert check is None or done.returncode == check, done.stderr + done.stdout
         lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
         return done.returncode, lines, done.stderr
+
+
+class Project(Workspace):
+    """One datastore called ``shop`` over a PostgreSQL database."""
+
+    store, kind = "shop", "PostgresDatastore"
+    place: Mapping[str, str] = {"url": "{{ env.SHOP_URL }}"}
+
+    def __init__(self, path: Path, url: str, spark_home: Path, **attributes: Any) -> None:
+        super().__init__(path, spark_home, **{"settle_seconds": 0.2, **attributes})
+        self.url = url
+        self.source: psycopg.Connection = psycopg.connect(url, autocommit=True)
+
+    def execute(self, statements: str) -> None:
+        """Runs SQL in the source, committed at once."""
+        self.source.execute(statements.encode())
+
+    @property
+    def component(self) -> PostgresDatastore:
+        attributes = dict(self.attributes)
+        attributes["incremental"] = [e if isinstance(e, str) else IncrementalEntry(**e) for e in attributes.get("incremental", [])]
+        attributes["containers"] = {k: ContainerEntry(**v) for k, v in attributes.get("containers", {}).items()}
+        attributes["catalog"] = CatalogEntry(**attributes.get("catalog", {}))
+        return PostgresDatastore(**{"name": "shop", "url": self.url, **attributes})
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {"SHOP_URL": self.url}
+
+    def definition(self, name: str) -> TableDefinition:
+        return super().definition(name)
+
+    def compare(self, name: str, **kwargs: Any) -> Comparison:
+        """Lake against source, row by row."""
+        return compare(self.url, name, self.table(name).url, **kwargs)
+
+    def assert_equal(self, name: str, **kwargs: Any) -> None:
+        found = self.compare(name, **kwargs)
+        assert found.equal, found
+
+
+class Folder(Workspace):
+    """One datastore called ``landing`` over a folder, whose files are old enough to be read unless they are given a time."""
+
+    store, kind = "landing", "FileDatastore"
+    place: Mapping[str, str] = {"path": "{{ env.LANDING_PATH }}"}
+
+    def __init__(self, path: Path, spark_home: Path, **attributes: Any) -> None:
+        super().__init__(path, spark_home, **attributes)
+        self.root = path / "landing"
+        self.root.mkdir(parents=True, exist_ok=True)
+        self._clock = int(time.time()) - 100_000
+
+    def put(self, name: str, content: bytes | str, at: float | None = None) -> Path:
+        """Writes a file as it is finished some time ago, each later than the one before; ``at``: seconds since 1970."""
+        target = self.root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content.encode() if isinstance(content, str) else content)
+        self._clock += 1
+        os.utime(target, (at or self._clock, at or self._clock))
+        return target
+
+    @property
+    def component(self) -> FileDatastore:
+        attributes = dict(self.attributes)
+        attributes["containers"] = {k: FilesEntry(**v) for k, v in attributes.get("containers", {}).items()}
+        attributes["catalog"] = CatalogEntry(**attributes.get("catalog", {}))
+        return FileDatastore(**{"name": self.store, "path": str(self.root), **attributes})
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {"LANDING_PATH": str(self.root)}
+
+    def files(self, name: str) -> dict[str, int]:
+        """Rows of each file in the lake."""
+        return dict(self.rows(name, "_file, count(*) as n", "true group by _file"))
 
 
 def _pylist(batches: Any) -> list[dict[str, Any]]:

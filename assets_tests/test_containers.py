@@ -13,7 +13,7 @@ import pytest
 from assets_tests.harness import Project
 from incremental_assets.lake.partitioning import dagster_partitions
 from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.orchestration.planning import Mode
+from incremental_assets.orchestration.plan import Mode
 
 MakeProject = Callable[..., Project]
 pytestmark = pytest.mark.by_hand

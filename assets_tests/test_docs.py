@@ -15,7 +15,8 @@ import yaml
 
 from incremental_assets.cli import app
 from incremental_assets.model.grammar import parse_incremental
-from incremental_assets.orchestration.component import CatalogEntry, ContainerEntry, IncrementalEntry, PostgresDatastore
+from incremental_assets.orchestration.component import CatalogEntry
+from incremental_assets.orchestration.postgres.component import ContainerEntry, IncrementalEntry, PostgresDatastore
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 from assets_tests.harness import Project
 from incremental_assets.lake.table import STATE_PROPERTY
 from incremental_assets.orchestration.locks import container_lock
-from incremental_assets.orchestration.planning import Mode
+from incremental_assets.orchestration.plan import Mode
 from incremental_assets.spark import open_session
 
 MakeProject = Callable[..., Project]

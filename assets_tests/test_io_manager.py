@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.catalog.datastore import ContainerDefinition
+from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.orchestration.jobs import RANGE_END, RANGE_START
 
 MakeProject = Callable[..., Project]

@@ -23,7 +23,7 @@ import pytest
 
 from assets_tests.harness import Project
 from incremental_assets.lake import io_manager, write
-from incremental_assets.orchestration.planning import Mode
+from incremental_assets.orchestration.plan import Mode
 from incremental_assets.sources.postgres.reader import PostgresReader
 from incremental_assets.sources.postgres.transactions import Transactions
 from incremental_assets.spark import SparkSession, open_session

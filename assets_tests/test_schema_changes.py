@@ -8,7 +8,7 @@ import pytest
 
 from assets_tests.harness import Project
 from incremental_assets.demo.postgres import EmbeddedPostgres
-from incremental_assets.orchestration.planning import Mode
+from incremental_assets.orchestration.plan import Mode
 from incremental_assets.orchestration.watermarks import history
 from incremental_assets.spark import open_session
 

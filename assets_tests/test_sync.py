@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.orchestration.planning import Mode
+from incremental_assets.orchestration.plan import Mode
 from incremental_assets.sources.postgres.reader import PostgresReader
 
 MakeProject = Callable[..., Project]

@@ -145,7 +145,7 @@ class Bench:
         """Milliseconds of the plan that a schedule's tick makes of an unchanged container; the median of 21, in one process."""
         from incremental_assets.orchestration.jobs import plan_container
         from incremental_assets.orchestration.loading import load_datastores, select
-        from incremental_assets.orchestration.planning import Action, Mode, Request
+        from incremental_assets.orchestration.plan import Action, Mode, Request
         from incremental_assets.orchestration.project import enter_project
 
         os.environ.update({name: self.environment[name] for name in ("BENCH_URL", "INCREMENTAL_ASSETS_LAKE")})

@@ -176,7 +176,7 @@ def sync(
 
 
 def _mode(text: str | None) -> Any:
-    from incremental_assets.orchestration.planning import Mode
+    from incremental_assets.orchestration.plan import Mode
 
     if text is None:
         return None

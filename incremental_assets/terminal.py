@@ -49,6 +49,8 @@ def _cell(value: Any) -> str:
 def print_catalog(datastore: str, records: list[dict[str, Any]]) -> None:
     """What is known, and below it what changed and what is proposed."""
     columns = ("container", "status", "kind", "strategy", "identifier", "partition_by", "primary_key", "rows", "bytes", "first", "last")
+    if any(record["glob"] for record in records):
+        columns = ("container", "status", "kind", "glob", "format", "files", "bytes")
     print_table(datastore, [r for r in records if r["status"] != "pruned"], columns)
     changed = [
         {**r, "fields": "; ".join(f"{f['field'] or ''} {f['change']}: {f['before'] or '–'} → {f['after'] or '–'}" for f in r["fields"])}

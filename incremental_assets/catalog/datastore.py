@@ -10,25 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from incremental_assets.catalog.definition import CatalogSettings
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Known, Presence
-from incremental_assets.model.container import Container, ContainerOptions, Kind, SourceTable
+from incremental_assets.model.container import Container, ContainerOptions, SourceTable
 from incremental_assets.model.errors import ConfigurationError, MisfitError
 from incremental_assets.model.grammar import IncrementalSpec
 from incremental_assets.model.names import nearest
 from incremental_assets.model.resolve import resolve
 from incremental_assets.sources.postgres.connection import PostgresAddress
-
-
-@dataclass(frozen=True)
-class CatalogSettings:
-    """``catalog:`` of the YAML. ``kinds``: which relations become containers at all."""
-
-    schedule: str | None = None
-    name: str | None = None
-    prune: bool = False
-    recreate: bool = False
-    kinds: frozenset[Kind] = frozenset(Kind)
 
 
 @dataclass(frozen=True)
@@ -84,11 +74,8 @@ class DatastoreSettings:
 
 
 @dataclass(frozen=True)
-class ContainerDefinition:
-    """A container together with what it was resolved from, so that it can be resolved again when its columns have changed.
-
-    ``missing_since``: when it was found to be gone from the source (ISO 8601); it is kept then, and not synced.
-    """
+class TableDefinition:
+    """A ``ContainerDefinition`` of a table or view, which can be resolved again when its columns have changed."""
 
     settings: DatastoreSettings
     table: SourceTable
@@ -97,9 +84,17 @@ class ContainerDefinition:
     pinned: Proposal | None = None
     missing_since: str | None = None
 
-    @cached_property
+    @property
     def container(self) -> Container:
+        return self._container
+
+    @cached_property
+    def _container(self) -> Container:
         return self._resolve(self.table)
+
+    @property
+    def entry(self) -> str | None:
+        return self.proposal.entry(self.settings.schema, self.table.name)
 
     @property
     def is_specified(self) -> bool:
@@ -115,20 +110,6 @@ class ContainerDefinition:
     def _detected(self) -> Proposal | None:
         auto = not self.is_specified and self.settings.is_auto(self.table.name)
         return self.pinned if auto and self.pinned is not None and self.pinned.type is not None else None
-
-    @property
-    def is_named(self) -> bool:
-        """Whether the YAML counts on it."""
-        return self.table.name in self.settings.named
-
-    @property
-    def missing(self) -> str:
-        """Of a container that is missing: what that means, and what to do."""
-        remedy = "take it out of the YAML" if self.is_named else "forget it: incremental-assets catalog " + self.settings.name + " --prune"
-        return (
-            f"{self.container.label}: gone from the source since {self.missing_since}; its rows stay in the lake and are not synced. "
-            f"Bring the table back, or {remedy}."
-        )
 
     def with_columns_of(self, now: SourceTable) -> Container:
         """The same container with the columns, keys and indexes the source has now."""
@@ -158,7 +139,7 @@ def is_synced(settings: DatastoreSettings, table: SourceTable) -> bool:
     return bool(table.columns) and not settings.is_excluded(table.name) and table.kind in settings.catalog.kinds
 
 
-def definitions_of(settings: DatastoreSettings, catalog: Catalog) -> list[ContainerDefinition]:
+def definitions_of(settings: DatastoreSettings, catalog: Catalog) -> list[TableDefinition]:
     """All containers of the datastore, in the order of their names.
 
     Raises ConfigurationError where the YAML names a table that is not there, or says something that does not fit it.
@@ -194,10 +175,10 @@ def _expect(settings: DatastoreSettings, what: str, name: str, known: Mapping[st
         raise ConfigurationError(f"{settings.name}: {what} names {name!r}, a {one.table.kind.value}, which catalog: include leaves out.")
 
 
-def _definition(settings: DatastoreSettings, catalog: Catalog, known: Known) -> ContainerDefinition:
+def _definition(settings: DatastoreSettings, catalog: Catalog, known: Known) -> TableDefinition:
     """Raises MisfitError where the YAML does not fit the container."""
     missing_since = known.since if known.presence is Presence.MISSING else None
-    definition = ContainerDefinition(settings, known.table, catalog.found_on, known.proposal, known.pinned, missing_since)
+    definition = TableDefinition(settings, known.table, catalog.found_on, known.proposal, known.pinned, missing_since)
     try:
         _ = definition.container
     except ConfigurationError as error:

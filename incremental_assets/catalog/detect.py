@@ -106,6 +106,8 @@ class _Candidate:
 
 def propose(table: SourceTable, evidence: TableEvidence) -> Proposal:
     """The proposal for a table, as the catalog found it."""
+    if table.kind is Kind.FILES:
+        return Proposal(reasons=("files go by their modification time; each is a partition",))
     reasons: list[str] = []
     candidates: list[_Candidate] = []
     for column in table.columns:

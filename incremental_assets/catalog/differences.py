@@ -35,6 +35,8 @@ class Field(str, Enum):
     TABLE = "table"
     INDEXES = "indexes"
     COMMENT = "comment"
+    PATTERN = "pattern"
+    FORMAT = "format"
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ def field_changes(before: SourceTable, after: SourceTable, dropped: Sequence[Sou
         (Field.KIND, before.kind.value, after.kind.value),
         (Field.INDEXES, ", ".join(before.indexed), ", ".join(after.indexed)),
         (Field.COMMENT, before.comment, after.comment),
+        (Field.PATTERN, before.glob, after.glob),
+        (Field.FORMAT, before.format, after.format),
     ):
         if one != other:
             found.append(FieldChange(what, None, one, other))

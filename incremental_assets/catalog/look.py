@@ -23,7 +23,9 @@ SMALL_ROWS = 1_000_000
 
 
 class CatalogSource(Protocol):
-    """What the operation asks of a datastore. Each call may raise SyncError."""
+    """What the operation asks of a datastore. Each call may raise SyncError. ``troubles``: what could not be looked at, in words."""
+
+    troubles: dict[str, str]
 
     def listing(self) -> Mapping[str, Listed]: ...
 
@@ -107,7 +109,7 @@ class CloserLook:
         return found
 
     def _entry(self, table: SourceTable, listed: Listed, evidence: TableEvidence, before: Known | None) -> Known:
-        table = replace(table, rows=listed.rows, bytes=listed.bytes)
+        table = replace(table, rows=listed.rows, bytes=listed.bytes, files=listed.files)
         fingerprint, activity = _mark(listed)
         proposal = propose(table, evidence)
         if before is None or before.presence is Presence.HIDDEN:

@@ -63,7 +63,7 @@ def take_catalog(
         elif known.fingerprint != one.fingerprint or known.presence is Presence.MISSING:
             closer.append(name)
         else:
-            entries[name] = replace(known, table=replace(known.table, rows=one.rows, bytes=one.bytes))
+            entries[name] = replace(known, table=replace(known.table, rows=one.rows, bytes=one.bytes, files=one.files))
     found = look.renew(closer, listed, old)
     for name in closer:
         if name not in found and name in old:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 import grpc
+from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
@@ -41,6 +42,15 @@ def lake_errors(label: str, url: str) -> Iterator[None]:
                 f"{label}: the Spark server went away in mid-run; what it had begun heals with the next sync. Sync again."
             ) from error
         raise LakeError(f"{label}: Spark failed on {url}: {_line(text)}") from error
+
+
+@contextlib.contextmanager
+def place_errors(url: str) -> Iterator[None]:
+    """Failures of delta-rs to write a table, as LakeError."""
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        raise LakeError(f"{url} cannot be written: {_line(str(error))} Free space or rights, then sync again.") from error
 
 
 def _server_is_gone(error: Exception) -> bool:

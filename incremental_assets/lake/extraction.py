@@ -3,7 +3,7 @@
 Belongs here: the types between the rooms. A source's plan makes an ``Extraction``; the lake commits it and answers with an ``Outcome``.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,8 @@ class Extraction:
 
     ``windows`` (and, with ``include_nulls``, the rows without identifier) are replaced by what ``frame`` reads. ``whole``: nothing of
     the old table stays, not even its schema. ``base_version``: the Delta version the plan saw (None: no table). ``state``: what the
-    table will remember, its ``data_version`` still open. ``expected``: about how many rows.
+    table will remember, its ``data_version`` still open. ``expected``: about how many rows. ``files``: keys of files whose rows are
+    replaced; there are no windows then.
     """
 
     container: Container
@@ -39,10 +40,18 @@ class Extraction:
     allow_empty: bool
     story: dict[str, Any]
     frame: "Callable[[SparkSession], DataFrame]" = field(repr=False)
-    frame_of_keys: "Callable[[SparkSession, Sequence[Sequence[str]]], DataFrame]" = field(repr=False)
-    existing_keys: Callable[[Sequence[Sequence[str]]], Iterable[int]] = field(repr=False)  # positions of those that are there
-    emptied: Callable[[], Sequence[Window]] = field(repr=False)  # what was asked and has no row in the source
     still_there: Callable[[], None] = field(repr=False)
+    emptied: Callable[[], Sequence[Window]] = field(repr=False, default=tuple)  # what was asked and has no row in the source
+    by_key: "ByKey | None" = field(repr=False, default=None)
+    files: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ByKey:
+    """What an upsert asks of the source besides: the rows of given keys, and the positions of those keys that are there."""
+
+    frame: "Callable[[SparkSession, Sequence[Sequence[str]]], DataFrame]" = field(repr=False)
+    existing: Callable[[Sequence[Sequence[str]]], Iterable[int]] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,8 @@ class Extractions:
 
     Iterated by the IO manager; ``done`` is told the outcome of each before the next one is opened. ``metadata`` gives what each event
     carries, once all is written, from the partition keys that were; ``before_outside`` is told each key that the run was not about.
+    ``rows_of``: rows of each of the keys and of each that was written, where the source knows them; else they are counted in the lake.
+    ``of_partition``: what the event of one partition carries besides.
     """
 
     container: Container
@@ -72,3 +83,5 @@ class Extractions:
     done: Callable[[Extraction, Outcome], None]
     metadata: Callable[[list[str]], dict[str, Any]]
     before_outside: Callable[[str], None]
+    rows_of: Callable[[Sequence[str]], Mapping[str, int]] | None = None
+    of_partition: Callable[[str], Mapping[str, Any]] = lambda _: {}

@@ -16,7 +16,7 @@ from incremental_assets.lake.errors import lake_errors
 from incremental_assets.lake.extraction import Extractions, Outcome
 from incremental_assets.lake.partitioning import WINDOWS_METADATA, from_windows_metadata
 from incremental_assets.lake.scope import LakeScope
-from incremental_assets.lake.sql import scope_predicate
+from incremental_assets.lake.sql import file_predicate, scope_predicate
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.lake.write import commit
 from incremental_assets.model.axis import Axis, IdentifierType, parse_value
@@ -70,6 +70,8 @@ class DeltaIOManager(dg.IOManager):
         described = metadata.get(WINDOWS_METADATA)
         if described is not None:  # a container: its own windows, so that early and late rows are not left out
             data = getattr(described, "data", described)
+            if data.get("by_file"):
+                return frame.where(file_predicate(list(context.asset_partition_keys)))
             identifier, partitions = from_windows_metadata(data, context.asset_partitions_def, context.instance)
             windows = partitions.windows_of(context.asset_partition_keys)
         else:
@@ -96,24 +98,24 @@ class DeltaIOManager(dg.IOManager):
             keys = sorted(context.asset_partition_keys) if context.has_asset_partitions else []
             partitions = output.partitions
             rows: dict[str, int] = {}
-            if partitions is not None and replaced_whole and len(keys) == 1 and tuple(written) == partitions.windows_of(keys):
+            if output.rows_of is not None:
+                rows = dict(output.rows_of(keys))
+            elif partitions is not None and replaced_whole and len(keys) == 1 and tuple(written) == partitions.windows_of(keys):
                 rows = {keys[0]: outcomes[0].rows_read}  # one partition was replaced by what was read: nothing to count
             elif partitions is not None:
                 rows = partition_rows(scope.spark, table, container, partitions, merge(written), keys)
             total = row_count(scope.spark, table)
         common = {**output.metadata(list(rows)), "dagster/row_count": total}
         context.add_output_metadata(common)
+        of_the_run = set(keys)
         for key, count in rows.items():
-            if key in keys:
+            own = {**output.of_partition(key), "dagster/partition_row_count": count}
+            if key in of_the_run:
                 # The only way to give each partition of a range run metadata of its own (see the characterization tests).
-                context.step_context.add_asset_metadata(
-                    metadata={"dagster/partition_row_count": count}, asset_key=context.asset_key, partition_key=key
-                )
+                context.step_context.add_asset_metadata(metadata=own, asset_key=context.asset_key, partition_key=key)
             else:
                 output.before_outside(key)
-                context.log_event(
-                    dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, "dagster/partition_row_count": count})
-                )
+                context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, **own}))
 
     # ------------------------------------------------------------------ anybody's DataFrame
     def _write_frame(self, context: dg.OutputContext, scope: LakeScope, frame: "DataFrame") -> None:

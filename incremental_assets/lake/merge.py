@@ -30,7 +30,7 @@ _GONE = "__incremental_assets_gone"
 def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction) -> Outcome:
     container = extraction.container
     identifier = container.identifier
-    assert identifier is not None
+    assert identifier is not None and extraction.by_key is not None
     names = [c.name for c in head.columns]
     shape = [(c.name, c.type) for c in head.columns]
 
@@ -50,7 +50,7 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extra
             keys = list(container.primary_key)
             # The source may take two spellings for one key (citext, 1 and 1.0): a row that was read already is no second one, and the
             # lake's spelling is gone. Spark and the lake know spellings only.
-            chunks = [aligned(extraction.frame_of_keys(spark, chunk)) for chunk in _chunks(iter(found))]
+            chunks = [aligned(extraction.by_key.frame(spark, chunk)) for chunk in _chunks(iter(found))]
             came = read.selectExpr(*map(quote, keys))
             moved = functools.reduce(lambda a, b: a.unionByName(b), chunks).join(came, keys, "left_anti").dropDuplicates(keys).persist()
             held.append(moved)
@@ -143,9 +143,10 @@ def _missing(
     texts = [key_text(key, types[name]) for key, name in zip(keys, names, strict=True)]
     found: list[tuple[str, ...]] = []
     any_missing = False
+    assert extraction.by_key is not None
     for chunk in _chunks(tuple(row) for row in missing.selectExpr(*texts).toLocalIterator()):
         any_missing = True
-        found += [chunk[position] for position in extraction.existing_keys(chunk)]
+        found += [chunk[position] for position in extraction.by_key.existing(chunk)]
     return missing.selectExpr(*(f"k{i} AS {quote(name)}" for i, name in enumerate(names))) if any_missing else None, found
 
 

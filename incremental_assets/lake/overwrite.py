@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from incremental_assets.lake.extraction import Extraction, Outcome
 from incremental_assets.lake.guards import expect_unmoved, expr, has_rows, metrics_of, newest, refuse_emptying, release
-from incremental_assets.lake.sql import align, scope_predicate
+from incremental_assets.lake.sql import align, file_predicate, scope_predicate
 from incremental_assets.lake.table import Head, LakeTable
+from incremental_assets.model.files import FILE
 from incremental_assets.model.names import backticked as quote
 
 if TYPE_CHECKING:
@@ -30,13 +31,19 @@ def overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: E
         writer_options["overwriteSchema"] = "true"
     else:
         frame = frame.selectExpr(*align(container, [(c.name, c.type) for c in head.columns], frame.columns))
-        if container.identifier is not None:
+        if extraction.files is not None and head.version > 0:
+            predicate = file_predicate(extraction.files)
+        elif extraction.files is not None:
+            predicate = "true"  # nothing is in it yet
+        elif container.identifier is not None:
             predicate = scope_predicate(container.identifier, extraction.windows, extraction.include_nulls)
+        if predicate != "true":
             writer_options["replaceWhere"] = predicate
     refuse_emptying(spark, table, head, extraction, predicate)
     if container.identifier is not None:
         # Within each file rows lie by identifier, so that later reads of a window skip the other pages of it.
-        frame = frame.sortWithinPartitions(*(quote(name) for name in container.identifier.columns))
+        by = container.identifier.columns if extraction.files is None else (FILE.name,)
+        frame = frame.sortWithinPartitions(*map(quote, by))
     replaces = head.version > 0 and not extraction.whole
     count = replaces and extraction.expected <= COMPARED_ROWS
     only_adds = head.version == 0 or (replaces and not count and not has_rows(spark, table, predicate))

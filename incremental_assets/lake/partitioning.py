@@ -71,6 +71,7 @@ def windows_metadata(container: Container) -> Mapping[str, Any]:
         "granularity": cut.granularity.value if cut.granularity else None,
         "first": cut.first,
         "width": cut.width,
+        "by_file": cut.by_file,
     }
 
 

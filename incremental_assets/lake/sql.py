@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from incremental_assets.model.axis import Axis, format_value
 from incremental_assets.model.container import Container, Cut, Identifier
+from incremental_assets.model.files import FILE
 from incremental_assets.model.names import backticked as quote
 from incremental_assets.model.partitions import Granularity
 from incremental_assets.model.window import Window
@@ -54,6 +55,11 @@ def scope_predicate(identifier: Identifier, windows: Sequence[Window], include_n
     if include_nulls:
         either.append("(" + " AND ".join(f"{quote(name)} IS NULL" for name in identifier.columns) + ")")
     return " OR ".join(either) if either else "false"
+
+
+def file_predicate(keys: Sequence[str]) -> str:
+    """All rows of the files with these keys."""
+    return f"{quote(FILE.name)} IN ({', '.join(map(text, keys))})" if keys else "false"
 
 
 def partition_start(identifier: Identifier, cut: Cut) -> str:

@@ -29,11 +29,15 @@ _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte":
 
 @dataclass(frozen=True)
 class Head:
-    """The newest version of a table. ``owner`` is None where the table was not made by this product."""
+    """The newest version of a table. ``owner`` is None where the table was not made by this product.
+
+    ``table_id``: Delta's; another table in its place has another one.
+    """
 
     version: int
     columns: tuple[Column, ...]
     properties: Mapping[str, str] = field(repr=False)
+    table_id: str = ""
 
     @property
     def owner(self) -> str | None:
@@ -76,21 +80,22 @@ class LakeTable:
 
         Raises LakeError where the place cannot be read or holds something else.
         """
-        table = self._open()
+        table = self.opened()
         if table is None:
             return None
         fields = json.loads(table.schema().to_json())["fields"]
         columns = tuple(Column(f["name"], _spark_name(f["type"])) for f in fields)
-        return Head(table.version(), columns, dict(table.metadata().configuration))
+        metadata = table.metadata()
+        return Head(table.version(), columns, dict(metadata.configuration), str(metadata.id))
 
     def rows(self) -> int:
         """About how many rows it has, by the statistics of its files; deleted ones may be counted still."""
-        table = self._open()
+        table = self.opened()
         return int(table.count()) if table is not None else 0
 
     def commits(self, newest: int) -> Sequence[Commit]:
         """The newest commits, newest first."""
-        table = self._open()
+        table = self.opened()
         return [_commit(entry) for entry in table.history(newest)] if table is not None else []
 
     def commit(self, version: int) -> Commit | None:
@@ -109,11 +114,17 @@ class LakeTable:
 
     def data_commits_since(self, version: int) -> Sequence[Commit]:
         """The newest commits, after ``version``, that may have changed rows."""
-        table = self._open()
+        table = self.opened()
         newer = self.commits(table.version() - version) if table is not None and table.version() > version else []
         return [commit for commit in newer if commit.operation not in _QUIET_OPERATIONS]
 
-    def _open(self) -> DeltaTable | None:
+    @property
+    def address(self) -> str:
+        """How delta-rs names it."""
+        return str(self._local) if self._local is not None else self.url.replace("s3a://", "s3://")
+
+    def opened(self) -> DeltaTable | None:
+        """The table for delta-rs; None where there is none yet. Raises LakeError as ``head``."""
         if self._local is not None:
             if not self._local.exists():
                 return None
@@ -122,16 +133,14 @@ class LakeTable:
                     return None
                 raise LakeError(f"{self.url} holds something that is not a Delta table; move it away, or choose another lake or name.")
         try:
-            return DeltaTable(
-                str(self._local) if self._local is not None else self.url.replace("s3a://", "s3://"), storage_options=_storage()
-            )
+            return DeltaTable(self.address, storage_options=storage_options())
         except TableNotFoundError:
             return None
         except (DeltaError, OSError, ValueError) as error:
             raise LakeError(f"{self.url}: the Delta table cannot be read: {str(error).splitlines()[0]}") from error
 
 
-def _storage() -> dict[str, str]:
+def storage_options() -> dict[str, str]:
     """Credentials of object stores, from the environment variables their own tools use."""
     wanted = ("AWS_", "AZURE_", "GOOGLE_")
     return {name: value for name, value in os.environ.items() if name.startswith(wanted)}

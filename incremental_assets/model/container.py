@@ -32,13 +32,17 @@ class HoldBack(str, Enum):
 
 
 class Kind(str, Enum):
-    """What a container is in its source; only an ordinary table can be cut by ``ctid``, only tables have ``xmin``."""
+    """What a container is in its source; only an ordinary table can be cut by ``ctid``, only tables have ``xmin``.
+
+    ``FILES``: those of a folder that a pattern matches.
+    """
 
     TABLE = "table"
     PARTITIONED = "partitioned table"
     FOREIGN = "foreign table"
     VIEW = "view"
     MATERIALIZED_VIEW = "materialized view"
+    FILES = "files"
 
     @property
     def is_view(self) -> bool:
@@ -63,6 +67,7 @@ class SourceTable:
     """What the catalog found. ``first`` and ``last`` are identifier texts, ``rows`` an estimate, ``bytes`` the size with indexes.
 
     ``span``: from first to last integer identifier when the container was first found; the width of its partitions follows from it.
+    ``glob``, ``format``, ``files``: of a container of files: its pattern, what they are, how many there were.
     """
 
     name: str
@@ -76,6 +81,9 @@ class SourceTable:
     first: str | None = None
     last: str | None = None
     span: int | None = None
+    glob: str | None = None
+    format: str | None = None
+    files: int | None = None
 
     def column(self, name: str) -> SourceColumn | None:
         return next((c for c in self.columns if c.name == name), None)
@@ -126,12 +134,20 @@ class Identifier:
 
 @dataclass(frozen=True)
 class Cut:
-    """How the identifier's axis is cut: a granularity with the start of its first partition, or a width of integers."""
+    """How a container is cut into partitions: a granularity with the start of its first one, a width of integers, or by file."""
 
     granularity: Granularity | None = None
     first: int | None = None
     width: int | None = None
     batch: bool = False
+    by_file: bool = False
+
+    @property
+    def word(self) -> str | int | None:
+        """As ``partition_by`` says it."""
+        if self.by_file:
+            return "file"
+        return self.granularity.value if self.granularity else "batch" if self.batch else self.width
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ class Listed:
     """One line of a datastore's listing, by which the catalog knows whether to look closer.
 
     ``fingerprint``: changes with columns, keys, indexes, defaults, triggers. ``activity``: changes whenever rows were written; None where
-    nobody counts. ``identity``: of a table, which another one of its name does not have.
+    nobody counts. ``identity``: of a table, which another one of its name does not have. ``files``: how many, of a container of files.
     """
 
     kind: Kind
@@ -23,6 +23,7 @@ class Listed:
     bytes: int | None = None
     activity: int | None = None
     identity: str | None = None
+    files: int | None = None
 
 
 @dataclass(frozen=True)

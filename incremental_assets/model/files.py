@@ -11,6 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import unquote_to_bytes
 
+from incremental_assets.model.schema import Column
+
+FILE, MODIFIED = Column("_file", "string"), Column("_file_modified", "timestamp")
+"""What each row carries of its file: the key of its partition, and when it was modified."""
+
 LONGEST_KEY = 400
 """Dagster keeps a partition key in a VARCHAR(512) on PostgreSQL and MySQL."""
 _KEPT_OF_A_LONG_KEY = 300

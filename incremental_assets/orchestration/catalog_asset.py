@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import dagster as dg
 
-from incremental_assets.catalog.datastore import CatalogSettings, ContainerDefinition
+from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.catalog.differences import Change, Difference
 from incremental_assets.catalog.operation import Asked, Outcome
 from incremental_assets.catalog.state import Catalog, Presence
@@ -33,23 +33,16 @@ LINES_A_MESSAGE = 100
 FIRST_AGAIN_SECONDS = 300
 
 
-class Settings(Protocol):
-    """What every datastore's settings have."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def catalog(self) -> CatalogSettings: ...
-
-
 class Catalogued(Protocol):
-    """A component whose containers the operation finds."""
+    """A component whose containers the operation finds (``component.DatastoreComponent``)."""
 
     name: str
 
-    def settings(self) -> Any: ...
+    @property
+    def picture(self) -> str: ...
+    def settings(self) -> Settings: ...
     def store(self, project: Path) -> CatalogStore: ...
-    def definitions(self, catalog: Catalog) -> list[ContainerDefinition]: ...
+    def definitions(self, catalog: Catalog) -> Sequence[ContainerDefinition]: ...
     def take_catalog(
         self, before: Catalog | None, asked: Asked | None = None, progress: Callable[[str], None] = ..., **kept: Any
     ) -> Outcome: ...
@@ -119,7 +112,7 @@ def _asset(component: Catalogued, settings: Settings, key: dg.AssetKey, told: Ca
     spec = dg.AssetSpec(
         key,
         group_name=key.path[0],
-        kinds={"postgres"},
+        kinds={component.picture},
         description=f"What is in the datastore `{settings.name}`: each run compares it with what is known, and shows the differences.",
     )
     check = dg.AssetCheckSpec(CHECK, asset=key, description="Whether each container could be looked at, and is as it should be.")

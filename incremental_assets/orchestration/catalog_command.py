@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from incremental_assets.catalog.datastore import ContainerDefinition
+from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.catalog.differences import Change
 from incremental_assets.catalog.operation import hide
 from incremental_assets.model.errors import ConfigurationError, SyncError
@@ -76,12 +76,15 @@ def _record(definition: ContainerDefinition, difference: Mapping[str, Any], trou
         "kind": container.kind.value,
         "strategy": container.strategy.value,
         "identifier": "/".join(container.identifier.columns) if container.identifier else None,
-        "partition_by": None if cut is None else cut.granularity.value if cut.granularity else "batch" if cut.batch else cut.width,
+        "partition_by": None if cut is None else cut.word,
         "primary_key": list(container.primary_key),
         "rows": table.rows,
         "bytes": table.bytes,
         "first": table.first,
         "last": table.last,
+        "glob": table.glob,
+        "format": table.format,
+        "files": table.files,
         "columns": [{"name": c.name, "type": c.type, "not_null": c.not_null} for c in container.columns],
         "change": difference.get("change"),
         "fields": difference.get("fields", []),
@@ -94,9 +97,9 @@ def _proposal(definition: ContainerDefinition) -> dict[str, Any] | None:
     """None where the YAML has decided."""
     if definition.is_specified:
         return None
-    name, settings, proposal = definition.table.name, definition.settings, definition.proposal
+    proposal = definition.proposal
     return {
-        "entry": proposal.entry(settings.schema, name),
+        "entry": definition.entry,
         "partition_by": proposal.partition_by,
         "ordering": list(proposal.primary_key) if proposal.type is None else [],
         "trusted": proposal.trusted,
@@ -106,6 +109,7 @@ def _proposal(definition: ContainerDefinition) -> dict[str, Any] | None:
 
 
 def _forgotten(label: str) -> dict[str, Any]:
-    empty = dict.fromkeys(("missing_since", "kind", "strategy", "identifier", "partition_by", "rows", "bytes", "first", "last", "trouble"))
+    names = "missing_since kind strategy identifier partition_by rows bytes first last glob format files trouble"
+    empty = dict.fromkeys(names.split())
     lists: dict[str, list[Any]] = {"primary_key": [], "columns": [], "fields": []}
     return {"container": label, "status": "pruned", "change": Change.PRUNED.value, "proposal": None, **empty, **lists}

@@ -12,14 +12,16 @@ from typing import Any
 
 import dagster as dg
 
-from incremental_assets.catalog.datastore import ContainerDefinition, DatastoreSettings
+from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.lake.maintenance import Kept, maintain
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.model.errors import ContainerBusy, SyncError
 from incremental_assets.model.names import encode_name
-from incremental_assets.orchestration.assets import container_asset, container_key, report_killed, source_spec
+from incremental_assets.orchestration.assets import container_asset, report_killed
 from incremental_assets.orchestration.jobs import container_job
 from incremental_assets.orchestration.locks import container_lock
+from incremental_assets.orchestration.mover import mover_of
+from incremental_assets.orchestration.partition_keys import container_key
 from incremental_assets.orchestration.project import current_project, dagster_home
 from incremental_assets.orchestration.runner import Asked, sync_side_by_side
 from incremental_assets.orchestration.schedules import container_schedule, datastore_schedule
@@ -33,7 +35,7 @@ class DatastoreConfig(dg.Config):
     jobs: int = 2
 
 
-def datastore_job(settings: DatastoreSettings, definitions: Sequence[ContainerDefinition]) -> dg.JobDefinition:
+def datastore_job(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.JobDefinition:
     """Syncs all containers, as ``incremental-assets sync DATASTORE``."""
     name = encode_name(settings.name)
 
@@ -61,7 +63,7 @@ def datastore_job(settings: DatastoreSettings, definitions: Sequence[ContainerDe
     return job
 
 
-def maintenance_job(settings: DatastoreSettings, definitions: Sequence[ContainerDefinition]) -> dg.JobDefinition:
+def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.JobDefinition:
     """OPTIMIZE and VACUUM of each table, one after another, each while no sync has it."""
     name = encode_name(settings.name)
 
@@ -112,7 +114,7 @@ def _metadata(kept: Kept) -> dict[str, Any]:
     }
 
 
-def datastore_definitions(settings: DatastoreSettings, definitions: Sequence[ContainerDefinition]) -> dg.Definitions:
+def datastore_definitions(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.Definitions:
     """Assets, jobs and schedules of one datastore."""
     jobs: list[Any] = [container_job(d) for d in definitions]
     schedules = [container_schedule(d, d.container.options.schedule) for d in definitions if d.container.options.schedule]
@@ -131,6 +133,10 @@ def datastore_definitions(settings: DatastoreSettings, definitions: Sequence[Con
                 default_status=dg.DefaultScheduleStatus.RUNNING,
             )
         )
+    movers = [mover_of(d) for d in definitions]
     return dg.Definitions(
-        assets=[*(container_asset(d) for d in definitions), *(source_spec(d) for d in definitions)], jobs=jobs, schedules=schedules
+        assets=[*(container_asset(d) for d in definitions), *(mover.source() for mover in movers)],
+        jobs=jobs,
+        schedules=schedules,
+        sensors=[sensor for mover in movers for sensor in mover.sensors()],
     )

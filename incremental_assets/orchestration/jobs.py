@@ -9,16 +9,12 @@ from typing import Any
 
 import dagster as dg
 
-from incremental_assets.catalog.datastore import ContainerDefinition
-from incremental_assets.lake.partitioning import dagster_partitions
-from incremental_assets.lake.table import LakeTable
-from incremental_assets.model.errors import ContainerMissing, SourceError
-from incremental_assets.model.partitions import IntegerPartitions, stretches
-from incremental_assets.orchestration.assets import add_keys, container_key, container_partitions
-from incremental_assets.orchestration.planning import Action, Mode, Plan, Request, integer_keys, make_plan, run_keys
+from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.model.partitions import stretches
+from incremental_assets.orchestration.mover import mover_of
+from incremental_assets.orchestration.partition_keys import add_keys, container_key, partitions_definition
+from incremental_assets.orchestration.plan import Mode, Plan, Request
 from incremental_assets.orchestration.project import lake_root
-from incremental_assets.orchestration.watermarks import newest_watermark
-from incremental_assets.sources.postgres.reader import PostgresReader
 
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 CONTAINER_TAG = "incremental_assets/container"
@@ -46,37 +42,8 @@ class Launch:
 def plan_container(
     definition: ContainerDefinition, instance: dg.DagsterInstance, request: Request, lake: str | None = None
 ) -> tuple[Plan, list[str]]:
-    """The plan of one container now, and the partition keys its run would have. Opens and closes one connection.
-
-    Raises ContainerMissing where it is gone from the source.
-    """
-    container, settings = definition.container, definition.settings
-    partitions = container_partitions(definition, dagster_partitions(container, settings.timezone), instance)
-    table = LakeTable(lake or lake_root(), *container.key_path)
-    with PostgresReader(settings.address, container, timezone=settings.timezone) as reader:
-        if definition.missing_since is not None and reader.table() is None:
-            raise ContainerMissing(definition.missing)
-        if container.identifier is not None and definition.table.span is None:
-            raise SourceError(
-                f"{container.label}: what its {'/'.join(container.identifier.columns)} begins with is not known yet, and its partitions "
-                f"follow from that. Run: incremental-assets catalog {container.datastore}"
-            )
-        if isinstance(partitions, IntegerPartitions) and not partitions.known and table.head() is not None:
-            partitions = _listed_again(definition, instance, reader, partitions)
-        plan = make_plan(container, reader, table, partitions, request, newest_watermark(instance, container))
-        keys = run_keys(plan, reader, partitions) if plan.action is not Action.SKIP else []
-    return plan, keys
-
-
-def _listed_again(
-    definition: ContainerDefinition, instance: dg.DagsterInstance, reader: PostgresReader, partitions: IntegerPartitions
-) -> IntegerPartitions:
-    """The integer partitions of a table whose list was lost with its DAGSTER_HOME."""
-    container = definition.container
-    assert container.identifier is not None and container.cut is not None
-    keys = integer_keys(reader, partitions.width, container.cut.batch, None, (container.identifier.ground,))
-    add_keys(instance, dagster_partitions(container, definition.settings.timezone), keys)
-    return partitions.with_keys(keys)
+    """The plan of one container now, and the partition keys its run would have. Raises SyncError."""
+    return mover_of(definition).plan(instance, request, lake or lake_root())
 
 
 def config_of(definition: ContainerDefinition, request: Request) -> Mapping[str, Any]:
@@ -88,14 +55,15 @@ def config_of(definition: ContainerDefinition, request: Request) -> Mapping[str,
         config["reset_watermarks"] = True
     if request.allow_empty:
         config["allow_empty"] = True
+    if request.most_files is not None:
+        config["most_files"] = request.most_files
     return {"ops": {op_name(definition): {"config": config}}}
 
 
 def launch_of(definition: ContainerDefinition, instance: dg.DagsterInstance, plan: Plan, keys: Sequence[str]) -> Launch:
     """Run config and partition tags; new integer partitions are added first, as a run names only those that exist."""
-    container = definition.container
     run_config = config_of(definition, plan.request)
-    partitions_def = dagster_partitions(container, definition.settings.timezone)
+    partitions_def = partitions_definition(definition)
     if partitions_def is None or not keys:
         return Launch(plan, run_config, [{}])
     if isinstance(partitions_def, dg.DynamicPartitionsDefinition):

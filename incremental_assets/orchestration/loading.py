@@ -11,17 +11,16 @@ from pathlib import Path
 import dagster as dg
 from dagster._check import CheckError
 
-from incremental_assets.catalog.datastore import ContainerDefinition
+from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.catalog.state import Catalog, Presence
 from incremental_assets.model.container import Kind
 from incremental_assets.model.errors import ConfigurationError, SyncError
 from incremental_assets.model.names import nearest
 from incremental_assets.orchestration.catalog_asset import run_catalog
 from incremental_assets.orchestration.catalog_store import CatalogStore
-from incremental_assets.orchestration.component import PostgresDatastore
+from incremental_assets.orchestration.component import DatastoreComponent
 from incremental_assets.orchestration.ordinary_run import command_line_instance
 from incremental_assets.orchestration.project import dg_settings
-from incremental_assets.sources.postgres.catalog import PostgresCatalog
 
 
 @dataclass
@@ -29,9 +28,9 @@ class Datastore:
     """One component of the project. ``trouble``: why its catalog could not be read, where it could not; ``misfit``: what the YAML names
     and the stored catalog does not have, which a look at the source may heal."""
 
-    component: PostgresDatastore
+    component: DatastoreComponent
     catalog: Catalog | None
-    definitions: list[ContainerDefinition]
+    definitions: Sequence[ContainerDefinition]
     trouble: SyncError | None = None
     misfit: ConfigurationError | None = None
 
@@ -59,7 +58,7 @@ def load_datastores(project: Path) -> list[Datastore]:
         if prepare is not None:
             prepare()
         tree = dg.ComponentTree.for_project(project)
-        components = tree.get_all_components(PostgresDatastore)
+        components = tree.get_all_components(DatastoreComponent)
     except SyncError:
         raise
     except Exception as error:
@@ -83,7 +82,7 @@ def _yaml_trouble(error: Exception) -> str:
     return "\n".join(line for line in chosen.splitlines() if "errors.pydantic.dev" not in line)
 
 
-def _load(project: Path, component: PostgresDatastore) -> Datastore:
+def _load(project: Path, component: DatastoreComponent) -> Datastore:
     component.settings()  # raises for YAML that does not hold, whatever the catalog knows
     catalog = _stored(component.store(project))
     try:
@@ -133,9 +132,7 @@ def ensure_catalog(project: Path, datastore: Datastore, instance: dg.DagsterInst
 def _is_current(datastore: Datastore) -> bool:
     settings, catalog = datastore.component.settings(), datastore.catalog
     assert catalog is not None
-    known = catalog.by_name
-    with settings.address.connect() as connection:
-        listed = PostgresCatalog(connection, settings.name, settings.schema, settings.address).listing()
+    known, listed = catalog.by_name, datastore.component.listing(catalog)
     hidden = {name for name, one in known.items() if one.presence is Presence.HIDDEN}
 
     def matters(name: str, kind: Kind) -> bool:

@@ -13,7 +13,7 @@ import dagster as dg
 
 from incremental_assets.lake.extraction import Outcome
 from incremental_assets.model.axis import json_value
-from incremental_assets.orchestration.planning import Plan
+from incremental_assets.orchestration.plan import Plan
 from incremental_assets.sources.postgres.transactions import Holder
 
 NEW, PREVIOUS, SIGNATURE = "watermark/new", "watermark/previous", "watermark/identifier"
@@ -21,7 +21,7 @@ NEW, PREVIOUS, SIGNATURE = "watermark/new", "watermark/previous", "watermark/ide
 
 @dataclass
 class Result:
-    """Counts are None where unknown. ``previous`` and ``new`` are watermarks as axis values."""
+    """Counts are None where unknown. ``previous`` and ``new`` are watermarks as axis values; ``more`` is further metadata."""
 
     plan: Plan
     previous: int | None
@@ -36,6 +36,7 @@ class Result:
     messages: list[str] = field(default_factory=list[str])
     warnings: list[str] = field(default_factory=list[str])
     seconds: float = 0.0
+    more: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def add(self, outcome: Outcome) -> None:
         self.rows_read += outcome.rows_read
@@ -69,6 +70,7 @@ def result_metadata(result: Result, url: str, keys: list[str]) -> dict[str, Any]
         "sync/message": message,
         "dagster/uri": url,
         "dagster/table_name": ".".join(container.key_path),
+        **result.more,
     }
     if axis is not None:
         values |= {

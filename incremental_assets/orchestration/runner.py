@@ -12,16 +12,18 @@ from typing import Any
 
 import dagster as dg
 
-from incremental_assets.catalog.datastore import ContainerDefinition
+from incremental_assets.catalog.definition import ContainerDefinition, is_named
 from incremental_assets.model.axis import json_value
 from incremental_assets.model.errors import ConfigurationError, ContainerMissing, SyncError
-from incremental_assets.orchestration.assets import container_key, report_killed
+from incremental_assets.model.names import nearest
+from incremental_assets.orchestration.assets import report_killed
 from incremental_assets.orchestration.events import failure_of, is_interrupted
 from incremental_assets.orchestration.jobs import job_name, launch_of, plan_container
 from incremental_assets.orchestration.locks import holder_of
 from incremental_assets.orchestration.loggers import BRIEF_LOGGER
 from incremental_assets.orchestration.ordinary_run import RunTerminated, command_line_instance, new_run_id, run_here
-from incremental_assets.orchestration.planning import Action, Mode, Plan, Request
+from incremental_assets.orchestration.partition_keys import container_key, container_partitions, partitions_definition
+from incremental_assets.orchestration.plan import Action, Mode, Plan, Request
 from incremental_assets.orchestration.project import current_project, dagster_home, location_name
 from incremental_assets.orchestration.result import in_one, line, plain
 from incremental_assets.orchestration.workers import side_by_side
@@ -56,12 +58,12 @@ class Asked:
 
 
 def _keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance, first: str, last: str) -> list[str]:
-    from incremental_assets.lake.partitioning import dagster_partitions
-    from incremental_assets.orchestration.assets import container_partitions
-
-    dagster_definition = dagster_partitions(definition.container, definition.settings.timezone)
-    partitions = container_partitions(definition, dagster_definition, instance)
-    assert partitions is not None and dagster_definition is not None
+    dagster_definition, partitions = partitions_definition(definition), container_partitions(definition, instance)
+    assert dagster_definition is not None
+    if partitions is None:
+        return _files_between(
+            definition.container.label, dagster_definition.get_partition_keys(dynamic_partitions_store=instance), first, last
+        )
     try:
         partitions.windows_of([first, last])  # raises for a key that is none
     except ConfigurationError as error:
@@ -74,6 +76,21 @@ def _keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance,
     if not chosen:
         raise ConfigurationError(f"{definition.container.label}: --from {first} lies after --to {last}.")
     return chosen
+
+
+def _files_between(label: str, known: Sequence[str], first: str, last: str) -> list[str]:
+    """In the order in which they came. One by itself may be new: the plan knows whether there is such a file."""
+    if first == last:
+        return [first]
+    for key in (first, last):
+        if key not in known:
+            raise ConfigurationError(
+                f"{label}: there is no partition {key!r}; it is the file's path below the folder.{nearest(key, known)}"
+            )
+    start, end = known.index(first), known.index(last)
+    if start > end:
+        raise ConfigurationError(f"{label}: --from {first} came after --to {last}.")
+    return list(known[start : end + 1])
 
 
 class Runner:
@@ -102,7 +119,7 @@ class Runner:
                 return [line(container.label, status, message=plan.reason, watermark=watermark, seconds=seconds, **told)]
             launch = launch_of(definition, self._instance, plan, keys)
         except ContainerMissing as error:
-            return [line(container.label, "failed" if definition.is_named else "warning", message=str(error), **told)]
+            return [line(container.label, "failed" if is_named(definition) else "warning", message=str(error), **told)]
         except SyncError as error:
             return [line(container.label, "failed", message=str(error), seconds=time.monotonic() - started, **told)]
         return [in_one([self._run(definition, plan, launch.run_config, tags, started_by) for tags in launch.tags])]
@@ -139,8 +156,9 @@ class Runner:
         written = [e.step_materialization_data.materialization for e in events if e.is_step_materialization and e.asset_key == key]
         if not written:
             observed = next((e.asset_observation_data.asset_observation for e in events if e.is_asset_observation), None)
-            message = plain(observed.metadata).get("sync/message", "") if observed else "nothing to do any more"
-            return line(container.label, "skipped", message=message, watermark=watermark, **common)
+            said = plain(observed.metadata) if observed else {"sync/message": "nothing to do any more"}
+            status, message = str(said.get("sync/status", "skipped")), str(said.get("sync/message", ""))
+            return line(container.label, status, message=message, watermark=watermark, **common)
         keys = sorted(m.partition for m in written if m.partition is not None)
         metadata = max((m.metadata for m in written), key=len)
         status = str(plain(metadata).get("sync/status", "synced"))

@@ -10,13 +10,15 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 
-from incremental_assets.catalog.datastore import ContainerDefinition, DatastoreSettings
+from incremental_assets.catalog.definition import ContainerDefinition, Settings, is_named
 from incremental_assets.model.errors import ContainerMissing, SourceUnreachable, SyncError
 from incremental_assets.model.names import encode_name
-from incremental_assets.orchestration.assets import container_key, report_killed
-from incremental_assets.orchestration.jobs import CONTAINER_TAG, RANGE_START, config_of, job_name, launch_of, plan_container
+from incremental_assets.orchestration.assets import report_killed
+from incremental_assets.orchestration.jobs import CONTAINER_TAG, RANGE_START, Launch, config_of, job_name, launch_of, plan_container
 from incremental_assets.orchestration.locks import holder_of
-from incremental_assets.orchestration.planning import Action, Mode, Request
+from incremental_assets.orchestration.mover import mover_of
+from incremental_assets.orchestration.partition_keys import container_key
+from incremental_assets.orchestration.plan import Action
 from incremental_assets.orchestration.project import dagster_home
 
 _WAITING = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
@@ -41,7 +43,7 @@ def container_schedule(definition: ContainerDefinition, cron: str) -> dg.Schedul
     return schedule
 
 
-def datastore_schedule(settings: DatastoreSettings, definitions: Sequence[ContainerDefinition], cron: str) -> dg.ScheduleDefinition:
+def datastore_schedule(settings: Settings, definitions: Sequence[ContainerDefinition], cron: str) -> dg.ScheduleDefinition:
     """All containers, those with a schedule of their own too: one run each for those with something to do."""
 
     @dg.schedule(
@@ -69,7 +71,7 @@ def _requests(context: dg.ScheduleEvaluationContext, definitions: Sequence[Conta
             raise dg.Failure(str(error)) from error
         except SyncError as error:
             context.log.error(str(error))
-            yield _request(context, definition, config_of(definition, Request(Mode.INCREMENTAL)), {})
+            yield _request(context, definition, config_of(definition, mover_of(definition).due), {})
             continue
         if isinstance(found, str):
             reasons.append(found)
@@ -81,25 +83,30 @@ def _requests(context: dg.ScheduleEvaluationContext, definitions: Sequence[Conta
 
 def _tick(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition) -> str | list[dg.RunRequest]:
     """Run requests, or the reason for none. Raises SyncError where the container cannot be planned."""
+    launch = launch_if_due(context.instance, definition)
+    return launch if isinstance(launch, str) else [_request(context, definition, launch.run_config, tags) for tags in launch.tags]
+
+
+def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition) -> str | Launch:
+    """What a run of the container would be started with now, or why none is. Raises SyncError where it cannot be planned."""
     container = definition.container
     label = container.label
     # First the lock, not the status of a run: a killed one stays "started", and its pool stays taken, until somebody says so.
-    holder = holder_of(dagster_home(), container, lambda run: report_killed(context.instance, run))
+    holder = holder_of(dagster_home(), container, lambda run: report_killed(instance, run))
     if holder is not None:
         return f"{label}: it is being synced by {holder}"
-    waiting = context.instance.get_runs(dg.RunsFilter(statuses=_WAITING, tags={CONTAINER_TAG: label}), limit=1)
+    waiting = instance.get_runs(dg.RunsFilter(statuses=_WAITING, tags={CONTAINER_TAG: label}), limit=1)
     if waiting:
         return f"{label}: run {waiting[0].run_id} is about to sync it"
     try:
-        plan, keys = plan_container(definition, context.instance, Request(Mode.INCREMENTAL))
+        plan, keys = plan_container(definition, instance, mover_of(definition).due)
     except ContainerMissing as error:
-        if definition.is_named:
+        if is_named(definition):
             raise
         return str(error)
     if plan.action is Action.SKIP:
         return f"{label}: {plan.reason}"
-    launch = launch_of(definition, context.instance, plan, keys)
-    return [_request(context, definition, launch.run_config, tags) for tags in launch.tags]
+    return launch_of(definition, instance, plan, keys)
 
 
 def _request(

@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any, Protocol
 from urllib.parse import unquote
 
@@ -64,6 +65,19 @@ class FolderAddress:
             return local
         return _PASSWORD.sub(r"\1:****@", self.url).partition("?")[0]
 
+    @property
+    def local(self) -> Path | None:
+        """The folder, where it is on this machine's disks."""
+        path = _local_path(self.url)
+        return None if path is None else Path(path)
+
+    def spark_url(self, path: str) -> str:
+        """The URL that Spark reads a file by, as it stands: neither quoted nor are patterns' characters escaped."""
+        if self.local is not None:
+            return f"file:{self.local / path}"
+        url = self.url.rpartition("::")[2].partition("?")[0].rstrip("/")
+        return f"{'s3a' + url[2:] if url.startswith('s3:') else url}/{path}"
+
     def list(self, prefix: str = "", on_trouble: OnTrouble | None = None) -> Iterator[tuple[str, FileStamp]]:
         """Path and stamp of each file below the folder ``prefix``, as they come; hidden ones (below ``prefix``) are left out.
 
@@ -106,16 +120,22 @@ class FolderAddress:
 
     def head(self, path: str, size: int) -> bytes:
         """The first bytes of a file, decompressed as its name says. Raises SourceError for a file that cannot be read."""
+        with self.open(path) as stream:
+            return stream.read(size)
+
+    @contextlib.contextmanager
+    def open(self, path: str, *, decompress: bool = True) -> Iterator[IO[bytes]]:
+        """A file's bytes. Raises SourceError for a file that cannot be read, also for what goes wrong within the block."""
         tree = self._tree()
         try:
             with contextlib.ExitStack() as stack:
                 stream = stack.enter_context(tree.open(path))
-                compression = infer_compression(path)
+                compression = infer_compression(path) if decompress else None
                 if compression is not None:
                     stream = stack.enter_context(compr[compression](stream, mode="r"))  # pyright: ignore[reportArgumentType]
-                elif path.lower().endswith(".zst"):
+                elif decompress and path.lower().endswith(".zst"):
                     raise ImportError("the package zstandard is not installed")
-                return stream.read(size)
+                yield stream
         except Exception as error:  # noqa: BLE001 - as above, and each decompressor has errors of its own
             raise SourceError(
                 f"{self.datastore}: the file {path!r} in {self.display} cannot be read: {self._reason(error)}. Is it complete, is it what "

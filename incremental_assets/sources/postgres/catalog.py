@@ -108,6 +108,7 @@ class PostgresCatalog:
 
     def __init__(self, connection: psycopg.Connection, datastore: str, schema: str, address: PostgresAddress) -> None:
         self._connection, self._datastore, self._schema, self._address = connection, datastore, schema, address
+        self.troubles: dict[str, str] = {}
 
     def listing(self) -> Mapping[str, Listed]:
         with source_errors(self._datastore, self._address):

@@ -1,7 +1,7 @@
 """What a sync asks PostgreSQL about one container: has anything changed, how high is the identifier, what do the windows hold.
 
 Belongs here: the questions of the design's plan, each one short query. Does not belong: what follows from the answers (``model.watermark``,
-``orchestration.planning``), the connection and its snapshot (``session``), who is open (``transactions``), or Spark (``extract``).
+``orchestration.postgres.planning``), the connection and its snapshot (``session``), who is open (``transactions``), or Spark (``extract``).
 """
 
 import hashlib

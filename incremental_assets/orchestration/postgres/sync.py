@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from incremental_assets.catalog.datastore import ContainerDefinition
-from incremental_assets.lake.extraction import Extraction, Extractions, Outcome
+from incremental_assets.catalog.datastore import TableDefinition
+from incremental_assets.lake.extraction import ByKey, Extraction, Extractions, Outcome
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.axis import format_value
 from incremental_assets.model.container import Container, OnNull, SourceTable
@@ -21,22 +21,23 @@ from incremental_assets.model.partitions import Partitions
 from incremental_assets.model.schema import Column
 from incremental_assets.model.watermark import Advance, OpenTransactions, TableState, advance
 from incremental_assets.model.window import Window, covered_from, merge
-from incremental_assets.orchestration.infinite import explained, infinite_columns
-from incremental_assets.orchestration.pieces import pieces_of_load
-from incremental_assets.orchestration.planning import Action, Plan, check_key, fallen_back, fresh_state
+from incremental_assets.orchestration.plan import Action
+from incremental_assets.orchestration.postgres.infinite import explained, infinite_columns
+from incremental_assets.orchestration.postgres.pieces import pieces_of_load
+from incremental_assets.orchestration.postgres.planning import TablePlan, check_key, fallen_back, fresh_state
 from incremental_assets.orchestration.result import Result, result_metadata
 from incremental_assets.sources.postgres.extract import carried_columns, existing_keys, read_keys, read_windows
 from incremental_assets.sources.postgres.reader import Highest, PostgresReader, shape_digest
 from incremental_assets.sources.postgres.transactions import Holder
 
 
-class ContainerSync:
+class TableSync:
     """Carries out one plan. Used once; ``result`` is complete when its extractions have been committed."""
 
     def __init__(
         self,
-        definition: ContainerDefinition,
-        plan: Plan,
+        definition: TableDefinition,
+        plan: TablePlan,
         reader: PostgresReader,
         table: LakeTable,
         partitions: Partitions | None,
@@ -66,6 +67,9 @@ class ContainerSync:
             metadata=lambda keys: result_metadata(self.result, self._table.url, keys),
             before_outside=before_outside,
         )
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
 
     # ------------------------------------------------------------------ the steps
     def _steps(self) -> Iterator[contextlib.AbstractContextManager[Extraction]]:
@@ -118,10 +122,11 @@ class ContainerSync:
                 allow_empty=plan.request.allow_empty or (plan.action is Action.SYNC and plan.watermark is not None),
                 story=self._story(moved),
                 frame=lambda spark: read_windows(spark, reader, carried, windows, nulls, highest.value, readers),
-                frame_of_keys=lambda spark, keys: read_keys(spark, reader, carried, keys),
-                existing_keys=lambda keys: existing_keys(reader, carried, keys),
-                emptied=lambda: self._emptied(windows, nulls),
                 still_there=reader.still_there,
+                emptied=lambda: self._emptied(windows, nulls),
+                by_key=ByKey(
+                    lambda spark, keys: read_keys(spark, reader, carried, keys), lambda keys: existing_keys(reader, carried, keys)
+                ),
             )
             try:
                 yield extraction

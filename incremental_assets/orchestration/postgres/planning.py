@@ -1,11 +1,10 @@
-"""What one sync is going to do: plain SQL over psycopg and the table's own log, milliseconds, no Spark and no Dagster.
+"""What one sync of a table is going to do: plain SQL over psycopg and the table's own log, milliseconds, no Spark and no Dagster.
 
 Belongs here: the decision (skip, load, sync, refresh) and its reason in words. Does not belong: doing it (``sync``).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 
 from incremental_assets.lake.table import Head, LakeTable
 from incremental_assets.model.axis import format_value
@@ -15,52 +14,20 @@ from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.partitions import IntegerPartitions, Partitions
 from incremental_assets.model.watermark import TableState
 from incremental_assets.model.window import EVERYTHING, Window, in_words
+from incremental_assets.orchestration.plan import Action, Mode, Plan, Request
 from incremental_assets.sources.postgres.reader import PostgresReader
 from incremental_assets.sources.postgres.session import Server
 
 MOST_GENERATED_KEYS = 2000
 
 
-class Mode(str, Enum):
-    """``incremental``: what is new since the watermark. ``refresh``: the asked partitions whole."""
+@dataclass(frozen=True, kw_only=True)
+class TablePlan(Plan):
+    """``windows`` (and the rows without identifier) will be read and replaced; ``whole``: the table, with its schema."""
 
-    INCREMENTAL = "incremental"
-    REFRESH = "refresh"
-
-
-class Action(str, Enum):
-    SKIP = "skip"
-    LOAD = "load"
-    SYNC = "sync"
-    REFRESH = "refresh"
-
-
-@dataclass(frozen=True)
-class Request:
-    """What was asked for. ``keys``: partitions of a refresh (None: all of them)."""
-
-    mode: Mode
-    keys: tuple[str, ...] | None = None
-    reset: bool = False
-    allow_empty: bool = False
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What will be read and replaced, and why. ``watermark`` is the one that counts now; ``alarm``: the reason is worth a look."""
-
-    container: Container
-    request: Request
-    action: Action
-    reason: str
     windows: tuple[Window, ...]
     include_nulls: bool
-    whole: bool
-    watermark: int | None
-    state: TableState | None
-    base_version: int | None
-    warnings: tuple[str, ...] = field(default=())
-    alarm: bool = False
+    whole: bool = False
 
     @property
     def asked(self) -> str:
@@ -86,7 +53,7 @@ def fresh_state(container: Container, source: str) -> TableState:
 
 def make_plan(
     container: Container, reader: PostgresReader, table: LakeTable, partitions: Partitions | None, request: Request, event: int | None
-) -> Plan:
+) -> TablePlan:
     """Plans one sync. ``event``: the watermark of the newest materialization event that carries one.
 
     Raises ConfigurationError, RebuildNeeded, LakeError or SourceError; nothing has been written then.
@@ -100,9 +67,21 @@ def make_plan(
     warnings = [*_server_warnings(container, server), *_index_warning(container)]
     ground = (container.identifier.ground if container.identifier else EVERYTHING,)
 
-    def plan(action: Action, reason: str, windows: tuple[Window, ...], nulls: bool, whole: bool = False, alarm: bool = False) -> Plan:
-        version = head.version if head else None
-        return Plan(container, request, action, reason, windows, nulls, whole, watermark, state, version, tuple(warnings), alarm)
+    def plan(action: Action, reason: str, windows: tuple[Window, ...], nulls: bool, whole: bool = False, alarm: bool = False) -> TablePlan:
+        return TablePlan(
+            container=container,
+            request=request,
+            action=action,
+            reason=reason,
+            windows=windows,
+            include_nulls=nulls,
+            whole=whole,
+            watermark=watermark,
+            state=state,
+            base_version=head.version if head else None,
+            warnings=tuple(warnings),
+            alarm=alarm,
+        )
 
     nulls = container.has_null_identifiers
     if request.reset:
@@ -261,7 +240,7 @@ def _index_warning(container: Container) -> list[str]:
     ]
 
 
-def run_keys(plan: Plan, reader: PostgresReader, partitions: Partitions | None) -> list[str]:
+def run_keys(plan: TablePlan, reader: PostgresReader, partitions: Partitions | None) -> list[str]:
     """The partition keys a run of the plan is launched with. For integers they may be new: they are what the rows to be read need."""
     if partitions is None or plan.container.cut is None:
         return []

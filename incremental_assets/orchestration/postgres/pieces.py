@@ -5,11 +5,12 @@ Belongs here: where to cut. Does not belong: how the pieces overlap by the lag (
 
 from incremental_assets.model.partitions import Partitions, TimePartitions, floor_to
 from incremental_assets.model.window import Window
-from incremental_assets.orchestration.planning import Action, Plan
+from incremental_assets.orchestration.plan import Action
+from incremental_assets.orchestration.postgres.planning import TablePlan
 from incremental_assets.sources.postgres.reader import PostgresReader
 
 
-def pieces_of_load(plan: Plan, reader: PostgresReader, partitions: Partitions | None, rows: int) -> list[Window]:
+def pieces_of_load(plan: TablePlan, reader: PostgresReader, partitions: Partitions | None, rows: int) -> list[Window]:
     """The windows of the plan's read, each expected to hold at most ``rows``; one window where that is enough or nothing can be cut."""
     container, whole = plan.container, list(plan.windows)
     if plan.whole or container.identifier is None or plan.action not in (Action.LOAD, Action.SYNC) or len(whole) != 1:

@@ -1,0 +1,108 @@
+"""Which files a container's table holds, in a small Delta table beside it: a row for each time a file was read, refused, or dropped.
+
+Belongs here: reading and appending those rows through delta-rs. Does not belong: what follows from them (``model.files``).
+
+A row counts only while the table is the one it was written for and has the commit that it speaks of: after a RESTORE, or where the table
+was made anew, the files are unknown and are read again. So it is never ahead of the rows, as the watermark never is.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from incremental_assets.lake.errors import place_errors
+from incremental_assets.lake.table import LakeTable, storage_options
+from incremental_assets.model.files import FileStamp
+
+FOLDER, REJECTED_FOLDER = "_files", "_rejected"
+RESERVED = frozenset({FOLDER, REJECTED_FOLDER, "_quality"})
+"""Folders of a datastore in the lake that are no containers."""
+COMPACT_AFTER = 50
+_SCHEMA = pa.schema(
+    [
+        ("file", pa.string()), ("modified", pa.int64()), ("size", pa.int64()), ("etag", pa.string()), ("rows", pa.int64()),
+        ("rejected", pa.int64()), ("refused", pa.string()), ("dropped", pa.bool_()), ("table_id", pa.string()),
+        ("data_version", pa.int64()), ("at", pa.int64()), ("run_id", pa.string()),
+    ]
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """What became of one file. ``modified`` and ``at`` (when this was written) in microseconds since 1970 UTC.
+
+    ``file``: the key of its partition. ``rows`` are in the table, ``rejected`` beside it. ``refused``: why this version
+    of it could not be read; its rows are those of the version before. ``dropped``: it was gone from the folder, and its rows went too.
+    """
+
+    file: str
+    modified: int
+    size: int
+    etag: str | None
+    rows: int
+    rejected: int
+    refused: str | None
+    dropped: bool
+    table_id: str
+    data_version: int
+    at: int
+    run_id: str
+
+    @property
+    def stamp(self) -> FileStamp:
+        return FileStamp(self.modified, self.size, self.etag)
+
+
+class Manifest:
+    """The records of one container, by the key of the file."""
+
+    def __init__(self, lake: str, key_path: tuple[str, str]) -> None:
+        self.table = LakeTable(lake, key_path[0], FOLDER, key_path[1])
+
+    def known(self, table_id: str | None, data_version: int | None) -> dict[str, FileRecord]:
+        """The newest record of each file, as far as the table, as it is now, bears it out."""
+        return self._newest(table_id, data_version)[0]
+
+    def keep_only(self, table_id: str | None, data_version: int | None) -> None:
+        """Drops records of commits that the table does not have (any more): later ones will have their numbers."""
+        known, idle = self._newest(table_id, data_version)
+        if idle:
+            self._write(known.values(), "overwrite")
+
+    def add(self, records: Iterable[FileRecord]) -> None:
+        """Appends. Raises LakeError where the place cannot be written."""
+        delta = self.table.opened()
+        if delta is not None and delta.version() % COMPACT_AFTER == COMPACT_AFTER - 1:
+            merged = {r.file: r for r in sorted((*self._all(), *records), key=lambda r: r.at)}
+            self._write(merged.values(), "overwrite")
+        else:
+            self._write(records, "append")
+
+    def _newest(self, table_id: str | None, data_version: int | None) -> tuple[dict[str, FileRecord], bool]:
+        """And whether there are records that do not count."""
+        newest: dict[str, FileRecord] = {}
+        idle = False
+        for record in sorted(self._all(), key=lambda r: r.at):
+            # That a version of a file cannot be read is so whatever the table holds; the version before is in ``rows`` only if it counts.
+            if record.table_id != (table_id or "") or record.data_version > (-1 if data_version is None else data_version):
+                idle = True
+            elif record.dropped:
+                newest.pop(record.file, None)
+            else:
+                newest[record.file] = record
+        return newest, idle
+
+    def _all(self) -> list[FileRecord]:
+        delta = self.table.opened()
+        return [] if delta is None else [FileRecord(**row) for row in delta.to_pyarrow_table().to_pylist()]
+
+    def _write(self, records: Iterable[FileRecord], mode: str) -> None:
+        rows = pa.Table.from_pylist([asdict(record) for record in records], schema=_SCHEMA)
+        with place_errors(self.table.url):
+            write_deltalake(self.table.address, rows, mode=mode, storage_options=storage_options() or None)  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+def stamps(known: Mapping[str, FileRecord]) -> dict[str, FileStamp]:
+    return {key: record.stamp for key, record in known.items()}

@@ -1,0 +1,131 @@
+"""``incremental_assets.FileDatastore``: a folder of files as a Dagster component, its YAML checked word by word.
+
+Belongs here: the schema of ``defs.yaml`` and its translation into ``FolderSettings``. Does not belong: what is in the folder (the catalog).
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import dagster as dg
+from dagster.components import ResolvedDefsStateConfig
+from pydantic import Field
+
+from incremental_assets.catalog.folder import FileDefinition, FileOptions, FolderCatalog, FolderSettings, file_definitions
+from incremental_assets.catalog.look import CatalogSource, Said
+from incremental_assets.catalog.state import Catalog
+from incremental_assets.lake.manifest import RESERVED
+from incremental_assets.model.container import ContainerOptions
+from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.model.files import FileFormat, format_of
+from incremental_assets.orchestration.component import CATALOG_RESOLVER, CatalogEntry, DatastoreComponent, local_state
+from incremental_assets.sources.files.listing import FolderAddress
+
+
+class FilesEntry(dg.Model):
+    """One container of files."""
+
+    glob: str | None = Field(default=None, description="path below the folder; * and ? within a part, ** over any folders, [...] one of")
+    format: Literal["csv", "tsv", "json", "parquet", "avro", "text"] | None = Field(default=None, description="default: by the extension")
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict, description="of Spark's reader: header, sep, encoding, …")
+    columns: dict[str, str] = Field(default_factory=dict, description="types of columns, as Spark calls them; others are inferred")
+    schedule: str | None = Field(default=None, description="cron; runs by default, and the sensor then does not")
+    prune_files: bool | None = Field(default=None, description="rows of files that are gone go too; default: as the datastore says")
+    deletion_vectors: bool = True
+    owners: list[str] = Field(default_factory=list)
+    tags: dict[str, str] = Field(default_factory=dict)
+
+
+def _entries(context: dg.ResolutionContext, value: Mapping[str, FilesEntry]) -> dict[str, FilesEntry]:
+    return {name: FilesEntry(**context.resolve_value(entry.model_dump(mode="json"))) for name, entry in value.items()}
+
+
+@dataclass
+class FileDatastore(DatastoreComponent, dg.Resolvable):
+    """A folder, local or behind any fsspec URL, whose files are kept in step as Delta tables, a partition each."""
+
+    name: Annotated[str, dg.Resolver.default(description="Asset key prefix, and folder in the lake.", examples=["landing"])]
+    path: Annotated[str, dg.Resolver.default(description="a local folder, or any fsspec URL", examples=["{{ env.LANDING_PATH }}"])]
+    containers: Annotated[
+        Mapping[str, FilesEntry],
+        dg.Resolver(_entries, model_field_type=dict[str, FilesEntry]),  # pyright: ignore[reportArgumentType]
+    ] = field(default_factory=dict)
+    exclude: Sequence[str] = field(default_factory=list)
+    settle_seconds: float = 5.0
+    sensor_seconds: int = 30
+    files_a_tick: int = 1000
+    prune_files: bool = False
+    schedule: str | None = None
+    maintenance: str | None = None
+    catalog: Annotated[CatalogEntry, CATALOG_RESOLVER] = field(default_factory=CatalogEntry)
+    defs_state: ResolvedDefsStateConfig = field(default_factory=local_state)
+
+    # ------------------------------------------------------------------ for the catalog operation
+    @property
+    def picture(self) -> str:
+        return "file"
+
+    @contextlib.contextmanager
+    def source(self, before: Catalog | None) -> Iterator[CatalogSource]:
+        yield FolderCatalog(self.settings(), before)
+
+    def said(self) -> Said:
+        settings = self.settings()
+        return Said(named=settings.named, excluded=settings.is_excluded)
+
+    def definitions(self, catalog: Catalog) -> list[FileDefinition]:
+        return file_definitions(self.settings(), catalog)
+
+    # ------------------------------------------------------------------ YAML → settings
+    def settings(self) -> FolderSettings:
+        """Raises ConfigurationError naming what is wrong."""
+        if not self.name.strip():
+            raise ConfigurationError("a datastore needs a name.")
+        if self.settle_seconds < 0:
+            raise ConfigurationError(f"{self.name}: settle_seconds is {self.settle_seconds}; it cannot be negative.")
+        for what, number in (("files_a_tick", self.files_a_tick), ("sensor_seconds", self.sensor_seconds)):
+            if number < 1:
+                raise ConfigurationError(f"{self.name}: {what} is {number}; it is at least 1.")
+        without = [name for name, entry in self.containers.items() if entry.glob is None]
+        if without and len(without) < len(self.containers):
+            raise ConfigurationError(
+                f"{self.name}/{without[0]}: it has no glob, and others have one. Give all containers a glob, or none: then the folder is "
+                f"searched, and the entries say more of what is found."
+            )
+        return FolderSettings(
+            name=self.name,
+            address=FolderAddress.parse(self.name, self.path),
+            settle_seconds=self.settle_seconds,
+            look_seconds=self.sensor_seconds,
+            most_files=self.files_a_tick,
+            prune_files=self.prune_files,
+            schedule=self.schedule,
+            maintenance=self.maintenance,
+            options={name: _options(self.name, name, entry) for name, entry in self.containers.items()},
+            exclude=tuple(self.exclude),
+            catalog=self.catalog.settings(self.name),
+        )
+
+
+def _options(datastore: str, name: str, entry: FilesEntry) -> FileOptions:
+    label = f"{datastore}/{name}"
+    if name in RESERVED:
+        raise ConfigurationError(f"{label}: this name is the product's own; choose another.")
+    glob, found = entry.glob, None
+    if glob is not None:
+        if not glob.strip() or glob.startswith("/") or glob.endswith("/") or ".." in glob.split("/"):
+            raise ConfigurationError(f"{label}: glob {glob!r} is no path below the folder; write it without a leading /, and without '..'.")
+        found = format_of(glob)
+        if entry.format is None and found is None:
+            raise ConfigurationError(f"{label}: what {glob!r} matches cannot be told by its extension; say its format.")
+    return FileOptions(
+        glob=glob,
+        format=FileFormat(entry.format) if entry.format else found,
+        read={key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in entry.options.items()},
+        types=dict(entry.columns),
+        prune=entry.prune_files,
+        container=ContainerOptions(
+            schedule=entry.schedule, deletion_vectors=entry.deletion_vectors, owners=tuple(entry.owners), tags=entry.tags
+        ),
+    )

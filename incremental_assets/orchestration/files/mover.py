@@ -1,0 +1,101 @@
+"""A container of files for Dagster: its plan, its sync, how its asset looks, its sensor.
+
+Belongs here: one listing a plan or a sync. Does not belong: the decisions (``planning``), the steps (``sync``).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import missing
+from incremental_assets.catalog.folder import FileDefinition
+from incremental_assets.lake.manifest import Manifest
+from incremental_assets.lake.partitioning import WINDOWS_METADATA, windows_metadata
+from incremental_assets.lake.scope import LakeScope
+from incremental_assets.lake.table import LakeTable
+from incremental_assets.model.errors import ContainerMissing
+from incremental_assets.model.files import FILE, MODIFIED
+from incremental_assets.orchestration.files.planning import FilesPlan, list_files, make_files_plan
+from incremental_assets.orchestration.files.sync import FileSync
+from incremental_assets.orchestration.mover import Face, Sync
+from incremental_assets.orchestration.partition_keys import partitions_definition
+from incremental_assets.orchestration.plan import Action, Mode, Plan, Request
+
+
+@dataclass(frozen=True)
+class FileMover:
+    """The ``Mover`` of a container of files."""
+
+    definition: FileDefinition
+
+    @property
+    def due(self) -> Request:
+        return Request(Mode.INCREMENTAL, most_files=self.definition.settings.most_files)
+
+    def plan(self, instance: dg.DagsterInstance, request: Request, lake: str) -> tuple[FilesPlan, list[str]]:
+        """Raises ContainerMissing where none of its files is in the folder any more, since the catalog has seen that."""
+        plan = self._plan(request, lake)
+        if self.definition.missing_since is not None and not plan.listed.stamps:
+            raise ContainerMissing(missing(self.definition))
+        return plan, [file.key for file in plan.files]
+
+    def begin(
+        self, instance: dg.DagsterInstance, request: Request, scope: LakeScope, run_id: str, log: Callable[[str], None]
+    ) -> Sync | Plan:
+        container = self.definition.container
+        plan = self._plan(request, scope.lake)
+        if plan.action is Action.SKIP:
+            return plan
+        log(f"{container.label}: {plan.reason}: {plan.asked}")
+        table, manifest = scope.table(*container.key_path), Manifest(scope.lake, container.key_path)
+        return FileSync(self.definition, plan, table, manifest, scope, run_id, log, lambda keys: self._forget(instance, keys))
+
+    def preview(self, plan: Plan) -> Mapping[str, Any]:
+        assert isinstance(plan, FilesPlan)
+        return {"rows": None, "files": [file.path for file in plan.files], "drops": list(plan.drop)}
+
+    def source(self) -> dg.AssetSpec:
+        container, address = self.definition.container, self.definition.settings.address
+        return dg.AssetSpec(
+            dg.AssetKey([container.key_path[0], "files", container.key_path[1]]),
+            group_name=f"{container.key_path[0]}_source",
+            kinds={"file", self.definition.format.value},
+            description=f"The files `{self.definition.glob}` in {address.display}.",
+        )
+
+    def face(self) -> Face:
+        definition, container = self.definition, self.definition.container
+        folder, _, names = definition.glob.rpartition("/")
+        metadata: dict[str, Any] = {
+            "files/path": folder or ".",
+            "files/names": names,
+            "files/format": definition.format.value,
+            "dagster/column_schema": dg.TableSchema(
+                [
+                    dg.TableColumn(FILE.name, FILE.type, description="the file, by its partition's key"),
+                    dg.TableColumn(MODIFIED.name, MODIFIED.type, description="when it was modified"),
+                ]
+            ),
+            WINDOWS_METADATA: windows_metadata(container),
+        }
+        what = f"Files `{definition.glob}` ({definition.format.value}) of {definition.settings.address.display}, each one partition."
+        return Face(frozenset({"file", "deltalake", "spark"}), what, metadata)
+
+    def sensors(self) -> Sequence[dg.SensorDefinition]:
+        from incremental_assets.orchestration.files.sensor import files_sensor
+
+        return [files_sensor(self.definition)]
+
+    # ------------------------------------------------------------------
+    def _plan(self, request: Request, lake: str) -> FilesPlan:
+        key_path = self.definition.container.key_path
+        return make_files_plan(self.definition, LakeTable(lake, *key_path), Manifest(lake, key_path), request, list_files(self.definition))
+
+    def _forget(self, instance: dg.DagsterInstance, keys: Sequence[str]) -> None:
+        """Partitions of files whose rows were removed."""
+        partitions = partitions_definition(self.definition)
+        assert isinstance(partitions, dg.DynamicPartitionsDefinition) and partitions.name is not None
+        for key in keys:
+            instance.delete_dynamic_partition(partitions.name, key)

@@ -1,0 +1,41 @@
+"""A container's keys in Dagster: of its asset, and of its partitions.
+
+Belongs here: finding and adding them. Does not belong: which rows a key means (``lake.partitioning``).
+"""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.lake.partitioning import dagster_partitions, partitions_of
+from incremental_assets.model.container import Container
+from incremental_assets.model.partitions import Partitions
+
+KEYS_A_BATCH = 1000
+
+
+def container_key(container: Container) -> dg.AssetKey:
+    return dg.AssetKey(list(container.key_path))
+
+
+def partitions_definition(definition: ContainerDefinition) -> dg.PartitionsDefinition | None:
+    return dagster_partitions(definition.container, definition.settings.timezone)
+
+
+def container_partitions(definition: ContainerDefinition, instance: dg.DagsterInstance) -> Partitions | None:
+    """The windows' view of its partitions; None where it has none, and where each is a file."""
+    container, in_dagster = definition.container, partitions_definition(definition)
+    if in_dagster is None or container.axis is None or container.cut is None or container.cut.by_file:
+        return None
+    return partitions_of(container.axis, container.cut, in_dagster, instance)
+
+
+def add_keys(instance: dg.DagsterInstance, partitions_def: dg.PartitionsDefinition | None, keys: Sequence[str]) -> None:
+    """Adds those that a dynamic definition does not have yet; others need no adding. In batches: SQLite takes so many variables."""
+    if not isinstance(partitions_def, dg.DynamicPartitionsDefinition) or partitions_def.name is None:
+        return
+    known = set(instance.get_dynamic_partitions(partitions_def.name))
+    new = [key for key in keys if key not in known]
+    for at in range(0, len(new), KEYS_A_BATCH):
+        instance.add_dynamic_partitions(partitions_def.name, new[at : at + KEYS_A_BATCH])

@@ -1,0 +1,61 @@
+"""What is asked of a sync, and what every plan of one says.
+
+Belongs here: the words of requests and decisions. Does not belong: deciding (``postgres.planning``, ``files.planning``).
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from incremental_assets.model.container import Container
+from incremental_assets.model.watermark import TableState
+
+
+class Mode(str, Enum):
+    """``incremental``: what is new since the last sync. ``refresh``: the asked partitions whole."""
+
+    INCREMENTAL = "incremental"
+    REFRESH = "refresh"
+
+
+class Action(str, Enum):
+    SKIP = "skip"
+    LOAD = "load"
+    SYNC = "sync"
+    REFRESH = "refresh"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for. ``keys``: partitions of a refresh (None: all of them).
+
+    ``most_files``: at most so many files are read, as a tick asks; one of those that could not be read before is not tried again by it.
+    """
+
+    mode: Mode
+    keys: tuple[str, ...] | None = None
+    reset: bool = False
+    allow_empty: bool = False
+    most_files: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What will be done, and why. ``watermark`` is the one that counts now; ``alarm``: the reason is worth a look.
+
+    ``state`` and ``base_version``: of the table as it is (None: there is none).
+    """
+
+    container: Container
+    request: Request
+    action: Action
+    reason: str
+    watermark: int | None
+    state: TableState | None
+    base_version: int | None
+    warnings: tuple[str, ...] = field(default=())
+    alarm: bool = False
+
+    @property
+    def asked(self) -> str:
+        """What is read, in words."""
+        raise NotImplementedError

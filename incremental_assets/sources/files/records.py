@@ -1,0 +1,141 @@
+"""JSON and plain text: one record a line, or a file that is one array or one object.
+
+Belongs here: records as cells of text, by key. Does not belong: what a cell's text is worth (``cells``).
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.sources.files.delimited import refused_option
+from incremental_assets.sources.files.reading import LINE, NAME, RESERVED, WRONG, Group, ReadFile, Reading, literal
+from incremental_assets.sources.files.staging import HEAD_BYTES, Staging
+
+if TYPE_CHECKING:
+    from pyspark.sql.dataframe import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+_MAP = "_incremental_assets_map"
+_INTEGER = re.compile(r"DECIMAL\((\d+),(0)\)|(BIGINT|INT|SMALLINT|TINYINT)")
+_OTHERS = {"BOOLEAN": "boolean", "DOUBLE": "double", "FLOAT": "double"}
+_OPTIONS = frozenset(("multiline", "linesep"))
+
+
+def is_whole(head: bytes, reading: Reading) -> bool:
+    """Whether a JSON file is one array or one object over several lines, by its first bytes."""
+    if reading.says("multiline"):
+        return True
+    text = head.decode("utf-8-sig", errors="replace").strip()
+    first, _, rest = text.partition("\n")
+    if _is_json(first):
+        return first.lstrip().startswith("[") and not rest.strip()
+    if text.startswith("["):
+        return True
+    if len(head) < HEAD_BYTES and _is_json(text):
+        return True
+    return first.rstrip().endswith(("{", ",", ":", "["))
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def json_groups(files: Sequence[ReadFile], heads: Mapping[str, bytes], reading: Reading) -> list[Group]:
+    by_kind: dict[bool, list[ReadFile]] = defaultdict(list)
+    for file in files:
+        by_kind[is_whole(heads[file.key], reading)].append(file)
+    return [Group(tuple(own), whole=whole) for whole, own in by_kind.items()]
+
+
+def check_options(spark: "SparkSession", reading: Reading) -> None:
+    """Raises ConfigurationError for an option that Spark refuses, before any file is blamed."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    try:
+        spark.range(1).select(F.from_json(F.lit("{}"), "a string", _parsing(reading))).collect()
+    except PySparkException as error:
+        raise refused_option(reading, error) from None
+
+
+def text_cells(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
+    """``NAME``, ``LINE``, ``WRONG``, and the line as ``v0``."""
+    lines = _lines(spark, staging, reading, group)
+    return lines.selectExpr(NAME, LINE, f"cast(NULL AS string) AS {WRONG}", f"{LINE} AS v0")
+
+
+def json_records(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
+    """``NAME``, ``LINE``, ``WRONG``, and what each key holds, as a map."""
+    from pyspark.sql import functions as F
+
+    texts = _lines(spark, staging, reading, group).where(f"trim(both from regexp_replace({LINE}, '\\\\s+', ' ')) <> ''")
+    # Within brackets: what follows the first value of a line would be dropped without a word.
+    inner = F.concat(F.lit("["), F.col(LINE), F.lit("]"))
+    values = texts.select(NAME, LINE, F.from_json(inner, "array<variant>", _parsing(reading)).alias("found"))
+    values = values.selectExpr(NAME, LINE, "if(size(found) = 1, found[0], NULL) AS found")
+    if group.whole:
+        elements = "if(schema_of_variant(found) LIKE 'ARRAY<%', try_variant_get(found, '$', 'array<variant>'), array(found))"
+        values = values.selectExpr(NAME, f"{LINE} AS whole", f"explode({elements}) AS found")
+        values = values.selectExpr(NAME, f"coalesce(try_variant_get(found, '$', 'string'), whole) AS {LINE}", "found")
+    mapped = values.selectExpr(NAME, LINE, f"try_variant_get(found, '$', 'map<string,variant>') AS {_MAP}")
+    keys = f"transform(map_keys({_MAP}), k -> lower(k))"
+    wrong = [
+        f"CASE WHEN {_MAP} IS NULL THEN 'it is not one JSON object, or it has a key twice' END",
+        f"CASE WHEN size(array_distinct({keys})) < size({_MAP}) THEN 'it has two keys that differ in upper and lower case only' END",
+        f"CASE WHEN arrays_overlap({keys}, array({', '.join(map(literal, sorted(RESERVED)))})) THEN "
+        f"'it has a key that the table has itself: {' or '.join(sorted(RESERVED))}' END",
+    ]
+    return mapped.selectExpr(NAME, LINE, f"coalesce({', '.join(wrong)}) AS {WRONG}", _MAP)
+
+
+def keys_of(records: "Iterable[DataFrame]") -> dict[str, str | None]:
+    """Each key of the records and the type of what it holds; None where that is always null."""
+    from pyspark.sql import functions as F
+
+    found: dict[str, set[str]] = defaultdict(set)
+    for frame in records:
+        good = frame.where(f"{WRONG} IS NULL").selectExpr(f"explode({_MAP}) AS (name, value)")
+        for row in good.groupBy("name").agg(F.expr("schema_of_variant_agg(value)").alias("type")).collect():
+            found[row["name"]].add(row["type"])
+    if len(found) > 5000:
+        raise ConfigurationError(
+            f"the objects have {len(found)} keys; a table cannot have so many columns. Are these data rather than names?"
+        )
+    return {name: _merged(types) for name, types in sorted(found.items())}
+
+
+def json_cells(frame: "DataFrame", spellings: Sequence[Sequence[str]]) -> "DataFrame":
+    """``v0``, ``v1``, … of a frame of records: for each column the spellings of its key."""
+    cells: list[str] = []
+    for i, names in enumerate(spellings):
+        texts = ", ".join(f"try_variant_get({_MAP}[{literal(name)}], '$', 'string')" for name in names)
+        cells.append(f"{f'coalesce({texts})' if texts else 'cast(NULL AS string)'} AS v{i}")
+    return frame.selectExpr(NAME, LINE, WRONG, *cells)
+
+
+def _merged(types: set[str]) -> str | None:
+    types = types - {"VOID"}
+    if not types:
+        return None
+    integers = [_INTEGER.fullmatch(type_) for type_ in types]
+    if all(integers):
+        return "decimal(38,0)" if any(found and found[1] and int(found[1]) > 18 for found in integers) else "bigint"
+    simple = {"double" if type_.startswith("DECIMAL") or _INTEGER.fullmatch(type_) else _OTHERS.get(type_, "string") for type_ in types}
+    return simple.pop() if len(simple) == 1 else "string"
+
+
+def _parsing(reading: Reading) -> dict[str, str]:
+    return {**{name: value for name, value in reading.passed_on.items() if name not in _OPTIONS}, "mode": "PERMISSIVE"}
+
+
+def _lines(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
+    options = {name: value for name, value in reading.passed_on.items() if name == "linesep" and not group.whole}
+    reader = spark.read.format("text").options(**options, wholetext=str(group.whole).lower())
+    return staging.load(reader, group.files, f"value AS {LINE}")

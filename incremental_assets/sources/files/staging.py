@@ -1,0 +1,183 @@
+"""Files where Spark can read them as they stand, and which row came from which file.
+
+Belongs here: links of plain names, decompressing and decoding what Spark cannot, the way from Spark's name of a file back to the file. Does
+not belong: what is in a file.
+"""
+
+import codecs
+import contextlib
+import io
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from fsspec.utils import infer_compression
+
+from incremental_assets.model.errors import ConfigurationError, SourceError
+from incremental_assets.model.files import FileFormat
+from incremental_assets.sources.files.listing import FolderAddress
+from incremental_assets.sources.files.reading import NAME, ReadFile, Reading
+
+if TYPE_CHECKING:
+    from pyspark.sql.dataframe import DataFrame
+    from pyspark.sql.connect.readwriter import DataFrameReader
+    from pyspark.sql.types import StructType
+
+HEAD_BYTES = 256 * 1024
+_CHUNK = 1 << 20
+_TEXT = (FileFormat.CSV, FileFormat.TSV, FileFormat.JSON, FileFormat.TEXT)
+_SPARK_KNOWS = {"gzip": ".gz", "bz2": ".bz2"}
+_SLASHES = re.compile(r"\A([A-Za-z0-9+.\-]+:)/+")
+
+
+class Staging:
+    """A folder of links and copies that Spark reads. It is given back by ``close``."""
+
+    def __init__(self, address: FolderAddress, reading: Reading, folder: Path) -> None:
+        self._address, self._reading, self._parent = address, reading, folder
+        if reading.encoding is not None:
+            try:
+                codecs.lookup(reading.encoding)
+            except LookupError:
+                raise ConfigurationError(f"options: encoding {reading.encoding!r} is none that is known here") from None
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = Path(tempfile.mkdtemp(prefix="files", dir=folder)).absolute()
+        self._paths: dict[str, str] = {}
+        self._copies: dict[str, Path] = {}
+        self.names: dict[str, str] = {}
+        """Spark's name of a file → its key."""
+
+    def close(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # somebody else's files are in it
+            self._parent.rmdir()
+
+    # ------------------------------------------------------------------ bringing files here
+    def take(self, files: Sequence[ReadFile]) -> dict[str, bytes | SourceError]:
+        """The first bytes of each file, decompressed and as UTF-8, or why it cannot be read."""
+        with ThreadPoolExecutor(16) as pool:  # a folder may be far away
+            return dict(zip((file.key for file in files), pool.map(self._take, range(len(files)), files), strict=True))
+
+    def _take(self, number: int, file: ReadFile) -> bytes | SourceError:
+        try:
+            compression = infer_compression(file.path) if self._reading.format in _TEXT else None
+            if file.path.lower().endswith(".zst"):
+                compression = "zstd"
+            suffix = _SPARK_KNOWS.get(compression or "", "")
+            link = self._folder / f"f{number:06d}.{self._reading.format.value}{suffix}"
+            local = self._address.local
+            ours = bool(compression and not suffix) or (self._reading.format in _TEXT and self._reading.encoding is not None)
+            if ours or (suffix and local is None and not file.path.endswith(suffix)):
+                copy = self._folder / f"f{number:06d}.{self._reading.format.value}"
+                self._copy(file, copy, compression)
+                self._copies[file.key] = copy
+                self._set(file, copy)
+                with open(copy, "rb") as stream:
+                    return stream.read(HEAD_BYTES)
+            if local is None:
+                self._paths[file.key] = _escaped(self._address.spark_url(file.path))
+            else:
+                link.symlink_to(local / file.path)
+                self._set(file, link)
+            with self._address.open(file.path, decompress=compression is not None) as stream:
+                return stream.read(HEAD_BYTES)
+        except SourceError as error:
+            return error
+
+    def _set(self, file: ReadFile, path: Path) -> None:
+        self._paths[file.key] = _escaped(str(path))
+        self.names[f"{path.parent.name}/{path.name}"] = file.key
+
+    def _copy(self, file: ReadFile, copy: Path, compression: str | None) -> None:
+        """Decompressed, and as UTF-8 where it is another encoding."""
+        zstd = compression == "zstd"
+        with self._address.open(file.path, decompress=compression is not None and not zstd) as stream, open(copy, "wb") as out:
+            chunks = _unzst(stream) if zstd else iter(lambda: stream.read(_CHUNK), b"")
+            decoder = codecs.getincrementaldecoder(self._reading.encoding or "utf-8")("replace") if self._reading.encoding else None
+            for chunk in chunks:
+                out.write(decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk)
+            if decoder:
+                out.write(decoder.decode(b"", True).encode())
+
+    # ------------------------------------------------------------------ reading them
+    def load(self, reader: "DataFrameReader", files: Sequence[ReadFile], *columns: str) -> "DataFrame":
+        """The columns of the files, and ``NAME``."""
+        frame = reader.options(ignoreCorruptFiles="false", ignoreMissingFiles="false").load([self._paths[file.key] for file in files])
+        if self._address.local is None:
+            wanted = {_one_slash(self._address.spark_url(file.path)): file.key for file in files if file.key not in self._copies}
+            for url in frame.inputFiles() if wanted else ():
+                name = _one_slash(url)
+                key = wanted.pop(unquote(name), None) or wanted.pop(name, None)
+                if key is not None:
+                    self.names[name] = key
+            if wanted:
+                raise SourceError(f"Spark lists no file {next(iter(wanted))}, which is there; its rows could not be told from others")
+        ours = f"regexp_extract(_metadata.file_path, '/({self._folder.name}/[^/]*)$', 1)"
+        whole = "regexp_replace(_metadata.file_path, '^([A-Za-z0-9+.-]+:)/+', '$1/')"
+        return frame.selectExpr(*columns, f"coalesce(nullif({ours}, ''), {whole}) AS {NAME}")
+
+    def schema(self, reader: "DataFrameReader", file: ReadFile) -> "StructType":
+        return reader.load(self._paths[file.key]).schema
+
+    def named_in(self, text: str, files: Iterable[ReadFile]) -> list[ReadFile]:
+        """The files that a message of Spark names."""
+        own = {self.names[name] for name in set(re.findall(rf"{self._folder.name}/f\d+[.\w]*", text)) if name in self.names}
+        found: list[ReadFile] = []
+        for file in files:
+            url = "" if self._address.local is not None else self._address.spark_url(file.path).partition("://")[2]
+            if file.key in own or (
+                url and re.search(rf"(?:{re.escape(url)}|{re.escape(quote(url))}|{re.escape(_escaped(url))})(?![\w/-])", text)
+            ):
+                found.append(file)
+        return found
+
+    def why_broken(self, file: ReadFile) -> str | None:
+        """Reads all of a file, and says what is the matter with it; None where it finds nothing."""
+        try:
+            compressed = self._reading.format in _TEXT and infer_compression(file.path) is not None
+            with self._address.open(file.path, decompress=compressed) as stream:
+                if self._reading.format is FileFormat.PARQUET:
+                    import pyarrow.parquet as pq
+
+                    parquet = pq.ParquetFile(io.BufferedReader(stream))  # pyright: ignore[reportArgumentType]
+                    for _ in parquet.iter_batches(batch_size=4096):
+                        pass
+                else:
+                    while stream.read(_CHUNK):
+                        pass
+        except SourceError as error:
+            return str(error)
+        return None
+
+
+def _unzst(stream: IO[bytes]) -> Iterable[bytes]:
+    """All frames of a zst file. Raises for one that ends too early: zstandard's own reader takes that for the end of the file."""
+    try:
+        import zstandard
+    except ImportError:
+        raise ImportError("the package zstandard is not installed (pip install zstandard)") from None
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    begun = False
+    while chunk := stream.read(_CHUNK):
+        while chunk:
+            begun = True
+            yield frame.decompress(chunk)
+            chunk = frame.unused_data if frame.eof else b""
+            if frame.eof:
+                frame, begun = zstandard.ZstdDecompressor().decompressobj(), False
+    if begun:
+        raise EOFError("it ends in the middle of a zst frame")
+
+
+def _escaped(path: str) -> str:
+    """Spark takes these characters in paths for patterns."""
+    return "".join(f"\\{c}" if c in "*?[]{}\\" else c for c in path)
+
+
+def _one_slash(url: str) -> str:
+    return _SLASHES.sub(r"\1/", url)
