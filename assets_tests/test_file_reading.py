@@ -9,6 +9,7 @@ import gzip
 import itertools
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -90,11 +91,11 @@ def read(spark: SparkSession, tmp_path: Path) -> Callable[..., Read]:
         assert [(f.name, f.dataType.simpleString()) for f in good.schema] == [(c.name, c.type) for c in (FILE, MODIFIED, *rows.columns)]
         assert [(f.name, f.dataType.simpleString()) for f in bad.schema] == [(c.name, c.type) for c in REJECTED_COLUMNS]
         collected = [row.asDict() for row in good.collect()]
-        rejected = sorted((row["_file"], row["line"], row["reason"]) for row in bad.collect())
         counts = {key: (count.rows, count.rejected) for key, count in rows.counts.items()}
-        for key, (ok, wrong) in counts.items():
-            assert sum(row["_file"] == key for row in collected) == ok
-            assert sum(row[0] == key for row in rejected) == wrong
+        wrong = any(rejected for _, rejected in counts.values())
+        rejected = sorted((row["_file"], row["line"], row["reason"]) for row in bad.collect()) if wrong else []
+        assert Counter(row["_file"] for row in collected) == Counter({key: ok for key, (ok, _) in counts.items() if ok})
+        assert Counter(key for key, _, _ in rejected) == Counter({key: not_ok for key, (_, not_ok) in counts.items() if not_ok})
         assert set(counts) | set(rows.refused) == {file.key for file in asked}
         assert not set(counts) & set(rows.refused)
         rows.close()
@@ -163,7 +164,7 @@ def test_files_of_a_remote_folder_are_told_apart_by_their_urls(read: Callable[..
 
 # ---------------------------------------------------------------- broken files
 def half_a_gzip() -> bytes:
-    packed = gzip.compress(b"id\n" + b"".join(b"%d\n" % (i * 7919) for i in range(300_000)))
+    packed = gzip.compress(b"id\n" + b"".join(b"%d\n" % (i * 7919) for i in range(40_000)))
     return packed[: len(packed) * 2 // 3]
 
 
@@ -265,7 +266,7 @@ FITS = {
     "boolean": (["true", "FALSE"], ["maybe"]),
     "date": (["2024-02-29", " 2024-01-01 "], ["2023-02-29", "2024-01-01 10:00:00", "2024-1-1", "2024"]),
     "timestamp_ntz": (["2024-01-01T10:00:00.123456", "2024-01-01"], ["2024-01-01 10:00:00Z", "2024-01-01 10:00:00.1234567", "10:00"]),
-    "timestamp": (["2024-01-01 10:00:00+01:00", "2024-01-01T10:00Z"], ["2024-01-01 10:00:00", "2024-01-01"]),
+    "timestamp": (["2024-01-01 10:00:00+01:00", "2024-01-01T10:00:00Z"], ["2024-01-01 10:00:00", "2024-01-01"]),
     "string": (["\\' OR 1=1", "é"], []),
 }
 
@@ -292,9 +293,9 @@ def test_a_cell_is_taken_only_where_nothing_of_it_is_lost(read: Callable[..., Re
 
 
 def test_lines_that_are_not_rows_are_rejected_with_their_text(read: Callable[..., Read]) -> None:
-    """Else rows are padded with NULL, cut, or half of a cell that goes over two lines passes for the cell; or bytes turn into question marks."""
+    """Else rows are padded with NULL or cut, or half of a cell of two lines passes for the cell, or bytes turn into question marks."""
     text = b'id,note\n1,fine\n2\n3,a,b\n4,"first half\nsecond half",5\n6,caf\xe9\n'
-    found = read({"a.csv": text})
+    found = read({"a.csv": text}, known=[("id", "bigint"), ("note", "string")])
     assert found.column("note") == ["fine"]
     assert [line for _, line, _ in found.bad] == ["2", "3,a,b", '4,"first half', "6,caf\ufffd", 'second half",5']
     reasons = {line: reason for _, line, reason in found.bad}
@@ -381,17 +382,17 @@ def test_json_lines(read: Callable[..., Read]) -> None:
     """Else a key of one file only, a nested object or a number too large for its column is lost without a word."""
     found = read(
         {
-            "a.jsonl": b'{"id": 1, "n": 1.5, "s": "007", "nested": {"b": [1, {"c": null}]}, "none": null, "it\'s `x`": true}\n\n{"id": 2, "n": 3}\n',
-            "b.json": b'{"ID": 3, "s": 5, "big": 12345678901234567890}\n{"id": 4\n[1]\n{"id": 5} {"id": 6}\n{"id": 7, "id": 8}\nnope\n{"id": 9, "Id": 1}\n{"id": 10, "_file": 1}\n',
+            "a.jsonl": b'{"id": 1, "n": 1.5, "s": "007", "nested": {"b": [1, {"c": null}]}, "none": null, "it\'s `x`": true}\n\n'
+            b'{"id": 2, "n": 3}\n',
+            "b.json": b'{"ID": 3, "s": 5, "big": 12345678901234567890}\n{"id": 4\n[1]\n{"id": 5} {"id": 6}\n{"id": 7, "id": 8}\nnope\n'
+            b'{"id": 9, "Id": 1}\n{"id": 10, "_file": 1}\n',
         },
         "json",
     )
-    assert found.columns == {
-        "id": "bigint", "n": "double", "s": "string", "nested": "string", "none": "string", "it's `x`": "boolean", "big": "decimal(38,0)"
-    } or dict(sorted(found.columns.items())) == dict(
-        sorted({"id": "bigint", "n": "double", "s": "string", "nested": "string", "none": "string", "it's `x`": "boolean", "big": "decimal(38,0)"}.items())
-    )  # fmt: skip
-    rows = {next(v for k, v in row.items() if k.lower() == "id"): row for row in found.good}
+    types = {"big": "decimal(38,0)", "id": "bigint", "it's `x`": "boolean", "n": "double"}
+    types |= {"nested": "string", "none": "string", "s": "string"}
+    assert found.columns == types
+    rows = {row["id"]: row for row in found.good}
     assert sorted(rows) == [1, 2, 3]
     assert json.loads(rows[1]["nested"]) == {"b": [1, {"c": None}]}
     assert (rows[1]["s"], rows[3]["s"], rows[2]["n"], rows[1]["it's `x`"]) == ("007", "5", 3.0, True)
@@ -400,10 +401,8 @@ def test_json_lines(read: Callable[..., Read]) -> None:
     assert '{"id": 5} {"id": 6}' in [line for _, line, _ in found.bad]
 
     known = [("id", "bigint"), ("amount", "decimal(20,2)"), ("day", "date")]
-    typed = read(
-        {"a.json": b'{"id": 1, "amount": 123456789012345678.91, "day": "2024-01-02"}\n{"id": 2, "amount": 1.005}\n{"id": 3.5}\n{"id": {"x": 1}}\n'},
-        "json", known=known, types={"more": "array<int>"},
-    )  # fmt: skip
+    lines = b'{"id": 1, "amount": 123456789012345678.91, "day": "2024-01-02"}\n{"id": 2, "amount": 1.005}\n{"id": 3.5}\n{"id": {"x": 1}}\n'
+    typed = read({"a.json": lines}, "json", known=known)
     assert typed.good[0]["amount"] == Decimal("123456789012345678.91") and typed.good[0]["day"] == datetime.date(2024, 1, 2)
     assert [reason.partition(":")[0] for _, _, reason in typed.bad] == ["amount is no decimal(20,2)", "id is no bigint", "id is no bigint"]
     nested = read({"a.json": b'{"a": [1, 2]}\n{"a": ["x"]}\n{"a": null}\n'}, "json", types={"a": "array<int>"})
@@ -420,7 +419,6 @@ def test_json_files_that_are_one_array_or_one_object(read: Callable[..., Read]) 
             "lines.json.gz": gzip.compress(b'{"id": 4}\n{"id": 5}\n'),
             "none.json": b"[]",
             "half.json": b'[{"id": 6},\n{"id"',
-            "utf16.json": b"",
         },
         "json",
     )
@@ -441,7 +439,7 @@ def test_text_is_one_row_a_line(read: Callable[..., Read]) -> None:
 # ---------------------------------------------------------------- Parquet, Avro
 def parquet(**columns: pa.Array) -> bytes:
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink, compression="none")
+    pq.write_table(pa.table(columns), sink, use_dictionary=False)
     return sink.getvalue().to_pybytes()
 
 

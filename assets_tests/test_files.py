@@ -3,16 +3,34 @@
 Real folder, real Spark, real Delta, real Dagster runs.
 """
 
+import gzip
+import os
+import time
 from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from deltalake import DeltaTable
 
 from assets_tests.harness import Folder
+from incremental_assets.catalog.folder import FileDefinition
+from incremental_assets.lake.manifest import Manifest
+from incremental_assets.model.errors import LakeError
+from incremental_assets.model.files import encode_path
+from incremental_assets.orchestration.files.sensor import tick
+from incremental_assets.orchestration.partition_keys import partitions_definition
+from incremental_assets.orchestration.plan import Mode
+from incremental_assets.spark import open_session
 
 Make = Callable[..., Folder]
 
 
-def sales(make: Make, **attributes: object) -> Folder:
+def sales(make: Make, **attributes: Any) -> Folder:
     """A container ``sales`` over CSV files."""
-    entry = {"glob": "sales/**/orders_*.csv", **attributes.pop("entry", {})}  # pyright: ignore[reportGeneralTypeIssues]
+    entry = {"glob": "sales/**/orders_*.csv", **attributes.pop("entry", {})}
     return make(containers={"sales": entry}, **attributes)
 
 
@@ -43,3 +61,207 @@ def test_files_come_change_and_go(folder: Make) -> None:
     assert pruned["rows_deleted"] == 1 and "sales/orders_2.csv" not in project.files("sales")
     with project.instance() as instance:
         assert "sales/orders_2.csv" not in instance.get_dynamic_partitions("landing/sales")
+
+
+def test_what_does_not_parse_is_kept_beside_the_table_and_makes_a_warning(folder: Make) -> None:
+    project = sales(folder, entry={"columns": {"amount": "bigint"}})
+    project.put("sales/orders_1.csv", "id,amount\n1,10\n2,much\n3,30,0\n")
+    project.put("sales/orders_2.csv", "id,amount\n4,40\n")
+    broken = project.put("sales/orders_3.csv.gz", b"this is no gzip")
+    project.configure(containers={"sales": {"glob": "sales/orders_*", "format": "csv", "columns": {"amount": "bigint"}}})
+    line = project.one("sales")
+    assert line["status"] == "warning" and line["rows_read"] == 2, line
+    assert "2 rows of 1 files do not fit" in line["message"] and "orders_3.csv.gz" in line["message"]
+    rejected = DeltaTable(str(project.lake_root / "landing" / "_rejected" / "sales")).to_pyarrow_table().to_pylist()
+    assert {(row["_file"], row["line"].partition(",")[0]) for row in rejected} == {("sales/orders_1.csv", "2"), ("sales/orders_1.csv", "3")}
+    assert any("amount is no bigint: much" in row["reason"] for row in rejected)
+    assert project.files("sales") == {"sales/orders_1.csv": 1, "sales/orders_2.csv": 1}
+
+    with project.instance() as instance:  # a tick does not start a run for it again and again
+        [definition] = [d for d in project.catalog() if d.table.name == "sales"]
+        assert isinstance(definition, FileDefinition)
+        ticked = tick(instance, definition, None)
+    assert not ticked.run_requests and "could not be read before" in str(ticked.skip_reason)
+    assert project.one("sales")["status"] == "warning"  # a person is told each time
+
+    with gzip.open(broken, "wt") as repaired:
+        repaired.write("id,amount\n5,50\n")
+    os.utime(broken, (1_500_000_000, 1_500_000_000))
+    project.put("sales/orders_1.csv", "id,amount\n1,10\n2,20\n3,30\n")
+    healed = project.one("sales")
+    assert healed["status"] == "synced", healed
+    assert project.files("sales") == {"sales/orders_1.csv": 3, "sales/orders_2.csv": 1, "sales/orders_3.csv.gz": 1}
+    assert not DeltaTable(str(project.lake_root / "landing" / "_rejected" / "sales")).to_pyarrow_table().num_rows
+
+
+def test_a_container_of_which_no_file_can_be_read_says_so_and_makes_no_table(folder: Make) -> None:
+    project = folder(containers={"parts": {"glob": "*.parquet"}})
+    project.put("a.parquet", "no parquet")
+    line = project.one("parts")
+    assert line["status"] == "warning" and "a.parquet" in line["message"], line
+    assert project.table("parts").head() is None
+    nothing = folder(containers={"parts": {"glob": "*.parquet"}}).one("parts")
+    assert nothing["status"] == "skipped" and "no file matches" in nothing["message"]
+
+
+HOSTILE = [
+    "a b.csv", "it's.csv", 'say "x".csv', "a...b.csv", "line\nbreak.csv", "ünï 漢字 🎉.csv", "100%.csv", "a%20b.csv", "semi;colon,comma.csv",
+    "back\\slash.csv", "\\' OR 1=1 -- .csv", "[abc].csv", "star*.csv", "what?.csv", "{a,b}.csv", "colon:c.csv", "tab\tt.csv", "$x `y`.csv",
+    "n" * 240 + ".csv", "d/x.csv", "e/x.csv", "D/x.csv", b"latin-\xe9.csv",
+]  # fmt: skip
+
+
+def test_no_name_of_a_file_breaks_a_key_or_touches_the_rows_of_another(folder: Make) -> None:
+    project = folder(containers={"all": {"glob": "**/*.csv"}})
+    names = [os.fsdecode(name) for name in HOSTILE]
+    for number, name in enumerate(names):
+        project.put(name, f"n\n{number}\n")
+    assert project.one("all")["rows_read"] == len(names)
+    by_key = {encode_path(name): number for number, name in enumerate(names)}
+    assert dict(project.rows("all", "_file, n")) == by_key
+    with project.instance() as instance:
+        assert set(instance.get_dynamic_partitions("landing/all")) == set(by_key)
+    changed = names[10]
+    project.put(changed, "n\n1000\n")
+    assert project.one("all")["partitions"] == [encode_path(changed)]
+    assert dict(project.rows("all", "_file, n")) == by_key | {encode_path(changed): 1000}
+    with project.instance() as instance:
+        counted = {
+            str(record.partition_key): record.asset_materialization.metadata["dagster/partition_row_count"].value
+            for record in instance.fetch_materializations(dg.AssetKey(["landing", "all"]), limit=100).records
+            if record.asset_materialization
+        }
+    assert counted == dict.fromkeys(by_key, 1)
+
+
+def test_a_partition_is_read_again_when_it_is_asked_for(folder: Make) -> None:
+    project = sales(folder)
+    for number in (1, 2, 3):
+        project.put(f"sales/orders_{number}.csv", f"id\n{number}\n")
+    project.one("sales")
+    one = project.one("sales", keys=("sales/orders_2.csv", "sales/orders_2.csv"))
+    assert (one["status"], one["mode"], one["partitions"], one["rows_read"]) == ("synced", "refresh", ["sales/orders_2.csv"], 1)
+    some = project.one("sales", keys=("sales/orders_1.csv", "sales/orders_2.csv"))
+    assert some["partitions"] == ["sales/orders_1.csv", "sales/orders_2.csv"]
+    refused = project.one("sales", ok=False, keys=("sales/orders_4.csv", "sales/orders_4.csv"))
+    assert refused["status"] == "failed" and "there is no file for the partition" in refused["message"]
+    assert project.one("sales", mode=Mode.REFRESH)["rows_read"] == 3
+    (project.root / "sales/orders_3.csv").unlink()
+    assert project.one("sales", reset=True)["rows_read"] == 2  # anew, as the folder is
+    assert project.files("sales") == {"sales/orders_1.csv": 1, "sales/orders_2.csv": 1}
+    for path in (project.root / "sales").iterdir():
+        path.unlink()
+    project.configure(prune_files=True)
+    emptied = project.one("sales", ok=False)
+    assert emptied["status"] == "failed" and "--allow-empty" in emptied["message"]
+    assert project.one("sales", allow_empty=True)["rows_deleted"] == 2 and project.files("sales") == {}
+
+
+def test_the_sensor_asks_for_some_files_at_a_time_and_waits_for_those_being_written(folder: Make) -> None:
+    project = sales(folder, files_a_tick=2, settle_seconds=60)
+    for number in (1, 2, 3):
+        project.put(f"sales/orders_{number}.csv", f"id\n{number}\n")
+    project.put("sales/orders_9.csv", "id\n9\n", at=time.time())
+    os.environ["INCREMENTAL_ASSETS_LAKE"] = str(project.lake_root)
+    [definition] = project.catalog()
+    assert isinstance(definition, FileDefinition)
+    code = project.dagster([definition])
+    cursor: str | None = None
+    asked: list[list[str]] = []
+    with project.instance() as instance:
+        for _ in range(4):
+            ticked = tick(instance, definition, cursor)
+            cursor = ticked.cursor or cursor
+            for request in ticked.run_requests or []:
+                done = code.resolve_job_def("sync_landing__sales").execute_in_process(
+                    instance=instance, run_config=dict(request.run_config or {}), tags=dict(request.tags)
+                )
+                events = done.get_asset_materialization_events()
+                asked.append(sorted(str(event.partition) for event in events))
+        assert asked == [["sales/orders_1.csv", "sales/orders_2.csv"], ["sales/orders_3.csv"]]
+        assert cursor is None  # one is still to come, though nothing may change until it is old enough
+        os.utime(project.root / "sales/orders_9.csv", (1_700_000_000, 1_700_000_000))
+        assert tick(instance, definition, cursor).run_requests
+    project.one("sales")
+    with project.instance() as instance:
+        cursor = tick(instance, definition, None).cursor
+        assert cursor is not None
+        assert "the folder is as it was" in str(tick(instance, definition, cursor).skip_reason)
+    project.root.rename(project.path / "away")
+    with project.instance() as instance, pytest.raises(dg.Failure, match="is not there"):
+        tick(instance, definition, cursor)
+
+
+def test_nothing_is_lost_where_a_sync_breaks_off_between_the_rows_and_the_manifest(folder: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = sales(folder)
+    project.put("sales/orders_1.csv", "id\n1\n")
+    project.one("sales")
+    project.put("sales/orders_1.csv", "id\n1\n1\n")
+    project.put("sales/orders_2.csv", "id\n2\n")
+
+    def unplugged(*_: object) -> None:
+        raise LakeError("unplugged")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Manifest, "add", unplugged)
+        assert project.one("sales", ok=False)["status"] == "failed"
+    again = project.one("sales")
+    assert again["partitions"] == ["sales/orders_1.csv", "sales/orders_2.csv"]
+    assert project.files("sales") == {"sales/orders_1.csv": 2, "sales/orders_2.csv": 1}
+
+
+def test_after_a_restore_the_files_that_came_since_are_read_again(folder: Make, spark_home: Path) -> None:
+    project = sales(folder)
+    project.put("sales/orders_1.csv", "id\n1\n")
+    project.one("sales")
+    version = project.one("sales", mode=Mode.REFRESH)["delta_version"]
+    project.put("sales/orders_2.csv", "id\n2\n")
+    project.one("sales")
+    with open_session(spark_home, name="restore") as spark:
+        spark.sql(f"RESTORE TABLE {project.table('sales').sql_name} TO VERSION AS OF {version}").collect()
+    project.put("sales/orders_3.csv", "id\n3\n")
+    assert project.one("sales")["partitions"] == ["sales/orders_2.csv", "sales/orders_3.csv"]
+    assert len(project.files("sales")) == 3
+
+
+def test_columns_that_come_later_are_added_and_those_of_a_partition_can_be_read_downstream(folder: Make) -> None:
+    project = sales(folder)
+    project.put("sales/orders_1.csv", "id,code\n1,007\n")
+    project.one("sales")
+    project.put("sales/orders_2.csv", "code,ID,note\nx,2,hello\n")
+    later = project.one("sales")
+    assert "column note (string) was added" in later["message"]
+    assert sorted(project.rows("sales", "id, code, note")) == [(1, "007", None), (2, "x", "hello")]
+    [definition] = project.catalog()
+    code = project.dagster([definition])
+
+    @dg.asset(ins={"sales": dg.AssetIn(dg.AssetKey(["landing", "sales"]), input_manager_key="delta")},
+              partitions_def=partitions_definition(definition))  # fmt: skip
+    def counted(sales: Any) -> int:
+        return sales.count()
+
+    found = dg.Definitions.merge(code, dg.Definitions([counted], jobs=[dg.define_asset_job("count", [counted])]))
+    with project.instance() as instance:
+        done = found.resolve_job_def("count").execute_in_process(instance=instance, partition_key="sales/orders_2.csv")
+        assert done.output_for_node("counted") == 1
+
+
+def test_a_folder_is_searched_and_its_containers_synced_from_the_command_line(folder: Make) -> None:
+    project = folder()
+    for day in (1, 2, 3):
+        project.put(f"in/sales/orders_2024-01-0{day}.csv", f"id\n{day}\n")
+    project.put("in/one.jsonl", '{"a": 1, "b": {"c": [1]}}\n')
+    project.write()
+    _, lines, _ = project.cli("sync", "landing", "--json", "--jobs", "1")
+    assert {line["container"]: line["rows_read"] for line in lines} == {"landing/in_one": 1, "landing/in_sales_orders": 3}
+    _, lines, _ = project.cli("watermarks", "landing/in_sales_orders", "--json", spark=False)
+    newest = os.stat(project.root / "in/sales/orders_2024-01-03.csv").st_mtime
+    assert lines[0]["new"] == datetime.fromtimestamp(newest, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    project.put("in/sales/orders_2024-01-04.csv", "id\n4\n")
+    project.put("in/two.jsonl", '{"a": 2}\n')
+    _, lines, _ = project.cli("sync", "landing", "--dry-run", "--json", spark=False)
+    planned = {line["container"]: line.get("files") for line in lines}
+    assert planned["landing/in_sales_orders"] == ["in/sales/orders_2024-01-04.csv"]
+    assert project.files("in_sales_orders").keys() == {f"in/sales/orders_2024-01-0{day}.csv" for day in (1, 2, 3)}
+    code, _, said = project.cli("sync", "landing/in_sales_order", check=None, spark=False)
+    assert code == 2 and "Nearest: in_sales_orders" in said

@@ -46,7 +46,7 @@ class FileOptions:
 
 @dataclass(frozen=True)
 class FolderSettings:
-    """What the YAML says of a whole folder. ``most_files``: asked for by a tick of a sensor or schedule; ``look_seconds``: between ticks."""
+    """What the YAML says of a whole folder. ``most_files``: asked for by a tick of a sensor or schedule; ``look_seconds``: between two."""
 
     name: str
     address: FolderAddress

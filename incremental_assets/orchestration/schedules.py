@@ -5,6 +5,7 @@ nor Spark then. Does not belong: the plan itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -18,7 +19,7 @@ from incremental_assets.orchestration.jobs import CONTAINER_TAG, RANGE_START, La
 from incremental_assets.orchestration.locks import holder_of
 from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.partition_keys import container_key
-from incremental_assets.orchestration.plan import Action
+from incremental_assets.orchestration.plan import Action, Plan
 from incremental_assets.orchestration.project import dagster_home
 
 _WAITING = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
@@ -84,28 +85,38 @@ def _requests(context: dg.ScheduleEvaluationContext, definitions: Sequence[Conta
 def _tick(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition) -> str | list[dg.RunRequest]:
     """Run requests, or the reason for none. Raises SyncError where the container cannot be planned."""
     launch = launch_if_due(context.instance, definition)
-    return launch if isinstance(launch, str) else [_request(context, definition, launch.run_config, tags) for tags in launch.tags]
+    if isinstance(launch, NotDue):
+        return launch.reason
+    return [_request(context, definition, launch.run_config, tags) for tags in launch.tags]
 
 
-def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition) -> str | Launch:
+@dataclass(frozen=True)
+class NotDue:
+    """Why no run is started; ``plan`` where it says so, and not that somebody else is at work."""
+
+    reason: str
+    plan: Plan | None = None
+
+
+def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition) -> Launch | NotDue:
     """What a run of the container would be started with now, or why none is. Raises SyncError where it cannot be planned."""
     container = definition.container
     label = container.label
     # First the lock, not the status of a run: a killed one stays "started", and its pool stays taken, until somebody says so.
     holder = holder_of(dagster_home(), container, lambda run: report_killed(instance, run))
     if holder is not None:
-        return f"{label}: it is being synced by {holder}"
+        return NotDue(f"{label}: it is being synced by {holder}")
     waiting = instance.get_runs(dg.RunsFilter(statuses=_WAITING, tags={CONTAINER_TAG: label}), limit=1)
     if waiting:
-        return f"{label}: run {waiting[0].run_id} is about to sync it"
+        return NotDue(f"{label}: run {waiting[0].run_id} is about to sync it")
     try:
         plan, keys = plan_container(definition, instance, mover_of(definition).due)
     except ContainerMissing as error:
         if is_named(definition):
             raise
-        return str(error)
+        return NotDue(str(error))
     if plan.action is Action.SKIP:
-        return f"{label}: {plan.reason}"
+        return NotDue(f"{label}: {plan.reason}", plan)
     return launch_of(definition, instance, plan, keys)
 
 

@@ -39,6 +39,11 @@ class FilesPlan(Plan):
     known: Mapping[str, FileRecord] = field(repr=False)
 
     @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing more to do until a file comes, changes or goes."""
+        return self.action is Action.SKIP and not self.choice.waiting and not self.listed.unseen
+
+    @property
     def asked(self) -> str:
         count = len(self.files)
         names = ", ".join(file.path for file in self.files[:3])

@@ -12,16 +12,18 @@ import dagster as dg
 from incremental_assets.catalog.folder import FileDefinition
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.errors import SyncError
+from incremental_assets.orchestration.files.planning import FilesPlan
 from incremental_assets.orchestration.jobs import CONTAINER_TAG, job_name
 from incremental_assets.orchestration.project import lake_root
-from incremental_assets.orchestration.schedules import launch_if_due
+from incremental_assets.orchestration.schedules import NotDue, launch_if_due
 
 
 @dataclasses.dataclass(frozen=True)
 class Cursor:
-    """The folder and the table as they were when there was nothing left to do: as long as both are so, nothing is compared."""
+    """The folder, what the YAML says of it, and the table, when there was nothing left to do: as long as all are so, nothing is compared."""
 
     folder: str
+    yaml: str
     version: int | None
 
     def to_json(self) -> str:
@@ -56,15 +58,15 @@ def files_sensor(definition: FileDefinition) -> dg.SensorDefinition:
 def tick(instance: dg.DagsterInstance, definition: FileDefinition, cursor: str | None) -> dg.SensorResult:
     """Fails with the reason where the folder is not there: that must not look like having nothing to do."""
     try:
-        now = Cursor(_digest(definition), _version(definition))
+        now = Cursor(_digest(definition), f"{definition.glob} {definition.prunes}", _version(definition))
         if Cursor.from_json(cursor) == now:
             return dg.SensorResult(skip_reason=f"{definition.container.label}: nothing to do: the folder is as it was", cursor=cursor)
         launch = launch_if_due(instance, definition)
     except SyncError as error:
         raise dg.Failure(str(error)) from error
-    if isinstance(launch, str):
-        done = "nothing to do" in launch and "wait" not in launch
-        return dg.SensorResult(skip_reason=launch, cursor=now.to_json() if done else None)
+    if isinstance(launch, NotDue):
+        settled = isinstance(launch.plan, FilesPlan) and launch.plan.is_settled
+        return dg.SensorResult(skip_reason=launch.reason, cursor=now.to_json() if settled else None)
     label = definition.container.label
     requests = [dg.RunRequest(run_config=launch.run_config, tags={CONTAINER_TAG: label, **tags}) for tags in launch.tags]
     return dg.SensorResult(run_requests=requests)

@@ -15,8 +15,8 @@ from incremental_assets.sources.files.reading import RESERVED, Group, ReadFile, 
 from incremental_assets.sources.files.staging import Staging
 
 if TYPE_CHECKING:
-    from pyspark.sql.dataframe import DataFrame
     from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
 
 _NO_AVRO = (
     "the Spark server has no support for Avro: it lacks the package org.apache.spark:spark-avro_2.13, of Spark's own version. Add it "
@@ -89,8 +89,7 @@ class Schemas:
         self.groups.append((Group(tuple(files), tuple(field.name for field in schema)), schema))
 
     def _type(self, field: Any) -> str:
-        found = field.dataType.simpleString()
-        return self._types.get(field.name.lower(), _NARROW.get(found, found))
+        return self._types.get(field.name.lower()) or _type_of(field)
 
     def _misfit(self, schema: Any) -> str | None:
         known = {column.name.lower(): column for column in self.columns}
@@ -101,15 +100,20 @@ class Schemas:
         if reserved:
             return f"it has a column that the table, or Spark, has itself: {', '.join(sorted(reserved))}; rename it"
         for field in schema:
-            found = _NARROW.get(field.dataType.simpleString(), field.dataType.simpleString())
+            found = _type_of(field)
             wanted = self._types.get(field.name.lower())
-            if wanted not in (None, found) and not widens(found, wanted or ""):
+            if wanted is not None and wanted != found and not widens(found, wanted):
                 return f"its column {field.name} is {found}, and {wanted} under types; the one does not widen into the other"
             column = known.get(field.name.lower())
             here = wanted or found
             if column is not None and column.type != here and not widens(here, column.type) and not widens(column.type, here):
                 return f"its column {field.name} is {found}, and {column.type} in the table; the one does not widen into the other"
         return None
+
+
+def _type_of(field: Any) -> str:
+    found: str = field.dataType.simpleString()
+    return _NARROW.get(found, found)
 
 
 def _look(address: FolderAddress, reading: Reading, file: ReadFile, head: bytes) -> object:

@@ -10,7 +10,7 @@ import csv
 import io
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from incremental_assets.model.errors import ConfigurationError, SourceError
@@ -19,8 +19,8 @@ from incremental_assets.sources.files.reading import LINE, NAME, RESERVED, WRONG
 from incremental_assets.sources.files.staging import HEAD_BYTES, Staging
 
 if TYPE_CHECKING:
-    from pyspark.sql.dataframe import DataFrame
     from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
 
 _BAD, _MARK, _UNLIKELY = "_bad", "X", "\x01"
 _NUMBER, _DAY = re.compile(r"\s*[+-]?[0-9]+([.,][0-9]+)?\s*\Z"), re.compile(r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?\Z")
@@ -104,7 +104,7 @@ def _header(reading: Reading, file: ReadFile, head: bytes, known: Mapping[str, s
         raise SourceError(
             refusal(
                 file,
-                f"its header names a column twice, {twice[0]}: {shortened(', '.join(first))}. If that is none, say options: {{header: 'false'}}",
+                f"its header names {twice[0]} twice: {shortened(', '.join(first))}. If it is none, say options: {{header: 'false'}}",
             )
         )
     if RESERVED & {name.lower() for name in names}:
@@ -140,7 +140,7 @@ def _first_lines(reading: Reading, text: str) -> list[list[str]]:
     escape = reading.option("escape")
     doubled = escape is None or escape in ('"', quote)
 
-    def parsed(source: "io.StringIO | list[str]") -> "csv.Reader":
+    def parsed(source: "io.StringIO | list[str]") -> Iterator[list[str]]:
         return csv.reader(
             source,
             delimiter=separator,

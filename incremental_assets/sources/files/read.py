@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from incremental_assets.model.errors import SourceError
-from incremental_assets.model.files import FileFormat
+from incremental_assets.model.files import FILE, MODIFIED, FileFormat
 from incremental_assets.model.names import backticked as quote
 from incremental_assets.model.schema import Column
 from incremental_assets.sources.files import cells, delimited, records
 from incremental_assets.sources.files.columnar import Schemas
 from incremental_assets.sources.files.listing import FolderAddress
 from incremental_assets.sources.files.reading import (
-    FILE,
     LINE,
-    MODIFIED,
     NAME,
     WRONG,
     Group,
@@ -37,8 +35,8 @@ from incremental_assets.sources.files.reading import (
 from incremental_assets.sources.files.staging import HEAD_BYTES, Staging
 
 if TYPE_CHECKING:
-    from pyspark.sql.dataframe import DataFrame
     from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
 
 __all__ = ["FILE", "MODIFIED", "REJECTED_COLUMNS", "FileCount", "FileRows", "ReadFile", "Reading"]
 
@@ -245,11 +243,12 @@ class FileRows:
         def raw(group: Group) -> "DataFrame":
             return delimited.cells(self._spark, self._stage, self._reading, group)
 
+        self._parts = [_Part(group, raw, lambda frame: frame) for group in groups]  # should the first look at them fail
         have = {column.name.lower() for column in self.columns}
         new = list(dict.fromkeys(name for group in groups for name in group.names if name.lower() not in have))
         inferred = self._inferred([name for name in new if name.lower() not in self._types], groups, raw)
         self.columns += tuple(Column(name, self._types.get(name.lower()) or inferred[name]) for name in new)
-        return [_Part(group, raw, self._typed(group.names)) for group in groups]
+        return [replace(part, typed=self._typed(part.group.names)) for part in self._parts]
 
     def _inferred(self, names: Sequence[str], groups: Sequence[Group], raw: "Callable[[Group], DataFrame]") -> dict[str, str]:
         """The type that all texts of a column have, in all files."""
@@ -271,7 +270,7 @@ class FileRows:
             return records.json_records(self._spark, self._stage, self._reading, group)
 
         groups = records.json_groups(files, self._heads, self._reading)
-        self._parts = [_Part(group, found, lambda frame: frame) for group in groups]
+        self._parts = [_Part(group, found, lambda frame: frame) for group in groups]  # as above
         spellings: dict[str, list[str]] = {}
         types: dict[str, str | None] = {}
         for key, type_ in records.keys_of([found(group) for group in groups]).items():
@@ -283,7 +282,7 @@ class FileRows:
         self.columns += tuple(Column(spellings[n][0].strip() or "_c0", self._types.get(n) or types[n] or "string") for n in new)
         keys = [spellings.get(column.name.lower(), []) for column in self.columns]
         typed = self._typed([column.name for column in self.columns])
-        return [_Part(group, found, lambda frame: typed(records.json_cells(frame, keys))) for group in groups]
+        return [replace(part, typed=lambda frame: typed(records.json_cells(frame, keys))) for part in self._parts]
 
     def _text(self, files: Sequence[ReadFile]) -> list[_Part]:
         def raw(group: Group) -> "DataFrame":

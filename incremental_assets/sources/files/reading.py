@@ -7,11 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.model.files import FileFormat
-from incremental_assets.model.schema import Column
+from incremental_assets.model.files import FILE, MODIFIED, FileFormat
 
-FILE, MODIFIED = Column("_file", "string"), Column("_file_modified", "timestamp")
-"""What each row carries of its file: the key of its partition, and when it was modified."""
 RESERVED = frozenset((FILE.name, MODIFIED.name))
 NAME, LINE, WRONG = "_incremental_assets_name", "_incremental_assets_line", "_incremental_assets_wrong"
 """Of each row on its way: which file Spark says it is from, its text, and why it is no good."""

@@ -5,7 +5,7 @@ Belongs here: records as cells of text, by key. Does not belong: what a cell's t
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,8 @@ from incremental_assets.sources.files.reading import LINE, NAME, RESERVED, WRONG
 from incremental_assets.sources.files.staging import HEAD_BYTES, Staging
 
 if TYPE_CHECKING:
-    from pyspark.sql.dataframe import DataFrame
     from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
 
 _MAP = "_incremental_assets_map"
 _INTEGER = re.compile(r"DECIMAL\((\d+),(0)\)|(BIGINT|INT|SMALLINT|TINYINT)")
@@ -96,19 +96,21 @@ def json_records(spark: "SparkSession", staging: Staging, reading: Reading, grou
 
 
 def keys_of(records: "Iterable[DataFrame]") -> dict[str, str | None]:
-    """Each key of the records and the type of what it holds; None where that is always null."""
+    """Each key of the records and the type of what it holds; None where that is always null. Of several spellings the usual one first."""
     from pyspark.sql import functions as F
 
     found: dict[str, set[str]] = defaultdict(set)
+    counts: Counter[str] = Counter()
     for frame in records:
         good = frame.where(f"{WRONG} IS NULL").selectExpr(f"explode({_MAP}) AS (name, value)")
-        for row in good.groupBy("name").agg(F.expr("schema_of_variant_agg(value)").alias("type")).collect():
+        for row in good.groupBy("name").agg(F.expr("schema_of_variant_agg(value)").alias("type"), F.count("*").alias("rows")).collect():
             found[row["name"]].add(row["type"])
+            counts[row["name"]] += row["rows"]
     if len(found) > 5000:
         raise ConfigurationError(
             f"the objects have {len(found)} keys; a table cannot have so many columns. Are these data rather than names?"
         )
-    return {name: _merged(types) for name, types in sorted(found.items())}
+    return {name: _merged(found[name]) for name in sorted(found, key=lambda name: (name.lower(), -counts[name], name))}
 
 
 def json_cells(frame: "DataFrame", spellings: Sequence[Sequence[str]]) -> "DataFrame":
@@ -138,4 +140,4 @@ def _parsing(reading: Reading) -> dict[str, str]:
 def _lines(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
     options = {name: value for name, value in reading.passed_on.items() if name == "linesep" and not group.whole}
     reader = spark.read.format("text").options(**options, wholetext=str(group.whole).lower())
-    return staging.load(reader, group.files, f"value AS {LINE}")
+    return staging.load(reader, group.files, f"make_valid_utf8(value) AS {LINE}")

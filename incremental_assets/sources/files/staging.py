@@ -24,8 +24,8 @@ from incremental_assets.sources.files.listing import FolderAddress
 from incremental_assets.sources.files.reading import NAME, ReadFile, Reading
 
 if TYPE_CHECKING:
-    from pyspark.sql.dataframe import DataFrame
     from pyspark.sql.connect.readwriter import DataFrameReader
+    from pyspark.sql.dataframe import DataFrame
     from pyspark.sql.types import StructType
 
 HEAD_BYTES = 256 * 1024
