@@ -1,5 +1,5 @@
 # install, demo, test, ui, bench, clean. Needs make and Python 3.10 to 3.13; everything else goes into .venv, .java and .jars here.
-.PHONY: help install demo test test-by-hand ui bench clean constraints
+.PHONY: help install demo test test-by-hand test-s3 ui bench clean constraints
 .DEFAULT_GOAL := help
 
 SCALE ?= 0.1
@@ -46,12 +46,17 @@ test: install
 	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports
 	$(BIN)/dg check defs
-	$(BIN)/python -m pytest -m "not by_hand" --durations=40
+	$(BIN)/python -m pytest -m "not by_hand and not s3" --durations=40
 
 # What does not fit into the half hour that .ci/run has on two cores, and a kill at every point.
 test-by-hand: install
-	$(BIN)/python -m pytest -m by_hand --durations=40
+	$(BIN)/python -m pytest -m "by_hand and not s3" --durations=40
 	$(BIN)/python -m pytest assets_tests/test_kill.py -k in_an_upsert --every-kill
+
+# Files and lakes on an object store: an S3-compatible server on this machine, and a Spark server that has the connector.
+test-s3: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[s3-test]'
+	$(BIN)/python -m pytest -m s3 --durations=20
 
 bench: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
@@ -60,7 +65,7 @@ bench: install
 constraints:
 	@echo 'pyspark==4.2.0' > .pinned.tmp
 	@{ sed -n '/^#/p' constraints.txt; \
-	  uv pip compile pyproject.toml --constraint .pinned.tmp --extra demo --extra dev --extra bench --universal --python-version 3.10 \
+	  uv pip compile pyproject.toml --constraint .pinned.tmp --extra demo --extra dev --extra bench --extra s3-test --universal --python-version 3.10 \
 	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links --quiet; } > .constraints.tmp
 	@mv .constraints.tmp constraints.txt; rm -f .pinned.tmp
 

@@ -43,6 +43,7 @@ class Workspace:
     def __init__(self, path: Path, spark_home: Path, **attributes: Any) -> None:
         self.path, self.spark_home = path, spark_home
         self.home, self.lake_root = path / ".dagster_home", path / "lake"
+        self.lake = str(self.lake_root)
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "dagster.yaml").write_text("telemetry: {enabled: false}\nnux: {enabled: false}\n")
         self.attributes: dict[str, Any] = attributes
@@ -83,7 +84,7 @@ class Workspace:
     def dagster(self, definitions: Sequence[ContainerDefinition] | None = None) -> dg.Definitions:
         """The code location, with the lake of this project and the session's Spark server."""
         chosen = definitions if definitions is not None else self.catalog()
-        resources = {"lake": lake_resource(lambda: str(self.lake_root), lambda: self.spark_home), "delta": delta_io_manager}
+        resources = {"lake": lake_resource(lambda: self.lake, lambda: self.spark_home), "delta": delta_io_manager}
         own = dg.Definitions(resources=resources, executor=dg.in_process_executor, loggers=LOGGERS)
         settings = self.component.settings()
         return dg.Definitions.merge(datastore_definitions(settings, chosen), catalog_definitions(self.component, settings, chosen), own)
@@ -93,7 +94,7 @@ class Workspace:
 
         ``stale``: by the catalog of the last sync, as a schedule does.
         """
-        os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(self.home), str(self.lake_root)
+        os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(self.home), self.lake
         known = list(self.component.definitions(self._catalog)) if stale and self._catalog else self.catalog()
         chosen = [d for d in known if not names or d.table.name in names]
         with self.instance() as instance:
@@ -107,14 +108,16 @@ class Workspace:
         return line
 
     def table(self, name: str) -> LakeTable:
-        return LakeTable(str(self.lake_root), *self.definition(name).container.key_path)
+        return LakeTable(self.lake, *self.definition(name).container.key_path)
 
     def rows(self, name: str, columns: str = "*", where: str = "true") -> list[tuple[Any, ...]]:
         """Rows of the lake through delta-rs, a reader that is not the writer."""
-        from deltalake import DeltaTable, QueryBuilder
+        from deltalake import QueryBuilder
 
         query = f"select {columns} from lake where {where}"
-        batches = QueryBuilder().register("lake", DeltaTable(self.table(name).url)).execute(query).read_all()
+        table = self.table(name).opened()
+        assert table is not None, f"{name} has no table yet"
+        batches = QueryBuilder().register("lake", table).execute(query).read_all()
         return [tuple(row[c] for c in batches.schema.names) for row in _pylist(batches)]
 
     # ------------------------------------------------------------------ the command line, as a process
@@ -196,6 +199,7 @@ class Folder(Workspace):
         super().__init__(path, spark_home, **attributes)
         self.root = path / "landing"
         self.root.mkdir(parents=True, exist_ok=True)
+        self.location = str(self.root)
         self._clock = int(time.time()) - 100_000
 
     def put(self, name: str, content: bytes | str, at: float | None = None) -> Path:
@@ -212,11 +216,11 @@ class Folder(Workspace):
         attributes = dict(self.attributes)
         attributes["containers"] = {k: FilesEntry(**v) for k, v in attributes.get("containers", {}).items()}
         attributes["catalog"] = CatalogEntry(**attributes.get("catalog", {}))
-        return FileDatastore(**{"name": self.store, "path": str(self.root), **attributes})
+        return FileDatastore(**{"name": self.store, "path": self.location, **attributes})
 
     @property
     def variables(self) -> dict[str, str]:
-        return {"LANDING_PATH": str(self.root)}
+        return {"LANDING_PATH": self.location}
 
     def files(self, name: str) -> dict[str, int]:
         """Rows of each file in the lake."""

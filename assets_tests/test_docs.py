@@ -16,6 +16,7 @@ import yaml
 from incremental_assets.cli import app
 from incremental_assets.model.grammar import parse_incremental
 from incremental_assets.orchestration.component import CatalogEntry
+from incremental_assets.orchestration.files.component import FileDatastore, FilesEntry
 from incremental_assets.orchestration.postgres.component import ContainerEntry, IncrementalEntry, PostgresDatastore
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -84,6 +85,8 @@ def _documented(section: str) -> set[str]:
         ("An entry of `incremental`", set(IncrementalEntry.model_fields)),
         ("An entry of `catalog`", set(CatalogEntry.model_fields)),
         ("An entry of `containers`", set(ContainerEntry.model_fields)),
+        ("A folder of files", {f.name for f in dataclasses.fields(FileDatastore)} - FROM_DAGSTER),
+        ("A container of files", set(FilesEntry.model_fields)),
     ],
 )
 def test_every_attribute_is_documented_and_none_other(section: str, names: set[str]) -> None:
@@ -102,8 +105,12 @@ def _datastores(text: str) -> Iterator[dict[str, Any]]:
 def test_yaml_examples_are_accepted(path: Path) -> None:
     """Without it, somebody copies an example and is told that it is wrong."""
     for data in _datastores(path.read_text(encoding="utf-8")):
-        assert data["type"] == "incremental_assets.PostgresDatastore"
         attributes = dict(data["attributes"])
+        if data["type"] == "incremental_assets.FileDatastore":
+            files = {name: FilesEntry(**entry) for name, entry in attributes.get("containers", {}).items()}
+            FileDatastore(**{**attributes, "path": "/landing", "containers": files}).settings()
+            continue
+        assert data["type"] == "incremental_assets.PostgresDatastore"
         entries = [e if isinstance(e, str) else IncrementalEntry(**e) for e in attributes.get("incremental", [])]
         containers = {name: ContainerEntry(**entry) for name, entry in attributes.get("containers", {}).items()}
         url = "postgresql://user:password@db:5432/shop"

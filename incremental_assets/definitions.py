@@ -1,4 +1,4 @@
-"""The code location of this repository: the demo's datastore. Other projects have a ``definitions.py`` like it (`init` writes one)."""
+"""The code location of this repository: the demo's datastores. Other projects have a ``definitions.py`` like it (`init` writes one)."""
 
 import os
 from pathlib import Path
@@ -12,10 +12,12 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 
 def prepare() -> None:
-    """The demo's URL, for its YAML, unless it is given."""
+    """The demo's URL and landing folder, for its YAML, unless they are given."""
+    from incremental_assets.demo.landing import LANDING_FOLDER
     from incremental_assets.demo.postgres import demo_url
 
     os.environ.setdefault("INCREMENTAL_ASSETS_DEMO_URL", demo_url(PROJECT))
+    os.environ.setdefault("INCREMENTAL_ASSETS_DEMO_LANDING", str(PROJECT / LANDING_FOLDER))
 
 
 @definitions

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from incremental_assets.demo.business_day import Change
 from incremental_assets.demo.compare import Comparison
+from incremental_assets.demo.landing import Landed
 
 STATUS_STYLE = {"synced": "green", "skipped": "dim", "warning": "yellow", "failed": "bold red"}
 
@@ -128,6 +129,18 @@ def compared(console: Console, found: Sequence[Comparison], title: str) -> None:
             verdict,
             f"{one.seconds:.1f}",
         )
+    console.print(table)
+
+
+def landed(console: Console, found: Sequence[Landed], title: str) -> None:
+    table = Table(title=title, title_justify="left")
+    table.add_column("container")
+    for name in ("files", "rows in the folder", "rows in the lake", "kept beside it"):
+        table.add_column(name, justify="right")
+    table.add_column("lake = folder")
+    for one in found:
+        verdict = "[green]yes[/]" if one.equal else "[bold red]no[/]"
+        table.add_row(one.container, f"{one.files:,}", f"{one.rows:,}", f"{one.in_lake:,}", f"{one.rejected:,}", verdict)
     console.print(table)
 
 

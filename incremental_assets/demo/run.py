@@ -10,6 +10,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -19,19 +20,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import dagster as dg
 import psycopg
 from rich.console import Console
 
 from incremental_assets.demo import report
 from incremental_assets.demo.business_day import BusinessDay
 from incremental_assets.demo.compare import CompareError, Comparison, compare
+from incremental_assets.demo.landing import LANDING_FOLDER, Landed, Tills, landed
 from incremental_assets.demo.postgres import DEMO_DATABASE, DEMO_FOLDER, EmbeddedPostgres, EmbeddedPostgresError
 from incremental_assets.demo.source import load
+from incremental_assets.lake.manifest import RESERVED
 from incremental_assets.orchestration.loading import find_datastore, load_datastores
+from incremental_assets.orchestration.ordinary_run import command_line_instance
 
-DATASTORE = "shop"
+DATASTORE, LANDING = "shop", "landing"
 LAKE_VARIABLE = "INCREMENTAL_ASSETS_LAKE"
-URL_VARIABLE = "INCREMENTAL_ASSETS_DEMO_URL"
+URL_VARIABLE, LANDING_VARIABLE = "INCREMENTAL_ASSETS_DEMO_URL", "INCREMENTAL_ASSETS_DEMO_LANDING"
+LAND_SECONDS = 180
 LOG_LINES = 40
 LEAVE_SECONDS = 20
 
@@ -115,13 +121,72 @@ class _Demo:
         found = [self._compare(container) for container in self._containers()]
         report.compared(self.console, found, "Lake and source")
         report.differences(self.console, found)
-        return self._end(found)
+        return self._end(found, self._files())
 
-    def _end(self, found: Sequence[Comparison]) -> int:
+    def _files(self) -> list[Landed]:
+        self._step(
+            "A landing folder and its sensor",
+            "Each file is a partition. Dagster's daemon runs, and its sensors look into the folder every 5 seconds: what comes is in the "
+            "lake a moment later, what changed is replaced, what is being written waits, and a line that is no good is kept beside.",
+        )
+        tills = Tills(self.project / LANDING_FOLDER, self.url)
+        report.changes(self.console, "In the folder", tills.night())
+        self._command("catalog", LANDING)
+        with self._daemon():
+            report.landed(self.console, self._landed(), "Folder and lake")
+            report.changes(self.console, "Meanwhile in the folder", tills.day())
+            found = self._landed()
+            report.landed(self.console, found, "Folder and lake")
+        return found
+
+    def _landed(self) -> list[Landed]:
+        """Folder against lake, once the sensors have brought them together, or have had the time to."""
+        deadline = time.monotonic() + LAND_SECONDS
+        with self.console.status("the sensors are at work") as status:
+            while True:
+                found = landed(self.project / LANDING_FOLDER, self.lake.parent / LANDING)
+                if all(one.equal for one in found) or time.monotonic() > deadline:
+                    return found
+                status.update(f"the sensors are at work: {sum(one.in_lake for one in found):,} of {sum(one.rows for one in found):,} rows")
+                time.sleep(1)
+
+    @contextmanager
+    def _daemon(self) -> Iterator[None]:
+        """Dagster's daemon over this project, with all of its sensors and schedules; its runs have ended when this does."""
+        self.console.print("$ dagster-daemon run", style="bold cyan")
+        workspace = str(self.project / "workspace.yaml")
+        with self.log.open("a", encoding="utf-8") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "dagster._daemon", "run", "-w", workspace], env=self._environment(), cwd=self.project,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+            try:
+                yield
+                self._await_runs()
+            finally:
+                process.send_signal(signal.SIGINT)
+                try:
+                    process.wait(timeout=LEAVE_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+    def _await_runs(self) -> None:
+        unfinished = dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED])
+        deadline = time.monotonic() + LAND_SECONDS
+        with command_line_instance() as instance:
+            while instance.get_runs(unfinished, limit=1) and time.monotonic() < deadline:
+                time.sleep(0.5)
+
+    def _end(self, found: Sequence[Comparison], files: Sequence[Landed]) -> int:
         rows = sum(one.in_both for one in found)
         if different := [one.container for one in found if not one.equal]:
             raise DemoFailed(f"lake and source differ in {', '.join(different)}. What the syncs said is in {self._shown(self.log)}.")
-        self.console.print(f"\n[bold green]Lake and source are equal: {rows:,} rows in {len(found)} containers.[/]")
+        if different := [one.container for one in files if not one.equal]:
+            raise DemoFailed(f"lake and folder differ in {', '.join(different)}. What the daemon said is in {self._shown(self.log)}.")
+        self.console.print(
+            f"\n[bold green]Lake and source are equal: {rows:,} rows in {len(found)} containers, and "
+            f"{sum(one.rows for one in files):,} rows of {sum(one.files for one in files)} files.[/]"
+        )
         self.console.print(
             f"The lake is in {self._shown(self.lake)}, the log in {self._shown(self.log)}. `make ui` shows all of this in Dagster. "
             "PostgreSQL keeps running for it; `python -m incremental_assets.demo stop` ends it.",
@@ -146,7 +211,13 @@ class _Demo:
         for container in self._containers():
             if (self.lake / container / "_delta_log").is_dir():
                 shutil.rmtree(self.lake / container)
-        find_datastore(load_datastores(self.project), DATASTORE).component.store(self.project).forget()
+        for folder in (self.lake.parent / LANDING, *(self.lake.parent / LANDING / beside for beside in sorted(RESERVED))):
+            for table in ("sales", "clicks"):
+                if (folder / table / "_delta_log").is_dir():
+                    shutil.rmtree(folder / table)
+        datastores = load_datastores(self.project)
+        for name in (DATASTORE, LANDING):
+            find_datastore(datastores, name).component.store(self.project).forget()
 
     def _containers(self) -> list[str]:
         with psycopg.connect(self.url) as connection:
@@ -191,7 +262,6 @@ class _Demo:
         """The product's command line, running; it never outlives this block."""
         self.console.print(f"$ incremental-assets {shlex.join(arguments)}", style="bold cyan", markup=False, highlight=False)
         sys.stdout.flush()
-        environment = {name: value for name, value in os.environ.items() if name != LAKE_VARIABLE} | {URL_VARIABLE: self.url}
         process = subprocess.Popen(
             [sys.executable, "-m", "incremental_assets.cli", "--project", str(self.project), *arguments],
             stdout=stdout,
@@ -199,7 +269,7 @@ class _Demo:
             stdin=subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
-            env=environment,
+            env=self._environment(),
             cwd=self.project,
         )
         try:
@@ -212,6 +282,10 @@ class _Demo:
                 process.terminate()
                 process.wait()
             raise
+
+    def _environment(self) -> dict[str, str]:
+        own = {URL_VARIABLE: self.url, LANDING_VARIABLE: str(self.project / LANDING_FOLDER)}
+        return {name: value for name, value in os.environ.items() if name != LAKE_VARIABLE} | own
 
     def _parsed(self, text: str, command: Sequence[str]) -> report.SyncLine:
         try:

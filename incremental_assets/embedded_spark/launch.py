@@ -78,9 +78,19 @@ def driver_memory() -> str:
 
 
 # ------------------------------------------------------------------------------------------------ JARs
+def coordinates() -> tuple[str, ...]:
+    """The product's own, and those that the user asks for: an object store's connector, for example."""
+    return (*COORDINATES, *_own_list("spark.jars.packages"))
+
+
+def _own_list(key: str) -> list[str]:
+    return [part.strip() for part in own_settings().get(key, "").split(",") if part.strip()]
+
+
 def jar_folder() -> Path:
     """Where these JARs for this version of Spark are, once fetched; the folder is there only when it is complete."""
-    key = hashlib.sha256("\n".join([*COORDINATES, version("pyspark")]).encode()).hexdigest()[:12]
+    excluded = [f"-{artifact}" for artifact in _own_list("spark.jars.excludes")]
+    key = hashlib.sha256("\n".join([*coordinates(), *excluded, version("pyspark")]).encode()).hexdigest()[:12]
     return tools_folder() / ".jars" / key
 
 
@@ -103,13 +113,14 @@ def _fetch_jars(folder: Path) -> list[Path]:
     except OSError as error:
         raise SparkUnavailable(f"Cannot write {folder.parent}: {error}. INCREMENTAL_ASSETS_TOOLS names another folder.") from error
     settings = {key: value for key, value in own_settings().items() if key in ("spark.jars.repositories", "spark.jars.ivySettings")}
+    wanted = coordinates()
     settings |= {
-        "spark.jars.packages": ",".join(COORDINATES),
-        "spark.jars.excludes": ",".join(f"*:{artifact}" for artifact in sorted(shipped)),
+        "spark.jars.packages": ",".join(wanted),
+        "spark.jars.excludes": ",".join([*(f"*:{artifact}" for artifact in sorted(shipped)), *_own_list("spark.jars.excludes")]),
         "spark.jars.ivy": str(work / "ivy"),
         "spark.master": "local",
     }
-    log.info("fetching Spark's JARs once: %s", ", ".join(COORDINATES))
+    log.info("fetching Spark's JARs once: %s", ", ".join(wanted))
     try:
         write_properties(work / "fetch.properties", settings)
         answer = subprocess.run(
@@ -125,7 +136,7 @@ def _fetch_jars(folder: Path) -> list[Path]:
         if answer.returncode != 0 or not all(any(a in jar.name for jar in found) for a in artifacts):
             said = "\n".join((answer.stdout + answer.stderr).strip().splitlines()[-15:])
             raise SparkUnavailable(
-                f"Spark could not fetch {' and '.join(COORDINATES)}. Its resolver ends with:\n{said}\n"
+                f"Spark could not fetch {' and '.join(wanted)}. Its resolver ends with:\n{said}\n"
                 f"Behind a mirror: set {CONF}='spark.jars.repositories=URL'. "
                 f"Without a network: copy {folder} from a machine where `make install` ran."
             )
@@ -144,7 +155,8 @@ def _fetch_jars(folder: Path) -> list[Path]:
 # ------------------------------------------------------------------------------------------------ settings
 def settings(folder: Path) -> dict[str, str]:
     """All settings of the server; what the user asks for comes last, but where the product's results depend on them."""
-    own = own_settings()
+    # What the user's packages need is among `jars`: left to Spark, it would be fetched again, and copied again for every session.
+    own = {key: value for key, value in own_settings().items() if key not in ("spark.jars.packages", "spark.jars.excludes")}
     master = own.get("spark.master", "local[*]")
     ours = {
         "spark.app.name": "incremental-assets",
@@ -185,8 +197,6 @@ def settings(folder: Path) -> dict[str, str]:
         fixed |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.authenticate": "true"}
     else:
         fixed["spark.jars"] = _with(",".join(files), own.get("spark.jars"))
-    if "spark.jars.packages" in own:
-        ours["spark.jars.ivy"] = str(jar_folder().parent / "ivy")
     return {**ours, **own, **fixed}
 
 

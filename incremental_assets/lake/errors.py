@@ -12,6 +12,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
+from incremental_assets.lake.table import reason
 from incremental_assets.model.errors import LakeError, LakeMoved, SourceError
 
 _CONFLICTS = ("DELTA_CONCURRENT", "ConcurrentAppend", "ConcurrentModification", "ConcurrentDelete", "ConcurrentWrite", "MetadataChanged",
@@ -50,7 +51,7 @@ def place_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError) as error:
-        raise LakeError(f"{url} cannot be written: {_line(str(error))} Free space or rights, then sync again.") from error
+        raise LakeError(f"{url} cannot be written: {reason(error)} Free space or rights, then sync again.") from error
 
 
 def _server_is_gone(error: Exception) -> bool:

@@ -5,6 +5,7 @@ Belongs here: reading a table's log through delta-rs in milliseconds, and its ad
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,16 @@ STATE_PROPERTY = "incremental_assets.state"
 CONTAINER_PROPERTY = "incremental_assets.container"
 _QUIET_OPERATIONS = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "ADD COLUMNS", "CHANGE COLUMN",
                      "CHANGE COLUMNS", "UPGRADE PROTOCOL", "COMPUTE STATS", "CLUSTER BY", "REORG"}  # fmt: skip
+# By what an error of delta-rs contains. Most are of S3.
+_REMEDIES = {
+    "URL scheme is not allowed": "AWS_ENDPOINT_URL is an http:// address: AWS_ALLOW_HTTP=true permits that.",
+    "NoSuchBucket": "Make the bucket, or correct INCREMENTAL_ASSETS_LAKE or AWS_ENDPOINT_URL.",
+    "AccessDenied": "Allow the credentials in AWS_* to list, read, write and delete there.",
+    "403 Forbidden": "Allow the credentials in AWS_* to list, read, write and delete there.",
+    "Missing AccessKeyId": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+    "169.254.169.254": "No credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+    "error sending request": "Is that the store's address? AWS_ENDPOINT_URL names it.",
+}
 _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 
@@ -64,10 +75,10 @@ class Commit:
 
 
 class LakeTable:
-    """The place of one table. ``url`` is a local path or any URL that Spark can write."""
+    """The place of one table. ``url`` is a local path or any URL that Spark can write; s3:// is s3a:// to Spark."""
 
     def __init__(self, lake: str, *parts: str) -> None:
-        self.url = "/".join((lake.rstrip("/"), *parts))
+        self.url = re.sub(r"\As3://", "s3a://", "/".join((lake.rstrip("/"), *parts)))
         self._local = Path(self.url.removeprefix("file://")) if urlsplit(self.url).scheme in ("", "file") else None
 
     @property
@@ -121,7 +132,7 @@ class LakeTable:
     @property
     def address(self) -> str:
         """How delta-rs names it."""
-        return str(self._local) if self._local is not None else self.url.replace("s3a://", "s3://")
+        return str(self._local) if self._local is not None else re.sub(r"\As3a://", "s3://", self.url)
 
     def opened(self) -> DeltaTable | None:
         """The table for delta-rs; None where there is none yet. Raises LakeError as ``head``."""
@@ -137,13 +148,21 @@ class LakeTable:
         except TableNotFoundError:
             return None
         except (DeltaError, OSError, ValueError) as error:
-            raise LakeError(f"{self.url}: the Delta table cannot be read: {str(error).splitlines()[0]}") from error
+            raise LakeError(f"{self.url}: the Delta table cannot be read: {reason(error)}") from error
 
 
 def storage_options() -> dict[str, str]:
     """Credentials of object stores, from the environment variables their own tools use."""
     wanted = ("AWS_", "AZURE_", "GOOGLE_")
     return {name: value for name, value in os.environ.items() if name.startswith(wanted)}
+
+
+def reason(error: Exception) -> str:
+    """An error of delta-rs in one line: those of object stores are trees of several, in colours, with the store's own words in XML."""
+    text = re.sub(r"\x1b\[[\d;]*m|↳", "", str(error)) or type(error).__name__
+    text = re.sub(r"<\?xml.*?<Code>(.*?)</Code>\s*<Message>(.*?)</Message>.*", r"\1: \2", text, flags=re.DOTALL)
+    text = ": ".join(line.strip() for line in text.splitlines() if line.strip())[:500].rstrip(". ")
+    return next((f"{text}. {remedy}" for mark, remedy in _REMEDIES.items() if mark in text), f"{text}.")
 
 
 def _spark_name(kind: Any) -> str:

@@ -13,6 +13,7 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition, missing
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.model.errors import ContainerBusy
+from incremental_assets.orchestration.catalog_asset import RESULT_TAG
 from incremental_assets.orchestration.locks import container_lock
 from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.partition_keys import add_keys, container_key, partitions_definition
@@ -109,6 +110,8 @@ def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definiti
         metadata = result_metadata(begun.result, scope.table(*container.key_path).url, [])
         context.log_event(dg.AssetObservation(container_key(container), metadata=metadata))
     begun.finish()
+    if begun.result.warnings:
+        instance.add_run_tags(run_id, {RESULT_TAG: "warning"})
     for warning in begun.result.warnings:
         context.log.warning(f"{container.label}: {warning}")
 

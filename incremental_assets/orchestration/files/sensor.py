@@ -20,7 +20,7 @@ from incremental_assets.orchestration.schedules import NotDue, launch_if_due
 
 @dataclasses.dataclass(frozen=True)
 class Cursor:
-    """The folder, what the YAML says of it, and the table, when there was nothing left to do: as long as all are so, nothing is compared."""
+    """The folder, what the YAML says of it, and the table, when nothing was left to do: as long as all are so, nothing is compared."""
 
     folder: str
     yaml: str

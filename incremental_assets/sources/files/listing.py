@@ -256,7 +256,10 @@ class _RemoteTree:
         self._fs.invalidate_cache(here)
         for detail in found:
             path = str(detail["name"]).rstrip("/")
-            if path != here:
+            if path == here and detail["type"] == "directory" and str(detail["name"]).endswith("/"):
+                # Of a/ and a//b.csv; Hadoop takes two slashes for one, and would look for another file.
+                yield "", ValueError("there are keys with // in them, which Spark cannot read")
+            elif path != here:
                 yield path.rpartition("/")[2], None if detail["type"] == "directory" else _stamp(detail)
             elif detail["type"] != "directory" and len(found) == 1:
                 raise NotADirectoryError(here)

@@ -1,0 +1,265 @@
+"""Files and lakes on S3: a real server on loopback, fsspec and delta-rs as their packages come, Spark with the connector of its own Hadoop.
+
+Belongs here: what differs from a local disk. ``make test-s3`` brings what it needs.
+"""
+
+import gzip
+import hashlib
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from assets_tests.harness import Folder, Project
+from incremental_assets.lake.manifest import Manifest
+from incremental_assets.lake.table import LakeTable
+from incremental_assets.model.errors import LakeError, SourceUnreachable
+from incremental_assets.model.files import encode_path
+from incremental_assets.sources.files.listing import FolderAddress
+from incremental_assets.spark import stop_server
+
+pytestmark = pytest.mark.s3
+
+# hadoop-aws of the Hadoop that pyspark 4.2.0 carries, and the parts of AWS's SDK that it uses instead of all of it (13 MB, not 690).
+HADOOP, SDK = "3.5.0", "2.35.4"
+PACKAGES = ",".join(
+    [f"org.apache.hadoop:hadoop-aws:{HADOOP}", *(f"software.amazon.awssdk:{part}:{SDK}" for part in ("s3-transfer-manager", "sts"))]
+)
+SPARK_CONF = (
+    f"spark.jars.packages={PACKAGES};spark.jars.excludes=software.amazon.awssdk:bundle;spark.hadoop.fs.s3a.path.style.access=true;"
+    f"{os.environ.get('INCREMENTAL_ASSETS_SPARK_CONF', '')}"
+)
+
+# A process of its own: in this one it would wait for the lock that a driver's thread holds while it waits for an answer.
+SERVER = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[Any]:
+    """A client of the server, which the environment names as a user's would."""
+    boto3 = pytest.importorskip("boto3", reason="`make test-s3` installs it")
+    pytest.importorskip("moto", reason="`make test-s3` installs it")
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as server,
+        pytest.MonkeyPatch.context() as environment,
+    ):
+        try:
+            assert server.stdout is not None
+            for name in [name for name in os.environ if name.startswith("AWS_")]:
+                environment.delenv(name)
+            environment.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{int(server.stdout.readline())}")
+            environment.setenv("AWS_ACCESS_KEY_ID", "somebody")
+            environment.setenv("AWS_SECRET_ACCESS_KEY", "do-not-tell")
+            environment.setenv("AWS_REGION", "eu-central-1")
+            environment.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+            environment.setenv("AWS_ALLOW_HTTP", "true")
+            environment.setenv("INCREMENTAL_ASSETS_SPARK_CONF", SPARK_CONF)
+            yield boto3.client("s3")
+        finally:
+            server.kill()
+
+
+@pytest.fixture(scope="module")
+def spark_home(s3: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """For a Spark server with the connector; in the place of the session's."""
+    home = tmp_path_factory.mktemp("spark-s3")
+    yield home
+    stop_server(home)
+
+
+@pytest.fixture
+def bucket(s3: Any, request: pytest.FixtureRequest) -> str:
+    name = f"b-{hashlib.sha256(request.node.name.encode()).hexdigest()[:12]}"
+    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+    return name
+
+
+class Bucket(Folder):
+    """Files below ``s3://bucket/landing``."""
+
+    def on(self, s3: Any, bucket: str) -> "Bucket":
+        self.s3, self.bucket = s3, bucket
+        self.attributes = {"settle_seconds": 0.0, **self.attributes}
+        return self
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.bucket}/landing"
+
+    def place_file(self, name: str, content: bytes | str) -> None:
+        body = content.encode() if isinstance(content, str) else content
+        self.s3.put_object(Bucket=self.bucket, Key=f"landing/{name}", Body=body)
+
+
+Make = Callable[..., Bucket]
+
+
+@pytest.fixture
+def landing(tmp_path: Path, spark_home: Path, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Makes a project over an empty place in a bucket; ``lake``: a URL, or a local folder."""
+    for name in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+
+    def make(lake: str | None = None, **attributes: Any) -> Bucket:
+        project = Bucket(tmp_path, spark_home, **attributes).on(s3, bucket)
+        project.location = project.url
+        if lake is not None:
+            project.lake = lake
+        return project
+
+    return make
+
+
+def parquet(**columns: list[Any]) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.table(columns), out)
+    return out.getvalue()
+
+
+# ------------------------------------------------------------------------------------------------ files on S3
+HOSTILE = [
+    "a b.csv", " lead.csv", "trail .csv", "it's.csv", 'say "x".csv', "a...b.csv", "ünï 漢字 🎉.csv", "100%.csv", "a%20b.csv", "%41.csv",
+    "a+b.csv", "semi;colon,comma.csv", "[abc].csv", "star*.csv", "what?.csv", "{a,b}.csv", "colon:c.csv", "hash#.csv", "=eq&.csv",
+    "$x `y`.csv", "~.csv", "back\\slash.csv", "d/x.csv", "D/x.csv", "deep/er/and/deep er/x.csv", "n" * 200 + ".csv",
+]  # fmt: skip
+
+
+def test_listing_finds_each_key_as_it_is_and_page_after_page(s3: Any, bucket: str) -> None:
+    """Else rows of a file with a strange name never come, or the files after the first thousand."""
+    names = [*HOSTILE, *(f"many/part-{number:05d}.csv" for number in range(1100))]
+    for name in names:
+        s3.put_object(Bucket=bucket, Key=f"in/{name}", Body=name.encode())
+    s3.put_object(Bucket=bucket, Key="in/d/", Body=b"")  # what consoles make of "new folder"
+    s3.put_object(Bucket=bucket, Key="inside/x.csv", Body=b"")  # begins the same, and is another folder
+    address = FolderAddress.parse("landing", f"s3://{bucket}/in")
+    found = dict(address.list())
+    assert sorted(found) == sorted(names)
+    assert len(dict(address.list("many"))) == 1100
+    for name in HOSTILE:
+        assert address.head(name, 1000) == name.encode()
+
+    before = found["a b.csv"]
+    assert before.etag is not None and abs(before.modified / 1e6 - s3.head_object(Bucket=bucket, Key="in/a b.csv")["LastModified"].timestamp()) < 1
+    s3.put_object(Bucket=bucket, Key="in/a b.csv", Body=b"b a.csv")  # as long, and perhaps within the same second
+    s3.put_object(Bucket=bucket, Key="in/new.csv", Body=b"")
+    after = dict(address.list())  # by the same driver, which remembers what it has listed
+    assert after["a b.csv"].etag != before.etag and after["a b.csv"].size == before.size
+    assert set(after) - set(found) == {"new.csv"}
+    assert address.head("a b.csv", 1000) == b"b a.csv"
+
+
+def test_keys_that_are_no_paths_are_told_and_not_passed_over(s3: Any, bucket: str) -> None:
+    """Else their rows are missing, and nobody is told."""
+    s3.put_object(Bucket=bucket, Key="in/a/ok.csv", Body=b"")
+    s3.put_object(Bucket=bucket, Key="in/a//lost.csv", Body=b"")
+    troubles: dict[str, str] = {}
+    found = [path for path, _ in FolderAddress.parse("landing", f"s3://{bucket}/in").list(on_trouble=lambda p, m: troubles.update({p: m}))]
+    assert found == ["a/ok.csv"]
+    assert list(troubles) == ["a/"] and "//" in troubles["a/"]
+
+
+def test_a_place_that_is_not_there_says_so(s3: Any, bucket: str) -> None:
+    with pytest.raises(SourceUnreachable, match="an object store has no empty folders"):
+        list(FolderAddress.parse("landing", f"s3://{bucket}/in").list())
+    with pytest.raises(SourceUnreachable, match="is not there"):
+        list(FolderAddress.parse("landing", "s3://no-such-bucket/in").list())
+
+
+def test_csv_from_s3_come_change_and_go(landing: Make) -> None:
+    project = landing(containers={"all": {"glob": "**/*.csv"}})
+    for number, name in enumerate(HOSTILE):
+        project.place_file(name, f"n,name\n{number},x\n")
+    first = project.one("all")
+    assert (first["status"], first["rows_read"]) == ("synced", len(HOSTILE)), first
+    assert {key: n for n, key in project.rows("all", "n, _file")} == {encode_path(name): n for n, name in enumerate(HOSTILE)}
+    assert project.one("all")["status"] == "skipped"
+
+    project.place_file("a b.csv", "n,name\n1000,y\n1001,y\n")
+    project.place_file("later.csv.gz", gzip.compress(b"n,name\n2000,z\n"))
+    project.configure(containers={"all": {"glob": "**/*.csv*", "format": "csv"}})
+    second = project.one("all")
+    assert sorted(second["partitions"]) == ["a b.csv", "later.csv.gz"], second
+    assert sorted(project.rows("all", "n", "n >= 1000")) == [(1000,), (1001,), (2000,)]
+    assert len(project.files("all")) == len(HOSTILE) + 1 and (0,) not in project.rows("all", "n")
+
+
+def test_parquet_from_s3_is_read_and_replaced(landing: Make) -> None:
+    project = landing(containers={"parts": {"glob": "parts/*.parquet"}})
+    project.place_file("parts/one 1.parquet", parquet(id=[1, 2], price=[1.5, None]))
+    project.place_file("parts/two%20.parquet", parquet(id=[3], price=[3.5]))
+    assert project.one("parts")["rows_read"] == 3
+    project.place_file("parts/one 1.parquet", parquet(id=[9], price=[9.5]))
+    project.place_file("parts/broken.parquet", b"no parquet")
+    line = project.one("parts")
+    assert line["status"] == "warning" and "broken.parquet" in line["message"], line
+    assert sorted(project.rows("parts", "id, price")) == [(3, 3.5), (9, 9.5)]
+
+
+# ------------------------------------------------------------------------------------------------ a lake on S3
+def test_a_lake_on_s3_keeps_rows_state_manifest_and_what_was_rejected(landing: Make, s3: Any, bucket: str) -> None:
+    project = landing(lake=f"s3a://{bucket}/lake", containers={"sales": {"glob": "sales/*.csv", "columns": {"amount": "bigint"}}})
+    project.place_file("sales/a 1.csv", "id,amount\n1,10\n2,much\n")
+    project.place_file("sales/2.csv", "id,amount\n3,30\n")
+    first = project.one("sales")
+    assert first["status"] == "warning" and first["rows_read"] == 2 and "1 rows of 1 files do not fit" in first["message"], first
+    keys = {entry["Key"] for entry in s3.list_objects_v2(Bucket=bucket, Prefix="lake/")["Contents"]}
+    for table in ("sales", "_files/sales", "_rejected/sales"):
+        assert f"lake/landing/{table}/_delta_log/{0:020d}.json" in keys, keys
+
+    head = project.table("sales").head()
+    assert head is not None and head.owner == "landing/sales"
+    state = head.state(project.definition("sales").container)
+    assert state is not None and state.watermark is not None
+    manifest = Manifest(project.lake, ("landing", "sales"))
+    assert {key: (r.rows, r.rejected) for key, r in manifest.known(head.table_id, state.data_version).items()} == {
+        "sales/a 1.csv": (1, 1), "sales/2.csv": (1, 0)
+    }  # fmt: skip
+    rejected = LakeTable(project.lake, "landing", "_rejected", "sales").opened()
+    assert rejected is not None
+    assert [(row["_file"], row["line"]) for row in rejected.to_pyarrow_table().to_pylist()] == [("sales/a 1.csv", "2,much")]
+
+    assert project.one("sales")["status"] == "skipped"
+    project.place_file("sales/a 1.csv", "id,amount\n1,10\n2,20\n")
+    project.place_file("sales/3.csv", "id,amount,note\n4,40,new\n")
+    third = project.one("sales")
+    assert sorted(third["partitions"]) == ["sales/3.csv", "sales/a 1.csv"], third
+    assert sorted(project.rows("sales", "id, amount, note")) == [(1, 10, None), (2, 20, None), (3, 30, None), (4, 40, "new")]
+    rejected = LakeTable(project.lake, "landing", "_rejected", "sales").opened()
+    assert rejected is not None and not rejected.to_pyarrow_table().num_rows
+
+
+def test_tables_of_a_database_go_to_a_lake_on_s3(project: Callable[..., Project], s3: Any, bucket: str) -> None:
+    shop = project(incremental=["public.orders:id:integer!upsert"])
+    shop.lake = f"s3a://{bucket}/lake"
+    shop.execute("CREATE TABLE orders (id bigint PRIMARY KEY, note text); INSERT INTO orders SELECT n, 'old' FROM generate_series(1, 100) n")
+    assert shop.one("orders")["rows_read"] == 100
+    assert shop.one("orders")["status"] == "skipped"
+    shop.execute("INSERT INTO orders SELECT n, 'new' FROM generate_series(101, 110) n; UPDATE orders SET note = 'changed' WHERE id = 100")
+    assert shop.one("orders")["status"] == "synced"
+    assert shop.rows("orders", "note, count(*) as n", "true group by note order by note") == [("changed", 1), ("new", 10), ("old", 99)]
+
+
+def test_a_lake_that_cannot_be_reached_says_what_to_do(s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert LakeTable(f"s3a://{bucket}/lake", "a", "b").head() is None
+    with pytest.raises(LakeError, match=r"NoSuchBucket|does not exist") as told:
+        LakeTable("s3a://no-such-bucket/lake", "a", "b").head()
+    assert "\x1b" not in str(told.value)
+    monkeypatch.delenv("AWS_ALLOW_HTTP")
+    with pytest.raises(LakeError, match="AWS_ALLOW_HTTP=true"):
+        LakeTable(f"s3a://{bucket}/lake", "a", "b").head()
