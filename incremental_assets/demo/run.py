@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO
 
@@ -154,7 +155,7 @@ class _Demo:
     def _daemon(self) -> Iterator[None]:
         """Dagster's daemon over this project, with all of its sensors and schedules; its runs have ended when this does."""
         self.console.print("$ dagster-daemon run", style="bold cyan")
-        workspace = str(self.project / "workspace.yaml")
+        workspace, since = str(self.project / "workspace.yaml"), datetime.now(timezone.utc)
         with self.log.open("a", encoding="utf-8") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "dagster._daemon", "run", "-w", workspace], env=self._environment(), cwd=self.project,
@@ -162,7 +163,7 @@ class _Demo:
             )  # fmt: skip
             try:
                 yield
-                self._await_runs()
+                self._await_runs(since)
             finally:
                 process.send_signal(signal.SIGINT)
                 try:
@@ -170,8 +171,9 @@ class _Demo:
                 except subprocess.TimeoutExpired:
                     process.kill()
 
-    def _await_runs(self) -> None:
-        unfinished = dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED])
+    def _await_runs(self, since: datetime) -> None:
+        statuses = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
+        unfinished = dg.RunsFilter(statuses=statuses, created_after=since)  # one from before may be somebody's killed one
         deadline = time.monotonic() + LAND_SECONDS
         with command_line_instance() as instance:
             while instance.get_runs(unfinished, limit=1) and time.monotonic() < deadline:

@@ -167,6 +167,8 @@ class FolderAddress:
     def _what(self, error: Exception) -> str:
         """What is the matter, and what to do."""
         local = _local_path(self.url) is not None
+        if isinstance(error, _NoPath):
+            return "has keys with // in them, which Spark cannot read. Rename those objects."
         if isinstance(error, FileNotFoundError):
             hint = "that its disk is mounted" if local else "that there is a file in it: an object store has no empty folders"
             return f"is not there. Check the path, and {hint}."
@@ -208,6 +210,10 @@ class _Tree(Protocol):
         ...
 
     def open(self, path: str) -> IO[bytes]: ...
+
+
+class _NoPath(ValueError):
+    """There are keys such as ``a//b.csv``: Hadoop takes two slashes for one, and would look for another file."""
 
 
 class _LocalTree:
@@ -255,10 +261,11 @@ class _RemoteTree:
         found = self._fs.ls(here, detail=True)
         self._fs.invalidate_cache(here)
         for detail in found:
-            path = str(detail["name"]).rstrip("/")
-            if path == here and detail["type"] == "directory" and str(detail["name"]).endswith("/"):
-                # Of a/ and a//b.csv; Hadoop takes two slashes for one, and would look for another file.
-                yield "", ValueError("there are keys with // in them, which Spark cannot read")
+            name = str(detail["name"])
+            path = name.rstrip("/")
+            if path == here and name != here:  # an object store's: keys are no paths
+                if detail["type"] == "directory":
+                    yield "", _NoPath()
             elif path != here:
                 yield path.rpartition("/")[2], None if detail["type"] == "directory" else _stamp(detail)
             elif detail["type"] != "directory" and len(found) == 1:
