@@ -27,6 +27,8 @@ SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 CONF = "INCREMENTAL_ASSETS_SPARK_CONF"
 MEMORY = "INCREMENTAL_ASSETS_SPARK_MEMORY"
 FETCH_SECONDS = 900
+STORE_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION")
+"""Of a store's variables, those that Spark or its connector read in the server's environment."""
 
 
 class SparkUnavailable(Exception):
@@ -180,6 +182,8 @@ def settings(folder: Path) -> dict[str, str]:
         # A session may be silent for long (a client that reads a slow source itself), so this one is long.
         "spark.connect.session.manager.defaultSessionTimeout": "6h",
     }
+    if os.environ.get("AWS_ENDPOINT_URL"):
+        ours["spark.hadoop.fs.s3a.path.style.access"] = "true"  # as fsspec's and delta-rs's drivers do, for a store that is not Amazon's
     fixed = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.timestampType": "TIMESTAMP_LTZ",
@@ -189,6 +193,8 @@ def settings(folder: Path) -> dict[str, str]:
         "spark.sql.extensions": _with("io.delta.sql.DeltaSparkSessionExtension", own.get("spark.sql.extensions")),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
+        # The default remembers objects, also across sessions: those that were replaced since then could not be read (412).
+        "spark.hadoop.fs.s3a.input.stream.type": "classic",
     }
     files = [str(jar) for jar in jars()]
     if master.startswith("local"):
@@ -207,6 +213,8 @@ def _with(ours: str, theirs: str | None) -> str:
 def fingerprint() -> str:
     """Changes when a server started now would differ from one started before, as far as the user decides it."""
     parts = [str(spark_home()), driver_memory(), *COORDINATES, *(f"{k}={v}" for k, v in sorted(own_settings().items()))]
+    if len(coordinates()) > len(COORDINATES):  # a store's connector: it takes these when the server starts
+        parts += [f"{name}={os.environ.get(name)}" for name in STORE_VARIABLES]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
