@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, QueryBuilder
@@ -183,18 +184,18 @@ def make(folder: Callable[..., Folder]) -> Folder:
 
 
 def test_a_short_history(
-    folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch, spark_home: object, pytestconfig: pytest.Config
+    folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch, spark_home: Path, pytestconfig: pytest.Config
 ) -> None:
     """Without it, a sync that breaks off between two of its steps loses a file's rows, or has them twice, for good."""
-    with open_session(spark_home, name="history") as spark:  # pyright: ignore[reportArgumentType]
+    with open_session(spark_home, name="history") as spark:
         play(make(folder), pytestconfig.getoption("--seed"), 12, monkeypatch, spark)
 
 
 @pytest.mark.by_hand
 @pytest.mark.timeout(3600)
 def test_a_long_history(
-    folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch, spark_home: object, pytestconfig: pytest.Config
+    folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch, spark_home: Path, pytestconfig: pytest.Config
 ) -> None:
     """The same, longer and with another seed."""
-    with open_session(spark_home, name="history") as spark:  # pyright: ignore[reportArgumentType]
+    with open_session(spark_home, name="history") as spark:
         play(make(folder), pytestconfig.getoption("--seed") + 1, pytestconfig.getoption("--steps"), monkeypatch, spark)

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from incremental_assets.lake.table import reason
-from incremental_assets.model.errors import LakeError, LakeMoved, SourceError
+from incremental_assets.model.errors import LakeError, LakeMoved, SourceError, store_remedy
 
 _CONFLICTS = ("DELTA_CONCURRENT", "ConcurrentAppend", "ConcurrentModification", "ConcurrentDelete", "ConcurrentWrite", "MetadataChanged",
               "DELTA_METADATA_CHANGED", "ProtocolChanged", "DELTA_PROTOCOL_CHANGED", "ConcurrentTransaction")  # fmt: skip
@@ -36,6 +36,9 @@ def lake_errors(label: str, url: str) -> Iterator[None]:
             raise SourceError(
                 f"{label}: the source failed while Spark was reading: {_line(text, 'PSQLException: ')} Sync again."
             ) from error
+        remedy = store_remedy(text)
+        if remedy is not None:
+            raise LakeError(f"{label}: {url} cannot be used. {remedy}") from error
         if any(mark in text for mark in _PLACE):
             raise LakeError(f"{label}: {url} cannot be written: {_line(text, *_PLACE)} Free space or rights, then sync again.") from error
         if _server_is_gone(error):

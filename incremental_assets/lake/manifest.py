@@ -20,6 +20,8 @@ FOLDER, REJECTED_FOLDER = "_files", "_rejected"
 RESERVED = frozenset({FOLDER, REJECTED_FOLDER, "_quality"})
 """Folders of a datastore in the lake that are no containers."""
 COMPACT_AFTER = 50
+EVERY_FILE = ""
+"""The file of a record that says that the table was asked, at that commit, which files it holds."""
 _SCHEMA = pa.schema(
     [
         ("file", pa.string()), ("modified", pa.int64()), ("size", pa.int64()), ("etag", pa.string()), ("rows", pa.int64()),
@@ -55,21 +57,45 @@ class FileRecord:
         return FileStamp(self.modified, self.size, self.etag)
 
 
+@dataclass(frozen=True)
+class Remembered:
+    """``files``: the newest record of each file, as far as the table, as it is now, bears it out; ``idle``: others are there too.
+
+    ``covered``: the newest commit of the table that anything is recorded of. Of later ones nobody knows which files they were about.
+    """
+
+    files: Mapping[str, FileRecord]
+    covered: int | None
+    idle: bool
+
+
 class Manifest:
     """The records of one container, by the key of the file."""
 
     def __init__(self, lake: str, key_path: tuple[str, str]) -> None:
         self.table = LakeTable(lake, key_path[0], FOLDER, key_path[1])
 
-    def known(self, table_id: str | None, data_version: int | None) -> dict[str, FileRecord]:
-        """The newest record of each file, as far as the table, as it is now, bears it out."""
-        return self._newest(table_id, data_version)[0]
+    def remembered(self, table_id: str | None, data_version: int | None) -> Remembered:
+        """``data_version``: of the table's own state; commits after it that are recorded here are none of the table's any more."""
+        newest: dict[str, FileRecord] = {}
+        idle, covered = False, None
+        for record in sorted(self._all(), key=lambda r: r.at):
+            own = record.table_id == (table_id or "")
+            covered = max(record.data_version, covered or 0) if own else covered
+            if own and record.file == EVERY_FILE:
+                continue
+            if not own or record.data_version > (-1 if data_version is None else data_version):
+                idle = True
+            elif record.dropped:
+                newest.pop(record.file, None)
+            else:
+                newest[record.file] = record
+        return Remembered(newest, covered, idle)
 
-    def keep_only(self, table_id: str | None, data_version: int | None) -> None:
+    def keep_only(self, remembered: Remembered) -> None:
         """Drops records of commits that the table does not have (any more): later ones will have their numbers."""
-        known, idle = self._newest(table_id, data_version)
-        if idle:
-            self._write(known.values(), "overwrite")
+        if remembered.idle:
+            self._write(remembered.files.values(), "overwrite")
 
     def add(self, records: Iterable[FileRecord]) -> None:
         """Appends. Raises LakeError where the place cannot be written."""
@@ -79,20 +105,6 @@ class Manifest:
             self._write(merged.values(), "overwrite")
         else:
             self._write(records, "append")
-
-    def _newest(self, table_id: str | None, data_version: int | None) -> tuple[dict[str, FileRecord], bool]:
-        """And whether there are records that do not count."""
-        newest: dict[str, FileRecord] = {}
-        idle = False
-        for record in sorted(self._all(), key=lambda r: r.at):
-            # That a version of a file cannot be read is so whatever the table holds; the version before is in ``rows`` only if it counts.
-            if record.table_id != (table_id or "") or record.data_version > (-1 if data_version is None else data_version):
-                idle = True
-            elif record.dropped:
-                newest.pop(record.file, None)
-            else:
-                newest[record.file] = record
-        return newest, idle
 
     def _all(self) -> list[FileRecord]:
         delta = self.table.opened()

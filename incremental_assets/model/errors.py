@@ -50,3 +50,27 @@ class LakeMoved(SyncError):
 
 class ContainerBusy(SyncError):
     """Remedy: wait for the sync that holds the container (named in the message), or end it."""
+
+
+_STOP = "`python -m incremental_assets.embedded_spark.server stop` ends it"
+_NO_CONNECTOR = (
+    "Spark has no connector for this store: name its packages in INCREMENTAL_ASSETS_SPARK_CONF, as docs/object-stores.md tells. A server "
+    f"that runs does not load them; {_STOP}."
+)
+_NO_CREDENTIALS = f"Spark has no valid credentials for this store. Its server keeps the variables AWS_* that it was started with; {_STOP}."
+_STORE_REMEDIES = {
+    "S3AFileSystem not found": _NO_CONNECTOR,
+    "AzureBlobFileSystem not found": _NO_CONNECTOR,
+    "GoogleHadoopFileSystem not found": _NO_CONNECTOR,
+    "No FileSystem for scheme": _NO_CONNECTOR,
+    "No AWS Credentials provided": _NO_CREDENTIALS,
+    "InvalidAccessKeyId": _NO_CREDENTIALS,
+    "SignatureDoesNotMatch": _NO_CREDENTIALS,
+    "ExpiredToken": _NO_CREDENTIALS,
+}
+"""By what Spark's message contains."""
+
+
+def store_remedy(message: str) -> str | None:
+    """What to do where a message of Spark tells that it cannot work with an object store at all, whatever the object."""
+    return next((remedy for mark, remedy in _STORE_REMEDIES.items() if mark in message), None)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from incremental_assets.catalog.folder import FileDefinition, now_micros
-from incremental_assets.lake.manifest import FileRecord, Manifest, stamps
+from incremental_assets.lake.manifest import FileRecord, Manifest, Remembered, stamps
 from incremental_assets.lake.table import Head, LakeTable
 from incremental_assets.model.axis import Axis, format_value
 from incremental_assets.model.errors import ConfigurationError, EmptyRefused, LakeError, RebuildNeeded
@@ -29,14 +29,24 @@ class Listed:
 
 @dataclass(frozen=True, kw_only=True)
 class FilesPlan(Plan):
-    """``files`` are read, the oldest first; their rows and those of ``drop`` are replaced by what is read. ``whole``: the table is."""
+    """``files`` are read, the oldest first; their rows and those of ``drop`` are replaced by what is read. ``whole``: the table is.
+
+    ``recheck``: the table has commits that the manifest does not know, so it may hold files that nobody remembers.
+    """
 
     files: tuple[ReadFile, ...]
     drop: tuple[str, ...]
     whole: bool
     choice: FilePlan
+    recheck: bool
+    prunes: bool
     listed: Listed = field(repr=False)
-    known: Mapping[str, FileRecord] = field(repr=False)
+    remembered: Remembered = field(repr=False)
+
+    @property
+    def known(self) -> Mapping[str, FileRecord]:
+        """What is remembered of each file."""
+        return self.remembered.files
 
     @property
     def is_settled(self) -> bool:
@@ -67,7 +77,9 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
     container, settings = definition.container, definition.settings
     head = table.head()
     state = _state(definition, table, head)
-    known = manifest.known(head.table_id, state.data_version) if head is not None and state is not None else manifest.known(None, None)
+    remembered = manifest.remembered(head.table_id if head else None, state.data_version if state else None)
+    known = remembered.files
+    recheck = head is not None and bool(table.data_commits_since(remembered.covered or 0)) and not request.reset
     seen = {key: record for key, record in known.items() if key in listed.stamps or not _is_unseen(key, listed)}
     everything = request.reset or (request.mode is Mode.REFRESH and request.keys is None)
     asked = tuple(listed.stamps) if everything else request.keys
@@ -89,7 +101,7 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
             f"were really removed, say so with --allow-empty."
         )
     files = tuple(ReadFile(key, listed.paths[key], listed.stamps[key].modified) for key in choice.read)
-    action, reason = _decide(definition, request, head, state, choice, bool(files), drop, known)
+    action, reason = _decide(definition, request, head, state, choice, bool(files or recheck), drop, known)
     refused = [record for key, record in seen.items() if record.refused is not None and key not in choice.read]
     notes = _notes(definition, choice, refused, drop)
     return FilesPlan(
@@ -106,8 +118,10 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
         drop=drop,
         whole=request.reset and head is not None,
         choice=choice,
+        recheck=recheck,
+        prunes=definition.prunes,
         listed=listed,
-        known=known,
+        remembered=remembered,
     )
 
 
@@ -137,6 +151,8 @@ def _decide(
         return Action.LOAD, "first sync: loads all files" if not choice.left else "first sync: loads the oldest files"
     if request.mode is Mode.REFRESH:
         return Action.REFRESH, "reads all files again" if request.keys is None else "reads the asked files again"
+    if not choice.read and not drop:
+        return Action.SYNC, "looks which files the table holds: it has a commit that is not recorded"
     return Action.SYNC, f"reads {len(choice.new):,} new and {len(choice.changed):,} changed files"
 
 

@@ -17,8 +17,9 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.folder import FileDefinition, now_micros
+from incremental_assets.lake.errors import lake_errors
 from incremental_assets.lake.extraction import Extraction, Extractions, Outcome
-from incremental_assets.lake.manifest import FileRecord, Manifest
+from incremental_assets.lake.manifest import EVERY_FILE, FileRecord, Manifest
 from incremental_assets.lake.rejected import rejected_table, replace_rejected
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.lake.table import LakeTable
@@ -52,6 +53,8 @@ class FileSync:
         self._started = time.monotonic()
         self._rows: FileRows | None = None
         self._columns: tuple[Column, ...] = ()
+        self._drop: tuple[str, ...] = ()
+        self._orphaned: Mapping[str, int] = {}
         self.result = Result(plan, plan.watermark, plan.watermark, warnings=list(plan.warnings))
 
     def extractions(self, before_outside: Callable[[str], None]) -> Extractions | None:
@@ -59,15 +62,21 @@ class FileSync:
         plan = self._plan
         head = self._table.head()
         before = plan.state.data_version if plan.state is not None else None
-        self._manifest.keep_only(head.table_id if head is not None else None, before)
+        self._manifest.keep_only(plan.remembered)
+        self._orphaned = self._orphans() if plan.recheck else {}
+        self._drop = (*plan.drop, *(self._orphaned if plan.prunes else ()))
         in_lake = () if head is None or plan.whole else tuple(c for c in head.columns if c.name not in (FILE.name, MODIFIED.name))
         if plan.files:
             self._rows = self._read(in_lake)
         self._columns = self._rows.columns if self._rows is not None else in_lake
         self._note()
-        if not self._counts and not plan.drop:
-            records = [self._refused(key, "", -1) for key in self._refusals]
-            self._manifest.add([replace(r, table_id=head.table_id if head else "", data_version=before or -1) for r in records])
+        if not self._counts and not self._drop:
+            table_id, version = (head.table_id, head.version) if head is not None else ("", -1)
+            kept = -1 if before is None else before
+            records = [*(self._refused(key, table_id, kept) for key in self._refusals), *self._of_orphans(table_id, kept)]
+            if plan.recheck:
+                records.append(self._blank(EVERY_FILE, table_id, version))
+            self._manifest.add(records)
             self.result.seconds = time.monotonic() - self._started
             return None
         return Extractions(
@@ -82,8 +91,22 @@ class FileSync:
         )
 
     def finish(self) -> None:
-        if self._plan.drop:
-            self._forget(self._plan.drop)
+        if self._drop:
+            self._forget(self._drop)
+
+    # ------------------------------------------------------------------ files that nobody remembers
+    def _orphans(self) -> Mapping[str, int]:
+        """Rows of each file that the table holds, the manifest does not know, and nobody is about to read: their sync broke off."""
+        expected = {*self._plan.known, *(file.key for file in self._plan.files)}
+        query = f"SELECT {FILE.name}, count(*) FROM {self._table.sql_name} GROUP BY 1"
+        with lake_errors(self._plan.container.label, self._table.url):
+            return {str(key): int(rows) for key, rows in self._scope.spark.sql(query).collect() if key not in expected}
+
+    def _of_orphans(self, table_id: str, version: int) -> list[FileRecord]:
+        return [replace(self._blank(key, table_id, version), rows=rows) for key, rows in self._orphaned.items() if key not in self._drop]
+
+    def _blank(self, key: str, table_id: str, version: int) -> FileRecord:
+        return FileRecord(key, 0, 0, None, 0, 0, None, False, table_id, version, now_micros(), self._run_id)
 
     # ------------------------------------------------------------------ reading
     def _read(self, known: tuple[Column, ...]) -> FileRows:
@@ -151,7 +174,7 @@ class FileSync:
                 story=self._story(watermark),
                 frame=lambda spark: rows.good() if rows is not None else spark.sql(f"SELECT {empty} WHERE false"),
                 still_there=lambda: None,  # a file that changed meanwhile has another stamp than the one remembered, and is read again
-                files=(*self._counts, *plan.drop),
+                files=(*self._counts, *self._drop),
             )
         )
 
@@ -178,9 +201,9 @@ class FileSync:
         self._replace_rejected(extraction.files or ())
         read = [self._record(key, count, head.table_id, outcome.data_version) for key, count in self._counts.items()]
         refused = [self._refused(key, head.table_id, outcome.data_version) for key in self._refusals]
-        dropped = [replace(self._plan.known[key], dropped=True, table_id=head.table_id, data_version=outcome.data_version, at=now_micros(),
-                           run_id=self._run_id) for key in self._plan.drop]  # fmt: skip
-        self._manifest.add([*read, *refused, *dropped])
+        dropped = [replace(self._blank(key, head.table_id, outcome.data_version), dropped=True) for key in self._drop]
+        kept = self._of_orphans(head.table_id, outcome.data_version)
+        self._manifest.add([*read, *refused, *dropped, *kept])
         for column in outcome.evolution.add:
             self.result.messages.append(f"column {column.name} ({column.type}) was added; rows of files read before are NULL there")
         for old, new in outcome.evolution.widen:
@@ -189,7 +212,7 @@ class FileSync:
 
     def _replace_rejected(self, keys: Sequence[str]) -> None:
         now = any(count.rejected for count in self._counts.values())
-        before = any(self._plan.known[key].rejected for key in keys if key in self._plan.known)
+        before = self._plan.recheck or any(self._plan.known[key].rejected for key in keys if key in self._plan.known)
         table = rejected_table(self._scope.lake, self._plan.container.key_path)
         if not now and (table.head() is None if self._plan.whole else not before):
             return

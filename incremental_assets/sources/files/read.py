@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from incremental_assets.model.errors import SourceError
+from incremental_assets.model.errors import SourceError, store_remedy
 from incremental_assets.model.files import FILE, MODIFIED, FileFormat
 from incremental_assets.model.names import backticked as quote
 from incremental_assets.model.schema import Column
@@ -146,6 +146,9 @@ class FileRows:
             except PySparkException as error:
                 self._drop()
                 self._spark.range(1).collect()  # raises where it is not the files but the server
+                remedy = store_remedy(str(error))
+                if remedy is not None:
+                    raise SourceError(f"{self._address.datastore}: {self._address.display} cannot be read. {remedy}") from error
                 named = self._stage.named_in(_told(error), self._left())
                 if not named and isinstance(error, AnalysisException):
                     raise SourceError(f"{self._address.datastore}: Spark cannot read these files: {_message(error)}") from error
