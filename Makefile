@@ -12,6 +12,7 @@ help:
 	@echo "make demo      embedded PostgreSQL, TPC-H, two syncs and a comparison row by row  (SCALE=$(SCALE))"
 	@echo "make ui        Dagster's UI over the demo, on 127.0.0.1:3000"
 	@echo "make test      everything a change has to pass"
+	@echo "make test-s3   files and lakes on S3, against a server on this machine"
 	@echo "make bench     side by side with dlt"
 	@echo "make clean     remove what the commands above made (the environment stays; 'make distclean' removes that too)"
 

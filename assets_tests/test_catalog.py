@@ -305,7 +305,7 @@ def test_the_key_of_a_partitioned_table_cuts_its_first_read(looks: Looks) -> Non
         create table p1 partition of parts for values from ('2024-01-01') to ('2024-07-01');
         create table p2 partition of parts for values from ('2024-07-01') to ('2025-01-01');
         insert into parts select 'ü' || (i * 7919 % 5000), date '2024-01-01' + i % 360 from generate_series(1, 5000) i; analyze parts""")
-    definition = next(d for d in looks.project.catalog() if d.table.name == "parts")
+    definition = looks.project.definition("parts")
     assert definition.proposal.primary_key == ("code", "at") and definition.proposal.type is None
     with PostgresReader(definition.settings.address, definition.container, timezone="UTC") as reader:
         cuts = ordering_cuts(reader, 4)

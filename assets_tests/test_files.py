@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from assets_tests.harness import Folder
 from incremental_assets.catalog.folder import FileDefinition
+from incremental_assets.lake import io_manager
 from incremental_assets.lake.manifest import Manifest
 from incremental_assets.model.errors import LakeError
 from incremental_assets.model.files import encode_path
-from incremental_assets.orchestration.files.sensor import tick
+from incremental_assets.orchestration.files.sensor import Cursor, tick
 from incremental_assets.orchestration.partition_keys import partitions_definition
 from incremental_assets.orchestration.plan import Mode
 from incremental_assets.spark import open_session
@@ -71,7 +74,7 @@ def test_what_does_not_parse_is_kept_beside_the_table_and_makes_a_warning(folder
     project.configure(containers={"sales": {"glob": "sales/orders_*", "format": "csv", "columns": {"amount": "bigint"}}})
     line = project.one("sales")
     assert line["status"] == "warning" and line["rows_read"] == 2, line
-    assert "2 rows of 1 files do not fit" in line["message"] and "orders_3.csv.gz" in line["message"]
+    assert "2 rows of 1 file do not fit" in line["message"] and "orders_3.csv.gz" in line["message"]
     rejected = DeltaTable(str(project.lake_root / "landing" / "_rejected" / "sales")).to_pyarrow_table().to_pylist()
     assert {(row["_file"], row["line"].partition(",")[0]) for row in rejected} == {("sales/orders_1.csv", "2"), ("sales/orders_1.csv", "3")}
     assert any("amount is no bigint: much" in row["reason"] for row in rejected)
@@ -105,7 +108,8 @@ def test_a_container_of_which_no_file_can_be_read_says_so_and_makes_no_table(fol
 
 
 HOSTILE = [
-    "a b.csv", "it's.csv", 'say "x".csv', "a...b.csv", "line\nbreak.csv", "ünï 漢字 🎉.csv", "100%.csv", "a%20b.csv", "semi;colon,comma.csv",
+    "a b.csv", "it's.csv",
+    'say "x".csv', "a...b.csv", "line\nbreak.csv", "ünï 漢字 🎉.csv", "100%.csv", "a%20b.csv", "semi;colon,comma.csv",
     "back\\slash.csv", "\\' OR 1=1 -- .csv", "[abc].csv", "star*.csv", "what?.csv", "{a,b}.csv", "colon:c.csv", "tab\tt.csv", "$x `y`.csv",
     "n" * 240 + ".csv", "d/x.csv", "e/x.csv", "D/x.csv", b"latin-\xe9.csv",
 ]  # fmt: skip
@@ -179,7 +183,8 @@ def test_the_sensor_asks_for_some_files_at_a_time_and_waits_for_those_being_writ
                 events = done.get_asset_materialization_events()
                 asked.append(sorted(str(event.partition) for event in events))
         assert asked == [["sales/orders_1.csv", "sales/orders_2.csv"], ["sales/orders_3.csv"]]
-        assert cursor is None  # one is still to come, though nothing may change until it is old enough
+        seen = Cursor.from_json(cursor)
+        assert seen is not None and not seen.settled  # one is still to come, though nothing may change until it is old enough
         os.utime(project.root / "sales/orders_9.csv", (1_700_000_000, 1_700_000_000))
         assert tick(instance, definition, cursor).run_requests
     project.one("sales")
@@ -265,3 +270,40 @@ def test_a_folder_is_searched_and_its_containers_synced_from_the_command_line(fo
     assert project.files("in_sales_orders").keys() == {f"in/sales/orders_2024-01-0{day}.csv" for day in (1, 2, 3)}
     code, _, said = project.cli("sync", "landing/in_sales_order", check=None, spark=False)
     assert code == 2 and "Nearest: in_sales_orders" in said
+
+
+def test_nested_columns_of_parquet_follow(folder: Make) -> None:
+    """Else the first sync of such a file leaves an empty table, and every later one refuses all files."""
+    project = folder(containers={"parts": {"glob": "*.parquet"}})
+    schema = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string())), ("at", pa.struct([("x", pa.int32()), ("y", pa.float64())])),
+                        ("more", pa.map_(pa.string(), pa.int64()))])  # fmt: skip
+
+    def put(name: str, *ids: int) -> None:
+        rows = [{"id": i, "tags": ["a", None], "at": {"x": i, "y": 0.5}, "more": [("k", i)]} for i in ids]
+        target = project.put(name, b"")
+        pq.write_table(pa.Table.from_pylist(rows, schema), target)
+        os.utime(target, (1_600_000_000 + sum(ids), 1_600_000_000 + sum(ids)))
+
+    put("a.parquet", 1)
+    assert project.one("parts")["status"] == "synced"
+    put("b.parquet", 2, 3)
+    put("a.parquet", 10)
+    again = project.one("parts")
+    assert (again["status"], again["rows_read"]) == ("synced", 3), again
+    assert sorted(project.rows("parts", "id, at, tags")) == [(i, {"x": i, "y": 0.5}, ["a", None]) for i in (2, 3, 10)]
+
+
+def test_a_run_that_fails_after_its_commit_is_told_by_the_next(folder: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the file's partition stays grey for ever: its rows are there, and no event ever says so."""
+    project = sales(folder)
+    project.put("sales/orders_1.csv", "id\n1\n")
+
+    def full(*_: object) -> None:
+        raise LakeError("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(io_manager, "row_count", full)
+        assert project.one("sales", ok=False)["status"] == "failed"
+    assert project.one("sales")["partitions"] == ["sales/orders_1.csv"]
+    assert project.files("sales") == {"sales/orders_1.csv": 1}
+    assert project.one("sales")["status"] == "skipped"

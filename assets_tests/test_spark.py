@@ -348,3 +348,20 @@ def test_a_user_setting_reaches_the_server_but_not_past_what_results_depend_on(t
     monkeypatch.setenv(launch.CONF, "spark.master=spark://cluster:7077")
     settings = launch.settings(tmp_path)
     assert "delta-spark" in settings["spark.jars"] and "spark.driver.host" not in settings
+
+
+def test_packages_of_the_user_are_fetched_once_with_the_products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else an object store's connector is resolved by each server anew, within the time it has to start, and copied for each session."""
+    ours = launch.jar_folder()
+    monkeypatch.setattr(launch, "jars", lambda: [launch.jar_folder() / "a.jar"])
+    monkeypatch.setenv(launch.CONF, "spark.jars.packages=org.example:one:1, org.example:two:2;spark.jars.excludes=org.example:three")
+    assert launch.coordinates() == (*launch.COORDINATES, "org.example:one:1", "org.example:two:2")
+    assert launch.jar_folder() != ours
+    settings = launch.settings(tmp_path)
+    assert not {"spark.jars.packages", "spark.jars.excludes"} & set(settings)
+    assert settings["spark.driver.extraClassPath"].endswith(f"{launch.jar_folder().name}/a.jar")
+    before = launch.fingerprint()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "another")
+    assert launch.fingerprint() != before  # a running server has the old one
+    monkeypatch.delenv(launch.CONF)
+    assert launch.jar_folder() == ours

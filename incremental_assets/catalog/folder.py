@@ -4,11 +4,10 @@ Belongs here: patterns and groups of files as containers. Does not belong: listi
 (``model.files``), or YAML parsing.
 """
 
-import datetime
 import fnmatch
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from incremental_assets.catalog.definition import CatalogSettings
@@ -23,7 +22,7 @@ from incremental_assets.model.files import FILE, MODIFIED, FileFormat, FileStamp
 from incremental_assets.model.globs import fixed_part, matches, owner_of
 from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.names import nearest
-from incremental_assets.sources.files.listing import FolderAddress
+from incremental_assets.sources.files.listing import FolderAddress, OnTrouble
 
 _COLUMNS = (SourceColumn(FILE.name, "text", "text", True), SourceColumn(MODIFIED.name, "timestamp with time zone", "file time", True))
 """What is known of every file; the others show when one is read."""
@@ -125,10 +124,19 @@ class FileDefinition:
         own = self.options.prune
         return self.settings.prune_files if own is None else own
 
+    @cached_property
+    def how(self) -> str:
+        """A digest of how its files are read, as far as the YAML says so."""
+        own = self.options
+        return hashlib.sha256(repr((self.format.value, sorted(own.read.items()), sorted(own.types.items()))).encode()).hexdigest()[:16]
+
+    def listing(self, on_trouble: OnTrouble) -> Iterator[tuple[str, FileStamp]]:
+        """Path and stamp of each file that its pattern matches. Raises as ``FolderAddress.list``."""
+        found = self.settings.address.list(self.folder, on_trouble)
+        return ((path, stamp) for path, stamp in found if matches(self.glob, path))
+
     def owns(self, path: str) -> bool:
-        """Whether a file is one of this container's."""
-        if not matches(self.glob, path):
-            return False
+        """Whether a file that its pattern matches is one of this container's."""
         owner = owner_of(path, self._rivals)
         return owner is None or self._rivals[owner] == self.glob
 
@@ -166,26 +174,35 @@ def _above(folder: str, other: str) -> bool:
 def file_definitions(settings: FolderSettings, catalog: Catalog) -> list[FileDefinition]:
     """All containers of the folder, in the order of their names. Raises ConfigurationError where the YAML counts on one that is not."""
     known = catalog.by_name
-    for name in settings.options:
+    for name, options in settings.options.items():
         one = known.get(name)
         if settings.is_excluded(name):
             continue
-        if one is None:
+        if one is None and options.glob is None:
             raise ConfigurationError(
                 f"{settings.name}: containers names {name!r}, which no files were found for.{nearest(name, known)} Give it a glob, or, if "
                 f"its files are new: incremental-assets catalog {settings.name}"
             )
-        if one.presence is Presence.HIDDEN:
+        if one is not None and one.presence is Presence.HIDDEN:
             raise ConfigurationError(
                 f"{settings.name}: containers names {name!r}, which was removed from the catalog. To bring it back: "
                 f"incremental-assets catalog {settings.name} --recreate"
             )
-    patterns = tuple(one.table.glob for one in catalog.entries if one.table.glob is not None)
-    return [
-        FileDefinition(settings, one.table, one.since if one.presence is Presence.MISSING else None, patterns, one.proposal)
-        for one in catalog.entries
-        if one.presence is not Presence.HIDDEN and one.table.glob is not None and not settings.is_excluded(one.table.name)
-    ]
+    shown = {name: one for name, one in known.items() if one.presence is not Presence.HIDDEN and not settings.is_excluded(name)}
+    tables = {name: (one.table, one.since if one.presence is Presence.MISSING else None) for name, one in shown.items()}
+    for name, options in settings.options.items():  # what the YAML says counts at once, whatever the catalog knows
+        if options.glob is not None and not settings.is_excluded(name):
+            found = shown[name].table if name in shown else SourceTable(name, Kind.FILES, _COLUMNS, span=0)
+            tables[name] = replace(found, glob=options.glob, format=_format(options, options.glob).value), None
+    hidden = [one.table for one in known.values() if one.presence is Presence.HIDDEN]
+    # One that the YAML no longer has owns no files: they may be another's by now.
+    owners = [table for table, since in tables.values() if since is None or not settings.declares]
+    patterns = tuple(table.glob for table in (*owners, *hidden) if table.glob is not None)
+    return [FileDefinition(settings, table, since, patterns) for _, (table, since) in sorted(tables.items()) if table.glob is not None]
+
+
+def _format(options: FileOptions, glob: str) -> FileFormat:
+    return options.format or format_of(glob) or FileFormat.TEXT
 
 
 # ---------------------------------------------------------------- what the operation asks of a folder
@@ -227,7 +244,7 @@ class FolderCatalog:
         found: dict[str, _Found] = {}
         for name, options in self._settings.options.items():
             assert options.glob is not None, "checked with the YAML"
-            found[name] = _Found(options.glob, options.format or format_of(options.glob) or FileFormat.TEXT)
+            found[name] = _Found(options.glob, _format(options, options.glob))
         names, patterns = list(found), [one.glob for one in found.values()]
         roots = sorted({fixed_part(pattern) for pattern in patterns})
         for root in (r for r in roots if not any(_above(other, r) for other in roots if other != r)):
@@ -240,7 +257,8 @@ class FolderCatalog:
     def _searched(self) -> dict[str, _Found]:
         stamps = dict(self._settings.address.list("", self._note))
         groups = group_files(stamps, {table.glob: table.name for table in self._before if table.glob is not None})
-        found = {g.name: _Found(g.pattern, g.format, {path: stamps[path] for path in g.files}) for g in groups}
+        said = {name: options.format for name, options in self._settings.options.items() if options.format is not None}
+        found = {g.name: _Found(g.pattern, said.get(g.name, g.format), {path: stamps[path] for path in g.files}) for g in groups}
         for table in self._before:
             if table.glob is None or table.format is None or table.name in found:
                 continue
@@ -262,8 +280,3 @@ def _listed(found: _Found) -> Listed:
 
 def _table(name: str, found: _Found) -> SourceTable:
     return SourceTable(name, Kind.FILES, _COLUMNS, span=0, glob=found.glob, format=found.format.value)
-
-
-def now_micros() -> int:
-    """This machine's clock, in microseconds since 1970 UTC."""
-    return round(datetime.datetime.now(datetime.timezone.utc).timestamp() * 1_000_000)

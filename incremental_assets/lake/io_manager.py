@@ -108,13 +108,13 @@ class DeltaIOManager(dg.IOManager):
         common = {**output.metadata(list(rows)), "dagster/row_count": total}
         context.add_output_metadata(common)
         of_the_run = set(keys)
+        output.before_outside([key for key in rows if key not in of_the_run])
         for key, count in rows.items():
             own = {**output.of_partition(key), "dagster/partition_row_count": count}
             if key in of_the_run:
                 # The only way to give each partition of a range run metadata of its own (see the characterization tests).
                 context.step_context.add_asset_metadata(metadata=own, asset_key=context.asset_key, partition_key=key)
             else:
-                output.before_outside(key)
                 context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, **own}))
 
     # ------------------------------------------------------------------ anybody's DataFrame

@@ -26,7 +26,7 @@ _SCHEMA = pa.schema(
     [
         ("file", pa.string()), ("modified", pa.int64()), ("size", pa.int64()), ("etag", pa.string()), ("rows", pa.int64()),
         ("rejected", pa.int64()), ("refused", pa.string()), ("dropped", pa.bool_()), ("table_id", pa.string()),
-        ("data_version", pa.int64()), ("at", pa.int64()), ("run_id", pa.string()),
+        ("data_version", pa.int64()), ("at", pa.int64()), ("run_id", pa.string()), ("how", pa.string()),
     ]
 )  # fmt: skip
 
@@ -36,7 +36,8 @@ class FileRecord:
     """What became of one file. ``modified`` and ``at`` (when this was written) in microseconds since 1970 UTC.
 
     ``file``: the key of its partition. ``rows`` are in the table, ``rejected`` beside it. ``refused``: why this version
-    of it could not be read; its rows are those of the version before. ``dropped``: it was gone from the folder, and its rows went too.
+    of it could not be read; its rows are those of the version before. ``dropped``: its rows were removed. ``how``:
+    a digest of how it was read.
     """
 
     file: str
@@ -51,6 +52,7 @@ class FileRecord:
     data_version: int
     at: int
     run_id: str
+    how: str
 
     @property
     def stamp(self) -> FileStamp:
@@ -79,7 +81,7 @@ class Manifest:
         """``data_version``: of the table's own state; commits after it that are recorded here are none of the table's any more."""
         newest: dict[str, FileRecord] = {}
         idle, covered = False, None
-        for record in sorted(self._all(), key=lambda r: r.at):
+        for record in sorted(self._all(), key=_age):
             own = record.table_id == (table_id or "")
             covered = max(record.data_version, covered or 0) if own else covered
             if own and record.file == EVERY_FILE:
@@ -92,6 +94,11 @@ class Manifest:
                 newest[record.file] = record
         return Remembered(newest, covered, idle)
 
+    def clear(self) -> None:
+        """Before the table is replaced whole: what breaks off then must not leave files that count as read."""
+        if self.table.opened() is not None:
+            self._write([], "overwrite")
+
     def keep_only(self, remembered: Remembered) -> None:
         """Drops records of commits that the table does not have (any more): later ones will have their numbers."""
         if remembered.idle:
@@ -101,7 +108,7 @@ class Manifest:
         """Appends. Raises LakeError where the place cannot be written."""
         delta = self.table.opened()
         if delta is not None and delta.version() % COMPACT_AFTER == COMPACT_AFTER - 1:
-            merged = {r.file: r for r in sorted((*self._all(), *records), key=lambda r: r.at)}
+            merged = {r.file: r for r in sorted((*self._all(), *records), key=_age)}
             self._write(merged.values(), "overwrite")
         else:
             self._write(records, "append")
@@ -114,6 +121,11 @@ class Manifest:
         rows = pa.Table.from_pylist([asdict(record) for record in records], schema=_SCHEMA)
         with place_errors(self.table.url):
             write_deltalake(self.table.address, rows, mode=mode, storage_options=storage_options() or None)  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+def _age(record: FileRecord) -> tuple[int, int]:
+    """Clocks may be set back; versions are not."""
+    return record.data_version, record.at
 
 
 def stamps(known: Mapping[str, FileRecord]) -> dict[str, FileStamp]:

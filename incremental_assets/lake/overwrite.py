@@ -4,6 +4,7 @@ Belongs here: the overwrite and what it changed. Does not belong: when to use it
 """
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from incremental_assets.lake.extraction import Extraction, Outcome
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 COMPARED_ROWS = 1_000_000
 """Up to so many rows, what an overwrite really changed is counted: they are held by Spark for it, and the old ones read. Above it is not
 known."""
+
+
+_UNHASHED = re.compile(r"\b(map<|variant\b)")
+"""Types of which Spark makes no hash."""
 
 
 def overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction) -> Outcome:
@@ -45,7 +50,7 @@ def overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: E
         by = container.identifier.columns if extraction.files is None else (FILE.name,)
         frame = frame.sortWithinPartitions(*map(quote, by))
     replaces = head.version > 0 and not extraction.whole
-    count = replaces and extraction.expected <= COMPARED_ROWS
+    count = replaces and extraction.expected <= COMPARED_ROWS and not any(_UNHASHED.search(column.type) for column in head.columns)
     only_adds = head.version == 0 or (replaces and not count and not has_rows(spark, table, predicate))
     if count:
         frame = frame.persist()

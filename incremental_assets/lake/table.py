@@ -166,7 +166,17 @@ def reason(error: Exception) -> str:
 
 
 def _spark_name(kind: Any) -> str:
-    return _SPARK_NAMES.get(kind, kind) if isinstance(kind, str) else str(kind.get("type"))
+    """Spark's simple name of a type as Delta's log writes it."""
+    if isinstance(kind, str):
+        return _SPARK_NAMES.get(kind, kind)
+    match kind["type"]:
+        case "array":
+            return f"array<{_spark_name(kind['elementType'])}>"
+        case "map":
+            return f"map<{_spark_name(kind['keyType'])},{_spark_name(kind['valueType'])}>"
+        case _:
+            fields = (f"{field['name']}:{_spark_name(field['type'])}" for field in kind["fields"])
+            return f"struct<{','.join(fields)}>"
 
 
 def _commit(entry: Mapping[str, Any]) -> Commit:

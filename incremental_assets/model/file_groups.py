@@ -5,13 +5,15 @@ Belongs here: names → groups with their patterns. Does not belong: patterns' m
 
 import hashlib
 import re
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice, takewhile
 
 from incremental_assets.model.files import EXTENSION, FileFormat, format_of, is_hidden
-from incremental_assets.model.globs import escape, literal_of, matches, rank
+from incremental_assets.model.globs import escape, fixed_part, literal_of, matches, rank
 from incremental_assets.model.names import encode_name
 
 _LONGEST_NAME = 120
@@ -25,19 +27,28 @@ _VARYING = re.compile(
 _JOINER = re.compile(r"[-_.T: ]*")
 _ZULU = re.compile(r"\AZ(?![0-9A-Za-z])")
 
+_BROKEN = "\udfff"
+"""Stands for each character of a name that is no UTF-8. Nothing that is written down can hold those: in a pattern it is a ``?``."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_ITSELF_OR_ONE = re.compile(r"\[[*?[]\]|\?")
+
 _Literals = tuple[str, ...]
 """The parts of a stem that stay the same, with a wildcard between each two."""
 
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files of one container. ``pattern`` is a glob that owns (``owner_of``) just these files."""
+    """Files of one container. ``pattern`` is a glob that owns (``owner_of``) just these files; it is proper text, whatever they are called."""
 
     name: str
-    folder: str
     pattern: str
     format: FileFormat
     files: tuple[str, ...]
+
+    @property
+    def folder(self) -> str:
+        """That all of them lie in."""
+        return fixed_part(self.pattern)
 
 
 @dataclass(frozen=True)
@@ -50,7 +61,12 @@ class _Kind:
 
     @cached_property
     def glob(self) -> str:
-        return escape(f"{self.folder}/" if self.folder else "") + "*".join(map(escape, self.literals)) + self.extension
+        return _written(f"{self.folder}/" if self.folder else "") + "*".join(map(_written, self.literals)) + self.extension
+
+    @cached_property
+    def is_broken(self) -> bool:
+        """Some of its characters are ``?`` in its pattern, which so matches other names too."""
+        return _BROKEN in self.folder or any(_BROKEN in literal for literal in self.literals)
 
     @property
     def base_name(self) -> str:
@@ -67,24 +83,47 @@ class _Kind:
 def group_files(paths: Iterable[str], named: Mapping[str, str] | None = None) -> list[FileGroup]:
     """Same folder, same extension, similar names → one group. Hidden and unsupported files are left out. Ordered by name.
 
-    Names are similar that differ in numbers, hashes and UUIDs only. ``named``: names that were given before, by pattern; they stay with
-    their files, and no other group gets them.
+    Names are similar that differ in numbers, hashes and UUIDs only (and in characters that are no UTF-8, as no pattern can tell those apart).
+    A file alone has itself as its pattern, until a second one, or another in its place, makes a glob of it, for good.
+
+    ``named``: names that were given before, by pattern. They stay with files of the same kind, and no other group gets them.
     """
-    files = _sorted_out(_kinds(paths))
-    names = _names(files, named or {})
+    before = named or {}
+    once = {path: name for pattern, name in before.items() if (path := _file_of(pattern)) is not None}
+    there: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted(set(paths)):
+        there[_SURROGATE.sub(_BROKEN, path)].append(path)
+    # Files that once were there take part, so that what comes in their place is the same container.
+    kinds = _kinds({*there, *once}, before, once)
+    patterns = {kind: kind.glob if len(own) > 1 or kind.glob in before else _written(own[0]) for kind, own in kinds.items()}
+    owned = {kind: own for kind, own in _sorted_out(kinds, patterns).items() if any(path in there for path in own)}
+    names = _names(owned, patterns, before, once, there)
     groups: list[FileGroup] = []
-    for kind, own in files.items():
+    for kind, own in owned.items():
         known = format_of(own[0])
         assert known is not None, "kinds are made of supported files"
-        groups.append(FileGroup(names[kind], kind.folder, _pattern(kind, own), known, own))
+        files = sorted(path for spelled in own for path in there.get(spelled, ()))
+        groups.append(FileGroup(names[kind], patterns[kind], known, tuple(files)))
     return sorted(groups, key=lambda group: group.name)
 
 
-def _kinds(paths: Iterable[str]) -> dict[_Kind, list[str]]:
+def _written(text: str) -> str:
+    """As a pattern."""
+    return escape(text).replace(_BROKEN, "?")
+
+
+def _file_of(pattern: str) -> str | None:
+    """The one file that a pattern was made of."""
+    return literal_of(_ITSELF_OR_ONE.sub(lambda match: _BROKEN if match[0] == "?" else match[0], pattern))
+
+
+def _kinds(paths: Iterable[str], before: Mapping[str, str], once: Mapping[str, str]) -> dict[_Kind, list[str]]:
     """Files by what their names have in common."""
     read: list[tuple[str, _Kind, _Kind]] = []
     hashed: set[_Kind] = set()
-    for path in sorted(set(paths)):
+    numbered: set[_Kind] = set()
+    worded: set[_Kind] = set()
+    for path in sorted(paths):
         found = EXTENSION.search(path)
         if found is None or is_hidden(path):
             continue
@@ -95,11 +134,23 @@ def _kinds(paths: Iterable[str]) -> dict[_Kind, list[str]]:
             as_word = _Kind(folder, _literals(stem, [(max(match.start(), match.end("word")), match.end()) for match in varying]), found[0])
         if any(match["hash"] for match in varying):
             hashed.add(kind)
+        elif as_word == kind:
+            numbered.add(kind)
+        elif path in once:
+            worded.add(as_word)
         read.append((path, kind, as_word))
     kinds: defaultdict[_Kind, list[str]] = defaultdict(list)
     for path, kind, as_word in read:
-        # ``fee20240101`` is a word and a date, unless its neighbours are hashes: then it is one as well.
-        kinds[kind if kind in hashed else as_word].append(path)
+        if kind == as_word or as_word.glob in before:
+            chosen = as_word
+        elif kind in hashed:
+            # ``fee20240101`` is a word and a date, unless its neighbours are hashes: then it is one as well.
+            chosen = kind
+        else:
+            # Or unless they were: those of a glob that is known, and that no numbers are there to explain.
+            were_hashed = kind.glob in before and kind not in numbered and as_word not in worded
+            chosen = kind if were_hashed else as_word
+        kinds[chosen].append(path)
     return kinds
 
 
@@ -120,48 +171,77 @@ def _literals(stem: str, spans: Iterable[tuple[int, int]]) -> _Literals:
     return tuple(kept)
 
 
-def _sorted_out(kinds: Mapping[_Kind, list[str]]) -> dict[_Kind, tuple[str, ...]]:
+def _sorted_out(kinds: Mapping[_Kind, Sequence[str]], patterns: Mapping[_Kind, str]) -> dict[_Kind, tuple[str, ...]]:
     """Each file to the kind whose pattern owns it: ``orders_late_1.csv`` is matched by ``orders_*.csv`` too."""
     # Looked up by what a name begins and ends with, as a folder may hold thousands of kinds, and as many files of each.
     by_ends: defaultdict[tuple[str, str, str, str], list[_Kind]] = defaultdict(list)
     lengths: defaultdict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
     owned: defaultdict[_Kind, list[str]] = defaultdict(list)
-    for kind, paths in kinds.items():
+    for kind in kinds:
         first, last = kind.literals[0], kind.literals[-1]
-        if len(paths) > 1:
+        if not kind.is_broken and literal_of(patterns[kind]) is None:
             by_ends[kind.folder, kind.extension, first, last].append(kind)
             lengths[kind.folder, kind.extension].add((len(first), len(last)))
+    by_broken = _matched_by_broken(kinds, patterns)
     for kind, paths in kinds.items():
-        if len(paths) == 1:
+        if literal_of(patterns[kind]) is not None:
             owned[kind] += paths
             continue
         for path in paths:
             stem = path[len(kind.folder) + 1 if kind.folder else 0 : len(path) - len(kind.extension)]
             ends = ((stem[:first], stem[len(stem) - last :]) for first, last in lengths[kind.folder, kind.extension])
             near = [other for first, last in ends for other in by_ends.get((kind.folder, kind.extension, first, last), ())]
-            owned[max((other for other in near if other == kind or matches(other.glob, path)), key=_kind_rank)].append(path)
+            near = [other for other in near if other == kind or matches(patterns[other], path)]
+            owned[max((*near, *by_broken.get(path, ())), key=lambda other: rank(patterns[other]))].append(path)
     return {kind: tuple(sorted(paths)) for kind, paths in owned.items()}
 
 
-def _kind_rank(kind: _Kind) -> tuple[int, int, str]:
-    return rank(kind.glob)
+def _matched_by_broken(kinds: Mapping[_Kind, Sequence[str]], patterns: Mapping[_Kind, str]) -> dict[str, list[_Kind]]:
+    """By path, the kinds with a ``?`` in their pattern that match it: neither its folder nor its ends need be theirs."""
+    broken = [kind for kind in kinds if kind.is_broken]
+    if not broken:
+        return {}
+    files: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted(path for paths in kinds.values() for path in paths):
+        files[path.rpartition("/")[0]].append(path)
+    folders: defaultdict[int, list[str]] = defaultdict(list)
+    for folder in sorted(files):
+        folders[len(folder)].append(folder)
+    matched: defaultdict[str, list[_Kind]] = defaultdict(list)
+    for kind in broken:
+        pattern, ending = patterns[kind], kind.literals[-1].rpartition(_BROKEN)[2] + kind.extension
+        above, beginning = pattern.rpartition("/")[0], kind.literals[0].partition(_BROKEN)[0]
+        for folder in _beginning(folders[len(kind.folder)], kind.folder.partition(_BROKEN)[0]):
+            if matches(above, folder):
+                for path in _beginning(files[folder], f"{folder}/{beginning}" if folder else beginning):
+                    if path.endswith(ending) and matches(pattern, path):
+                        matched[path].append(kind)
+    return matched
 
 
-def _pattern(kind: _Kind, files: Sequence[str]) -> str:
-    return kind.glob if len(files) > 1 else escape(files[0])
+def _beginning(ordered: Sequence[str], prefix: str) -> Iterator[str]:
+    return takewhile(lambda text: text.startswith(prefix), islice(ordered, bisect_left(ordered, prefix), None))
 
 
-def _names(files: Mapping[_Kind, Sequence[str]], named: Mapping[str, str]) -> dict[_Kind, str]:
+def _names(
+    files: Mapping[_Kind, Sequence[str]],
+    patterns: Mapping[_Kind, str],
+    before: Mapping[str, str],
+    once: Mapping[str, str],
+    there: Mapping[str, object],
+) -> dict[_Kind, str]:
     """A name for each. Where two would have the same one, the first by pattern has it, so that one that is added changes few others."""
     names: dict[_Kind, str] = {}
     ordered = sorted(files, key=lambda kind: kind.glob)
-    # A second file may have made a pattern of what was one file, or the other way round.
-    by_file = {path: name for pattern, name in named.items() if (path := literal_of(pattern)) is not None}
-    for kind in ordered if named else ():
-        before = named.get(kind.glob) or next((by_file[path] for path in files[kind] if path in by_file), None)
-        if before is not None:
-            names[kind] = before
-    taken = {name.casefold() for name in (*named.values(), *names.values())}  # on some disks folders differ in more than case
+    # By the very pattern, by a file that is there, by one that was.
+    claims = [(0, patterns[kind], kind, before[patterns[kind]]) for kind in ordered if patterns[kind] in before]
+    claims += [(1 if path in there else 2, path, kind, once[path]) for kind in ordered for path in files[kind] if path in once]
+    given: set[str] = set()
+    for _, _, kind, name in sorted(claims, key=lambda claim: claim[:2]):
+        if kind not in names and name not in given:
+            given.add(name)
+            names[kind] = name
+    taken = {name.casefold() for name in before.values()}  # on some disks folders differ in more than case
     bases = {kind: kind.base_name for kind in ordered if kind not in names}
     for kind, base in bases.items():
         if base.casefold() not in taken:

@@ -77,6 +77,11 @@ def decode_path(key: str) -> str | None:
     return path if encode_path(path) == key else None
 
 
+def shown_path(path: str) -> str:
+    """For messages and metadata: names that are no UTF-8 are not text."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 # ---------------------------------------------------------------- what there is to read
 @dataclass(frozen=True)
 class FileStamp:
@@ -139,11 +144,6 @@ def plan_files(
         waiting=tuple(_by_age(waiting, found)),
         left=len(due) - len(reading),
     )
-
-
-def watermark_of(known: Mapping[str, FileStamp]) -> int | None:
-    """The newest modification time seen. For people: what is to be read is decided file by file."""
-    return max((stamp.modified for stamp in known.values()), default=None)
 
 
 def _by_age(paths: Iterable[str], stamps: Mapping[str, FileStamp]) -> list[str]:

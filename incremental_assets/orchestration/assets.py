@@ -103,7 +103,7 @@ def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definiti
     if isinstance(begun, Plan):
         log(f"{container.label}: {begun.reason}")
         return
-    found = begun.extractions(before_outside=lambda key: add_keys(instance, partitions_definition(definition), [key]))
+    found = begun.extractions(before_outside=lambda keys: add_keys(instance, partitions_definition(definition), keys))
     if found is not None:
         yield dg.Output(found)
     else:
@@ -112,7 +112,7 @@ def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definiti
     begun.finish()
     if begun.result.warnings:
         instance.add_run_tags(run_id, {RESULT_TAG: "warning"})
-    for warning in begun.result.warnings:
+    for warning in (one for one in begun.result.warnings if one not in begun.result.plan.warnings):
         context.log.warning(f"{container.label}: {warning}")
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import dagster as dg
 
-from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.catalog.definition import ContainerDefinition, is_named
 from incremental_assets.model.axis import json_value
-from incremental_assets.model.errors import SyncError
+from incremental_assets.model.errors import ContainerMissing, SyncError
 from incremental_assets.orchestration.jobs import plan_container
 from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.runner import Asked
@@ -24,6 +24,10 @@ def dry_run_lines(chosen: Sequence[ContainerDefinition], asked: Asked, instance:
         try:
             plan, keys = plan_container(definition, instance, request)
             preview = mover_of(definition).preview(plan)
+        except ContainerMissing as error:
+            status = "failed" if is_named(definition) else "warning"
+            yield {"container": container.label, "status": status, "message": str(error)}
+            continue
         except SyncError as error:
             yield {"container": container.label, "status": "failed", "message": str(error)}
             continue

@@ -32,7 +32,7 @@ class Sync(Protocol):
     @property
     def result(self) -> Result: ...
 
-    def extractions(self, before_outside: Callable[[str], None]) -> Extractions | None:
+    def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> Extractions | None:
         """What the IO manager commits; None where there turned out to be nothing, of which ``result`` says why."""
         ...
 

@@ -33,7 +33,7 @@ def container_partitions(definition: ContainerDefinition, instance: dg.DagsterIn
 
 def add_keys(instance: dg.DagsterInstance, partitions_def: dg.PartitionsDefinition | None, keys: Sequence[str]) -> None:
     """Adds those that a dynamic definition does not have yet; others need no adding. In batches: SQLite takes so many variables."""
-    if not isinstance(partitions_def, dg.DynamicPartitionsDefinition) or partitions_def.name is None:
+    if not keys or not isinstance(partitions_def, dg.DynamicPartitionsDefinition) or partitions_def.name is None:
         return
     known = set(instance.get_dynamic_partitions(partitions_def.name))
     new = [key for key in keys if key not in known]

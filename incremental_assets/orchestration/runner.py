@@ -15,6 +15,7 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition, is_named
 from incremental_assets.model.axis import json_value
 from incremental_assets.model.errors import ConfigurationError, ContainerMissing, SyncError
+from incremental_assets.model.files import decode_path, encode_path
 from incremental_assets.model.names import nearest
 from incremental_assets.orchestration.assets import report_killed
 from incremental_assets.orchestration.events import failure_of, is_interrupted
@@ -81,7 +82,7 @@ def _keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance,
 def _files_between(label: str, known: Sequence[str], first: str, last: str) -> list[str]:
     """In the order in which they came. One by itself may be new: the plan knows whether there is such a file."""
     if first == last:
-        return [first]
+        return [first if first in known or decode_path(first) is not None else encode_path(first)]
     for key in (first, last):
         if key not in known:
             raise ConfigurationError(
@@ -159,7 +160,7 @@ class Runner:
             said = plain(observed.metadata) if observed else {"sync/message": "nothing to do any more"}
             status, message = str(said.get("sync/status", "skipped")), str(said.get("sync/message", ""))
             return line(container.label, status, message=message, watermark=watermark, **common)
-        keys = sorted(m.partition for m in written if m.partition is not None)
+        keys = sorted(m.partition for m in written if m.partition is not None and "file/refused" not in m.metadata)
         metadata = max((m.metadata for m in written), key=len)
         status = str(plain(metadata).get("sync/status", "synced"))
         return line(container.label, status, metadata=metadata, partitions=_in_order(container.axis, keys), **common)

@@ -93,6 +93,10 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
                 f"{self.name}/{without[0]}: it has no glob, and others have one. Give all containers a glob, or none: then the folder is "
                 f"searched, and the entries say more of what is found."
             )
+        globs = {entry.glob: name for name, entry in self.containers.items()}
+        for name, entry in self.containers.items():
+            if entry.glob is not None and globs[entry.glob] != name:
+                raise ConfigurationError(f"{self.name}: {name!r} and {globs[entry.glob]!r} have the same glob; a file is of one container.")
         return FolderSettings(
             name=self.name,
             address=FolderAddress.parse(self.name, self.path),

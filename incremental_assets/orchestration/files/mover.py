@@ -20,7 +20,7 @@ from incremental_assets.model.files import FILE, MODIFIED
 from incremental_assets.orchestration.files.planning import FilesPlan, list_files, make_files_plan
 from incremental_assets.orchestration.files.sync import FileSync
 from incremental_assets.orchestration.mover import Face, Sync
-from incremental_assets.orchestration.partition_keys import partitions_definition
+from incremental_assets.orchestration.partition_keys import add_keys, partitions_definition
 from incremental_assets.orchestration.plan import Action, Mode, Plan, Request
 
 
@@ -37,8 +37,7 @@ class FileMover:
     def plan(self, instance: dg.DagsterInstance, request: Request, lake: str) -> tuple[FilesPlan, list[str]]:
         """Raises ContainerMissing where none of its files is in the folder any more, since the catalog has seen that."""
         plan = self._plan(request, lake)
-        if self.definition.missing_since is not None and not plan.listed.stamps:
-            raise ContainerMissing(missing(self.definition))
+        self._list_again(instance, plan)
         return plan, [file.key for file in plan.files]
 
     def begin(
@@ -90,8 +89,20 @@ class FileMover:
 
     # ------------------------------------------------------------------
     def _plan(self, request: Request, lake: str) -> FilesPlan:
-        key_path = self.definition.container.key_path
-        return make_files_plan(self.definition, LakeTable(lake, *key_path), Manifest(lake, key_path), request, list_files(self.definition))
+        definition, key_path = self.definition, self.definition.container.key_path
+        if definition.missing_since is not None and definition.settings.declares:  # its files may be another container's by now
+            raise ContainerMissing(missing(definition))
+        listed = list_files(definition)
+        if definition.missing_since is not None and not listed.stamps:
+            raise ContainerMissing(missing(definition))
+        return make_files_plan(definition, LakeTable(lake, *key_path), Manifest(lake, key_path), request, listed)
+
+    def _list_again(self, instance: dg.DagsterInstance, plan: FilesPlan) -> None:
+        """The partitions of a table whose list was lost with its DAGSTER_HOME."""
+        partitions = partitions_definition(self.definition)
+        assert isinstance(partitions, dg.DynamicPartitionsDefinition) and partitions.name is not None
+        if plan.known and not instance.get_dynamic_partitions(partitions.name):
+            add_keys(instance, partitions, list(plan.known))
 
     def _forget(self, instance: dg.DagsterInstance, keys: Sequence[str]) -> None:
         """Partitions of files whose rows were removed."""

@@ -6,25 +6,39 @@ Belongs here: what a tick looks at, and its cursor. Does not belong: the plan (`
 import dataclasses
 import hashlib
 import json
+import time
 
 import dagster as dg
 
 from incremental_assets.catalog.folder import FileDefinition
 from incremental_assets.lake.table import LakeTable
-from incremental_assets.model.errors import SyncError
+from incremental_assets.model.errors import ContainerMissing, SyncError
 from incremental_assets.orchestration.files.planning import FilesPlan
 from incremental_assets.orchestration.jobs import CONTAINER_TAG, job_name
 from incremental_assets.orchestration.project import lake_root
 from incremental_assets.orchestration.schedules import NotDue, launch_if_due
 
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 60, 3600
+"""After a run that failed, until the same is tried again: twice as long each time."""
+
 
 @dataclasses.dataclass(frozen=True)
-class Cursor:
-    """The folder, what the YAML says of it, and the table, when nothing was left to do: as long as all are so, nothing is compared."""
+class Sight:
+    """The folder, what the YAML says of it, and the version of the table: as long as all are the same, a comparison tells nothing new."""
 
     folder: str
     yaml: str
     version: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Cursor:
+    """What was seen last, and what came of it: nothing was left to do, or the ``runs``-th run for it was asked for (at ``at``)."""
+
+    sight: Sight
+    settled: bool
+    runs: int = 0
+    at: float = 0.0
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -32,8 +46,9 @@ class Cursor:
     @classmethod
     def from_json(cls, text: str | None) -> "Cursor | None":
         try:
-            return None if text is None else cls(**json.loads(text))
-        except (TypeError, ValueError):  # of an older version: all is compared once
+            found = json.loads(text or "null")
+            return None if found is None else cls(**{**found, "sight": Sight(**found["sight"])})
+        except (KeyError, TypeError, ValueError):  # of an older version: all is compared once
             return None
 
 
@@ -57,25 +72,42 @@ def files_sensor(definition: FileDefinition) -> dg.SensorDefinition:
 
 def tick(instance: dg.DagsterInstance, definition: FileDefinition, cursor: str | None) -> dg.SensorResult:
     """Fails with the reason where the folder is not there: that must not look like having nothing to do."""
+    before, label = Cursor.from_json(cursor), definition.container.label
     try:
-        now = Cursor(_digest(definition), f"{definition.glob} {definition.prunes}", _version(definition))
-        if Cursor.from_json(cursor) == now:
-            return dg.SensorResult(skip_reason=f"{definition.container.label}: nothing to do: the folder is as it was", cursor=cursor)
+        sight = Sight(_digest(definition), f"{definition.glob} {definition.prunes} {definition.how}", _version(definition))
+        if before is not None and before.sight == sight and before.settled:
+            return dg.SensorResult(skip_reason=f"{label}: nothing to do: the folder is as it was", cursor=cursor)
+        runs = before.runs if before is not None and before.sight == sight else 0
+        waits = _waits(instance, label, before) if before is not None and runs else None
+        if waits is not None:
+            return dg.SensorResult(skip_reason=waits, cursor=cursor)
         launch = launch_if_due(instance, definition)
+    except ContainerMissing as error:
+        return dg.SensorResult(skip_reason=str(error))
     except SyncError as error:
         raise dg.Failure(str(error)) from error
     if isinstance(launch, NotDue):
         settled = isinstance(launch.plan, FilesPlan) and launch.plan.is_settled
-        return dg.SensorResult(skip_reason=launch.reason, cursor=now.to_json() if settled else None)
-    label = definition.container.label
+        kept = cursor if launch.plan is None else Cursor(sight, settled).to_json()
+        return dg.SensorResult(skip_reason=launch.reason, cursor=kept)
     requests = [dg.RunRequest(run_config=launch.run_config, tags={CONTAINER_TAG: label, **tags}) for tags in launch.tags]
-    return dg.SensorResult(run_requests=requests)
+    return dg.SensorResult(run_requests=requests, cursor=Cursor(sight, False, runs + 1, time.time()).to_json())
+
+
+def _waits(instance: dg.DagsterInstance, label: str, before: Cursor) -> str | None:
+    """Why the same is not tried again yet."""
+    latest = next(iter(instance.get_runs(dg.RunsFilter(tags={CONTAINER_TAG: label}), limit=1)), None)
+    wait = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** (before.runs - 1))
+    left = round(before.at + wait - time.time())
+    if latest is None or latest.status is not dg.DagsterRunStatus.FAILURE or left <= 0:
+        return None
+    return f"{label}: run {latest.run_id} has failed; the same is tried again in {left} s, and at once when a file comes or changes"
 
 
 def _digest(definition: FileDefinition) -> str:
     """Of all paths and stamps, in any order; its memory does not grow with the folder."""
     total, count = 0, 0
-    for path, stamp in definition.settings.address.list(definition.folder, lambda where, message: None):
+    for path, stamp in definition.listing(lambda where, message: None):
         if definition.owns(path):
             line = f"{path}\0{stamp.modified}\0{stamp.size}\0{stamp.etag}".encode("utf-8", "surrogateescape")
             total, count = (total + int.from_bytes(hashlib.blake2b(line, digest_size=16).digest(), "big")) % 2**128, count + 1

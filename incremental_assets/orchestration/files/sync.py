@@ -2,8 +2,8 @@
 
 Belongs here: the order of steps. Does not belong: Dagster's contexts (``assets``), reading a file (``sources.files``), writing (``lake``).
 
-The rows are committed first, then the table's state, then what was rejected, then the manifest. Wherever that breaks off, the files count
-as not read, and are read and replaced again.
+The rows are committed first, then the table's state, then what was rejected, then Dagster's events are told, then the manifest. Wherever
+that breaks off, the files count as not read, and are read and replaced again; the next sync looks which files the table holds.
 """
 
 import tempfile
@@ -16,7 +16,7 @@ from typing import Any
 
 import dagster as dg
 
-from incremental_assets.catalog.folder import FileDefinition, now_micros
+from incremental_assets.catalog.folder import FileDefinition
 from incremental_assets.lake.errors import lake_errors
 from incremental_assets.lake.extraction import Extraction, Extractions, Outcome
 from incremental_assets.lake.manifest import EVERY_FILE, FileRecord, Manifest
@@ -24,7 +24,7 @@ from incremental_assets.lake.rejected import rejected_table, replace_rejected
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.axis import Axis, format_value
-from incremental_assets.model.files import FILE, MODIFIED
+from incremental_assets.model.files import FILE, MODIFIED, shown_path
 from incremental_assets.model.schema import Column
 from incremental_assets.model.watermark import TableState
 from incremental_assets.orchestration.files.planning import FilesPlan
@@ -53,32 +53,33 @@ class FileSync:
         self._started = time.monotonic()
         self._rows: FileRows | None = None
         self._columns: tuple[Column, ...] = ()
-        self._drop: tuple[str, ...] = ()
-        self._orphaned: Mapping[str, int] = {}
+        self._files, self._drop = plan.files, plan.drop
+        self._orphans: Mapping[str, int] = {}
+        self._records: list[FileRecord] = []
         self.result = Result(plan, plan.watermark, plan.watermark, warnings=list(plan.warnings))
 
-    def extractions(self, before_outside: Callable[[str], None]) -> Extractions | None:
-        """Reads the files. None where none of them could be read, and none is to be dropped."""
+    def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> Extractions | None:
+        """Reads the files. None where none of them could be read, and no rows are to be removed."""
         plan = self._plan
         head = self._table.head()
-        before = plan.state.data_version if plan.state is not None else None
         self._manifest.keep_only(plan.remembered)
-        self._orphaned = self._orphans() if plan.recheck else {}
-        self._drop = (*plan.drop, *(self._orphaned if plan.prunes else ()))
+        if plan.recheck:
+            self._recheck()
         in_lake = () if head is None or plan.whole else tuple(c for c in head.columns if c.name not in (FILE.name, MODIFIED.name))
-        if plan.files:
+        if self._files:
             self._rows = self._read(in_lake)
         self._columns = self._rows.columns if self._rows is not None else in_lake
         self._note()
         if not self._counts and not self._drop:
             table_id, version = (head.table_id, head.version) if head is not None else ("", -1)
-            kept = -1 if before is None else before
-            records = [*(self._refused(key, table_id, kept) for key in self._refusals), *self._of_orphans(table_id, kept)]
+            kept = plan.state.data_version if plan.state is not None and plan.state.data_version is not None else -1
+            self._records = self._all_records(table_id, kept)
             if plan.recheck:
-                records.append(self._blank(EVERY_FILE, table_id, version))
-            self._manifest.add(records)
+                self._records.append(self._blank(EVERY_FILE, table_id, version))
             self.result.seconds = time.monotonic() - self._started
             return None
+        if plan.whole:
+            self._manifest.clear()
         return Extractions(
             container=plan.container,
             partitions=None,
@@ -91,22 +92,32 @@ class FileSync:
         )
 
     def finish(self) -> None:
-        if self._drop:
-            self._forget(self._drop)
+        """The manifest comes last: where the events were not told either, all is done once more."""
+        self._manifest.add(self._records)
+        if self._drop or self._plan.phantoms:
+            self._forget([*self._drop, *self._plan.phantoms])
 
     # ------------------------------------------------------------------ files that nobody remembers
-    def _orphans(self) -> Mapping[str, int]:
-        """Rows of each file that the table holds, the manifest does not know, and nobody is about to read: their sync broke off."""
-        expected = {*self._plan.known, *(file.key for file in self._plan.files)}
-        query = f"SELECT {FILE.name}, count(*) FROM {self._table.sql_name} GROUP BY 1"
-        with lake_errors(self._plan.container.label, self._table.url):
-            return {str(key): int(rows) for key, rows in self._scope.spark.sql(query).collect() if key not in expected}
+    def _recheck(self) -> None:
+        """Compares what the table holds with what is remembered: a sync broke off, or the table was restored.
 
-    def _of_orphans(self, table_id: str, version: int) -> list[FileRecord]:
-        return [replace(self._blank(key, table_id, version), rows=rows) for key, rows in self._orphaned.items() if key not in self._drop]
+        What it holds and nobody remembers is removed where files are pruned, else remembered. What it lacks is read again.
+        """
+        plan = self._plan
+        query = f"SELECT {FILE.name}, count(*) FROM {self._table.sql_name} GROUP BY 1"
+        with lake_errors(plan.container.label, self._table.url):
+            held = {str(key): int(rows) for key, rows in self._scope.spark.sql(query).collect()}
+        expected = {*plan.known, *(file.key for file in self._files), *plan.listed.stamps}
+        orphans = {key: rows for key, rows in held.items() if key not in expected}
+        removed = {key for key in orphans if (plan.prunes or key in plan.listed.elsewhere) and not plan.listed.may_hide(key)}
+        self._drop = (*self._drop, *sorted(removed))
+        self._orphans = {key: rows for key, rows in orphans.items() if key not in removed}
+        lacking = [key for key, record in plan.known.items() if record.rows and key not in held]
+        reading = {file.key for file in self._files}
+        self._files = (*self._files, *(plan.listed.file(key) for key in lacking if key in plan.listed.stamps and key not in reading))
 
     def _blank(self, key: str, table_id: str, version: int) -> FileRecord:
-        return FileRecord(key, 0, 0, None, 0, 0, None, False, table_id, version, now_micros(), self._run_id)
+        return FileRecord(key, 0, 0, None, 0, 0, None, False, table_id, version, _now(), self._run_id, self._definition.how)
 
     # ------------------------------------------------------------------ reading
     def _read(self, known: tuple[Column, ...]) -> FileRows:
@@ -114,7 +125,7 @@ class FileSync:
         options = definition.options
         reading = Reading(definition.format, options.read, options.types)
         staging = Path(self._scope.stack.enter_context(tempfile.TemporaryDirectory(prefix="incremental-assets-")))
-        rows = FileRows(self._scope.spark, definition.settings.address, reading, self._plan.files, known, staging, self._log)
+        rows = FileRows(self._scope.spark, definition.settings.address, reading, self._files, known, staging, self._log)
         self._scope.stack.callback(rows.close)
         return rows
 
@@ -127,27 +138,32 @@ class FileSync:
         return self._rows.refused if self._rows is not None else {}
 
     def _note(self) -> None:
-        result, choice = self.result, self._plan.choice
+        result, plan = self.result, self._plan
         rejected = sum(count.rejected for count in self._counts.values())
         result.more = {
             "sync/files_read": len(self._counts),
             "sync/files_refused": len(self._refusals),
-            "sync/files_waiting": len(choice.waiting),
-            "sync/files_left": choice.left,
-            "sync/files_gone": len(choice.removed),
+            "sync/files_waiting": plan.waiting,
+            "sync/files_left": plan.left,
+            "sync/files_gone": len(plan.gone),
             "sync/rows_rejected": rejected,
         }
-        result.messages.append(self._plan.reason)
+        result.messages.append(plan.reason)
         if self._refusals:
             shown = list(self._refusals.values())[:3]
             more = f" … and {len(self._refusals) - 3:,} more" if len(self._refusals) > 3 else ""
-            result.warnings.append(f"{len(self._refusals):,} files could not be read: {'; '.join(shown)}{more}")
+            count = len(self._refusals)
+            result.warnings.append(f"{count:,} file{' could' if count == 1 else 's could'} not be read: {'; '.join(shown)}{more}")
+            lost = sum(plan.known[key].rows for key in self._refusals if key in plan.known) if plan.whole and self._counts else 0
+            if lost:
+                result.warnings.append(f"the {lost:,} rows that the table had of them are gone with the table that was replaced")
             result.more["files/refused"] = dg.JsonMetadataValue(dict(list(self._refusals.items())[:SHOWN_FILES]))
         if rejected:
             files = {key: count.rejected for key, count in self._counts.items() if count.rejected}
             table = rejected_table(self._scope.lake, self._plan.container.key_path)
+            rows, of = "row" if rejected == 1 else "rows", "file" if len(files) == 1 else "files"
             result.warnings.append(
-                f"{rejected:,} rows of {len(files):,} files do not fit the columns; they are kept, with the reasons, in {table.url}"
+                f"{rejected:,} {rows} of {len(files):,} {of} do not fit the table's columns: kept, with the reason, in {table.url}"
             )
             result.more["files/rejected"] = dg.JsonMetadataValue(dict(list(files.items())[:SHOWN_FILES]))
 
@@ -155,7 +171,7 @@ class FileSync:
     def _steps(self) -> Iterator[AbstractContextManager[Extraction]]:
         plan = self._plan
         columns = (FILE, MODIFIED, *self._columns)
-        newest = max((file.modified for file in plan.files if file.key in self._counts), default=None)
+        newest = max((file.modified for file in self._files if file.key in self._counts), default=None)
         watermark = max((value for value in (plan.watermark, newest) if value is not None), default=None)
         self.result.new = watermark
         empty = ", ".join(f"cast(NULL AS {c.type}) AS `{c.name.replace('`', '``')}`" for c in columns)
@@ -199,11 +215,7 @@ class FileSync:
         head = self._table.head()
         assert head is not None
         self._replace_rejected(extraction.files or ())
-        read = [self._record(key, count, head.table_id, outcome.data_version) for key, count in self._counts.items()]
-        refused = [self._refused(key, head.table_id, outcome.data_version) for key in self._refusals]
-        dropped = [replace(self._blank(key, head.table_id, outcome.data_version), dropped=True) for key in self._drop]
-        kept = self._of_orphans(head.table_id, outcome.data_version)
-        self._manifest.add([*read, *refused, *dropped, *kept])
+        self._records = self._all_records(head.table_id, outcome.data_version)
         for column in outcome.evolution.add:
             self.result.messages.append(f"column {column.name} ({column.type}) was added; rows of files read before are NULL there")
         for old, new in outcome.evolution.widen:
@@ -220,14 +232,25 @@ class FileSync:
         replace_rejected(self._plan.container.label, table, frame, None if self._plan.whole else keys)
 
     # ------------------------------------------------------------------ what is remembered and told of each file
+    def _all_records(self, table_id: str, version: int) -> list[FileRecord]:
+        """Of this sync, to be remembered as of a commit of the table."""
+        blank = {key: self._blank(key, table_id, version) for key in (*self._orphans, *self._drop)}
+        return [
+            *(self._record(key, count, table_id, version) for key, count in self._counts.items()),
+            *(self._refused(key, table_id, version) for key in self._refusals),
+            *(replace(blank[key], rows=rows) for key, rows in self._orphans.items()),
+            *(replace(blank[key], dropped=True) for key in self._drop),
+        ]
+
     def _record(self, key: str, count: FileCount, table_id: str, version: int) -> FileRecord:
         stamp = self._plan.listed.stamps[key]
-        return FileRecord(key, stamp.modified, stamp.size, stamp.etag, count.rows, count.rejected, None, False, table_id, version,
-                          now_micros(), self._run_id)  # fmt: skip
+        blank = self._blank(key, table_id, version)
+        return replace(blank, modified=stamp.modified, size=stamp.size, etag=stamp.etag, rows=count.rows, rejected=count.rejected)
 
     def _refused(self, key: str, table_id: str, version: int) -> FileRecord:
         before = self._plan.known.get(key)
-        kept = FileCount(before.rows, before.rejected) if before is not None and not self._plan.whole else FileCount(0, 0)
+        stays = before is not None and not (self._plan.whole and self._counts)
+        kept = FileCount(before.rows, before.rejected) if before is not None and stays else FileCount(0, 0)
         return replace(self._record(key, kept, table_id, version), refused=self._refusals[key])
 
     def _metadata(self, keys: list[str]) -> dict[str, Any]:
@@ -242,11 +265,15 @@ class FileSync:
 
     def _of_partition(self, key: str) -> Mapping[str, Any]:
         stamp, count = self._plan.listed.stamps.get(key), self._counts.get(key)
-        values: dict[str, Any] = {"file/path": self._plan.listed.paths.get(key, key).encode("utf-8", "replace").decode()}
+        values: dict[str, Any] = {"file/path": shown_path(self._plan.listed.paths.get(key, key))}
         if stamp is not None:
             values |= {"file/modified": format_value(Axis.INSTANT, stamp.modified), "file/size": dg.MetadataValue.int(stamp.size)}
         if count is not None and count.rejected:
             values["file/rows_rejected"] = count.rejected
         if key in self._refusals:
-            values["file/refused"] = self._refusals[key]
+            values |= {"file/refused": self._refusals[key], "sync/status": "warning"}
         return values
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -57,7 +57,7 @@ class TableSync:
         self._container = plan.container
         self.result = Result(plan, plan.watermark, plan.watermark, messages=list(plan.warnings))
 
-    def extractions(self, before_outside: Callable[[str], None]) -> Extractions:
+    def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> Extractions:
         """The commits of this sync, to be made one after another."""
         return Extractions(
             container=self._plan.container,

@@ -49,7 +49,7 @@ def resolved_types(spark: "SparkSession", types: Mapping[str, str]) -> dict[str,
                 ask({name: type_})
             except PySparkException:
                 raise ConfigurationError(
-                    f"types: {type_!r} of column {name!r} is no type of Spark's. Write bigint, decimal(12,2), date, string, …"
+                    f"columns: {type_!r} of column {name!r} is no type of Spark's. Write bigint, decimal(12,2), date, string, …"
                 ) from None
         raise
 

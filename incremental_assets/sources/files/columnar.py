@@ -103,7 +103,7 @@ class Schemas:
             found = _type_of(field)
             wanted = self._types.get(field.name.lower())
             if wanted is not None and wanted != found and not widens(found, wanted):
-                return f"its column {field.name} is {found}, and {wanted} under types; the one does not widen into the other"
+                return f"its column {field.name} is {found}, and {wanted} under columns; the one does not widen into the other"
             column = known.get(field.name.lower())
             here = wanted or found
             if column is not None and column.type != here and not widens(here, column.type) and not widens(column.type, here):

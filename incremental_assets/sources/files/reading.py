@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.model.files import FILE, MODIFIED, FileFormat
+from incremental_assets.model.files import FILE, MODIFIED, FileFormat, shown_path
 
 RESERVED = frozenset((FILE.name, MODIFIED.name))
 NAME, LINE, WRONG = "_incremental_assets_name", "_incremental_assets_line", "_incremental_assets_wrong"
@@ -91,7 +91,7 @@ def literal(value: str) -> str:
 
 
 def refusal(file: ReadFile, reason: str) -> str:
-    return f"{file.path}: {reason}"
+    return f"{shown_path(file.path)}: {reason}"
 
 
 def shortened(text: str, length: int = 200) -> str:

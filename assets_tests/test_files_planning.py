@@ -1,0 +1,224 @@
+"""What a sync of files decides to do, from a real folder, a real manifest and a real Delta table; without Spark.
+
+Each test says which rows or files a user would lose, keep for ever, or read for ever.
+"""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from assets_tests.harness import Folder
+from incremental_assets.catalog.folder import FileDefinition
+from incremental_assets.lake.manifest import FileRecord, Manifest
+from incremental_assets.lake.table import CONTAINER_PROPERTY, STATE_PROPERTY, LakeTable
+from incremental_assets.model.axis import Axis
+from incremental_assets.model.errors import ConfigurationError, ContainerMissing, EmptyRefused
+from incremental_assets.model.files import encode_path
+from incremental_assets.model.watermark import TableState
+from incremental_assets.orchestration.files.mover import FileMover
+from incremental_assets.orchestration.files.planning import FilesPlan, Listed, list_files, make_files_plan
+from incremental_assets.orchestration.files.sensor import Cursor, tick
+from incremental_assets.orchestration.plan import Action, Mode, Request
+
+BY_HAND, TICK = Request(Mode.INCREMENTAL), Request(Mode.INCREMENTAL, most_files=2)
+
+
+class Lake:
+    """A container's table of one commit (version 0), and its manifest; whatever a test wants to have been."""
+
+    def __init__(self, project: Folder, name: str) -> None:
+        self.project, self.name = project, name
+        self.table, self.manifest = LakeTable(str(project.lake_root), "landing", name), Manifest(str(project.lake_root), ("landing", name))
+
+    @property
+    def definition(self) -> FileDefinition:
+        found = self.project.definition(self.name)
+        assert isinstance(found, FileDefinition)
+        return found
+
+    def holds(self, rows: Mapping[str, int], refused: Mapping[str, str] | None = None, **record: Any) -> None:
+        """Files of the folder (or gone ones) that the table has rows of, as a sync records them."""
+        state = TableState(self.definition.container.signature, "append", (), "files", 0, data_version=0, loaded=True)
+        keys = pa.array([key for key, count in rows.items() for _ in range(count)], pa.string())
+        write_deltalake(self.table.url, pa.table({"_file": keys}))
+        properties = {CONTAINER_PROPERTY: f"landing/{self.name}", STATE_PROPERTY: state.to_json(Axis.INSTANT)}
+        DeltaTable(self.table.url).alter.set_table_properties(properties, raise_if_not_exists=False)
+        head = self.table.head()
+        assert head is not None
+        self.record(rows, refused or {}, table_id=head.table_id, **record)
+
+    def record(self, rows: Mapping[str, int], refused: Mapping[str, str], **values: Any) -> None:
+        stamps = list_files(self.definition).stamps
+        how = self.definition.how
+        records = []
+        for key in {**rows, **refused}:
+            stamp = stamps.get(key)
+            modified, size = (stamp.modified, stamp.size) if stamp else (1, 1)
+            one = FileRecord(
+                key, modified, size, None, rows.get(key, 0), 0, refused.get(key), False, "", 0, time.time_ns() // 1000, "r", how
+            )
+            records.append(dataclasses.replace(one, **values))
+        self.manifest.add(records)
+
+    def plan(self, request: Request = BY_HAND, listed: Listed | None = None) -> FilesPlan:
+        definition = self.definition
+        return make_files_plan(definition, self.table, self.manifest, request, listed or list_files(definition))
+
+
+@pytest.fixture
+def lake(folder: Callable[..., Folder]) -> Lake:
+    return Lake(folder(containers={"all": {"glob": "**/*.csv"}}), "all")
+
+
+def read(plan: FilesPlan) -> list[str]:
+    return [file.key for file in plan.files]
+
+
+def test_files_that_cannot_be_read_never_keep_others_from_being_read(lake: Lake) -> None:
+    """Else two broken files, being the oldest, fill each tick of two, and nothing is read any more."""
+    for name in ("broken1.csv", "broken2.csv", "a.csv", "b.csv", "c.csv"):
+        lake.project.put(name, "id\n1\n")
+    lake.holds({}, {"broken1.csv": "half a gzip", "broken2.csv": "half a gzip"})
+    assert read(lake.plan(TICK)) == ["a.csv", "b.csv"]
+    assert read(lake.plan()) == ["a.csv", "b.csv", "c.csv", "broken1.csv", "broken2.csv"]
+    lake.record({"a.csv": 1, "b.csv": 1, "c.csv": 1}, {}, table_id=lake.plan().remembered.files["broken1.csv"].table_id)
+    quiet = lake.plan(TICK)
+    assert quiet.action is Action.SKIP and quiet.alarm and "2 could not be read before: half a gzip" in quiet.reason
+    assert "the 3 files are those of the last sync" in quiet.reason
+    lake.project.configure(containers={"all": {"glob": "**/*.csv", "options": {"encoding": "latin1"}}})
+    assert read(lake.plan(TICK)) == ["broken1.csv", "broken2.csv"]  # what was advised was done: a tick tries again
+
+
+def test_a_broken_file_that_is_gone_is_not_told_of_for_ever(lake: Lake) -> None:
+    lake.project.put("a.csv", "id\n1\n")
+    lake.holds({"a.csv": 1}, {"gone.csv": "half a gzip"})
+    plan = lake.plan()
+    assert plan.action is Action.SKIP and not plan.alarm and "could not be read" not in plan.reason and "gone" not in plan.reason
+
+
+def test_what_is_in_a_folder_that_cannot_be_looked_into_is_not_taken_for_gone(lake: Lake) -> None:
+    """Else a folder without permission for an hour costs its files' rows, where files are pruned."""
+    long = "夏/" + "漢" * 60 + ".csv"
+    lake.project.put("a.csv", "id\n1\n")
+    lake.holds({"a.csv": 1, encode_path(long): 1, encode_path("夏/b.csv"): 1, "other/c.csv": 1})
+    lake.project.configure(prune_files=True)
+    listed = dataclasses.replace(list_files(lake.definition), unseen={"夏": "no permission"})
+    plan = lake.plan(listed=listed)
+    assert plan.drop == ("other/c.csv",) and plan.alarm and "no permission" in plan.warnings
+    assert set(lake.plan().drop) == {"other/c.csv", encode_path(long), encode_path("夏/b.csv")}
+
+
+def test_a_file_that_belongs_to_another_container_now_leaves_the_table(folder: Callable[..., Folder]) -> None:
+    """Else its rows are in two tables, and the old one says that it is gone from the folder."""
+    entries = {"all": {"glob": "*.csv"}, "late": {"glob": "late_*.csv"}}
+    lake = Lake(folder(containers=entries), "all")
+    for name in ("a.csv", "late_1.csv"):
+        lake.project.put(name, "id\n1\n")
+    lake.holds({"a.csv": 1, "late_1.csv": 1})
+    plan = lake.plan()
+    assert plan.drop == ("late_1.csv",) and "belong to another container now" in plan.reason and "are gone" not in plan.reason
+
+
+def test_all_files_gone_is_no_reason_to_empty_a_table(lake: Lake) -> None:
+    lake.holds({"a.csv": 1})
+    assert "1 are gone from the folder; their rows stay" in lake.plan().reason
+    lake.project.configure(prune_files=True)
+    with pytest.raises(EmptyRefused, match="--allow-empty"):
+        lake.plan()
+    assert lake.plan(dataclasses.replace(BY_HAND, allow_empty=True)).drop == ("a.csv",)
+
+
+def test_commits_that_nobody_recorded_are_looked_into(lake: Lake) -> None:
+    """Else rows of a file whose sync was killed, and which was then removed, stay for good."""
+    lake.project.put("a.csv", "id\n1\n")
+    lake.holds({"a.csv": 1})
+    assert lake.plan().action is Action.SKIP
+    write_deltalake(lake.table.url, pa.table({"_file": ["b.csv"]}), mode="append")
+    plan = lake.plan()
+    assert plan.recheck and plan.action is Action.SYNC and "not recorded" in plan.reason
+
+
+def test_a_record_of_a_commit_that_the_table_does_not_have_does_not_count(lake: Lake) -> None:
+    lake.project.put("a.csv", "id\n1\n")
+    lake.holds({}, {})
+    head = lake.table.head()
+    assert head is not None
+    lake.record({"a.csv": 1}, {}, table_id=head.table_id, data_version=5)
+    assert read(lake.plan()) == ["a.csv"] and lake.plan().remembered.idle
+    lake.record({"a.csv": 1}, {}, table_id="of another table")
+    assert read(lake.plan()) == ["a.csv"]
+    lake.record({"a.csv": 1}, {}, table_id=head.table_id, at=1)  # by a clock that was set back
+    assert read(lake.plan()) == []
+
+
+def test_of_several_partitions_one_may_have_vanished(lake: Lake) -> None:
+    lake.project.put("a.csv", "id\n1\n")
+    lake.holds({"a.csv": 1})
+    plan = lake.plan(Request(Mode.REFRESH, ("a.csv", "never.csv")))
+    assert read(plan) == ["a.csv"] and plan.phantoms == ("never.csv",) and "'never.csv'" in plan.warnings[0]
+    with pytest.raises(ConfigurationError, match="there is no file for the partition"):
+        lake.plan(Request(Mode.REFRESH, ("never.csv",)))
+
+
+def test_a_container_that_the_yaml_no_longer_has_gives_its_files_away(folder: Callable[..., Folder]) -> None:
+    """Else a container that was renamed goes on under its old name too, with every row in two tables."""
+    project = folder(containers={"old": {"glob": "*.csv"}})
+    project.put("a.csv", "id\n1\n")
+    project.catalog()
+    project.configure(containers={"new": {"glob": "*.csv"}})
+    old, new = (project.definition(name) for name in ("old", "new"))
+    assert old.missing_since is not None and new.owns("a.csv")
+    with project.instance() as instance, pytest.raises(ContainerMissing, match="not synced"):
+        FileMover(old).plan(instance, BY_HAND, str(project.lake_root))
+    both = {"new": {"glob": "*.csv"}, "twin": {"glob": "*.csv"}}
+    project.configure(containers=both)
+    with pytest.raises(ConfigurationError, match="same glob"):
+        project.catalog()
+
+
+def test_lists_of_partitions_come_back_when_dagsters_home_is_lost(lake: Lake) -> None:
+    lake.project.put("a.csv", "id\n1\n")
+    lake.holds({"a.csv": 1})
+    with lake.project.instance() as instance:
+        plan, keys = FileMover(lake.definition).plan(instance, TICK, str(lake.project.lake_root))
+        assert plan.action is Action.SKIP and not keys
+        assert instance.get_dynamic_partitions("landing/all") == ["a.csv"]
+
+
+def test_a_run_that_fails_is_not_started_at_each_tick(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a container whose columns cannot follow fails every 30 seconds, day and night."""
+    lake.project.put("a.csv", "id\n1\n")
+    monkeypatch.setenv("INCREMENTAL_ASSETS_LAKE", str(lake.project.lake_root))
+    with lake.project.instance() as instance:
+        first = tick(instance, lake.definition, None)
+        assert len(first.run_requests or []) == 1
+        instance.add_run(
+            dg.DagsterRun("sync_landing__all", status=dg.DagsterRunStatus.FAILURE, tags={"incremental_assets/container": "landing/all"})
+        )
+        second = tick(instance, lake.definition, first.cursor)
+        assert not second.run_requests and "has failed; the same is tried again in" in str(second.skip_reason)
+        seen = Cursor.from_json(second.cursor)
+        assert seen is not None
+        later = dataclasses.replace(seen, at=seen.at - 61).to_json()
+        third = tick(instance, lake.definition, later)
+        assert len(third.run_requests or []) == 1 and "120 s" not in str(third.skip_reason)
+        waiting = str(tick(instance, lake.definition, third.cursor).skip_reason)
+        assert "in 120 s" in waiting or "in 119 s" in waiting
+        lake.project.put("b.csv", "id\n1\n")
+        assert tick(instance, lake.definition, third.cursor).run_requests  # something is new: at once
+
+
+def test_names_that_are_no_text_are_shown(lake: Lake) -> None:
+    lake.project.put(os.fsdecode(b"latin-\xe9.csv"), "id\n1\n")
+    assert "latin-\\xe9.csv" in lake.plan().asked
+    searched = Folder(lake.project.path, Path(), catalog={})
+    [found] = searched.catalog()
+    assert found.table.glob == "latin-?.csv"
