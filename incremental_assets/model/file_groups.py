@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, takewhile
+from itertools import takewhile
 
 from incremental_assets.model.files import EXTENSION, FileFormat, format_of, is_hidden
 from incremental_assets.model.globs import escape, fixed_part, literal_of, matches, rank
@@ -220,7 +220,8 @@ def _matched_by_broken(kinds: Mapping[_Kind, Sequence[str]], patterns: Mapping[_
 
 
 def _beginning(ordered: Sequence[str], prefix: str) -> Iterator[str]:
-    return takewhile(lambda text: text.startswith(prefix), islice(ordered, bisect_left(ordered, prefix), None))
+    following = (ordered[index] for index in range(bisect_left(ordered, prefix), len(ordered)))
+    return takewhile(lambda text: text.startswith(prefix), following)
 
 
 def _names(

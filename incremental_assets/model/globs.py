@@ -1,15 +1,18 @@
 """Patterns over paths: ``*`` and ``?`` within a part of a path, ``**`` over any number of parts, ``[…]`` one of some characters.
 
-Belongs here: whether a pattern matches, and which of several matches best. Does not belong: making patterns (``file_groups``).
+Belongs here: whether a pattern matches, where it can, and which of several matches best. Does not belong: making patterns (``file_groups``).
 """
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 _WILDCARD = re.compile(r"\[(?P<itself>[*?[])\]|\[(?:![^/]|[^!/])[^]/]*\]|[*?]")
 """A wildcard, or (``itself``) one in brackets, which stands for itself."""
+
+_Parts = tuple[str | re.Pattern[str] | None, ...]
+"""Of a pattern: a literal text, an expression, or None for ``**``."""
 
 
 def matches(pattern: str, path: str) -> bool:
@@ -46,6 +49,66 @@ def fixed_part(pattern: str) -> str:
     return "/".join(fixed)
 
 
+class Reach:
+    """What some patterns can match below a folder. False where that is nothing, whatever is there.
+
+    Followed down folder by folder, so that each part of a path is looked at once, and only by patterns that can match there.
+    """
+
+    def __init__(self, patterns: Iterable[str] = ()) -> None:
+        """Below the folder that the patterns are relative to."""
+        self._follow((parts, {0}) for parts in map(_compiled, patterns))
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+    def below(self, folder: str) -> "Reach":
+        """What they can match below a folder in this one; ``""`` is itself."""
+        reach = self
+        for name in folder.split("/") if folder else ():
+            reach = reach.within(name)
+        return reach
+
+    def within(self, name: str) -> "Reach":
+        """As ``below``, for a folder that is in this very one."""
+        reach = Reach()
+        reach._follow((parts, _after(parts, at, name)) for parts, at in self._left)
+        return reach
+
+    def has(self, name: str) -> bool:
+        """Whether a file in this very folder is matched."""
+        return name in self._names or any(expression.match(name) for expression in self._expressions)
+
+    def _follow(self, found: Iterable[tuple[_Parts, set[int]]]) -> None:
+        """``found``: parts, and which of them may be next."""
+        self._left = [(parts, _with_none_taken(parts, at)) for parts, at in found if at]
+        last = {parts[-1] for parts, at in self._left if len(parts) - 1 in at}
+        self._names = {part for part in last if isinstance(part, str)}
+        self._expressions = [part for part in last if isinstance(part, re.Pattern)]
+
+
+def _after(parts: _Parts, at: set[int], name: str) -> set[int]:
+    """Which parts may be next after a folder's name; the last one is a file's."""
+    following: set[int] = set()
+    for index in at:
+        one = parts[index]
+        if one is None:
+            following.add(index)
+        elif index + 1 < len(parts) and (one == name if isinstance(one, str) else one.match(name)):
+            following.add(index + 1)
+    return following
+
+
+def _with_none_taken(parts: _Parts, at: set[int]) -> set[int]:
+    """``**`` may be no folder at all."""
+    every = set(at)
+    for index in at:
+        while parts[index] is None:  # the last part is never one
+            index += 1
+            every.add(index)
+    return every
+
+
 def owner_of(path: str, patterns: Sequence[str]) -> int | None:
     """Which of the patterns a path belongs to: the matching one with the most literal characters, so that no file has two owners."""
     matching = (index for index, pattern in enumerate(patterns) if matches(pattern, path))
@@ -53,8 +116,7 @@ def owner_of(path: str, patterns: Sequence[str]) -> int | None:
 
 
 @lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> tuple[str | re.Pattern[str] | None, ...]:
-    """Part by part: a literal text, an expression, or None for ``**``."""
+def _compiled(pattern: str) -> _Parts:
     parts = pattern.split("/")
     if parts[-1] == "**":
         parts.append("*")

@@ -6,10 +6,11 @@ read and which belong together (``model.files``), or what is in them.
 
 import contextlib
 import datetime
+import itertools
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -22,6 +23,7 @@ from fsspec.utils import infer_compression
 
 from incremental_assets.model.errors import ConfigurationError, SourceError, SourceUnreachable
 from incremental_assets.model.files import FileStamp, is_hidden
+from incremental_assets.model.globs import Reach, fixed_part
 
 _BLOCK = 1 << 20
 """Drivers read ahead by tens of megabytes unless told; the first bytes are asked for here."""
@@ -78,28 +80,39 @@ class FolderAddress:
         url = self.url.rpartition("::")[2].partition("?")[0].rstrip("/")
         return f"{'s3a' + url[2:] if url.startswith('s3:') else url}/{path}"
 
-    def list(self, prefix: str = "", on_trouble: OnTrouble | None = None) -> Iterator[tuple[str, FileStamp]]:
+    def list(
+        self, prefix: str = "", on_trouble: OnTrouble | None = None, wanted: Sequence[str] = ()
+    ) -> Iterator[tuple[str, FileStamp]]:
         """Path and stamp of each file below the folder ``prefix``, as they come; hidden ones (below ``prefix``) are left out.
+
+        ``wanted``: globs, relative to the datastore's folder. Then these are files that one of them matches, and no folder is looked into,
+        or told of, that can have none. Listing begins at the folder that all of them name (``fixed_part``), where that is further down.
 
         Raises SourceUnreachable where the datastore's folder is not there, or ``prefix`` may not be read; a ``prefix`` that is not there
         has no files. What cannot be looked at further down is told to ``on_trouble``, by path and message, and skipped: the files there
         are not known to be gone. Without ``on_trouble`` it raises SourceError.
         """
         tree = self._tree()
-        start = prefix.strip("/")
-        pending = [start]
+        start = _deeper(prefix.strip("/"), wanted)
+        reach = Reach(wanted or ("**",)).below(start)
+        pending = [(start, reach)] if reach else []
+        tree.vanished = not reach
         while pending:
-            folder = pending.pop()
+            folder, reach = pending.pop()
             try:
                 for name, found in tree.entries(folder):
                     path = f"{folder}/{name}" if folder else name
                     if is_hidden(name):
                         continue
+                    if isinstance(found, FileStamp):
+                        if reach.has(name):
+                            yield path, found
+                        continue
+                    inner = reach.within(name)
                     if found is None:
-                        pending.append(path)
-                    elif isinstance(found, FileStamp):
-                        yield path, found
-                    else:  # why it cannot be told
+                        if inner:
+                            pending.append((path, inner))
+                    elif inner or reach.has(name):  # why it cannot be told
                         self._trouble(path, found, on_trouble)
             except (FileNotFoundError, NotADirectoryError) as error:
                 if not folder:
@@ -186,6 +199,14 @@ class FolderAddress:
             if secret and _local_path(self.url) is None:
                 text = text.replace(secret, "****").replace(unquote(secret), "****")
         return text.rstrip(".?! ")
+
+
+def _deeper(folder: str, patterns: Sequence[str]) -> str:
+    """The folder below ``folder`` that all matches of the patterns lie in."""
+    parts = [fixed_part(pattern).split("/") for pattern in patterns]
+    same = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*parts, strict=False))
+    deeper = "/".join(names[0] for names in same)
+    return deeper if not folder or deeper.startswith(f"{folder}/") else folder
 
 
 def _local_path(url: str) -> str | None:
