@@ -19,11 +19,11 @@ from deltalake import DeltaTable
 
 from assets_tests.harness import Folder
 from incremental_assets.catalog.folder import FileDefinition
-from incremental_assets.lake import io_manager
 from incremental_assets.lake.manifest import Manifest
 from incremental_assets.model.errors import LakeError
 from incremental_assets.model.files import encode_path
 from incremental_assets.orchestration.files.sensor import Cursor, tick
+from incremental_assets.orchestration.files.sync import FileSync
 from incremental_assets.orchestration.partition_keys import partitions_definition
 from incremental_assets.orchestration.plan import Mode
 from incremental_assets.spark import open_session
@@ -215,6 +215,7 @@ def test_nothing_is_lost_where_a_sync_breaks_off_between_the_rows_and_the_manife
     assert project.files("sales") == {"sales/orders_1.csv": 2, "sales/orders_2.csv": 1}
 
 
+@pytest.mark.by_hand  # the random histories restore and break off too
 def test_after_a_restore_the_files_that_came_since_are_read_again(folder: Make, spark_home: Path) -> None:
     project = sales(folder)
     project.put("sales/orders_1.csv", "id\n1\n")
@@ -302,7 +303,7 @@ def test_a_run_that_fails_after_its_commit_is_told_by_the_next(folder: Make, mon
         raise LakeError("the disk is full")
 
     with monkeypatch.context() as broken:
-        broken.setattr(io_manager, "row_count", full)
+        broken.setattr(FileSync, "_total", full)
         assert project.one("sales", ok=False)["status"] == "failed"
     assert project.one("sales")["partitions"] == ["sales/orders_1.csv"]
     assert project.files("sales") == {"sales/orders_1.csv": 1}

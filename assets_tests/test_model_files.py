@@ -22,7 +22,7 @@ from incremental_assets.model.files import (
     is_hidden,
     plan_files,
 )
-from incremental_assets.model.globs import fixed_part, matches, owner_of
+from incremental_assets.model.globs import Reach, fixed_part, matches, owner_of
 
 # Linux takes any bytes but NUL and the slash in a name; what looks like the encoding itself is made often.
 pieces = st.sampled_from([b".", b"..", b"...", b"/", b"%", b"%2E", b"~", b" ", b"\n", b"'", b'"', b"a", b"|", b"\xff", b"\xc3", b"\xa9"])
@@ -209,10 +209,6 @@ def test_ticks_end_with_everything_read(found: dict[str, FileStamp]) -> None:
     assert plan_files(found, known, 10_000, 5) == FilePlan((), (), (), (), 0)
 
 
-def test_the_watermark_is_the_newest_time_seen() -> None:
-    """Otherwise ``watermarks`` says that a container is older, or newer, than it is."""
-
-
 # ---------------------------------------------------------------- globs
 @pytest.mark.parametrize(
     ("pattern", "path", "expected"),
@@ -275,6 +271,58 @@ def test_listing_begins_as_deep_as_the_glob_allows(pattern: str, folder: str) ->
     assert fixed_part(pattern) == folder
 
 
+@pytest.mark.parametrize(
+    ("patterns", "folder", "reached"),
+    [
+        (["orders_*.csv"], "", True),
+        (["orders_*.csv"], "orders_1.csv", False),
+        (["a/*/x.csv"], "a", True),
+        (["a/*/x.csv"], "a/b", True),
+        (["a/*/x.csv"], "a/b/c", False),
+        (["a/*/x.csv"], "b", False),
+        (["a/b/x.csv"], "a/b", True),
+        (["a/b/x.csv"], "a/x.csv", False),
+        (["a/**"], "a/b/c", True),
+        (["a/**/b/*.csv"], "a/x/y", True),
+        (["a/**/b/*.csv"], "b", False),
+        (["**/b/x.csv"], "x/y", True),
+        (["20[12]?/*.csv", "b[[]1]/*"], "2024", True),
+        (["20[12]?/*.csv", "b[[]1]/*"], "2034", False),
+        (["20[12]?/*.csv", "b[[]1]/*"], "b[1]", True),
+        ([], "", False),
+    ],
+)
+def test_folders_that_can_hold_no_match_are_known(patterns: list[str], folder: str, reached: bool) -> None:
+    """Otherwise a container of three files costs the listing of everything below, at each tick; or its folder is passed over."""
+    assert bool(Reach(patterns).below(folder)) is reached
+
+
+def test_a_reach_tells_files_from_folders() -> None:
+    """Otherwise a file is yielded because a folder of its name would be entered."""
+    reach = Reach(["a/*.csv", "a/b/*", "**/c.csv"])
+    assert not reach.has("a") and reach.has("c.csv")
+    assert reach.below("a").has("x.csv") and not reach.below("a").has("b")
+    assert reach.below("a/b").has("x") and not reach.below("b/b").has("x") and reach.within("b").has("c.csv")
+
+
+globs = st.lists(st.sampled_from(["a", "b", "**", "*", "a*", "?", "[ab]", "[!a]", "[*]", "*b"]), min_size=1, max_size=6).map("/".join)
+places = st.lists(st.sampled_from(["a", "b", "ab", "*", "c"]), min_size=1, max_size=6)
+
+
+@given(st.lists(globs, max_size=4), places)
+def test_files_are_found_exactly_where_a_pattern_matches(patterns: list[str], parts: list[str]) -> None:
+    """Otherwise a narrowed listing misses files: with prune, their rows go."""
+    reach = Reach(patterns)
+    for depth, name in enumerate(parts):
+        expected = any(matches(pattern, "/".join(parts[: depth + 1])) for pattern in patterns)
+        assert reach.has(name) is expected
+        assert Reach(patterns).below("/".join(parts[:depth])).has(name) is expected
+        rest = "/".join(parts[depth + 1 :])
+        reach = reach.within(name)
+        if rest and any(matches(pattern, "/".join(parts)) for pattern in patterns):
+            assert reach, "what can hold a match is entered"
+
+
 def test_a_file_has_one_owner() -> None:
     """Otherwise its rows are in two tables, or change from one to the other with the order in the YAML."""
     patterns = ["**/*.csv", "sales/orders_*.csv", "sales/orders_late_*.csv", "sales/orders_late_1.csv"]
@@ -316,7 +364,7 @@ UUIDS = ("1f2e3d4c-1111-2222-3333-444455556666", "9a8b7c6d-ffff-eeee-dddd-ccccbb
         ),
         (("_SUCCESS", "a/_tmp/x.csv", ".x.csv", "readme.md", "a.csv.part"), {}),
         (("x-1.csv", "x_1.csv", "X.CSV"), {"X": ("X.CSV", 1), "x_csv": ("x-1.csv", 1), "x_csv_2": ("x_1.csv", 1)}),
-        (("ümlaut 1.csv", "\udcff.csv"), {"ümlaut": ("ümlaut 1.csv", 1), "files": ("\udcff.csv", 1)}),
+        (("ümlaut 1.csv", "\udcff.csv"), {"ümlaut": ("ümlaut 1.csv", 1), "files": ("?.csv", 1)}),
     ],
 )
 def test_similar_files_are_one_container(paths: tuple[str, ...], expected: dict[str, tuple[str, int]]) -> None:
@@ -345,7 +393,78 @@ def test_given_names_stay() -> None:
     assert grouped("x.json", "x.csv", named=named) == {"x": ("x.json", 1), "x_csv": ("x.csv", 1)}
     assert grouped("x.csv", named=named) == {"x_csv": ("x.csv", 1)}
     assert grouped("y1.csv", "y2.csv", named={"y1.csv": "mine"}) == {"mine": ("y*.csv", 2)}
-    assert grouped("y1.csv", named={"y*.csv": "mine"}) == {"mine": ("y1.csv", 1)}
+    assert grouped("y1.csv", named={"y*.csv": "mine"}) == {"mine": ("y*.csv", 1)}
+
+
+def catalogued(*listings: list[str]) -> list[dict[str, str]]:
+    """What the catalog knows after each of several looks, pattern by name: those that are missing are kept."""
+    known: dict[str, str] = {}
+    seen: list[dict[str, str]] = []
+    for found in listings:
+        known = known | {group.name: group.pattern for group in group_files(found, {pattern: name for name, pattern in known.items()})}
+        seen.append(known)
+    return seen
+
+
+def test_a_folder_with_only_the_newest_file_is_one_container() -> None:
+    """Otherwise, where each day's file takes the place of the one before, each day makes a new table, and orphans the last."""
+    days = [[f"in/orders_2024-01-{day:02}.csv"] for day in range(1, 6)]
+    assert catalogued(*days) == [{"in_orders": "in/orders_2024-01-01.csv"}, *[{"in_orders": "in/orders_*.csv"}] * 4]
+    hashes = [[f"in/log-{text}.txt"] for text in ("9f86d081", "abcdef12", "884c7d65", "fade1234")]
+    assert catalogued(*hashes)[-1] == {"in_log": "in/log-*.txt"}, "fade1234 is none of a word and a number here"
+
+
+def test_a_group_that_shrinks_keeps_its_pattern_and_name() -> None:
+    """Otherwise files that come later are in no container, and the next look makes a second one of them."""
+    assert catalogued(["a/x_1.csv", "a/x_2.csv"], ["a/x_2.csv"], [], ["a/x_7.csv"]) == [{"a_x": "a/x_*.csv"}] * 4
+
+
+def test_a_file_that_is_never_replaced_keeps_itself_as_pattern() -> None:
+    """Otherwise files of other meaning fall into its table."""
+    assert catalogued(["a_1.csv", "b.csv"], ["a_1.csv", "b.csv"])[-1] == {"a": "a_1.csv", "b": "b.csv"}
+    assert catalogued(["b.csv"], ["c.csv"])[-1] == {"b": "b.csv", "c": "c.csv"}, "these differ in more than numbers"
+
+
+def test_words_and_hashes_stay_what_they_were() -> None:
+    """Otherwise a file that comes or goes moves others from one table into another."""
+    fees = ["fee20240101.csv", "fee20240102.csv"]
+    assert catalogued(fees, [*fees, "ab12cd34.csv"])[-1] == {"fee": "fee*.csv", "files": "ab12cd34.csv"}
+    assert catalogued(["1.csv", "2.csv"], ["1.csv", "fee20240101.csv"])[-1] == {"files": "*.csv", "fee": "fee20240101.csv"}
+    assert catalogued(["log-9f86d081", "log-884c7d65", "log-abcdef12"], ["log-abcdef12"]) == [{}, {}], "no extension"
+    logs = [f"log-{text}.txt" for text in ("9f86d081", "884c7d65", "abcdef12")]
+    assert catalogued(logs, logs[2:])[-1] == {"log": "log-*.txt"}
+    assert catalogued(["x.csv", "fee20240101.csv"], ["1.csv", "2.csv", "fee20240101.csv"], ["fee20240101.csv"])[-1] == {
+        "x": "x.csv",
+        "fee": "fee20240101.csv",
+        "files": "*.csv",
+    }
+
+
+def test_several_names_for_one_group_are_one() -> None:
+    """Otherwise two containers share a table, or a container goes on under the name of one that was gone for long."""
+    before = {"x_1.csv": "gone", "x_2.csv": "there", "x_3.csv": "gone_too"}
+    assert grouped("x_2.csv", named=before) == {"there": ("x_*.csv", 1)}
+    assert grouped("x_4.csv", named=before) == {"gone": ("x_*.csv", 1)}
+    assert grouped("x_2.csv", named={**before, "x_*.csv": "all"}) == {"all": ("x_*.csv", 1)}
+    assert grouped("x_1.csv", "y.csv", named={"x_1.csv": "same", "y.csv": "same"}) == {"same": ("x_1.csv", 1), "y": ("y.csv", 1)}
+
+
+def test_names_that_are_no_text_make_patterns_that_are() -> None:
+    """Otherwise one file from a Windows of old, in Latin-1, and the catalog cannot be saved."""
+    assert catalogued(["f\udcfcr_1.csv"], ["f\udcfcr_2.csv"]) == [{"f_r": "f?r_*.csv"}] * 2
+    assert grouped("\udcfc/1.csv", "\udcfc/2.csv") == {"files": ("?/*.csv", 2)}
+    assert grouped("\udcfc.csv", "\udce4.csv", "q?.csv") == {"files": ("?.csv", 2), "q": ("q[?].csv", 1)}, "no pattern tells these apart"
+    assert grouped("a\udcfc.csv", "ab.csv") == {"a": ("a?.csv", 1), "ab": ("ab.csv", 1)}, "which owns no other"
+    assert grouped("f\udcfcr_1.csv", "for_1.csv", "for_2.csv") == {"f_r": ("f?r_*.csv", 1), "for": ("for_*.csv", 2)}, "nor here"
+
+
+def test_many_names_that_are_no_text_are_grouped_in_time() -> None:
+    """Otherwise the catalog of an archive in Latin-1 takes hours."""
+    letters = "abcdefghijklmnopqrst"
+    begun = time.monotonic()
+    for shape in ("\udcfc/\udce4{}.csv", "\udcfc{}/\udce4.csv", "{}\udcfc1.csv"):
+        assert len(group_files([shape.format(a + b + c) for a in letters for b in letters for c in letters])) == len(letters) ** 3
+    assert time.monotonic() - begun < 10
 
 
 def test_names_fit_asset_keys_and_folders() -> None:
@@ -357,12 +476,35 @@ def test_names_fit_asset_keys_and_folders() -> None:
 
 
 words = st.sampled_from(
-    ["a", "b", "_", "-", ".", "T", "Z", "1", "22", "dead12", "deadbe12", "ab12cd34", UUIDS[0], "*", "[", "?", " ", "é", "\n", "_late"]
+    [
+        "a",
+        "b",
+        "_",
+        "-",
+        ".",
+        "T",
+        "Z",
+        "1",
+        "22",
+        "dead12",
+        "deadbe12",
+        "ab12cd34",
+        UUIDS[0],
+        "*",
+        "[",
+        "?",
+        " ",
+        "é",
+        "\n",
+        "_late",
+        "\udcff",
+        "\udcfe",
+    ]
 )
 stems = st.lists(words, min_size=1, max_size=4).map("".join)
 files = st.builds(
     lambda folder, stem, extension: folder + stem + extension,
-    st.sampled_from(["", "a/", "a/b/", "[x]/"]),
+    st.sampled_from(["", "a/", "a/b/", "[x]/", "\udcff/"]),
     stems,
     st.sampled_from([".csv", ".CSV", ".csv.gz", ".parquet", ".zip"]),
 )
@@ -372,15 +514,50 @@ files = st.builds(
 def test_each_file_belongs_to_the_group_that_owns_it(found: list[str]) -> None:
     """Otherwise the catalog shows a file in one container and the sync reads it into another, or into none."""
     groups = group_files(found)
+    expect_each_file_in_one(groups, found)
+    assert group_files(found[::-1]) == groups, "in whatever order they are listed"
+    assert group_files(found, {group.pattern: group.name for group in groups}) == groups, "and however often"
+
+
+def expect_each_file_in_one(groups: list[FileGroup], found: list[str]) -> None:
     patterns = [group.pattern for group in groups]
     supported = {path for path in found if format_of(path) and not is_hidden(path)}
     assert sorted(path for group in groups for path in group.files) == sorted(supported)
     for index, group in enumerate(groups):
         assert all(owner_of(path, patterns) == index and path.startswith(group.folder) for path in group.files)
         assert {format_of(path) for path in group.files} == {group.format}
-        assert all(path.startswith(fixed_part(group.pattern)) for path in group.files)
-    assert len({group.name.casefold() for group in groups}) == len(groups)
-    assert group_files(found[::-1]) == groups, "in whatever order they are listed"
+        assert group.pattern.encode() and group.name.encode(), "text that can be saved"
+    assert len({group.name.casefold() for group in groups}) == len(set(patterns)) == len(groups)
+
+
+@given(st.lists(st.lists(files, max_size=6), max_size=4), st.dictionaries(files, st.sampled_from(["x", "y", "a"]), max_size=3))
+def test_files_come_and_go_and_belong_to_one_group_each_time(listings: list[list[str]], known: dict[str, str]) -> None:
+    """As above, whatever the catalog knows; and a group that has become a glob stays one while any of its files is there."""
+    for found, then in zip(listings, listings[1:], strict=False):
+        groups = group_files(found, known)
+        expect_each_file_in_one(groups, found)
+        names = {group.name: group.pattern for group in groups}
+        known = {pattern: name for pattern, name in known.items() if name not in names} | {group.pattern: group.name for group in groups}
+        after = {group.name: group.pattern for group in group_files(then, known)}
+        assert all(after.get(name, pattern) == pattern for name, pattern in names.items() if "*" in pattern.replace("[*]", ""))
+
+
+plain = st.builds(
+    "{}{}{}_{}.csv".format, st.sampled_from(["a/", "b/", ""]), st.sampled_from(["x", "y", "\udcff"]), st.integers(0, 3), st.integers(0, 3)
+)
+
+
+@given(st.lists(st.lists(plain, max_size=5), min_size=1, max_size=6))
+def test_a_file_never_changes_its_container(listings: list[list[str]]) -> None:
+    """Otherwise its rows stay in one table and are loaded into another one as well."""
+    known: dict[str, str] = {}
+    home: dict[str, str] = {}
+    for found in listings:
+        groups = group_files(found, {pattern: name for name, pattern in known.items()})
+        known |= {group.name: group.pattern for group in groups}
+        for group in groups:
+            assert {home.setdefault(path, group.name) for path in group.files} == {group.name}
+    assert len(set(known.values())) == len(known)
 
 
 @given(st.lists(files, max_size=12), files)

@@ -44,6 +44,7 @@ class Extraction:
     emptied: Callable[[], Sequence[Window]] = field(repr=False, default=tuple)  # what was asked and has no row in the source
     by_key: "ByKey | None" = field(repr=False, default=None)
     files: tuple[str, ...] | None = None
+    only_adds: bool = False  # the source knows that nothing is there yet of what is written
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Extractions:
     Iterated by the IO manager; ``done`` is told the outcome of each before the next one is opened. ``metadata`` gives what each event
     carries, once all is written, from the partition keys that were; ``before_outside`` is told the keys that the run was not about.
     ``rows_of``: rows of each of the keys and of each that was written, where the source knows them; else they are counted in the lake.
-    ``of_partition``: what the event of one partition carries besides.
+    ``of_partition``: what the event of one partition carries besides. ``total``: rows of the whole table, where the source knows them.
     """
 
     container: Container
@@ -85,3 +86,4 @@ class Extractions:
     before_outside: Callable[[Sequence[str]], None]
     rows_of: Callable[[Sequence[str]], Mapping[str, int]] | None = None
     of_partition: Callable[[str], Mapping[str, Any]] = lambda _: {}
+    total: Callable[[], int] | None = None

@@ -104,7 +104,7 @@ class DeltaIOManager(dg.IOManager):
                 rows = {keys[0]: outcomes[0].rows_read}  # one partition was replaced by what was read: nothing to count
             elif partitions is not None:
                 rows = partition_rows(scope.spark, table, container, partitions, merge(written), keys)
-            total = row_count(scope.spark, table)
+            total = row_count(scope.spark, table) if output.total is None else output.total()
         common = {**output.metadata(list(rows)), "dagster/row_count": total}
         context.add_output_metadata(common)
         of_the_run = set(keys)

@@ -50,8 +50,9 @@ def overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: E
         by = container.identifier.columns if extraction.files is None else (FILE.name,)
         frame = frame.sortWithinPartitions(*map(quote, by))
     replaces = head.version > 0 and not extraction.whole
-    count = replaces and extraction.expected <= COMPARED_ROWS and not any(_UNHASHED.search(column.type) for column in head.columns)
-    only_adds = head.version == 0 or (replaces and not count and not has_rows(spark, table, predicate))
+    comparable = extraction.expected <= COMPARED_ROWS and not any(_UNHASHED.search(column.type) for column in head.columns)
+    count = replaces and comparable and not extraction.only_adds
+    only_adds = head.version == 0 or extraction.only_adds or (replaces and not count and not has_rows(spark, table, predicate))
     if count:
         frame = frame.persist()
     try:

@@ -5,12 +5,11 @@ Belongs here: names → groups with their patterns. Does not belong: patterns' m
 
 import hashlib
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
 
 from incremental_assets.model.files import EXTENSION, FileFormat, format_of, is_hidden
 from incremental_assets.model.globs import escape, fixed_part, literal_of, matches, rank
@@ -30,7 +29,6 @@ _ZULU = re.compile(r"\AZ(?![0-9A-Za-z])")
 _BROKEN = "\udfff"
 """Stands for each character of a name that is no UTF-8. Nothing that is written down can hold those: in a pattern it is a ``?``."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_ITSELF_OR_ONE = re.compile(r"\[[*?[]\]|\?")
 
 _Literals = tuple[str, ...]
 """The parts of a stem that stay the same, with a wildcard between each two."""
@@ -89,13 +87,15 @@ def group_files(paths: Iterable[str], named: Mapping[str, str] | None = None) ->
     ``named``: names that were given before, by pattern. They stay with files of the same kind, and no other group gets them.
     """
     before = named or {}
-    once = {path: name for pattern, name in before.items() if (path := _file_of(pattern)) is not None}
+    once = {path: name for pattern, name in before.items() if (path := literal_of(pattern)) is not None}
     there: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(set(paths)):
         there[_SURROGATE.sub(_BROKEN, path)].append(path)
     # Files that once were there take part, so that what comes in their place is the same container.
     kinds = _kinds({*there, *once}, before, once)
-    patterns = {kind: kind.glob if len(own) > 1 or kind.glob in before else _written(own[0]) for kind, own in kinds.items()}
+    # Of a broken name there is no literal pattern, and with its numbers in it, it would outrank the globs of others.
+    globbed = {kind for kind, own in kinds.items() if len(own) > 1 or kind.glob in before or kind.is_broken}
+    patterns = {kind: kind.glob if kind in globbed else escape(own[0]) for kind, own in kinds.items()}
     owned = {kind: own for kind, own in _sorted_out(kinds, patterns).items() if any(path in there for path in own)}
     names = _names(owned, patterns, before, once, there)
     groups: list[FileGroup] = []
@@ -110,11 +110,6 @@ def group_files(paths: Iterable[str], named: Mapping[str, str] | None = None) ->
 def _written(text: str) -> str:
     """As a pattern."""
     return escape(text).replace(_BROKEN, "?")
-
-
-def _file_of(pattern: str) -> str | None:
-    """The one file that a pattern was made of."""
-    return literal_of(_ITSELF_OR_ONE.sub(lambda match: _BROKEN if match[0] == "?" else match[0], pattern))
 
 
 def _kinds(paths: Iterable[str], before: Mapping[str, str], once: Mapping[str, str]) -> dict[_Kind, list[str]]:
@@ -201,27 +196,42 @@ def _matched_by_broken(kinds: Mapping[_Kind, Sequence[str]], patterns: Mapping[_
     broken = [kind for kind in kinds if kind.is_broken]
     if not broken:
         return {}
-    files: defaultdict[str, list[str]] = defaultdict(list)
-    for path in sorted(path for paths in kinds.values() for path in paths):
-        files[path.rpartition("/")[0]].append(path)
-    folders: defaultdict[int, list[str]] = defaultdict(list)
-    for folder in sorted(files):
-        folders[len(folder)].append(folder)
+    inside: defaultdict[str, list[str]] = defaultdict(list)
+    for path in (path for paths in kinds.values() for path in paths):
+        inside[path.rpartition("/")[0]].append(path)
+    files = {folder: _ByEnds(paths) for folder, paths in inside.items()}
+    folders = _ByEnds(files)
     matched: defaultdict[str, list[_Kind]] = defaultdict(list)
     for kind in broken:
-        pattern, ending = patterns[kind], kind.literals[-1].rpartition(_BROKEN)[2] + kind.extension
-        above, beginning = pattern.rpartition("/")[0], kind.literals[0].partition(_BROKEN)[0]
-        for folder in _beginning(folders[len(kind.folder)], kind.folder.partition(_BROKEN)[0]):
-            if matches(above, folder):
-                for path in _beginning(files[folder], f"{folder}/{beginning}" if folder else beginning):
-                    if path.endswith(ending) and matches(pattern, path):
+        pattern, first, last = patterns[kind], kind.literals[0], kind.literals[-1]
+        beginning, ending = first.partition(_BROKEN)[0], last.rpartition(_BROKEN)[2] + kind.extension
+        for folder in folders.between(kind.folder.partition(_BROKEN)[0], kind.folder.rpartition(_BROKEN)[2]):
+            if matches(pattern.rpartition("/")[0], folder):
+                for path in files[folder].between(f"{folder}/{beginning}" if folder else beginning, ending):
+                    if matches(pattern, path):
                         matched[path].append(kind)
     return matched
 
 
-def _beginning(ordered: Sequence[str], prefix: str) -> Iterator[str]:
-    following = (ordered[index] for index in range(bisect_left(ordered, prefix), len(ordered)))
-    return takewhile(lambda text: text.startswith(prefix), following)
+class _ByEnds:
+    """Texts, to be looked up by what they begin and end with."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._forwards = sorted(texts)
+        self._backwards = sorted(text[::-1] for text in self._forwards)
+
+    def between(self, beginning: str, ending: str) -> Iterator[str]:
+        by_beginning, by_ending = _span(self._forwards, beginning), _span(self._backwards, ending[::-1])
+        if len(by_beginning) <= len(by_ending):
+            near = (self._forwards[index] for index in by_beginning)
+        else:
+            near = (self._backwards[index][::-1] for index in by_ending)
+        return (text for text in near if text.startswith(beginning) and text.endswith(ending))
+
+
+def _span(ordered: Sequence[str], beginning: str) -> range:
+    start = bisect_left(ordered, beginning)
+    return range(start, bisect_right(ordered, beginning, start, key=lambda text: text[: len(beginning)]))
 
 
 def _names(

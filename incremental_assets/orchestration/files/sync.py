@@ -89,6 +89,7 @@ class FileSync:
             before_outside=before_outside,
             rows_of=self._rows_of,
             of_partition=self._of_partition,
+            total=self._total,
         )
 
     def finish(self) -> None:
@@ -191,6 +192,9 @@ class FileSync:
                 frame=lambda spark: rows.good() if rows is not None else spark.sql(f"SELECT {empty} WHERE false"),
                 still_there=lambda: None,  # a file that changed meanwhile has another stamp than the one remembered, and is read again
                 files=(*self._counts, *self._drop),
+                only_adds=not plan.recheck
+                and not self._drop
+                and not any(plan.known[key].rows for key in self._counts if key in plan.known),
             )
         )
 
@@ -262,6 +266,11 @@ class FileSync:
     def _rows_of(self, keys: Sequence[str]) -> Mapping[str, int]:
         known = {key: self._plan.known[key].rows for key in keys if key in self._plan.known}
         return {key: known.get(key, 0) for key in keys} | {key: count.rows for key, count in self._counts.items()}
+
+    def _total(self) -> int:
+        """Rows of the table, by what is remembered of its files from now on."""
+        rows = {} if self._plan.whole else {key: record.rows for key, record in self._plan.known.items()}
+        return sum((rows | {record.file: 0 if record.dropped else record.rows for record in self._records}).values())
 
     def _of_partition(self, key: str) -> Mapping[str, Any]:
         stamp, count = self._plan.listed.stamps.get(key), self._counts.get(key)

@@ -80,9 +80,7 @@ class FolderAddress:
         url = self.url.rpartition("::")[2].partition("?")[0].rstrip("/")
         return f"{'s3a' + url[2:] if url.startswith('s3:') else url}/{path}"
 
-    def list(
-        self, prefix: str = "", on_trouble: OnTrouble | None = None, wanted: Sequence[str] = ()
-    ) -> Iterator[tuple[str, FileStamp]]:
+    def list(self, prefix: str = "", on_trouble: OnTrouble | None = None, wanted: Sequence[str] = ()) -> Iterator[tuple[str, FileStamp]]:
         """Path and stamp of each file below the folder ``prefix``, as they come; hidden ones (below ``prefix``) are left out.
 
         ``wanted``: globs, relative to the datastore's folder. Then these are files that one of them matches, and no folder is looked into,
