@@ -129,6 +129,65 @@ def test_listing_begins_where_it_is_told(tmp_path: Path) -> None:
     assert listed(tmp_path, "sales/a.csv") == []
 
 
+TREE = ["x.csv", "orders_1.csv", "a/orders_1.csv", "a/x.csv", "a/b/x.csv", "a/b/c/x.csv", "a/_h/x.csv", "d/x.csv", "d/e/f/x.csv"]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "wanted", "files", "folders"),
+    [
+        ("", ["orders_*.csv"], ["orders_1.csv"], [""]),
+        ("", ["a/*/x.csv"], ["a/b/x.csv"], ["a", "a/b"]),
+        ("a", ["a/*/x.csv"], ["a/b/x.csv"], ["a", "a/b"]),
+        ("", ["a/b/x.csv"], ["a/b/x.csv"], ["a/b"]),
+        ("", ["a/b/**"], ["a/b/c/x.csv", "a/b/x.csv"], ["a/b", "a/b/c"]),
+        ("", ["*/x.csv", "d/**/x.csv"], ["a/x.csv", "d/e/f/x.csv", "d/x.csv"], ["", "a", "d", "d/e", "d/e/f"]),
+        ("", ["a/b/x.csv", "a/orders_*.csv"], ["a/b/x.csv", "a/orders_1.csv"], ["a", "a/b"]),
+        ("a/b", ["a/b/x.csv", "a/orders_*.csv"], ["a/b/x.csv"], ["a/b"]),
+        ("a/b/", ["*/x.csv"], [], []),
+        ("d", ["a/**", "a/b/x.csv"], [], []),
+        ("", ["a/_h/*.csv"], ["a/_h/x.csv"], ["a/_h"]),
+        ("", ["gone/*.csv"], [], ["gone"]),
+        ("", [], sorted(path for path in TREE if "_h" not in path), ["", "a", "a/b", "a/b/c", "d", "d/e", "d/e/f"]),
+    ],
+)
+def test_only_folders_that_can_hold_what_is_wanted_are_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str, wanted: list[str], files: list[str], folders: list[str]
+) -> None:
+    """Otherwise a container of a few files at the top costs the listing of everything below, at each tick; or some are missed."""
+    for path in TREE:
+        write(tmp_path / path)
+    looked: list[str] = []
+    real: Callable[[str], Any] = os.scandir
+
+    def scandir(path: str) -> Any:
+        looked.append(os.path.relpath(path, tmp_path).removeprefix("."))
+        return real(path)
+
+    monkeypatch.setattr("os.scandir", scandir)
+    assert sorted(path for path, _ in address(tmp_path).list(prefix, None, wanted)) == files
+    assert sorted(looked) == folders
+
+
+def test_what_cannot_be_wanted_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a closed folder beside the files of a container makes each of its runs warn, and its files count as not seen."""
+    for path in ("closed/a.csv", "open/b.csv", "c.csv"):
+        write(tmp_path / path)
+    (tmp_path / "itself").symlink_to("itself")
+    refusing(monkeypatch, tmp_path / "closed", PermissionError(13, "Permission denied"))
+    for wanted, files, told in (
+        ("*.csv", ["c.csv"], []),
+        ("open/*", ["open/b.csv"], []),
+        ("o*/*.csv", ["open/b.csv"], []),
+        ("*/*.csv", ["open/b.csv"], ["closed", "itself"]),
+        ("i*", [], ["itself"]),
+    ):
+        troubles: dict[str, str] = {}
+        assert [path for path, _ in address(tmp_path).list("", troubles.__setitem__, [wanted])] == files
+        assert sorted(troubles) == told, wanted
+    with pytest.raises(SourceUnreachable, match="is not there"):
+        list(address(tmp_path / "gone").list("x", None, ["a/*.csv"]))
+
+
 def test_links_lead_to_files_and_not_round_in_circles(tmp_path: Path) -> None:
     """Otherwise the listing never ends, opens a pipe that nobody writes to, or fails at a link whose file is gone."""
     write(tmp_path / "real.csv", b"123")
@@ -215,9 +274,10 @@ def test_many_files_are_listed_in_time_and_without_being_kept(tmp_path: Path) ->
     """Otherwise a tick over a large folder takes the sensor's minute, or the daemon's memory."""
     for number in range(20_000):
         (tmp_path / f"{number}.csv").touch()
-    begun = time.monotonic()
-    assert sum(1 for _ in address(tmp_path).list()) == 20_000
-    assert time.monotonic() - begun < 5
+    for wanted in ((), ("**/*.csv", "*.csv")):
+        begun = time.monotonic()
+        assert sum(1 for _ in address(tmp_path).list("", None, wanted)) == 20_000
+        assert time.monotonic() - begun < 5
     tracemalloc.start()
     assert sum(1 for _ in address(tmp_path).list()) == 20_000
     _, peak = tracemalloc.get_traced_memory()

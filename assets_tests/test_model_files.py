@@ -3,6 +3,7 @@
 Belongs here: the decisions, over made-up paths. Elsewhere: real folders (``test_file_listing``), what is in the files.
 """
 
+import itertools
 import re
 import time
 
@@ -430,7 +431,6 @@ def test_words_and_hashes_stay_what_they_were() -> None:
     fees = ["fee20240101.csv", "fee20240102.csv"]
     assert catalogued(fees, [*fees, "ab12cd34.csv"])[-1] == {"fee": "fee*.csv", "files": "ab12cd34.csv"}
     assert catalogued(["1.csv", "2.csv"], ["1.csv", "fee20240101.csv"])[-1] == {"files": "*.csv", "fee": "fee20240101.csv"}
-    assert catalogued(["log-9f86d081", "log-884c7d65", "log-abcdef12"], ["log-abcdef12"]) == [{}, {}], "no extension"
     logs = [f"log-{text}.txt" for text in ("9f86d081", "884c7d65", "abcdef12")]
     assert catalogued(logs, logs[2:])[-1] == {"log": "log-*.txt"}
     assert catalogued(["x.csv", "fee20240101.csv"], ["1.csv", "2.csv", "fee20240101.csv"], ["fee20240101.csv"])[-1] == {
@@ -524,7 +524,7 @@ def expect_each_file_in_one(groups: list[FileGroup], found: list[str]) -> None:
     supported = {path for path in found if format_of(path) and not is_hidden(path)}
     assert sorted(path for group in groups for path in group.files) == sorted(supported)
     for index, group in enumerate(groups):
-        assert all(owner_of(path, patterns) == index and path.startswith(group.folder) for path in group.files)
+        assert all(owner_of(path, patterns) == index and path.startswith(fixed_part(group.pattern)) for path in group.files)
         assert {format_of(path) for path in group.files} == {group.format}
         assert group.pattern.encode() and group.name.encode(), "text that can be saved"
     assert len({group.name.casefold() for group in groups}) == len(set(patterns)) == len(groups)
@@ -533,7 +533,7 @@ def expect_each_file_in_one(groups: list[FileGroup], found: list[str]) -> None:
 @given(st.lists(st.lists(files, max_size=6), max_size=4), st.dictionaries(files, st.sampled_from(["x", "y", "a"]), max_size=3))
 def test_files_come_and_go_and_belong_to_one_group_each_time(listings: list[list[str]], known: dict[str, str]) -> None:
     """As above, whatever the catalog knows; and a group that has become a glob stays one while any of its files is there."""
-    for found, then in zip(listings, listings[1:], strict=False):
+    for found, then in itertools.pairwise(listings):
         groups = group_files(found, known)
         expect_each_file_in_one(groups, found)
         names = {group.name: group.pattern for group in groups}

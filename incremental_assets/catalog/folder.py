@@ -19,7 +19,7 @@ from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.evidence import Listed, TableEvidence
 from incremental_assets.model.file_groups import group_files
 from incremental_assets.model.files import FILE, MODIFIED, FileFormat, FileStamp, format_of
-from incremental_assets.model.globs import fixed_part, matches, owner_of
+from incremental_assets.model.globs import fixed_part, owner_of
 from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.names import nearest
 from incremental_assets.sources.files.listing import FolderAddress, OnTrouble
@@ -110,11 +110,6 @@ class FileDefinition:
         return self.table.glob
 
     @property
-    def folder(self) -> str:
-        """Where listing begins; relative to the datastore's folder."""
-        return fixed_part(self.glob)
-
-    @property
     def format(self) -> FileFormat:
         assert self.table.format is not None
         return FileFormat(self.table.format)
@@ -132,8 +127,7 @@ class FileDefinition:
 
     def listing(self, on_trouble: OnTrouble) -> Iterator[tuple[str, FileStamp]]:
         """Path and stamp of each file that its pattern matches. Raises as ``FolderAddress.list``."""
-        found = self.settings.address.list(self.folder, on_trouble)
-        return ((path, stamp) for path, stamp in found if matches(self.glob, path))
+        return self.settings.address.list("", on_trouble, [self.glob])
 
     def owns(self, path: str) -> bool:
         """Whether a file that its pattern matches is one of this container's."""
@@ -143,7 +137,7 @@ class FileDefinition:
     @cached_property
     def _rivals(self) -> tuple[str, ...]:
         """The patterns that may match the same files: own and those of folders above and below."""
-        here = self.folder
+        here = fixed_part(self.glob)
         return tuple(p for p in self.patterns if _above(fixed_part(p), here) or _above(here, fixed_part(p)))
 
     @cached_property
@@ -246,12 +240,10 @@ class FolderCatalog:
             assert options.glob is not None, "checked with the YAML"
             found[name] = _Found(options.glob, _format(options, options.glob))
         names, patterns = list(found), [one.glob for one in found.values()]
-        roots = sorted({fixed_part(pattern) for pattern in patterns})
-        for root in (r for r in roots if not any(_above(other, r) for other in roots if other != r)):
-            for path, stamp in self._settings.address.list(root, self._note):
-                owner = owner_of(path, patterns)
-                if owner is not None:
-                    found[names[owner]].stamps[path] = stamp
+        for path, stamp in self._settings.address.list("", self._note, patterns):
+            owner = owner_of(path, patterns)
+            assert owner is not None, "only what one of the patterns matches is listed"
+            found[names[owner]].stamps[path] = stamp
         return found
 
     def _searched(self) -> dict[str, _Found]:

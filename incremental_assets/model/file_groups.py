@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from incremental_assets.model.files import EXTENSION, FileFormat, format_of, is_hidden
-from incremental_assets.model.globs import escape, fixed_part, literal_of, matches, rank
+from incremental_assets.model.globs import escape, literal_of, matches, rank
 from incremental_assets.model.names import encode_name
 
 _LONGEST_NAME = 120
@@ -36,17 +36,12 @@ _Literals = tuple[str, ...]
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files of one container. ``pattern`` is a glob that owns (``owner_of``) just these files; it is proper text, whatever they are called."""
+    """Files of one container. ``pattern`` is a glob that owns (``owner_of``) just these files, and text that can be saved."""
 
     name: str
     pattern: str
     format: FileFormat
     files: tuple[str, ...]
-
-    @property
-    def folder(self) -> str:
-        """That all of them lie in."""
-        return fixed_part(self.pattern)
 
 
 @dataclass(frozen=True)
@@ -81,7 +76,7 @@ class _Kind:
 def group_files(paths: Iterable[str], named: Mapping[str, str] | None = None) -> list[FileGroup]:
     """Same folder, same extension, similar names → one group. Hidden and unsupported files are left out. Ordered by name.
 
-    Names are similar that differ in numbers, hashes and UUIDs only (and in characters that are no UTF-8, as no pattern can tell those apart).
+    Names are similar that differ in numbers, hashes and UUIDs only (and in what is no UTF-8, as no pattern can tell that apart).
     A file alone has itself as its pattern, until a second one, or another in its place, makes a glob of it, for good.
 
     ``named``: names that were given before, by pattern. They stay with files of the same kind, and no other group gets them.

@@ -1,6 +1,6 @@
 """Patterns over paths: ``*`` and ``?`` within a part of a path, ``**`` over any number of parts, ``[…]`` one of some characters.
 
-Belongs here: whether a pattern matches, where it can, and which of several matches best. Does not belong: making patterns (``file_groups``).
+Belongs here: whether a pattern matches, where it can, and which of several does so best. Does not belong: making one (``file_groups``).
 """
 
 import fnmatch

@@ -86,9 +86,9 @@ class FolderAddress:
         ``wanted``: globs, relative to the datastore's folder. Then these are files that one of them matches, and no folder is looked into,
         or told of, that can have none. Listing begins at the folder that all of them name (``fixed_part``), where that is further down.
 
-        Raises SourceUnreachable where the datastore's folder is not there, or ``prefix`` may not be read; a ``prefix`` that is not there
-        has no files. What cannot be looked at further down is told to ``on_trouble``, by path and message, and skipped: the files there
-        are not known to be gone. Without ``on_trouble`` it raises SourceError.
+        Raises SourceUnreachable where the datastore's folder is not there, or that where listing begins may not be read; one that is
+        not there has no files. What cannot be looked at further down is told to ``on_trouble``, by path and message, and skipped: the
+        files there are not known to be gone. Without ``on_trouble`` it raises SourceError.
         """
         tree = self._tree()
         start = _deeper(prefix.strip("/"), wanted)
