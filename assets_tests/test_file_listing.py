@@ -145,6 +145,7 @@ TREE = ["x.csv", "orders_1.csv", "a/orders_1.csv", "a/x.csv", "a/b/x.csv", "a/b/
         ("a/b", ["a/b/x.csv", "a/orders_*.csv"], ["a/b/x.csv"], ["a/b"]),
         ("a/b/", ["*/x.csv"], [], []),
         ("d", ["a/**", "a/b/x.csv"], [], []),
+        ("a", ["ab/x.csv"], [], []),
         ("", ["a/_h/*.csv"], ["a/_h/x.csv"], ["a/_h"]),
         ("", ["gone/*.csv"], [], ["gone"]),
         ("", [], sorted(path for path in TREE if "_h" not in path), ["", "a", "a/b", "a/b/c", "d", "d/e", "d/e/f"]),

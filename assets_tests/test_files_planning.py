@@ -222,3 +222,14 @@ def test_names_that_are_no_text_are_shown(lake: Lake) -> None:
     searched = Folder(lake.project.path, Path(), catalog={})
     [found] = searched.catalog()
     assert found.table.glob == "latin-?.csv"
+
+
+def test_a_manifest_of_another_version_is_written_anew(lake: Lake) -> None:
+    """Else an upgrade of the product stops each container of files with an error that nobody can do anything about."""
+    lake.project.put("a.csv", "id\n1\n")
+    lake.holds({"a.csv": 1})
+    write_deltalake(lake.manifest.table.url, pa.table({"path": ["a.csv"]}), mode="overwrite", schema_mode="overwrite")
+    plan = lake.plan()
+    assert read(plan) == ["a.csv"] and plan.recheck
+    lake.record({"a.csv": 1}, {}, table_id="x")
+    assert lake.manifest.remembered("x", 0).files.keys() == {"a.csv"}

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from incremental_assets.lake.errors import place_errors
 from incremental_assets.lake.table import LakeTable, storage_options
@@ -115,12 +115,29 @@ class Manifest:
 
     def _all(self) -> list[FileRecord]:
         delta = self.table.opened()
-        return [] if delta is None else [FileRecord(**row) for row in delta.to_pyarrow_table().to_pylist()]
+        if delta is None or not _is_ours(delta):
+            return []
+        return [FileRecord(**row) for row in delta.to_pyarrow_table().to_pylist()]
 
     def _write(self, records: Iterable[FileRecord], mode: str) -> None:
         rows = pa.Table.from_pylist([asdict(record) for record in records], schema=_SCHEMA)
+        delta = self.table.opened()
+        if delta is not None and not _is_ours(delta):
+            mode = "overwrite"
         with place_errors(self.table.url):
-            write_deltalake(self.table.address, rows, mode=mode, storage_options=storage_options() or None)  # pyright: ignore[reportArgumentType, reportCallIssue]
+            schema_mode = "overwrite" if mode == "overwrite" else None
+            write_deltalake(
+                self.table.address,
+                rows,
+                mode=mode,
+                schema_mode=schema_mode,
+                storage_options=storage_options() or None,  # pyright: ignore[reportArgumentType, reportCallIssue]
+            )
+
+
+def _is_ours(delta: DeltaTable) -> bool:
+    """Another version's has other columns: its files are unknown, and read again."""
+    return [field.name for field in delta.schema().fields] == _SCHEMA.names
 
 
 def _age(record: FileRecord) -> tuple[int, int]:
