@@ -63,11 +63,11 @@ class FileRecord:
 class Remembered:
     """``files``: the newest record of each file, as far as the table, as it is now, bears it out; ``idle``: others are there too.
 
-    ``covered``: the newest commit of the table that anything is recorded of. Of later ones nobody knows which files they were about.
+    ``covered``: the newest commit of the table that anything is recorded of (-1: none). Of later ones nobody knows which files they were about.
     """
 
     files: Mapping[str, FileRecord]
-    covered: int | None
+    covered: int
     idle: bool
 
 
@@ -80,10 +80,10 @@ class Manifest:
     def remembered(self, table_id: str | None, data_version: int | None) -> Remembered:
         """``data_version``: of the table's own state; commits after it that are recorded here are none of the table's any more."""
         newest: dict[str, FileRecord] = {}
-        idle, covered = False, None
+        idle, covered = False, -1
         for record in sorted(self._all(), key=_age):
             own = record.table_id == (table_id or "")
-            covered = max(record.data_version, covered or 0) if own else covered
+            covered = max(record.data_version, covered) if own else covered
             if own and record.file == EVERY_FILE:
                 continue
             if not own or record.data_version > (-1 if data_version is None else data_version):
@@ -124,15 +124,12 @@ class Manifest:
         delta = self.table.opened()
         if delta is not None and not _is_ours(delta):
             mode = "overwrite"
+        options = storage_options() or None
         with place_errors(self.table.url):
-            schema_mode = "overwrite" if mode == "overwrite" else None
-            write_deltalake(
-                self.table.address,
-                rows,
-                mode=mode,
-                schema_mode=schema_mode,
-                storage_options=storage_options() or None,  # pyright: ignore[reportArgumentType, reportCallIssue]
-            )
+            if mode == "append":
+                write_deltalake(self.table.address, rows, mode="append", storage_options=options)
+            else:
+                write_deltalake(self.table.address, rows, mode="overwrite", schema_mode="overwrite", storage_options=options)
 
 
 def _is_ours(delta: DeltaTable) -> bool:

@@ -99,7 +99,7 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
     state = _state(definition, table, head)
     remembered = manifest.remembered(head.table_id if head else None, state.data_version if state else None)
     known = remembered.files
-    recheck = head is not None and bool(table.data_commits_since(remembered.covered or 0)) and not request.reset
+    recheck = head is not None and bool(table.data_commits_since(remembered.covered)) and not request.reset
     asked, phantoms = _asked(definition, request, listed, known)
     choice = plan_files(listed.stamps, stamps(known), _now(), round(settings.settle_seconds * 1_000_000), asked, request.most_files)
     again = _tried_again(definition, request, choice, listed, known) if asked is None else ()
