@@ -189,8 +189,7 @@ def file_definitions(settings: FolderSettings, catalog: Catalog) -> list[FileDef
             found = shown[name].table if name in shown else SourceTable(name, Kind.FILES, _COLUMNS, span=0)
             tables[name] = replace(found, glob=options.glob, format=_format(options, options.glob).value), None
     hidden = [one.table for one in known.values() if one.presence is Presence.HIDDEN]
-    # One that the YAML no longer has owns no files: they may be another's by now.
-    owners = [table for table, since in tables.values() if since is None or not settings.declares]
+    owners = [table for table, since in tables.values() if since is None]  # files of one that is gone may be another's by now
     patterns = tuple(table.glob for table in (*owners, *hidden) if table.glob is not None)
     return [FileDefinition(settings, table, since, patterns) for _, (table, since) in sorted(tables.items()) if table.glob is not None]
 
@@ -240,10 +239,12 @@ class FolderCatalog:
             assert options.glob is not None, "checked with the YAML"
             found[name] = _Found(options.glob, _format(options, options.glob))
         names, patterns = list(found), [one.glob for one in found.values()]
-        for path, stamp in self._settings.address.list("", self._note, patterns):
-            owner = owner_of(path, patterns)
-            assert owner is not None, "only what one of the patterns matches is listed"
-            found[names[owner]].stamps[path] = stamp
+        roots = {fixed_part(pattern) for pattern in patterns}
+        for root in sorted(one for one in roots if not any(_above(other, one) for other in roots - {one})):
+            for path, stamp in self._settings.address.list(root, self._note, patterns):
+                owner = owner_of(path, patterns)
+                assert owner is not None, "only what one of the patterns matches is listed"
+                found[names[owner]].stamps[path] = stamp
         return found
 
     def _searched(self) -> dict[str, _Found]:

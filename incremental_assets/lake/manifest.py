@@ -63,7 +63,7 @@ class FileRecord:
 class Remembered:
     """``files``: the newest record of each file, as far as the table, as it is now, bears it out; ``idle``: others are there too.
 
-    ``covered``: the newest commit of the table that anything is recorded of (-1: none). Of later ones nobody knows which files they were about.
+    ``covered``: the newest commit of the table that anything is recorded of (-1: none). Of later ones nobody knows what they were about.
     """
 
     files: Mapping[str, FileRecord]
