@@ -5,6 +5,8 @@ Real folder, real Spark, real Delta, real Dagster runs.
 
 import gzip
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -308,3 +310,28 @@ def test_a_run_that_fails_after_its_commit_is_told_by_the_next(folder: Make, mon
     assert project.one("sales")["partitions"] == ["sales/orders_1.csv"]
     assert project.files("sales") == {"sales/orders_1.csv": 1}
     assert project.one("sales")["status"] == "skipped"
+
+
+@pytest.mark.by_hand
+def test_kill_9_at_any_moment_loses_and_doubles_nothing(folder: Make) -> None:
+    """The command line really killed, at ten moments of its syncs; between them files come, change and go."""
+    project = sales(folder, prune_files=True)
+    project.write()
+    expected: dict[str, int] = {}
+    for number in range(10):
+        for name in (f"sales/orders_{number}.csv", f"sales/orders_{number // 2}.csv", f"sales/orders_x{number}.csv"):
+            expected[name] = number + 1
+            project.put(name, "id\n" + "1\n" * (number + 1))
+        if number % 3 == 2:
+            (project.root / f"sales/orders_x{number - 1}.csv").unlink()
+            del expected[f"sales/orders_x{number - 1}.csv"]
+        command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(project.path), "sync", "landing", "--json"]
+        process = subprocess.Popen(command, env=project.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            process.wait(3.0 + number * 0.5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    _, lines, _ = project.cli("sync", "landing", "--json")
+    assert lines[0]["status"] in ("synced", "skipped"), lines
+    assert project.files("sales") == expected

@@ -17,7 +17,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from assets_tests.harness import Folder
 from incremental_assets.catalog.folder import FileDefinition
-from incremental_assets.lake.manifest import FileRecord, Manifest
+from incremental_assets.lake.maintenance import tidy
+from incremental_assets.lake.manifest import COMPACT_AFTER, FileRecord, Manifest
 from incremental_assets.lake.table import CONTAINER_PROPERTY, STATE_PROPERTY, LakeTable
 from incremental_assets.model.axis import Axis
 from incremental_assets.model.errors import ConfigurationError, ContainerMissing, EmptyRefused
@@ -233,3 +234,16 @@ def test_a_manifest_of_another_version_is_written_anew(lake: Lake) -> None:
     assert read(plan) == ["a.csv"] and plan.recheck
     lake.record({"a.csv": 1}, {}, table_id="x")
     assert lake.manifest.remembered("x", 0).files.keys() == {"a.csv"}
+
+
+def test_what_is_remembered_survives_compaction_and_maintenance(lake: Lake) -> None:
+    """Else after fifty syncs, or a maintenance, all files are read again, or none is known to be gone."""
+    names = [f"{number}.csv" for number in range(COMPACT_AFTER + 5)]
+    lake.project.put(names[0], "id\n1\n")
+    lake.holds({names[0]: 1})
+    table_id = lake.plan().known[names[0]].table_id
+    for name in names[1:]:
+        lake.record({name: 1}, {}, table_id=table_id)
+    lake.record({names[1]: 1}, {}, table_id=table_id, dropped=True)
+    tidy(lake.manifest.table)
+    assert set(lake.plan().known) == {*names} - {names[1]}

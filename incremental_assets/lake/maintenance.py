@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from incremental_assets.lake.errors import lake_errors
+from incremental_assets.lake.errors import lake_errors, place_errors
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.container import Container
 from incremental_assets.model.errors import LakeError
@@ -48,6 +48,15 @@ def maintain(session: "Callable[[], SparkSession]", table: LakeTable, container:
     now = table.head()
     assert now is not None
     return Kept(before, after, removed, now.version)
+
+
+def tidy(table: LakeTable) -> None:
+    """The same for a small table beside a container's, without Spark. Raises LakeError."""
+    delta = table.opened()
+    if delta is not None:
+        with place_errors(table.url):
+            delta.optimize.compact()
+            delta.vacuum(dry_run=False)
 
 
 def _files(spark: "SparkSession", table: LakeTable) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition, Settings
-from incremental_assets.lake.maintenance import Kept, maintain
+from incremental_assets.lake.maintenance import Kept, maintain, tidy
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.model.errors import ContainerBusy, SyncError
 from incremental_assets.model.names import encode_name
@@ -76,13 +76,16 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
     def maintain_all(context: dg.OpExecutionContext) -> None:
         scope: LakeScope = context.resources.lake
         failed: list[str] = []
-        for container in (d.container for d in definitions):
+        for definition in definitions:
+            container = definition.container
             table = scope.table(*container.key_path)
             try:
                 with container_lock(
                     dagster_home(), container, context.run_id, context.log.info, lambda run: report_killed(context.instance, run)
                 ):
                     kept = maintain(lambda: scope.spark, table, container)
+                    for beside in mover_of(definition).beside(scope.lake):
+                        tidy(beside)
             except ContainerBusy as error:
                 context.log.warning(str(error))
                 continue

@@ -13,6 +13,7 @@ from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.catalog.folder import FileDefinition
 from incremental_assets.lake.extraction import Extractions
 from incremental_assets.lake.scope import LakeScope
+from incremental_assets.lake.table import LakeTable
 from incremental_assets.orchestration.plan import Plan, Request
 from incremental_assets.orchestration.result import Result
 
@@ -66,6 +67,10 @@ class Mover(Protocol):
         ...
 
     def sensors(self) -> Sequence[dg.SensorDefinition]: ...
+
+    def beside(self, lake: str) -> Sequence[LakeTable]:
+        """Small tables that belong to the container's own."""
+        ...
 
     def preview(self, plan: Plan) -> Mapping[str, Any]:
         """Of a dry run: how many rows would be read (None: not known), and how."""

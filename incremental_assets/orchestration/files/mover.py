@@ -13,6 +13,7 @@ from incremental_assets.catalog.definition import missing
 from incremental_assets.catalog.folder import FileDefinition
 from incremental_assets.lake.manifest import Manifest
 from incremental_assets.lake.partitioning import WINDOWS_METADATA, windows_metadata
+from incremental_assets.lake.rejected import rejected_table
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.errors import ContainerMissing
@@ -86,6 +87,10 @@ class FileMover:
         from incremental_assets.orchestration.files.sensor import files_sensor
 
         return [files_sensor(self.definition)]
+
+    def beside(self, lake: str) -> Sequence[LakeTable]:
+        key_path = self.definition.container.key_path
+        return [Manifest(lake, key_path).table, rejected_table(lake, key_path)]
 
     # ------------------------------------------------------------------
     def _plan(self, request: Request, lake: str) -> FilesPlan:

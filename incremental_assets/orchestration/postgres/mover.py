@@ -118,6 +118,9 @@ class TableMover:
     def sensors(self) -> Sequence[dg.SensorDefinition]:
         return []
 
+    def beside(self, lake: str) -> Sequence[LakeTable]:
+        return []
+
     # ------------------------------------------------------------------
     @property
     def _source_key(self) -> dg.AssetKey:

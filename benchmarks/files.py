@@ -1,0 +1,55 @@
+"""What a sensor's tick costs over many files: `python -m benchmarks.files [FILES]`, local files, no Spark.
+
+Belongs here: the time and the memory of a tick of the product's own code. Does not belong: reading files.
+"""
+
+import os
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import dagster as dg
+
+from incremental_assets.orchestration.files.component import FileDatastore, FilesEntry
+from incremental_assets.orchestration.files.sensor import Cursor, tick
+
+FILES_A_FOLDER = 1000
+
+
+def main(count: int) -> None:
+    with tempfile.TemporaryDirectory() as work:
+        root = Path(work) / "landing"
+        for number in range(count):
+            folder = root / f"d{number // FILES_A_FOLDER:04d}"
+            if number % FILES_A_FOLDER == 0:
+                folder.mkdir(parents=True)
+            path = folder / f"orders_{number:07d}.csv"
+            path.write_text("id\n1\n")
+            os.utime(path, (1_600_000_000 + number, 1_600_000_000 + number))
+        home = Path(work) / "home"
+        home.mkdir()
+        (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+        os.environ |= {"DAGSTER_HOME": str(home), "INCREMENTAL_ASSETS_LAKE": str(Path(work) / "lake")}
+        component = FileDatastore(name="landing", path=str(root), containers={"sales": FilesEntry(glob="**/orders_*.csv")})
+        definition = component.definitions(component.take_catalog(None).catalog)[0]
+        with dg.DagsterInstance.get() as instance:
+            started, before = time.perf_counter(), _memory()
+            asked = tick(instance, definition, None)
+            seconds = time.perf_counter() - started
+            print(f"{count:,} new files: a tick that asks for 1,000 of them takes {seconds:.2f} s and {_memory() - before:,} KiB")
+            assert asked.run_requests and asked.cursor
+            seen = Cursor.from_json(asked.cursor)
+            assert seen is not None
+            settled, started = Cursor(seen.sight, True).to_json(), time.perf_counter()
+            assert "as it was" in str(tick(instance, definition, settled).skip_reason)
+            print(f"{count:,} files, none changed: a tick takes {time.perf_counter() - started:.2f} s")
+
+
+def _memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000)
