@@ -374,8 +374,8 @@ def test_the_command_is_an_ordinary_run(looks: Looks) -> None:
 
 
 def lines_of_nothing() -> dict[str, Any]:
-    names = ("missing_since", "kind", "strategy", "identifier", "partition_by", "rows", "bytes", "first", "last", "trouble", "proposal")
-    return {**dict.fromkeys(names), "primary_key": [], "columns": [], "fields": [], "status": "pruned", "change": "pruned"}
+    names = "missing_since kind strategy identifier partition_by rows bytes first last glob format files trouble proposal"
+    return {**dict.fromkeys(names.split()), "primary_key": [], "columns": [], "fields": [], "status": "pruned", "change": "pruned"}
 
 
 def test_bad_arguments_of_the_command(looks: Looks) -> None:
