@@ -25,10 +25,11 @@ from incremental_assets.lake.scope import LakeScope
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.axis import Axis, format_value
 from incremental_assets.model.files import FILE, MODIFIED, shown_path
+from incremental_assets.model.names import backticked
 from incremental_assets.model.schema import Column
 from incremental_assets.model.watermark import TableState
 from incremental_assets.orchestration.files.planning import FilesPlan
-from incremental_assets.orchestration.result import Result
+from incremental_assets.orchestration.result import Result, result_metadata
 from incremental_assets.sources.files.read import FileCount, FileRows, Reading
 
 SHOWN_FILES = 20
@@ -89,7 +90,7 @@ class FileSync:
             before_outside=before_outside,
             rows_of=self._rows_of,
             of_partition=self._of_partition,
-            total=self._total,
+            total=None if plan.recheck else self._total,
         )
 
     def finish(self) -> None:
@@ -102,20 +103,26 @@ class FileSync:
     def _recheck(self) -> None:
         """Compares what the table holds with what is remembered: a sync broke off, or the table was restored.
 
-        What it holds and nobody remembers is removed where files are pruned, else remembered. What it lacks is read again.
+        What it holds and nobody remembers is removed where files are pruned, else remembered. What is not as remembered is read again.
         """
         plan = self._plan
-        query = f"SELECT {FILE.name}, count(*) FROM {self._table.sql_name} GROUP BY 1"
+        query = f"SELECT {FILE.name}, count(*), max(unix_micros({MODIFIED.name})) FROM {self._table.sql_name} GROUP BY 1"
         with lake_errors(plan.container.label, self._table.url):
-            held = {str(key): int(rows) for key, rows in self._scope.spark.sql(query).collect()}
-        expected = {*plan.known, *(file.key for file in self._files), *plan.listed.stamps}
-        orphans = {key: rows for key, rows in held.items() if key not in expected}
-        removed = {key for key in orphans if (plan.prunes or key in plan.listed.elsewhere) and not plan.listed.may_hide(key)}
+            held = {str(key): (int(rows), int(modified)) for key, rows, modified in self._scope.spark.sql(query).collect()}
+        reading = {file.key for file in self._files}
+        orphans = {key: rows for key, (rows, _) in held.items() if key not in plan.known and key not in reading}
+        removed = {key for key in orphans if self._is_removed(key)}
         self._drop = (*self._drop, *sorted(removed))
         self._orphans = {key: rows for key, rows in orphans.items() if key not in removed}
-        lacking = [key for key, record in plan.known.items() if record.rows and key not in held]
-        reading = {file.key for file in self._files}
-        self._files = (*self._files, *(plan.listed.file(key) for key in lacking if key in plan.listed.stamps and key not in reading))
+        wrong = [key for key, record in plan.known.items() if not _is_held(record, held.get(key)) and key not in reading]
+        self._files = (*self._files, *(plan.listed.file(key) for key in wrong if key in plan.listed.stamps))
+
+    def _is_removed(self, key: str) -> bool:
+        """Of a file that nobody remembers: whether its rows go."""
+        plan = self._plan
+        if key in plan.listed.stamps or plan.listed.may_hide(key) or not (plan.listed.stamps or plan.request.allow_empty):
+            return False
+        return plan.prunes or key in plan.listed.elsewhere
 
     def _blank(self, key: str, table_id: str, version: int) -> FileRecord:
         return FileRecord(key, 0, 0, None, 0, 0, None, False, table_id, version, _now(), self._run_id, self._definition.how)
@@ -175,7 +182,7 @@ class FileSync:
         newest = max((file.modified for file in self._files if file.key in self._counts), default=None)
         watermark = max((value for value in (plan.watermark, newest) if value is not None), default=None)
         self.result.new = watermark
-        empty = ", ".join(f"cast(NULL AS {c.type}) AS `{c.name.replace('`', '``')}`" for c in columns)
+        empty = ", ".join(f"cast(NULL AS {c.type}) AS {backticked(c.name)}" for c in columns)
         rows = self._rows
         yield nullcontext(
             Extraction(
@@ -258,8 +265,6 @@ class FileSync:
         return replace(self._record(key, kept, table_id, version), refused=self._refusals[key])
 
     def _metadata(self, keys: list[str]) -> dict[str, Any]:
-        from incremental_assets.orchestration.result import result_metadata
-
         columns = [dg.TableColumn(column.name, column.type) for column in (FILE, MODIFIED, *self._columns)]
         return {**result_metadata(self.result, self._table.url, keys), "dagster/column_schema": dg.TableSchema(columns)}
 
@@ -282,6 +287,13 @@ class FileSync:
         if key in self._refusals:
             values |= {"file/refused": self._refusals[key], "sync/status": "warning"}
         return values
+
+
+def _is_held(record: FileRecord, held: tuple[int, int] | None) -> bool:
+    """Whether the table has the rows of the file that are remembered. ``held``: how many it has, and of which modification time."""
+    if held is None:
+        return not record.rows
+    return held[0] == record.rows and (record.refused is not None or held[1] == record.modified)
 
 
 def _now() -> int:
