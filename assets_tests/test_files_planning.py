@@ -26,7 +26,7 @@ from incremental_assets.model.files import encode_path
 from incremental_assets.model.watermark import TableState
 from incremental_assets.orchestration.files.mover import FileMover
 from incremental_assets.orchestration.files.planning import FilesPlan, Listed, list_files, make_files_plan
-from incremental_assets.orchestration.files.sensor import Cursor, tick
+from incremental_assets.orchestration.files.sensor import Cursor, look_for_unclaimed, tick
 from incremental_assets.orchestration.plan import Action, Mode, Request
 
 BY_HAND, TICK = Request(Mode.INCREMENTAL), Request(Mode.INCREMENTAL, most_files=2)
@@ -247,3 +247,29 @@ def test_what_is_remembered_survives_compaction_and_maintenance(lake: Lake) -> N
     lake.record({names[1]: 1}, {}, table_id=table_id, dropped=True)
     tidy(lake.manifest.table)
     assert set(lake.plan().known) == {*names} - {names[1]}
+
+
+def test_files_of_no_container_start_the_catalog_once(folder: Callable[..., Folder]) -> None:
+    """Else a new kind of file lies in a searched folder until somebody thinks of the catalog."""
+    project = folder(exclude=["tmp*"])
+    project.put("orders_1.csv", "id\n1\n")
+
+    def patterns() -> list[str]:
+        return [definition.glob for definition in project.catalog() if isinstance(definition, FileDefinition)]
+
+    known = patterns()
+    project.put("orders_2.csv", "id\n1\n")
+    known = patterns()
+    project.put("orders_3.csv", "id\n1\n")  # of the container that there is: no difference
+    project.put("README.md", "no format that is supported")
+    quiet = look_for_unclaimed(project.component.settings(), known, None)
+    assert not quiet.run_requests
+    project.put("tmp.csv", "id\n1\n")
+    project.put("clicks.jsonl", "{}")
+    asked = look_for_unclaimed(project.component.settings(), known, quiet.cursor)
+    assert len(asked.run_requests or []) == 1
+    assert {d.table.name for d in project.catalog()} == {"orders", "clicks"}
+    left = look_for_unclaimed(project.component.settings(), patterns(), asked.cursor)
+    project.put("orders_4.csv", "id\n1\n")
+    again = look_for_unclaimed(project.component.settings(), patterns(), left.cursor)
+    assert not again.run_requests  # tmp stays out, and is not asked for again

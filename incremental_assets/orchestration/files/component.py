@@ -6,6 +6,7 @@ Belongs here: the schema of ``defs.yaml`` and its translation into ``FolderSetti
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
 
 import dagster as dg
@@ -20,6 +21,7 @@ from incremental_assets.model.container import ContainerOptions
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.files import FileFormat, format_of
 from incremental_assets.orchestration.component import CATALOG_RESOLVER, CatalogEntry, DatastoreComponent, local_state
+from incremental_assets.orchestration.files.sensor import unclaimed_sensor
 from incremental_assets.sources.files.listing import FolderAddress
 
 
@@ -76,6 +78,13 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
 
     def definitions(self, catalog: Catalog) -> list[FileDefinition]:
         return file_definitions(self.settings(), catalog)
+
+    def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
+        built, settings = super().build_defs_from_state(context, state_path), self.settings()
+        if state_path is None or settings.declares:
+            return built
+        patterns = [one.table.glob for one in Catalog.load(state_path).entries if one.table.glob is not None]
+        return dg.Definitions.merge(built, dg.Definitions(sensors=[unclaimed_sensor(settings, patterns)]))
 
     # ------------------------------------------------------------------ YAML → settings
     def settings(self) -> FolderSettings:

@@ -1,18 +1,22 @@
-"""A container's sensor: a run for the files that came or changed.
+"""Sensors: of a container, for files that came or changed; of a folder that is searched, for files that no container has.
 
-Belongs here: what a tick looks at, and its cursor. Does not belong: the plan (``planning``).
+Belongs here: what a tick looks at, and its cursor. Does not belong: the plan (``planning``), or the catalog operation.
 """
 
 import dataclasses
 import hashlib
 import json
 import time
+from collections.abc import Iterable, Iterator, Sequence
 
 import dagster as dg
 
-from incremental_assets.catalog.folder import FileDefinition
+from incremental_assets.catalog.folder import FileDefinition, FolderSettings
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.errors import ContainerMissing, SyncError
+from incremental_assets.model.files import FileStamp, format_of
+from incremental_assets.orchestration.catalog_asset import TAG
+from incremental_assets.orchestration.catalog_asset import job_name as catalog_job_name
 from incremental_assets.orchestration.files.planning import FilesPlan
 from incremental_assets.orchestration.jobs import CONTAINER_TAG, job_name
 from incremental_assets.orchestration.project import lake_root
@@ -74,7 +78,8 @@ def tick(instance: dg.DagsterInstance, definition: FileDefinition, cursor: str |
     """Fails with the reason where the folder is not there: that must not look like having nothing to do."""
     before, label = Cursor.from_json(cursor), definition.container.label
     try:
-        sight = Sight(_digest(definition), f"{definition.glob} {definition.prunes} {definition.how}", _version(definition))
+        own = ((path, stamp) for path, stamp in definition.listing(_ignore) if definition.owns(path))
+        sight = Sight(str(digest(own)), f"{definition.glob} {definition.prunes} {definition.how}", _version(definition))
         if before is not None and before.sight == sight and before.settled:
             return dg.SensorResult(skip_reason=f"{label}: nothing to do: the folder is as it was", cursor=cursor)
         runs = before.runs if before is not None and before.sight == sight else 0
@@ -104,14 +109,68 @@ def _waits(instance: dg.DagsterInstance, label: str, before: Cursor) -> str | No
     return f"{label}: run {latest.run_id} has failed; the same is tried again in {left} s, and at once when a file comes or changes"
 
 
-def _digest(definition: FileDefinition) -> str:
-    """Of all paths and stamps, in any order; its memory does not grow with the folder."""
+def unclaimed_sensor(settings: FolderSettings, patterns: Sequence[str]) -> dg.SensorDefinition:
+    """Runs the catalog when files have come that no container's pattern matches. ``patterns``: of all containers, hidden ones too."""
+
+    @dg.sensor(
+        name=f"{catalog_job_name(settings.name)}_files",
+        job_name=catalog_job_name(settings.name),
+        minimum_interval_seconds=settings.look_seconds,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Runs the catalog of {settings.name} when files have come that belong to no container yet.",
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return look_for_unclaimed(settings, patterns, context.cursor)
+
+    return sensor
+
+
+def look_for_unclaimed(settings: FolderSettings, patterns: Sequence[str], cursor: str | None) -> dg.SensorResult:
+    """Once for the same files: what the catalog leaves out (``exclude``) belongs to no container, and stays so."""
+
+    def supported(wanted: Sequence[str]) -> Iterator[tuple[str, FileStamp]]:
+        return ((path, _TIMELESS) for path, _ in settings.address.list("", _ignore, wanted) if format_of(path) is not None)
+
+    try:
+        unclaimed = digest(supported(())) - (digest(supported(patterns)) if patterns else Digest())
+    except SyncError as error:
+        raise dg.Failure(str(error)) from error
+    if unclaimed == Digest() or str(unclaimed) == cursor:
+        return dg.SensorResult(skip_reason=f"{settings.name}: no file has come that belongs to no container", cursor=cursor)
+    return dg.SensorResult(run_requests=[dg.RunRequest(tags={f"{TAG}started_by": "files of no container"})], cursor=str(unclaimed))
+
+
+_TIMELESS = FileStamp(0, 0)
+
+
+def _ignore(where: str, message: str) -> None:
+    """What cannot be looked into now may be later; the plan, and the catalog, tell of it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Digest:
+    """Of a set of files, in any order: the sum of their hashes. That of a subset can be taken from it."""
+
+    count: int = 0
+    total: int = 0
+
+    def __sub__(self, other: "Digest") -> "Digest":
+        return Digest(self.count - other.count, (self.total - other.total) % _HASHES)
+
+    def __str__(self) -> str:
+        return f"{self.count}:{self.total:032x}"
+
+
+_HASHES = 2**128
+
+
+def digest(files: Iterable[tuple[str, FileStamp]]) -> Digest:
+    """Of paths and stamps; its memory does not grow with their number."""
     total, count = 0, 0
-    for path, stamp in definition.listing(lambda where, message: None):
-        if definition.owns(path):
-            line = f"{path}\0{stamp.modified}\0{stamp.size}\0{stamp.etag}".encode("utf-8", "surrogateescape")
-            total, count = (total + int.from_bytes(hashlib.blake2b(line, digest_size=16).digest(), "big")) % 2**128, count + 1
-    return f"{count}:{total:032x}"
+    for path, stamp in files:
+        line = f"{path}\0{stamp.modified}\0{stamp.size}\0{stamp.etag}".encode("utf-8", "surrogateescape")
+        total, count = (total + int.from_bytes(hashlib.blake2b(line, digest_size=16).digest(), "big")) % _HASHES, count + 1
+    return Digest(count, total)
 
 
 def _version(definition: FileDefinition) -> int | None:
