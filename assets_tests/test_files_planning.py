@@ -24,6 +24,7 @@ from incremental_assets.model.axis import Axis
 from incremental_assets.model.errors import ConfigurationError, ContainerMissing, EmptyRefused
 from incremental_assets.model.files import encode_path
 from incremental_assets.model.watermark import TableState
+from incremental_assets.orchestration.files.component import FileDatastore
 from incremental_assets.orchestration.files.mover import FileMover
 from incremental_assets.orchestration.files.planning import FilesPlan, Listed, list_files, make_files_plan
 from incremental_assets.orchestration.files.sensor import Cursor, look_for_unclaimed, tick
@@ -273,3 +274,11 @@ def test_files_of_no_container_start_the_catalog_once(folder: Callable[..., Fold
     project.put("orders_4.csv", "id\n1\n")
     again = look_for_unclaimed(project.component.settings(), patterns(), left.cursor)
     assert not again.run_requests  # tmp stays out, and is not asked for again
+
+
+def test_a_relative_folder_is_one_of_the_project(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Else the daemon, which runs elsewhere, looks into another folder than the command line."""
+    monkeypatch.setenv("INCREMENTAL_ASSETS_PROJECT", str(lake.project.path))
+    monkeypatch.chdir(tmp_path)
+    component = FileDatastore(name="landing", path="landing")
+    assert component.settings().address.display == str(lake.project.root)

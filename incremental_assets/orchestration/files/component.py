@@ -4,6 +4,7 @@ Belongs here: the schema of ``defs.yaml`` and its translation into ``FolderSetti
 """
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.files import FileFormat, format_of
 from incremental_assets.orchestration.component import CATALOG_RESOLVER, CatalogEntry, DatastoreComponent, local_state
 from incremental_assets.orchestration.files.sensor import unclaimed_sensor
+from incremental_assets.orchestration.project import current_project
 from incremental_assets.sources.files.listing import FolderAddress
 
 
@@ -108,7 +110,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
                 raise ConfigurationError(f"{self.name}: {name!r} and {globs[entry.glob]!r} have the same glob; a file is of one container.")
         return FolderSettings(
             name=self.name,
-            address=FolderAddress.parse(self.name, self.path),
+            address=FolderAddress.parse(self.name, _of_the_project(self.path)),
             settle_seconds=self.settle_seconds,
             look_seconds=self.sensor_seconds,
             most_files=self.files_a_tick,
@@ -119,6 +121,12 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
             exclude=tuple(self.exclude),
             catalog=self.catalog.settings(self.name),
         )
+
+
+def _of_the_project(path: str) -> str:
+    """A relative folder is one of the project, wherever it is called from."""
+    relative = bool(path and path.strip()) and "://" not in path and not os.path.isabs(os.path.expanduser(path))
+    return str(current_project() / path) if relative else path
 
 
 def _options(datastore: str, name: str, entry: FilesEntry) -> FileOptions:
