@@ -105,6 +105,15 @@ def test_a_container_of_which_no_file_can_be_read_says_so_and_makes_no_table(fol
     line = project.one("parts")
     assert line["status"] == "warning" and "a.parquet" in line["message"], line
     assert project.table("parts").head() is None
+    good = project.put("b.parquet", "")
+    pq.write_table(pa.table({"id": [1]}), good)
+    os.utime(good, (1_600_000_000, 1_600_000_000))
+    assert project.one("parts")["status"] == "warning" and project.files("parts") == {"b.parquet": 1}
+    good.write_text("broken too")
+    project.put("c.parquet", "and another")
+    reset = project.one("parts", reset=True)  # which must not leave an empty table in the place of one with rows
+    assert reset["status"] == "warning" and "nothing was written" in reset["message"], reset
+    assert project.files("parts") == {"b.parquet": 1}
     nothing = folder(containers={"parts": {"glob": "*.parquet"}}).one("parts")
     assert nothing["status"] == "skipped" and "no file matches" in nothing["message"]
 

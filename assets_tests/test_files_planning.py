@@ -258,21 +258,25 @@ def test_files_of_no_container_start_the_catalog_once(folder: Callable[..., Fold
     def patterns() -> list[str]:
         return [definition.glob for definition in project.catalog() if isinstance(definition, FileDefinition)]
 
+    def look(patterns: list[str], cursor: str | None) -> dg.SensorResult:
+        with project.instance() as instance:
+            return look_for_unclaimed(instance, project.component.settings(), patterns, cursor)
+
     known = patterns()
     project.put("orders_2.csv", "id\n1\n")
     known = patterns()
     project.put("orders_3.csv", "id\n1\n")  # of the container that there is: no difference
     project.put("README.md", "no format that is supported")
-    quiet = look_for_unclaimed(project.component.settings(), known, None)
+    quiet = look(known, None)
     assert not quiet.run_requests
     project.put("tmp.csv", "id\n1\n")
     project.put("clicks.jsonl", "{}")
-    asked = look_for_unclaimed(project.component.settings(), known, quiet.cursor)
+    asked = look(known, quiet.cursor)
     assert len(asked.run_requests or []) == 1
     assert {d.table.name for d in project.catalog()} == {"orders", "clicks"}
-    left = look_for_unclaimed(project.component.settings(), patterns(), asked.cursor)
+    left = look(patterns(), asked.cursor)
     project.put("orders_4.csv", "id\n1\n")
-    again = look_for_unclaimed(project.component.settings(), patterns(), left.cursor)
+    again = look(patterns(), left.cursor)
     assert not again.run_requests  # tmp stays out, and is not asked for again
 
 
@@ -282,3 +286,38 @@ def test_a_relative_folder_is_one_of_the_project(lake: Lake, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     component = FileDatastore(name="landing", path="landing")
     assert component.settings().address.display == str(lake.project.root)
+
+
+def test_a_table_is_not_replaced_while_a_folder_cannot_be_looked_into(lake: Lake) -> None:
+    """Else --reset-watermarks costs the rows of all files there."""
+    lake.project.put("a.csv", "id\n1\n")
+    lake.holds({"a.csv": 1, "sub/b.csv": 7})
+    listed = dataclasses.replace(list_files(lake.definition), unseen={"sub": "no permission"})
+    reset = Request(Mode.INCREMENTAL, reset=True)
+    with pytest.raises(EmptyRefused, match="no permission"):
+        lake.plan(reset, listed)
+    assert read(lake.plan(dataclasses.replace(reset, allow_empty=True), listed)) == ["a.csv"]
+
+
+def test_a_container_can_give_up_the_last_of_its_files(folder: Callable[..., Folder]) -> None:
+    """Else it is refused as if the folder had been emptied, and the rows are in two tables for good."""
+    lake = Lake(folder(containers={"all": {"glob": "*.csv"}, "late": {"glob": "late_*.csv"}}), "all")
+    lake.project.put("late_1.csv", "id\n1\n")
+    lake.holds({"late_1.csv": 1})
+    assert lake.plan().drop == ("late_1.csv",)
+
+
+def test_a_broken_file_that_is_being_written_anew_waits(lake: Lake) -> None:
+    lake.project.configure(settle_seconds=60)
+    lake.project.put("a.csv", "id\n1\n")
+    lake.holds({}, {"a.csv": "half a gzip"})
+    lake.project.put("a.csv", "id\n1\n2", at=time.time())
+    plan = lake.plan()
+    assert not plan.files and plan.waiting == 1
+
+
+def test_an_excluded_container_keeps_its_files_to_itself(folder: Callable[..., Folder]) -> None:
+    """Else excluding a container puts its rows into its neighbour's table."""
+    project = folder(containers={"all": {"glob": "*.csv"}, "late": {"glob": "late_*.csv"}}, exclude=["late"])
+    project.put("late_1.csv", "id\n1\n")
+    assert not project.definition("all").owns("late_1.csv")

@@ -188,9 +188,11 @@ def file_definitions(settings: FolderSettings, catalog: Catalog) -> list[FileDef
         if options.glob is not None and not settings.is_excluded(name):
             found = shown[name].table if name in shown else SourceTable(name, Kind.FILES, _COLUMNS, span=0)
             tables[name] = replace(found, glob=options.glob, format=_format(options, options.glob).value), None
-    hidden = [one.table for one in known.values() if one.presence is Presence.HIDDEN]
+    hidden = [one.table for one in known.values() if one.presence is Presence.HIDDEN or settings.is_excluded(one.table.name)]
     owners = [table for table, since in tables.values() if since is None]  # files of one that is gone may be another's by now
-    patterns = tuple(table.glob for table in (*owners, *hidden) if table.glob is not None)
+    excluded = [options.glob for name, options in settings.options.items() if settings.is_excluded(name)]
+    globs = (*(table.glob for table in (*owners, *hidden)), *excluded)
+    patterns = tuple(dict.fromkeys(glob for glob in globs if glob is not None))
     return [FileDefinition(settings, table, since, patterns) for _, (table, since) in sorted(tables.items()) if table.glob is not None]
 
 

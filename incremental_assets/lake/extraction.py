@@ -73,7 +73,7 @@ class Extractions:
     """The output of a container's asset: the commits of one sync, each made while its snapshot is held.
 
     Iterated by the IO manager; ``done`` is told the outcome of each before the next one is opened. ``metadata`` gives what each event
-    carries, once all is written, from the partition keys that were; ``before_outside`` is told the keys that the run was not about.
+    carries, once all is written; ``before_outside`` is told the keys that the run was not about.
     ``rows_of``: rows of each of the keys and of each that was written, where the source knows them; else they are counted in the lake.
     ``of_partition``: what the event of one partition carries besides. ``total``: rows of the whole table, where the source knows them.
     """
@@ -82,7 +82,7 @@ class Extractions:
     partitions: Partitions | None
     steps: Iterator[AbstractContextManager[Extraction]]
     done: Callable[[Extraction, Outcome], None]
-    metadata: Callable[[list[str]], dict[str, Any]]
+    metadata: Callable[[], dict[str, Any]]
     before_outside: Callable[[Sequence[str]], None]
     rows_of: Callable[[Sequence[str]], Mapping[str, int]] | None = None
     of_partition: Callable[[str], Mapping[str, Any]] = lambda _: {}

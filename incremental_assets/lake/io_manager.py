@@ -105,7 +105,7 @@ class DeltaIOManager(dg.IOManager):
             elif partitions is not None:
                 rows = partition_rows(scope.spark, table, container, partitions, merge(written), keys)
             total = row_count(scope.spark, table) if output.total is None else output.total()
-        common = {**output.metadata(list(rows)), "dagster/row_count": total}
+        common = {**output.metadata(), "dagster/row_count": total}
         context.add_output_metadata(common)
         of_the_run = set(keys)
         output.before_outside([key for key in rows if key not in of_the_run])

@@ -107,7 +107,7 @@ def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definiti
     if found is not None:
         yield dg.Output(found)
     else:
-        metadata = result_metadata(begun.result, scope.table(*container.key_path).url, [])
+        metadata = result_metadata(begun.result, scope.table(*container.key_path).url)
         context.log_event(dg.AssetObservation(container_key(container), metadata=metadata))
     begun.finish()
     if begun.result.warnings:

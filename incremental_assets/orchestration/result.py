@@ -50,7 +50,7 @@ def _sum(a: int | None, b: int | None) -> int | None:
     return None if a is None or b is None else a + b
 
 
-def result_metadata(result: Result, url: str, keys: list[str]) -> dict[str, Any]:
+def result_metadata(result: Result, url: str) -> dict[str, Any]:
     """Metadata of each materialization event of a sync."""
     container = result.plan.container
     axis = container.axis

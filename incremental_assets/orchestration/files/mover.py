@@ -47,6 +47,7 @@ class FileMover:
         container = self.definition.container
         plan = self._plan(request, scope.lake)
         if plan.action is Action.SKIP:
+            self._forget(instance, plan.phantoms)
             return plan
         log(f"{container.label}: {plan.reason}: {plan.asked}")
         table, manifest = scope.table(*container.key_path), Manifest(scope.lake, container.key_path)

@@ -100,6 +100,11 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
     remembered = manifest.remembered(head.table_id if head else None, state.data_version if state else None)
     known = remembered.files
     recheck = head is not None and bool(table.data_commits_since(remembered.covered)) and not request.reset
+    if request.reset and head is not None and listed.unseen and not request.allow_empty:
+        raise EmptyRefused(
+            f"{container.label}: {next(iter(listed.unseen.values()))} Its files would be lost with the table that is replaced; nothing was "
+            f"written. To load the others alone, say so with --allow-empty."
+        )
     asked, phantoms = _asked(definition, request, listed, known)
     choice = plan_files(listed.stamps, stamps(known), _now(), round(settings.settle_seconds * 1_000_000), asked, request.most_files)
     again = _tried_again(definition, request, choice, listed, known) if asked is None else ()
@@ -108,7 +113,7 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
     drop = tuple(key for key in gone if definition.prunes or request.reset or key in listed.elsewhere)
     if request.keys is not None:
         drop = tuple(key for key in drop if key in set(request.keys))
-    if drop and not listed.stamps and not request.allow_empty:
+    if not listed.stamps and not request.allow_empty and any(key not in listed.elsewhere for key in drop):
         raise EmptyRefused(
             f"{container.label}: none of its {len(known):,} files is in {settings.address.display} any more; nothing was written. If they "
             f"were really removed, say so with --allow-empty."
@@ -169,7 +174,8 @@ def _tried_again(
 
     Else it would start a run for them each time. They come last, so that they never keep others from being read.
     """
-    refused = [key for key in listed.stamps if key in known and known[key].refused is not None and key not in choice.changed]
+    chosen = {*choice.changed, *choice.waiting}
+    refused = [key for key in listed.stamps if key in known and known[key].refused is not None and key not in chosen]
     if request.most_files is None:
         return tuple(refused)
     other = [key for key in refused if known[key].how != definition.how]

@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 import dagster as dg
@@ -15,7 +16,8 @@ from incremental_assets.catalog.folder import FileDefinition, FolderSettings
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.errors import ContainerMissing, SyncError
 from incremental_assets.model.files import FileStamp, format_of
-from incremental_assets.orchestration.catalog_asset import TAG
+from incremental_assets.model.globs import fixed_part, owner_of
+from incremental_assets.orchestration.catalog_asset import FIRST_AGAIN_SECONDS, TAG
 from incremental_assets.orchestration.catalog_asset import job_name as catalog_job_name
 from incremental_assets.orchestration.files.planning import FilesPlan
 from incremental_assets.orchestration.jobs import CONTAINER_TAG, job_name
@@ -120,27 +122,37 @@ def unclaimed_sensor(settings: FolderSettings, patterns: Sequence[str]) -> dg.Se
         description=f"Runs the catalog of {settings.name} when files have come that belong to no container yet.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return look_for_unclaimed(settings, patterns, context.cursor)
+        return look_for_unclaimed(context.instance, settings, patterns, context.cursor)
 
     return sensor
 
 
-def look_for_unclaimed(settings: FolderSettings, patterns: Sequence[str], cursor: str | None) -> dg.SensorResult:
-    """Once for the same files: what the catalog leaves out (``exclude``) belongs to no container, and stays so."""
+def look_for_unclaimed(
+    instance: dg.DagsterInstance, settings: FolderSettings, patterns: Sequence[str], cursor: str | None
+) -> dg.SensorResult:
+    """Once for the same files: what the catalog leaves out (``exclude``) belongs to no container, and stays so.
 
-    def supported(wanted: Sequence[str]) -> Iterator[tuple[str, FileStamp]]:
-        return ((path, _TIMELESS) for path, _ in settings.address.list("", _ignore, wanted) if format_of(path) is not None)
+    Again where its run has failed, every five minutes.
+    """
+    near: defaultdict[str, list[str]] = defaultdict(list)
+    for pattern in patterns:  # those that the catalog makes name their folder
+        near[fixed_part(pattern)].append(pattern)
+
+    def unclaimed() -> Iterator[tuple[str, FileStamp]]:
+        for path, _ in settings.address.list("", _ignore):
+            if format_of(path) is not None and owner_of(path, near.get(path.rpartition("/")[0], ())) is None:
+                yield path, FileStamp(0, 0)
 
     try:
-        unclaimed = digest(supported(())) - (digest(supported(patterns)) if patterns else Digest())
+        found = digest(unclaimed())
     except SyncError as error:
         raise dg.Failure(str(error)) from error
-    if unclaimed == Digest() or str(unclaimed) == cursor:
+    latest = next(iter(instance.get_run_records(dg.RunsFilter(job_name=catalog_job_name(settings.name)), limit=1)), None)
+    failed = latest is not None and latest.dagster_run.status is dg.DagsterRunStatus.FAILURE
+    again = failed and latest is not None and time.time() - (latest.end_time or 0) > FIRST_AGAIN_SECONDS
+    if not found.count or (str(found) == cursor and not again):
         return dg.SensorResult(skip_reason=f"{settings.name}: no file has come that belongs to no container", cursor=cursor)
-    return dg.SensorResult(run_requests=[dg.RunRequest(tags={f"{TAG}started_by": "files of no container"})], cursor=str(unclaimed))
-
-
-_TIMELESS = FileStamp(0, 0)
+    return dg.SensorResult(run_requests=[dg.RunRequest(tags={f"{TAG}started_by": "files of no container"})], cursor=str(found))
 
 
 def _ignore(where: str, message: str) -> None:
@@ -149,13 +161,10 @@ def _ignore(where: str, message: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Digest:
-    """Of a set of files, in any order: the sum of their hashes. That of a subset can be taken from it."""
+    """Of a set of files, in any order: the sum of their hashes."""
 
     count: int = 0
     total: int = 0
-
-    def __sub__(self, other: "Digest") -> "Digest":
-        return Digest(self.count - other.count, (self.total - other.total) % _HASHES)
 
     def __str__(self) -> str:
         return f"{self.count}:{self.total:032x}"

@@ -22,7 +22,7 @@ from incremental_assets.lake.extraction import Extraction, Extractions, Outcome
 from incremental_assets.lake.manifest import EVERY_FILE, FileRecord, Manifest
 from incremental_assets.lake.rejected import rejected_table, replace_rejected
 from incremental_assets.lake.scope import LakeScope
-from incremental_assets.lake.table import LakeTable
+from incremental_assets.lake.table import Head, LakeTable
 from incremental_assets.model.axis import Axis, format_value
 from incremental_assets.model.files import FILE, MODIFIED, shown_path
 from incremental_assets.model.names import backticked
@@ -55,7 +55,8 @@ class FileSync:
         self._rows: FileRows | None = None
         self._columns: tuple[Column, ...] = ()
         self._files, self._drop = plan.files, plan.drop
-        self._orphans: Mapping[str, int] = {}
+        self._held: Mapping[str, int] | None = None  # rows of each file in the table, where that was asked
+        self._found: Mapping[str, int] = {}  # of those that nobody remembers, or not so
         self._records: list[FileRecord] = []
         self.result = Result(plan, plan.watermark, plan.watermark, warnings=list(plan.warnings))
 
@@ -72,13 +73,10 @@ class FileSync:
         self._columns = self._rows.columns if self._rows is not None else in_lake
         self._note()
         if not self._counts and not self._drop:
-            table_id, version = (head.table_id, head.version) if head is not None else ("", -1)
-            kept = plan.state.data_version if plan.state is not None and plan.state.data_version is not None else -1
-            self._records = self._all_records(table_id, kept)
-            if plan.recheck:
-                self._records.append(self._blank(EVERY_FILE, table_id, version))
-            self.result.seconds = time.monotonic() - self._started
-            return None
+            return self._nothing(head)
+        if plan.whole and not self._counts:
+            self.result.warnings.append("nothing was written: the table is not replaced by nothing")
+            return self._nothing(head)
         if plan.whole:
             self._manifest.clear()
         return Extractions(
@@ -93,11 +91,21 @@ class FileSync:
             total=None if plan.recheck else self._total,
         )
 
+    def _nothing(self, head: Head | None) -> None:
+        """There is nothing to commit; that is remembered as of the commit that the table has."""
+        plan = self._plan
+        table_id, version = (head.table_id, head.version) if head is not None else ("", -1)
+        kept = plan.state.data_version if plan.state is not None and plan.state.data_version is not None else -1
+        self._drop = ()
+        self._records = self._all_records(table_id, kept)
+        if plan.recheck:
+            self._records.append(self._blank(EVERY_FILE, table_id, version))
+        self.result.seconds = time.monotonic() - self._started
+
     def finish(self) -> None:
         """The manifest comes last: where the events were not told either, all is done once more."""
+        self._forget([*self._drop, *self._plan.phantoms])
         self._manifest.add(self._records)
-        if self._drop or self._plan.phantoms:
-            self._forget([*self._drop, *self._plan.phantoms])
 
     # ------------------------------------------------------------------ files that nobody remembers
     def _recheck(self) -> None:
@@ -109,20 +117,24 @@ class FileSync:
         query = f"SELECT {FILE.name}, count(*), max(unix_micros({MODIFIED.name})) FROM {self._table.sql_name} GROUP BY 1"
         with lake_errors(plan.container.label, self._table.url):
             held = {str(key): (int(rows), int(modified)) for key, rows, modified in self._scope.spark.sql(query).collect()}
+        self._held = {key: rows for key, (rows, _) in held.items()}
         reading = {file.key for file in self._files}
         orphans = {key: rows for key, (rows, _) in held.items() if key not in plan.known and key not in reading}
         removed = {key for key in orphans if self._is_removed(key)}
         self._drop = (*self._drop, *sorted(removed))
-        self._orphans = {key: rows for key, rows in orphans.items() if key not in removed}
         wrong = [key for key, record in plan.known.items() if not _is_held(record, held.get(key)) and key not in reading]
         self._files = (*self._files, *(plan.listed.file(key) for key in wrong if key in plan.listed.stamps))
+        corrected = {key: self._held.get(key, 0) for key in wrong if key not in plan.listed.stamps and key not in self._drop}
+        self._found = {**{key: rows for key, rows in orphans.items() if key not in removed}, **corrected}
 
     def _is_removed(self, key: str) -> bool:
         """Of a file that nobody remembers: whether its rows go."""
         plan = self._plan
+        if key in plan.listed.elsewhere:
+            return True
         if key in plan.listed.stamps or plan.listed.may_hide(key) or not (plan.listed.stamps or plan.request.allow_empty):
             return False
-        return plan.prunes or key in plan.listed.elsewhere
+        return plan.prunes
 
     def _blank(self, key: str, table_id: str, version: int) -> FileRecord:
         return FileRecord(key, 0, 0, None, 0, 0, None, False, table_id, version, _now(), self._run_id, self._definition.how)
@@ -180,7 +192,8 @@ class FileSync:
         plan = self._plan
         columns = (FILE, MODIFIED, *self._columns)
         newest = max((file.modified for file in self._files if file.key in self._counts), default=None)
-        watermark = max((value for value in (plan.watermark, newest) if value is not None), default=None)
+        before = None if plan.whole else plan.watermark
+        watermark = max((value for value in (before, newest) if value is not None), default=None)
         self.result.new = watermark
         empty = ", ".join(f"cast(NULL AS {c.type}) AS {backticked(c.name)}" for c in columns)
         rows = self._rows
@@ -237,7 +250,7 @@ class FileSync:
         now = any(count.rejected for count in self._counts.values())
         before = self._plan.recheck or any(self._plan.known[key].rejected for key in keys if key in self._plan.known)
         table = rejected_table(self._scope.lake, self._plan.container.key_path)
-        if not now and (table.head() is None if self._plan.whole else not before):
+        if not now and (table.head() is None or not (self._plan.whole or before)):
             return
         frame = self._rows.bad() if self._rows is not None else self._scope.spark.read.format("delta").load(table.url).where("false")
         replace_rejected(self._plan.container.label, table, frame, None if self._plan.whole else keys)
@@ -245,11 +258,11 @@ class FileSync:
     # ------------------------------------------------------------------ what is remembered and told of each file
     def _all_records(self, table_id: str, version: int) -> list[FileRecord]:
         """Of this sync, to be remembered as of a commit of the table."""
-        blank = {key: self._blank(key, table_id, version) for key in (*self._orphans, *self._drop)}
+        blank = {key: self._blank(key, table_id, version) for key in (*self._found, *self._drop)}
         return [
             *(self._record(key, count, table_id, version) for key, count in self._counts.items()),
             *(self._refused(key, table_id, version) for key in self._refusals),
-            *(replace(blank[key], rows=rows) for key, rows in self._orphans.items()),
+            *(replace(blank[key], rows=rows, dropped=rows == 0) for key, rows in self._found.items()),
             *(replace(blank[key], dropped=True) for key in self._drop),
         ]
 
@@ -260,17 +273,19 @@ class FileSync:
 
     def _refused(self, key: str, table_id: str, version: int) -> FileRecord:
         before = self._plan.known.get(key)
-        stays = before is not None and not (self._plan.whole and self._counts)
-        kept = FileCount(before.rows, before.rejected) if before is not None and stays else FileCount(0, 0)
+        replaced = self._plan.whole and bool(self._counts)
+        rows = self._held.get(key, 0) if self._held is not None else before.rows if before is not None else 0
+        kept = FileCount(0, 0) if replaced else FileCount(rows, before.rejected if before is not None else 0)
         return replace(self._record(key, kept, table_id, version), refused=self._refusals[key])
 
-    def _metadata(self, keys: list[str]) -> dict[str, Any]:
+    def _metadata(self) -> dict[str, Any]:
         columns = [dg.TableColumn(column.name, column.type) for column in (FILE, MODIFIED, *self._columns)]
-        return {**result_metadata(self.result, self._table.url, keys), "dagster/column_schema": dg.TableSchema(columns)}
+        return {**result_metadata(self.result, self._table.url), "dagster/column_schema": dg.TableSchema(columns)}
 
     def _rows_of(self, keys: Sequence[str]) -> Mapping[str, int]:
-        known = {key: self._plan.known[key].rows for key in keys if key in self._plan.known}
-        return {key: known.get(key, 0) for key in keys} | {key: count.rows for key, count in self._counts.items()}
+        rows = {key: self._plan.known[key].rows for key in keys if key in self._plan.known}
+        rows |= {record.file: 0 if record.dropped else record.rows for record in self._records}
+        return {key: rows.get(key, 0) for key in dict.fromkeys((*keys, *self._counts, *self._refusals))}
 
     def _total(self) -> int:
         """Rows of the table, by what is remembered of its files from now on."""

@@ -64,7 +64,7 @@ class TableSync:
             partitions=self._partitions,
             steps=self._steps(),
             done=self._done,
-            metadata=lambda keys: result_metadata(self.result, self._table.url, keys),
+            metadata=lambda: result_metadata(self.result, self._table.url),
             before_outside=before_outside,
         )
 
