@@ -188,7 +188,7 @@ def test_a_short_history(
 ) -> None:
     """Without it, a sync that breaks off between two of its steps loses a file's rows, or has them twice, for good."""
     with open_session(spark_home, name="history") as spark:
-        play(make(folder), int(str(pytestconfig.getoption("--seed"))), 8, monkeypatch, spark)
+        play(make(folder), int(str(pytestconfig.getoption("--seed"))), 6, monkeypatch, spark)
 
 
 @pytest.mark.by_hand
