@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,23 @@ from incremental_assets.sources.files.read import FileCount, FileRows, Reading
 SHOWN_FILES = 20
 
 
+@dataclass(frozen=True)
+class _Held:
+    """What the tables hold of one file: rows, rejected ones, and of which modification time."""
+
+    rows: int = 0
+    rejected: int = 0
+    modified: int | None = None
+
+    def is_as(self, record: FileRecord) -> bool:
+        """Whether this is what is remembered. Of a file that was refused, the time is that of the version that could not be read."""
+        same_time = record.refused is not None or self.modified in (None, record.modified)
+        return (self.rows, self.rejected) == (record.rows, record.rejected) and same_time
+
+
+_NOTHING = _Held()
+
+
 class FileSync:
     """Carries out one plan. Used once; ``result`` is complete when its extraction has been committed."""
 
@@ -55,8 +72,8 @@ class FileSync:
         self._rows: FileRows | None = None
         self._columns: tuple[Column, ...] = ()
         self._files, self._drop = plan.files, plan.drop
-        self._held: Mapping[str, int] | None = None  # rows of each file in the table, where that was asked
-        self._found: Mapping[str, int] = {}  # of those that nobody remembers, or not so
+        self._held: Mapping[str, _Held] | None = None  # where that was asked
+        self._found: Mapping[str, _Held] = {}  # of those that nobody remembers, or not so
         self._records: list[FileRecord] = []
         self.result = Result(plan, plan.watermark, plan.watermark, warnings=list(plan.warnings))
 
@@ -114,18 +131,29 @@ class FileSync:
         What it holds and nobody remembers is removed where files are pruned, else remembered. What is not as remembered is read again.
         """
         plan = self._plan
-        query = f"SELECT {FILE.name}, count(*), max(unix_micros({MODIFIED.name})) FROM {self._table.sql_name} GROUP BY 1"
-        with lake_errors(plan.container.label, self._table.url):
-            held = {str(key): (int(rows), int(modified)) for key, rows, modified in self._scope.spark.sql(query).collect()}
-        self._held = {key: rows for key, (rows, _) in held.items()}
+        self._held = held = self._in_tables()
         reading = {file.key for file in self._files}
-        orphans = {key: rows for key, (rows, _) in held.items() if key not in plan.known and key not in reading}
+        orphans = {key: one for key, one in held.items() if key not in plan.known and key not in reading}
         removed = {key for key in orphans if self._is_removed(key)}
         self._drop = (*self._drop, *sorted(removed))
-        wrong = [key for key, record in plan.known.items() if not _is_held(record, held.get(key)) and key not in reading]
+        wrong = [key for key, record in plan.known.items() if not held.get(key, _NOTHING).is_as(record) and key not in reading]
         self._files = (*self._files, *(plan.listed.file(key) for key in wrong if key in plan.listed.stamps))
-        corrected = {key: self._held.get(key, 0) for key in wrong if key not in plan.listed.stamps and key not in self._drop}
-        self._found = {**{key: rows for key, rows in orphans.items() if key not in removed}, **corrected}
+        corrected = {key: held.get(key, _NOTHING) for key in wrong if key not in plan.listed.stamps and key not in self._drop}
+        self._found = {**{key: one for key, one in orphans.items() if key not in removed}, **corrected}
+
+    def _in_tables(self) -> Mapping[str, _Held]:
+        """What the container's table and the one beside it hold of each file."""
+        beside = rejected_table(self._scope.lake, self._plan.container.key_path)
+        with lake_errors(self._plan.container.label, self._table.url):
+            counted = f"SELECT {FILE.name}, count(*), max(unix_micros({MODIFIED.name})) FROM {{}} GROUP BY 1"
+            rows = {key: (n, at) for key, n, at in self._scope.spark.sql(counted.format(self._table.sql_name)).collect()}
+            bad = self._scope.spark.sql(counted.format(beside.sql_name)).collect() if beside.head() is not None else []
+        rejected = {key: (n, at) for key, n, at in bad}
+        none = (0, None)
+        return {
+            str(key): _Held(rows.get(key, none)[0], rejected.get(key, none)[0], rows.get(key, rejected.get(key, none))[1])
+            for key in {*rows, *rejected}
+        }
 
     def _is_removed(self, key: str) -> bool:
         """Of a file that nobody remembers: whether its rows go."""
@@ -262,7 +290,7 @@ class FileSync:
         return [
             *(self._record(key, count, table_id, version) for key, count in self._counts.items()),
             *(self._refused(key, table_id, version) for key in self._refusals),
-            *(replace(blank[key], rows=rows, dropped=rows == 0) for key, rows in self._found.items()),
+            *(replace(blank[key], rows=one.rows, rejected=one.rejected, dropped=one == _NOTHING) for key, one in self._found.items()),
             *(replace(blank[key], dropped=True) for key in self._drop),
         ]
 
@@ -273,9 +301,10 @@ class FileSync:
 
     def _refused(self, key: str, table_id: str, version: int) -> FileRecord:
         before = self._plan.known.get(key)
+        remembered = FileCount(before.rows, before.rejected) if before is not None else FileCount(0, 0)
+        held = self._held.get(key, _NOTHING) if self._held is not None else remembered
         replaced = self._plan.whole and bool(self._counts)
-        rows = self._held.get(key, 0) if self._held is not None else before.rows if before is not None else 0
-        kept = FileCount(0, 0) if replaced else FileCount(rows, before.rejected if before is not None else 0)
+        kept = FileCount(0, 0) if replaced else FileCount(held.rows, held.rejected)
         return replace(self._record(key, kept, table_id, version), refused=self._refusals[key])
 
     def _metadata(self) -> dict[str, Any]:
@@ -302,13 +331,6 @@ class FileSync:
         if key in self._refusals:
             values |= {"file/refused": self._refusals[key], "sync/status": "warning"}
         return values
-
-
-def _is_held(record: FileRecord, held: tuple[int, int] | None) -> bool:
-    """Whether the table has the rows of the file that are remembered. ``held``: how many it has, and of which modification time."""
-    if held is None:
-        return not record.rows
-    return held[0] == record.rows and (record.refused is not None or held[1] == record.modified)
 
 
 def _now() -> int:
