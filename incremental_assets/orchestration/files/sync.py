@@ -89,10 +89,7 @@ class FileSync:
             self._rows = self._read(in_lake)
         self._columns = self._rows.columns if self._rows is not None else in_lake
         self._note()
-        if not self._counts and not self._drop:
-            return self._nothing(head)
-        if plan.whole and not self._counts:
-            self.result.warnings.append("nothing was written: the table is not replaced by nothing")
+        if not self._counts and (plan.whole or not self._drop):
             return self._nothing(head)
         if plan.whole:
             self._manifest.clear()
@@ -111,6 +108,8 @@ class FileSync:
     def _nothing(self, head: Head | None) -> None:
         """There is nothing to commit; that is remembered as of the commit that the table has."""
         plan = self._plan
+        if plan.whole:
+            self.result.warnings.append("nothing was written: a table with rows is not replaced by none")
         table_id, version = (head.table_id, head.version) if head is not None else ("", -1)
         kept = plan.state.data_version if plan.state is not None and plan.state.data_version is not None else -1
         self._drop = ()
