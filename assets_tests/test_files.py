@@ -76,7 +76,7 @@ def test_what_does_not_parse_is_kept_beside_the_table_and_makes_a_warning(folder
     project.configure(containers={"sales": {"glob": "sales/orders_*", "format": "csv", "columns": {"amount": "bigint"}}})
     line = project.one("sales")
     assert line["status"] == "warning" and line["rows_read"] == 2, line
-    assert "2 rows of 1 file do not fit" in line["message"] and "orders_3.csv.gz" in line["message"]
+    assert "2 rows of 1 file did not fit" in line["message"] and "orders_3.csv.gz" in line["message"]
     rejected = DeltaTable(str(project.lake_root / "landing" / "_rejected" / "sales")).to_pyarrow_table().to_pylist()
     assert {(row["_file"], row["line"].partition(",")[0]) for row in rejected} == {("sales/orders_1.csv", "2"), ("sales/orders_1.csv", "3")}
     assert any("amount is no bigint: much" in row["reason"] for row in rejected)

@@ -227,7 +227,7 @@ def test_a_lake_on_s3_keeps_rows_state_manifest_and_what_was_rejected(landing: M
     project.place_file("sales/a 1.csv", "id,amount\n1,10\n2,much\n")
     project.place_file("sales/2.csv", "id,amount\n3,30\n")
     first = project.one("sales")
-    assert first["status"] == "warning" and first["rows_read"] == 2 and "1 rows of 1 files do not fit" in first["message"], first
+    assert first["status"] == "warning" and first["rows_read"] == 2 and "1 row of 1 file did not fit" in first["message"], first
     keys = {entry["Key"] for entry in s3.list_objects_v2(Bucket=bucket, Prefix="lake/")["Contents"]}
     for table in ("sales", "_files/sales", "_rejected/sales"):
         assert f"lake/landing/{table}/_delta_log/{0:020d}.json" in keys, keys

@@ -210,7 +210,7 @@ class FileSync:
             table = rejected_table(self._scope.lake, self._plan.container.key_path)
             rows, of = "row" if rejected == 1 else "rows", "file" if len(files) == 1 else "files"
             result.warnings.append(
-                f"{rejected:,} {rows} of {len(files):,} {of} do not fit the table's columns: kept, with the reason, in {table.url}"
+                f"{rejected:,} {rows} of {len(files):,} {of} did not fit the table's columns: kept, with the reason, in {table.url}"
             )
             result.more["files/rejected"] = dg.JsonMetadataValue(dict(list(files.items())[:SHOWN_FILES]))
 
