@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from incremental_assets.lake.extraction import Extraction
-from incremental_assets.lake.sql import text
 from incremental_assets.lake.table import CONTAINER_PROPERTY, STATE_PROPERTY, Head, LakeTable
 from incremental_assets.model.container import Container
 from incremental_assets.model.names import backticked as quote
+from incremental_assets.model.names import literal as text
 from incremental_assets.model.schema import Column, Evolution
 
 if TYPE_CHECKING:

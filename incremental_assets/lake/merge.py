@@ -14,9 +14,10 @@ from pyspark.errors import PySparkException
 
 from incremental_assets.lake.extraction import Extraction, Outcome
 from incremental_assets.lake.guards import expect_unmoved, expr, metrics_of, newest, refuse_emptying, release
-from incremental_assets.lake.sql import align, key_text, scope_predicate, text
+from incremental_assets.lake.sql import align, key_text, scope_predicate
 from incremental_assets.lake.table import Head, LakeTable
 from incremental_assets.model.names import backticked as quote
+from incremental_assets.model.names import literal as text
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

@@ -9,14 +9,9 @@ from incremental_assets.model.axis import Axis, format_value
 from incremental_assets.model.container import Container, Cut, Identifier
 from incremental_assets.model.files import FILE
 from incremental_assets.model.names import backticked as quote
+from incremental_assets.model.names import literal as text
 from incremental_assets.model.partitions import Granularity
 from incremental_assets.model.window import Window
-
-
-def text(value: str) -> str:
-    """A string constant; Spark honours backslashes, so they are doubled."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def literal(axis: Axis, value: int) -> str:

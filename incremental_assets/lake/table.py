@@ -151,6 +151,13 @@ class LakeTable:
             raise LakeError(f"{self.url}: the Delta table cannot be read: {reason(error)}") from error
 
 
+def expect_owner(container: Container, table: LakeTable, head: Head) -> None:
+    """Raises LakeError where the table is not the container's own."""
+    if head.owner != container.label:
+        what = f"the table of {head.owner}" if head.owner else "a Delta table that this product did not make"
+        raise LakeError(f"{container.label}: {table.url} holds {what}; move it away, or choose another lake or name. Nothing was written.")
+
+
 def storage_options() -> dict[str, str]:
     """Credentials of object stores, from the environment variables their own tools use."""
     wanted = ("AWS_", "AZURE_", "GOOGLE_")

@@ -15,9 +15,9 @@ from incremental_assets.lake.extraction import Extraction, Outcome
 from incremental_assets.lake.guards import moved, newest
 from incremental_assets.lake.merge import merge
 from incremental_assets.lake.overwrite import overwrite
-from incremental_assets.lake.sql import text
 from incremental_assets.lake.table import STATE_PROPERTY, Head, LakeTable
 from incremental_assets.model.grammar import Strategy
+from incremental_assets.model.names import literal as text
 from incremental_assets.model.schema import Evolution, plan_evolution
 
 if TYPE_CHECKING:

@@ -33,6 +33,12 @@ def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
     return f" Nearest: {', '.join(found)}." if found else (f" Known: {', '.join(sorted(lowered.values())[:8])}." if lowered else "")
 
 
+def literal(value: str) -> str:
+    """A string constant of Spark SQL, which honours backslashes."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
 def backticked(name: str) -> str:
     """A name as Spark SQL quotes it."""
     return "`" + name.replace("`", "``") + "`"

@@ -5,7 +5,9 @@ Belongs here: the words of requests and decisions. Does not belong: deciding (``
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
+from incremental_assets.model.axis import format_value
 from incremental_assets.model.container import Container
 from incremental_assets.model.watermark import TableState
 
@@ -59,3 +61,19 @@ class Plan:
     def asked(self) -> str:
         """What is read, in words."""
         raise NotImplementedError
+
+    def story(self, new: int | None, run_id: str) -> dict[str, Any]:
+        """What the Delta commit tells of itself. ``new``: the watermark that it leads to."""
+        axis = self.container.axis
+
+        def shown(value: int | None) -> str | None:
+            return None if value is None or axis is None else format_value(axis, value)
+
+        return {
+            "container": self.container.label,
+            "mode": self.request.mode.value,
+            "action": self.action.value,
+            "range": self.asked,
+            "watermark": {"previous": shown(self.watermark), "new": shown(new)},
+            "run_id": run_id,
+        }

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from incremental_assets.catalog.folder import FileDefinition
 from incremental_assets.lake.manifest import FileRecord, Manifest, Remembered, stamps
-from incremental_assets.lake.table import Head, LakeTable
+from incremental_assets.lake.table import Head, LakeTable, expect_owner
 from incremental_assets.model.axis import Axis, format_value
-from incremental_assets.model.errors import ConfigurationError, EmptyRefused, LakeError, RebuildNeeded
+from incremental_assets.model.errors import ConfigurationError, EmptyRefused, RebuildNeeded
 from incremental_assets.model.files import FilePlan, FileStamp, decode_path, encode_path, plan_files, shown_path
 from incremental_assets.model.names import nearest
 from incremental_assets.model.watermark import TableState
@@ -244,9 +244,7 @@ def _state(definition: FileDefinition, table: LakeTable, head: Head | None) -> T
     if head is None:
         return None
     container = definition.container
-    if head.owner != container.label:
-        what = f"the table of {head.owner}" if head.owner else "a Delta table that this product did not make"
-        raise LakeError(f"{container.label}: {table.url} holds {what}; move it away, or choose another lake or name. Nothing was written.")
+    expect_owner(container, table, head)
     if head.signature() not in (None, container.signature):
         raise RebuildNeeded(
             f"{container.label}: its table was filled by {head.signature()}, and not from files. Move the table away, or give the "

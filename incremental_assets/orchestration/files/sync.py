@@ -235,7 +235,7 @@ class FileSync:
                 state=TableState(plan.container.signature, plan.container.strategy.value, (), "files", watermark, loaded=True),
                 expected=sum(count.rows for count in self._counts.values()),
                 allow_empty=True,  # a file that is empty now was emptied; that all are gone, the plan has looked at
-                story=self._story(watermark),
+                story=plan.story(watermark, self._run_id),
                 frame=lambda spark: rows.good() if rows is not None else spark.sql(f"SELECT {empty} WHERE false"),
                 still_there=lambda: None,  # a file that changed meanwhile has another stamp than the one remembered, and is read again
                 files=(*self._counts, *self._drop),
@@ -244,22 +244,6 @@ class FileSync:
                 and not any(plan.known[key].rows for key in self._counts if key in plan.known),
             )
         )
-
-    def _story(self, watermark: int | None) -> dict[str, Any]:
-        """What the Delta commit tells of itself."""
-        plan = self._plan
-
-        def shown(value: int | None) -> str | None:
-            return None if value is None else format_value(Axis.INSTANT, value)
-
-        return {
-            "container": plan.container.label,
-            "mode": plan.request.mode.value,
-            "action": plan.action.value,
-            "range": plan.asked,
-            "watermark": {"previous": shown(plan.watermark), "new": shown(watermark)},
-            "run_id": self._run_id,
-        }
 
     def _done(self, extraction: Extraction, outcome: Outcome) -> None:
         self.result.add(outcome)

@@ -6,10 +6,10 @@ Belongs here: the decision (skip, load, sync, refresh) and its reason in words. 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from incremental_assets.lake.table import Head, LakeTable
+from incremental_assets.lake.table import Head, LakeTable, expect_owner
 from incremental_assets.model.axis import format_value
 from incremental_assets.model.container import Container, Kind
-from incremental_assets.model.errors import ConfigurationError, LakeError, RebuildNeeded
+from incremental_assets.model.errors import ConfigurationError, RebuildNeeded
 from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.partitions import IntegerPartitions, Partitions
 from incremental_assets.model.watermark import TableState
@@ -132,9 +132,7 @@ def _state(container: Container, table: LakeTable, head: Head | None, reader: Po
     """The table's own word, if it fits the container and the source."""
     if head is None:
         return None
-    if head.owner != container.label:
-        what = f"the table of {head.owner}" if head.owner else "a Delta table that this product did not make"
-        raise LakeError(f"{container.label}: {table.url} holds {what}; move it away, or choose another lake or name. Nothing was written.")
+    expect_owner(container, table, head)
     if request.reset:
         return head.state(container) if _fits(head, container) else None
     if not _fits(head, container):

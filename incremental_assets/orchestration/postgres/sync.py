@@ -8,7 +8,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from incremental_assets.catalog.datastore import TableDefinition
 from incremental_assets.lake.extraction import ByKey, Extraction, Extractions, Outcome
@@ -120,7 +119,7 @@ class TableSync:
                 state=state,
                 expected=reader.estimate(windows, nulls),
                 allow_empty=plan.request.allow_empty or (plan.action is Action.SYNC and plan.watermark is not None),
-                story=self._story(moved),
+                story=plan.story(moved.watermark, self._run_id),
                 frame=lambda spark: read_windows(spark, reader, carried, windows, nulls, highest.value, readers),
                 still_there=reader.still_there,
                 emptied=lambda: self._emptied(windows, nulls),
@@ -250,22 +249,6 @@ class TableSync:
             self._log(f"{container.label}: {text}")
             if holder.since and holder.age_seconds() > limit:
                 self.result.warnings.append(text)
-
-    def _story(self, moved: Advance) -> dict[str, Any]:
-        """What the Delta commit tells of itself."""
-        axis = self._plan.container.axis
-
-        def shown(value: int | None) -> str | None:
-            return None if value is None or axis is None else format_value(axis, value)
-
-        return {
-            "container": self._plan.container.label,
-            "mode": self._plan.request.mode.value,
-            "action": self._plan.action.value,
-            "range": self._plan.asked,
-            "watermark": {"previous": shown(self._plan.watermark), "new": shown(moved.watermark)},
-            "run_id": self._run_id,
-        }
 
     def _done(self, extraction: Extraction, outcome: Outcome) -> None:
         self.result.add(outcome)

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.sources.files.reading import Reading, literal
+from incremental_assets.model.names import literal
+from incremental_assets.sources.files.reading import Reading
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from incremental_assets.model.errors import ConfigurationError, SourceError
+from incremental_assets.model.names import literal
 from incremental_assets.model.schema import Column
-from incremental_assets.sources.files.reading import LINE, NAME, RESERVED, WRONG, Group, ReadFile, Reading, literal, refusal, shortened
+from incremental_assets.sources.files.reading import LINE, NAME, RESERVED, WRONG, Group, ReadFile, Reading, refusal, shortened
 from incremental_assets.sources.files.staging import HEAD_BYTES, Staging
 
 if TYPE_CHECKING:

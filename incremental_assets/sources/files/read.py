@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from incremental_assets.model.errors import SourceError, store_remedy
 from incremental_assets.model.files import FILE, MODIFIED, FileFormat
 from incremental_assets.model.names import backticked as quote
+from incremental_assets.model.names import literal
 from incremental_assets.model.schema import Column
 from incremental_assets.sources.files import cells, delimited, records
 from incremental_assets.sources.files.columnar import Schemas
@@ -28,7 +29,6 @@ from incremental_assets.sources.files.reading import (
     Group,
     ReadFile,
     Reading,
-    literal,
     refusal,
     shortened,
 )

@@ -84,12 +84,6 @@ class Group:
     whole: bool = False
 
 
-def literal(value: str) -> str:
-    """A string constant of Spark SQL, which honours backslashes."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
 def refusal(file: ReadFile, reason: str) -> str:
     return f"{shown_path(file.path)}: {reason}"
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.model.names import literal
 from incremental_assets.sources.files.delimited import refused_option
-from incremental_assets.sources.files.reading import LINE, NAME, RESERVED, WRONG, Group, ReadFile, Reading, literal
+from incremental_assets.sources.files.reading import LINE, NAME, RESERVED, WRONG, Group, ReadFile, Reading
 from incremental_assets.sources.files.staging import HEAD_BYTES, Staging
 
 if TYPE_CHECKING:
