@@ -1,0 +1,420 @@
+"""Rules of quality: what the YAML says that rows of a container have to be like. Plain values, checked when they are made.
+
+Belongs here: every rule's words and their meaning. Does not belong: SQL (``quality.predicates``), which of them share a pass over the rows
+(``quality.planner``), or what became of them (``quality.verdict``).
+
+A rule that looks at a value takes NULL for one it says nothing about, as SQL's CHECK does: ``not_null`` is the rule that forbids it.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from incremental_assets.model.names import encode_name
+
+Number = int | float
+Value = int | float | str
+Names = tuple[str, ...]
+
+
+class Severity(str, Enum):
+    """How bad it is when the rule is broken: as Dagster's checks."""
+
+    WARN = "warn"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What every rule has.
+
+    ``name``: its id, where one made from its words is not enough. ``filter``: a Spark SQL condition; rows for which it does not hold are not
+    asserted. ``tolerance``: how many of the asserted rows may break it: a share below 1, or a count. ``blocking``: what is downstream does
+    not run where it is broken. ``place``: file and line of the YAML.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    rule: str
+    name: str | None = None
+    filter: str | None = None
+    tolerance: Number = 0
+    severity: Severity = Severity.ERROR
+    blocking: bool = False
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    description: str | None = None
+    owner: str | None = None
+    place: str | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.tolerance < 0 or (isinstance(self.tolerance, float) and self.tolerance > 1):
+            raise ValueError(f"tolerance is {self.tolerance}: write a share of the asserted rows from 0.0 to 1.0, or a whole number of them")
+        if self.name is not None and not re.fullmatch(r"[A-Za-z0-9_]+", self.name):
+            raise ValueError(f"name {self.name!r}: letters, digits and _ only, as Dagster wants it of checks")
+
+    @property
+    def id(self) -> str:
+        """Its name in the UI, in the records and in an anomaly's fingerprint: the same as long as its name or its subject is."""
+        if self.name is not None:
+            return self.name
+        return "_".join((self.rule, *(encode_name(part) for part in self.subject)))
+
+    @property
+    def subject(self) -> Names:
+        """What tells it from others of its kind."""
+        return self.columns_used
+
+    @property
+    def columns_used(self) -> Names:
+        """The container's columns that it names outside of expressions."""
+        single = (self.column,) if getattr(self, "column", None) is not None else ()  # pyright: ignore[reportAttributeAccessIssue]
+        return (*single, *getattr(self, "columns", ()))
+
+    @property
+    def expressions(self) -> Names:
+        """Its Spark SQL, written by the user."""
+        own = getattr(self, "expression", None)
+        return tuple(text for text in (own, self.filter) if text is not None)
+
+    def tolerates(self, failed: int, asserted: int) -> bool:
+        """Whether so many failed rows of the asserted ones still pass."""
+        allowed = self.tolerance * asserted if isinstance(self.tolerance, float) else self.tolerance
+        return failed <= allowed
+
+    def words(self) -> dict[str, Any]:
+        """What the YAML says that is not the default."""
+        said = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "place"}
+        plain = {name: value.value if isinstance(value, Enum) else value for name, value in said.items()}
+        defaults: dict[str, Any] = {"tolerance": 0, "severity": "error", "blocking": False}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in plain.items()
+            if value not in (None, {}, ()) and defaults.get(name, ...) != value
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowRule(Rule):
+    """Holds, or not, for each row by itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberRule(Rule):
+    """Holds, or not, for a number that is made from all rows of a partition. The tolerance has no meaning for it."""
+
+
+# ---------------------------------------------------------------- of each row
+@dataclass(frozen=True, kw_only=True)
+class NotNull(RowRule):
+    """None of the columns is NULL."""
+
+    rule: Literal["not_null"] = "not_null"
+    columns: Annotated[Names, Field(min_length=1)]
+
+
+def _expect_bounds(low: Any, high: Any) -> None:
+    if low is None and high is None:
+        raise ValueError("it has no bound: write min, max, or both")
+    if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
+        raise ValueError(f"min {low} is above max {high}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Between(RowRule):
+    """The value lies between the bounds, both included; ``min`` and ``max`` have one bound."""
+
+    rule: Literal["between", "min", "max"] = "between"
+    column: str
+    min: Value | None = None
+    max: Value | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _expect_bounds(self.min, self.max)
+        wanted = {"between": ("min", "max"), "min": ("min",), "max": ("max",)}[self.rule]
+        given = tuple(name for name in ("min", "max") if getattr(self, name) is not None)
+        if given != wanted:
+            raise ValueError(f"{self.rule} takes {' and '.join(wanted)}, and here is {' and '.join(given)}")
+
+
+class Operator(str, Enum):
+    EQUAL = "="
+    NOT_EQUAL = "!="
+    LESS = "<"
+    AT_MOST = "<="
+    GREATER = ">"
+    AT_LEAST = ">="
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compare(RowRule):
+    """The column's value compared with another field of the row, or with a value."""
+
+    rule: Literal["compare"] = "compare"
+    column: str
+    operator: Operator
+    field: str | None = None
+    value: Value | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.field is None) == (self.value is None):
+            raise ValueError("it compares with either another field (field:) or a value (value:)")
+
+    @property
+    def columns_used(self) -> Names:
+        return (self.column,) if self.field is None else (self.column, self.field)
+
+    @property
+    def subject(self) -> Names:
+        return (self.column, self.operator.name.lower(), self.field if self.field is not None else str(self.value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Length(RowRule):
+    """The number of characters lies between the bounds, both included."""
+
+    rule: Literal["length"] = "length"
+    column: str
+    min: int | None = None
+    max: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _expect_bounds(self.min, self.max)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchesPattern(RowRule):
+    """The regular expression (Java's, as Spark's RLIKE) is found in the value; ^ and $ bind it to its ends."""
+
+    rule: Literal["matches_pattern"] = "matches_pattern"
+    column: str
+    pattern: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedValues(RowRule):
+    """The value is one of these."""
+
+    rule: Literal["expected_values"] = "expected_values"
+    column: str
+    values: Annotated[tuple[Value, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsType(RowRule):
+    """The value, a text most likely, can be read as this type of Spark's."""
+
+    rule: Literal["is_type"] = "is_type"
+    column: str
+    type: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not re.fullmatch(r"[a-z_]+(\(\d+(,\s*\d+)?\))?", self.type):
+            raise ValueError(f"type {self.type!r}: write it as Spark does: int, bigint, double, decimal(12,2), date, timestamp, boolean")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotInFuture(RowRule):
+    """The date or time is not later than the scan; times without zone are taken to be in the datastore's."""
+
+    rule: Literal["not_in_future"] = "not_in_future"
+    column: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sign(RowRule):
+    """The number is above zero, or is not below it."""
+
+    rule: Literal["positive", "not_negative"]
+    column: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contains(RowRule):
+    """Somewhere in the text there is an e-mail address, or an http(s) or ftp URL."""
+
+    rule: Literal["contains_email", "contains_url"]
+    column: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expression(RowRule):
+    """A condition in Spark SQL holds for the row; where it is NULL, it does."""
+
+    rule: Literal["expression"] = "expression"
+    expression: str
+
+    @property
+    def subject(self) -> Names:
+        return (_digest(self.expression),)
+
+
+# ---------------------------------------------------------------- of groups of rows
+class Reach(str, Enum):
+    """Among which rows a value has to be unique."""
+
+    PARTITION = "partition"
+    TABLE = "table"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unique(Rule):
+    """No two rows have the same values in these columns; rows with a NULL in one of them are not compared, as in SQL."""
+
+    rule: Literal["unique"] = "unique"
+    columns: Annotated[Names, Field(min_length=1)]
+    scope: Reach = Reach.PARTITION
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExistsIn(Rule):
+    """The value is, or is not, among those of a field of another container (``container`` of the datastore, or ``datastore/container``)."""
+
+    rule: Literal["exists_in", "not_exists_in"]
+    column: str
+    container: str
+    field: str
+
+    @property
+    def subject(self) -> Names:
+        return (self.column, self.container, self.field)
+
+
+# ---------------------------------------------------------------- of a number
+@dataclass(frozen=True, kw_only=True)
+class Sum(NumberRule):
+    """The sum over the partition lies between the bounds, both included; of no values it is 0."""
+
+    rule: Literal["sum"] = "sum"
+    column: str
+    min: Number | None = None
+    max: Number | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _expect_bounds(self.min, self.max)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistinctCount(NumberRule):
+    """The number of different values (or combinations, without NULLs) lies between the bounds, both included."""
+
+    rule: Literal["distinct_count"] = "distinct_count"
+    columns: Annotated[Names, Field(min_length=1)]
+    min: int | None = None
+    max: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _expect_bounds(self.min, self.max)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric(NumberRule):
+    """An aggregate in Spark SQL over the partition lies between the bounds, both included; where it is NULL, it passes."""
+
+    rule: Literal["metric"] = "metric"
+    expression: str
+    min: Number | None = None
+    max: Number | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _expect_bounds(self.min, self.max)
+
+    @property
+    def subject(self) -> Names:
+        return (_digest(self.expression),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change(NumberRule):
+    """The number of rows (``volumetric``) or an aggregate (``metric_change``), against the mean of the ``over`` partitions before it.
+
+    ``min_change`` and ``max_change``: shares of that mean: -0.5 is half as much, 1.0 twice. The partition itself is not part of the mean, nor
+    are those without rows. The lower bound is not asserted of a partition that is still being filled.
+    """
+
+    rule: Literal["volumetric", "metric_change"]
+    expression: str | None = None
+    min_change: float | None = None
+    max_change: float | None = None
+    over: Annotated[int, Field(ge=1, le=1000)] = 14
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _expect_bounds(self.min_change, self.max_change)
+        if (self.rule == "metric_change") != (self.expression is not None):
+            raise ValueError("metric_change takes an expression, and volumetric none")
+
+    @property
+    def subject(self) -> Names:
+        return () if self.expression is None else (_digest(self.expression),)
+
+
+# ---------------------------------------------------------------- of the table
+@dataclass(frozen=True, kw_only=True)
+class ExpectedSchema(Rule):
+    """The table has these columns, of these types where one is given (as Spark calls them); ``only``: and no others."""
+
+    rule: Literal["expected_schema"] = "expected_schema"
+    types: Annotated[Mapping[str, str | None], Field(min_length=1)]
+    only: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Freshness(Rule):
+    """The newest value of the column (default: the incremental identifier) is at most so old: ``90 minutes``, ``36 hours``, ``2 days``."""
+
+    rule: Literal["freshness"] = "freshness"
+    max_age: str
+    column: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.seconds
+
+    @property
+    def seconds(self) -> int:
+        """``max_age`` in seconds."""
+        found = re.fullmatch(r"(\d+) *(second|minute|hour|day|week)s?", self.max_age.strip())
+        if found is None:
+            raise ValueError(f"max_age {self.max_age!r}: write a number and a unit, such as 90 minutes, 36 hours or 2 days")
+        return int(found[1]) * {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}[found[2]]
+
+
+AnyRule = Annotated[
+    NotNull
+    | Between
+    | Compare
+    | Length
+    | MatchesPattern
+    | ExpectedValues
+    | IsType
+    | NotInFuture
+    | Sign
+    | Contains
+    | Expression
+    | Unique
+    | ExistsIn
+    | Sum
+    | DistinctCount
+    | Metric
+    | Change
+    | ExpectedSchema
+    | Freshness,
+    Field(discriminator="rule"),
+]
+"""What an entry of ``checks:`` can be; its word ``rule`` tells which."""
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
