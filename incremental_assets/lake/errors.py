@@ -41,7 +41,7 @@ def lake_errors(label: str, url: str) -> Iterator[None]:
             raise LakeError(f"{label}: {url} cannot be used. {remedy}") from error
         if any(mark in text for mark in _PLACE):
             raise LakeError(f"{label}: {url} cannot be written: {_line(text, *_PLACE)} Free space or rights, then sync again.") from error
-        if _server_is_gone(error):
+        if server_is_gone(error):
             raise LakeError(
                 f"{label}: the Spark server went away in mid-run; what it had begun heals with the next sync. Sync again."
             ) from error
@@ -57,7 +57,8 @@ def place_errors(url: str) -> Iterator[None]:
         raise LakeError(f"{url} cannot be written: {reason(error)} Free space or rights, then sync again.") from error
 
 
-def _server_is_gone(error: Exception) -> bool:
+def server_is_gone(error: Exception) -> bool:
+    """Whether it tells that there is no server any more, rather than what the server found wrong."""
     text = str(error)
     if "stopped SparkContext" in text:  # it is on its way down, and still answers
         return True

@@ -15,7 +15,7 @@ from incremental_assets.lake.counts import partition_rows, row_count
 from incremental_assets.lake.errors import lake_errors
 from incremental_assets.lake.extraction import Extractions, Outcome
 from incremental_assets.lake.partitioning import WINDOWS_METADATA, from_windows_metadata
-from incremental_assets.lake.scope import LakeScope
+from incremental_assets.lake.scope import LakeScope, Written
 from incremental_assets.lake.sql import file_predicate, scope_predicate
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.lake.write import commit
@@ -86,12 +86,13 @@ class DeltaIOManager(dg.IOManager):
         table = scope.table(*container.key_path)
         written: list[Window] = []
         outcomes: list[Outcome] = []
-        replaced_whole = False
+        replaced_whole = nulls = False
         for step in output.steps:
             with step as extraction:
                 outcome = commit(scope.spark, table, extraction, context.log.info)
             output.done(extraction, outcome)
             written += extraction.windows
+            nulls = nulls or extraction.include_nulls
             outcomes.append(outcome)
             replaced_whole = container.strategy is Strategy.APPEND and not extraction.include_nulls and len(outcomes) == 1
         with lake_errors(container.label, table.url):
@@ -107,6 +108,7 @@ class DeltaIOManager(dg.IOManager):
             total = row_count(scope.spark, table) if output.total is None else output.total()
         common = {**output.metadata(), "dagster/row_count": total}
         context.add_output_metadata(common)
+        scope.written[container.key_path] = Written(tuple(rows), nulls)
         of_the_run = set(keys)
         output.before_outside([key for key in rows if key not in of_the_run])
         for key, count in rows.items():

@@ -5,6 +5,7 @@ Belongs here: the resource behind the IO manager. Does not belong: what is done 
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,24 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 
+@dataclass(frozen=True)
+class Written:
+    """What a run wrote of a container: partitions, and (``nulls``) the rows without identifier."""
+
+    keys: tuple[str, ...]
+    nulls: bool
+
+
 class LakeScope:
-    """One run's hold on the lake. ``stack`` is closed when the run has ended, after its last event."""
+    """One run's hold on the lake. ``stack`` is closed when the run has ended, after its last event.
+
+    ``written``: by the container's path, for who looks at it in the same run.
+    """
 
     def __init__(self, lake: str, state_dir: Path, name: str, log: Callable[[str], None]) -> None:
         self.lake = lake
         self.stack = contextlib.ExitStack()
+        self.written: dict[tuple[str, str], Written] = {}
         self._state_dir = state_dir
         self._name = name
         self._log = log

@@ -10,7 +10,7 @@ from incremental_assets.model.container import Container, Cut, Identifier
 from incremental_assets.model.files import FILE
 from incremental_assets.model.names import backticked as quote
 from incremental_assets.model.names import literal as text
-from incremental_assets.model.partitions import Granularity
+from incremental_assets.model.partitions import Granularity, Partitions, TimePartitions
 from incremental_assets.model.window import Window
 
 
@@ -64,12 +64,22 @@ def partition_start(identifier: Identifier, cut: Cut) -> str:
         # Not floor(value / width): Spark divides through doubles, which large ids do not survive.
         start = f"{value} - pmod({value}, {cut.width})" if (cut.width or 1) > 1 else value
         return f"cast({start} as decimal(38,0))"
+    # Weeks begin on Sunday here, and on Monday in Spark's functions that cut times.
+    since_sunday = f" - (dayofweek({value}) - 1) * {identifier.axis.steps_per_day}" if cut.granularity is Granularity.WEEK else ""
     if identifier.axis is Axis.DAY:
-        unit = {Granularity.MONTH: "MM", Granularity.WEEK: "WEEK"}.get(cut.granularity or Granularity.DAY)
-        # Weeks begin on Sunday here and on Monday in Spark: days are counted instead, and summed up by their keys.
-        return f"unix_date(trunc({value}, '{unit}'))" if unit == "MM" else f"unix_date({value})"
+        return f"unix_date(trunc({value}, 'MM'))" if cut.granularity is Granularity.MONTH else f"unix_date({value}){since_sunday}"
     unit = {Granularity.MONTH: "MONTH", Granularity.HOUR: "HOUR"}.get(cut.granularity or Granularity.DAY, "DAY")
-    return f"unix_micros(cast(date_trunc('{unit}', {value}) as timestamp))"
+    return f"unix_micros(cast(date_trunc('{unit}', {value}) as timestamp)){since_sunday}"
+
+
+def partition_of(identifier: Identifier, cut: Cut, partitions: Partitions) -> str:
+    """The start of the partition that a row belongs to, however early or late it is (``Partitions.key_of`` names it); NULL without one."""
+    start = partition_start(identifier, cut)
+    if isinstance(partitions, TimePartitions):
+        inside = f"greatest(least({start}, {partitions.last}), {partitions.first})"
+    else:
+        inside = f"greatest({start}, {partitions.known[0]})" if partitions.known else start
+    return f"CASE WHEN {identifier_expression(identifier)} IS NOT NULL THEN {inside} END"
 
 
 def align(container: Container, lake: Sequence[tuple[str, str]], carried: Sequence[str]) -> list[str]:

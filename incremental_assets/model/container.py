@@ -12,6 +12,7 @@ from incremental_assets.model.axis import Axis, IdentifierType
 from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.names import encode_name
 from incremental_assets.model.partitions import Granularity
+from incremental_assets.model.rules import Rule
 from incremental_assets.model.tail import Tail
 from incremental_assets.model.window import EVERYTHING, Window
 
@@ -109,6 +110,8 @@ class ContainerOptions:
     identifiers: bool | None = None  # auto, or not; None: as the datastore says
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    checks: tuple[Rule, ...] = ()
+    auto_resolve: bool = False  # anomalies that a later scan no longer finds
 
 
 @dataclass(frozen=True)

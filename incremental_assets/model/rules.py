@@ -11,14 +11,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import ConfigDict, Field
 
 from incremental_assets.model.names import encode_name
 
 Number = int | float
-Value = int | float | str
+Value = bool | int | float | str
 Names = tuple[str, ...]
 
 
@@ -33,9 +33,9 @@ class Severity(str, Enum):
 class Rule:
     """What every rule has.
 
-    ``name``: its id, where one made from its words is not enough. ``filter``: a Spark SQL condition; rows for which it does not hold are not
-    asserted. ``tolerance``: how many of the asserted rows may break it: a share below 1, or a count. ``blocking``: what is downstream does
-    not run where it is broken. ``place``: file and line of the YAML.
+    ``name``: its id, where one made from its words is not enough. ``filter``: a Spark SQL condition; rows for which it does not hold are
+    not asserted. ``tolerance``: how many of the asserted rows may break it: a share below 1, or a count. ``blocking``: what is downstream
+    does not run where it is broken. ``place``: file and line of the YAML.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -53,7 +53,9 @@ class Rule:
 
     def __post_init__(self) -> None:
         if self.tolerance < 0 or (isinstance(self.tolerance, float) and self.tolerance > 1):
-            raise ValueError(f"tolerance is {self.tolerance}: write a share of the asserted rows from 0.0 to 1.0, or a whole number of them")
+            raise ValueError(
+                f"tolerance is {self.tolerance}: write a share of the asserted rows from 0.0 to 1.0, or a whole number of them"
+            )
         if self.name is not None and not re.fullmatch(r"[A-Za-z0-9_]+", self.name):
             raise ValueError(f"name {self.name!r}: letters, digits and _ only, as Dagster wants it of checks")
 
@@ -72,8 +74,9 @@ class Rule:
     @property
     def columns_used(self) -> Names:
         """The container's columns that it names outside of expressions."""
-        single = (self.column,) if getattr(self, "column", None) is not None else ()  # pyright: ignore[reportAttributeAccessIssue]
-        return (*single, *getattr(self, "columns", ()))
+        single: str | None = getattr(self, "column", None)
+        several: Names = getattr(self, "columns", ())
+        return several if single is None else (single, *several)
 
     @property
     def expressions(self) -> Names:
@@ -89,10 +92,10 @@ class Rule:
     def words(self) -> dict[str, Any]:
         """What the YAML says that is not the default."""
         said = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "place"}
-        plain = {name: value.value if isinstance(value, Enum) else value for name, value in said.items()}
+        plain: dict[str, Any] = {name: value.value if isinstance(value, Enum) else value for name, value in said.items()}
         defaults: dict[str, Any] = {"tolerance": 0, "severity": "error", "blocking": False}
         return {
-            name: list(value) if isinstance(value, tuple) else value
+            name: [*cast(Names, value)] if isinstance(value, tuple) else value
             for name, value in plain.items()
             if value not in (None, {}, ()) and defaults.get(name, ...) != value
         }
@@ -339,8 +342,8 @@ class Metric(NumberRule):
 class Change(NumberRule):
     """The number of rows (``volumetric``) or an aggregate (``metric_change``), against the mean of the ``over`` partitions before it.
 
-    ``min_change`` and ``max_change``: shares of that mean: -0.5 is half as much, 1.0 twice. The partition itself is not part of the mean, nor
-    are those without rows. The lower bound is not asserted of a partition that is still being filled.
+    ``min_change`` and ``max_change``: shares of that mean: -0.5 is half as much, 1.0 twice. The partition itself is not part of the mean,
+    nor are those without rows. The lower bound is not asserted of a partition that is still being filled.
     """
 
     rule: Literal["volumetric", "metric_change"]

@@ -23,6 +23,7 @@ from incremental_assets.orchestration.locks import container_lock
 from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.partition_keys import container_key
 from incremental_assets.orchestration.project import current_project, dagster_home
+from incremental_assets.orchestration.quality.checks import container_checks, scan_job
 from incremental_assets.orchestration.runner import Asked, sync_side_by_side
 from incremental_assets.orchestration.schedules import container_schedule, datastore_schedule
 
@@ -120,6 +121,7 @@ def _metadata(kept: Kept) -> dict[str, Any]:
 def datastore_definitions(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.Definitions:
     """Assets, jobs and schedules of one datastore."""
     jobs: list[Any] = [container_job(d) for d in definitions]
+    jobs += [scan_job(d) for d in definitions if d.container.options.checks]
     schedules = [container_schedule(d, d.container.options.schedule) for d in definitions if d.container.options.schedule]
     if definitions:
         jobs.append(datastore_job(settings, definitions))
@@ -139,6 +141,7 @@ def datastore_definitions(settings: Settings, definitions: Sequence[ContainerDef
     movers = [mover_of(d) for d in definitions]
     return dg.Definitions(
         assets=[*(container_asset(d) for d in definitions), *(mover.source() for mover in movers)],
+        asset_checks=[check for d in definitions for check in container_checks(d)],
         jobs=jobs,
         schedules=schedules,
         sensors=[sensor for mover in movers for sensor in mover.sensors()],

@@ -28,7 +28,28 @@ def container_lock(
 
     ``killed`` is told the run that had it before and could not give it back.
     """
-    path, holder_path = _paths(home, container)
+    with _held(home, container, "", "synced", run_id, log, killed):
+        yield
+
+
+@contextlib.contextmanager
+def scan_lock(home: Path, container: Container, run_id: str, log: Callable[[str], None]) -> Iterator[None]:
+    """Holds the container's records of quality, as ``container_lock`` its table. A scan reads one version: syncs go on beside it."""
+    with _held(home, container, ".scan", "scanned", run_id, log, lambda _: None):
+        yield
+
+
+@contextlib.contextmanager
+def _held(
+    home: Path,
+    container: Container,
+    suffix: str,
+    doing: str,
+    run_id: str,
+    log: Callable[[str], None],
+    killed: Callable[[str], None],
+) -> Iterator[None]:
+    path, holder_path = _paths(home, container, suffix)
     lock = FileLock(path)
     deadline = time.monotonic() + float(os.environ.get(WAIT_VARIABLE, WAIT_SECONDS))
     said = False
@@ -38,7 +59,7 @@ def container_lock(
             break
         except Timeout:
             if time.monotonic() >= deadline:
-                raise ContainerBusy(f"{container.label}: skipped: it is being synced by {_holder(holder_path)}.") from None
+                raise ContainerBusy(f"{container.label}: skipped: it is being {doing} by {_holder(holder_path)}.") from None
             if not said:
                 log(f"{container.label}: waits for {_holder(holder_path)}")
                 said = True
@@ -73,10 +94,10 @@ def holder_of(home: Path, container: Container, killed: Callable[[str], None]) -
     return None
 
 
-def _paths(home: Path, container: Container) -> tuple[Path, Path]:
+def _paths(home: Path, container: Container, suffix: str = "") -> tuple[Path, Path]:
     folder = home / "locks"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / ("__".join(container.key_path) + ".lock")
+    path = folder / ("__".join(container.key_path) + f"{suffix}.lock")
     return path, path.with_suffix(".holder.json")
 
 

@@ -1,7 +1,7 @@
 """What a scan found: a verdict for each rule and partition, and the rows that broke a rule. Plain values, without Spark.
 
-Belongs here: the types between the scan (``scan``), the records (``records``) and the events (orchestration). Does not belong: how a verdict
-is reached.
+Belongs here: the types between the scan (``scan``), the records (``records``) and the events (orchestration). Does not belong: how a
+verdict is reached.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +28,10 @@ class Status(str, Enum):
 class Verdict:
     """Of one rule for one partition.
 
-    ``partition``: None for the rows of no partition (without identifier), and for containers without partitions. ``rows``: of the partition.
-    ``asserted``: of those, the rows that the rule's filter left. ``failed``: of those, the rows that broke it; None where the rule is about
-    a number. ``value``: a number for a chart: the share of failed rows, or the number itself. ``message``: one line for the reader.
+    ``partition``: None for the rows of no partition (without identifier), for containers without partitions, and for rules of the table.
+    ``rows``: of the partition. ``asserted``: of those, the rows that the rule's filter left. ``failed``: of those, the rows that broke it;
+    None where the rule is about a number. ``value``: a number for a chart: the share of failed rows, or the number itself. ``message``:
+    one line for the reader.
     """
 
     rule: str
@@ -57,7 +58,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class FailedRow:
-    """A row as it was. ``key``: JSON of the columns that tell rows apart (None: nothing does); ``row``: JSON of all; ``rules``: those it broke."""
+    """A row as it was. ``key``: JSON of the columns that tell rows apart (None: nothing does); ``row``: of all; ``rules``: it broke."""
 
     partition: str | None
     key: str | None

@@ -24,10 +24,11 @@ from incremental_assets.model.files import FileFormat, format_of
 from incremental_assets.orchestration.component import CATALOG_RESOLVER, CatalogEntry, DatastoreComponent, local_state
 from incremental_assets.orchestration.files.sensor import unclaimed_sensor
 from incremental_assets.orchestration.project import current_project
+from incremental_assets.orchestration.quality.entry import QualityEntry, placed_checks, rules_of
 from incremental_assets.sources.files.listing import FolderAddress
 
 
-class FilesEntry(dg.Model):
+class FilesEntry(QualityEntry):
     """One container of files."""
 
     glob: str | None = Field(default=None, description="path below the folder; * and ? within a part, ** over any folders, [...] one of")
@@ -42,7 +43,12 @@ class FilesEntry(dg.Model):
 
 
 def _entries(context: dg.ResolutionContext, value: Mapping[str, FilesEntry]) -> dict[str, FilesEntry]:
-    return {name: FilesEntry(**context.resolve_value(entry.model_dump(mode="json"))) for name, entry in value.items()}
+    return {
+        name: FilesEntry(
+            **context.resolve_value(entry.model_dump(mode="json", exclude={"checks"})), checks=placed_checks(context, name, entry)
+        )
+        for name, entry in value.items()
+    }
 
 
 @dataclass
@@ -147,6 +153,11 @@ def _options(datastore: str, name: str, entry: FilesEntry) -> FileOptions:
         types=dict(entry.columns),
         prune=entry.prune_files,
         container=ContainerOptions(
-            schedule=entry.schedule, deletion_vectors=entry.deletion_vectors, owners=tuple(entry.owners), tags=entry.tags
+            schedule=entry.schedule,
+            deletion_vectors=entry.deletion_vectors,
+            owners=tuple(entry.owners),
+            tags=entry.tags,
+            checks=rules_of(label, entry),
+            auto_resolve=entry.auto_resolve,
         ),
     )

@@ -22,6 +22,7 @@ from incremental_assets.model.container import ContainerOptions, HoldBack, OnNul
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.grammar import IncrementalSpec, parse_incremental, parse_strategy, parse_type
 from incremental_assets.orchestration.component import CATALOG_RESOLVER, CatalogEntry, DatastoreComponent, local_state
+from incremental_assets.orchestration.quality.entry import QualityEntry, placed_checks, rules_of
 from incremental_assets.sources.postgres.catalog import PostgresCatalog
 from incremental_assets.sources.postgres.connection import PostgresAddress
 
@@ -40,7 +41,7 @@ class IncrementalEntry(dg.Model):
     exclude: bool = Field(default=False, description="synced whole each time instead")
 
 
-class ContainerEntry(dg.Model):
+class ContainerEntry(QualityEntry):
     """What the grammar cannot say of a container."""
 
     partition_by: str | int | None = Field(default=None, description="hour, day, week, month; a width or 'batch' for integers")
@@ -72,7 +73,12 @@ def _entries(context: dg.ResolutionContext, value: Sequence[str | IncrementalEnt
 
 
 def _containers(context: dg.ResolutionContext, value: Mapping[str, ContainerEntry]) -> dict[str, ContainerEntry]:
-    return {name: ContainerEntry(**context.resolve_value(entry.model_dump(mode="json"))) for name, entry in value.items()}
+    return {
+        name: ContainerEntry(
+            **context.resolve_value(entry.model_dump(mode="json", exclude={"checks"})), checks=placed_checks(context, name, entry)
+        )
+        for name, entry in value.items()
+    }
 
 
 @dataclass
@@ -171,5 +177,6 @@ def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOpti
         raise ConfigurationError(f"{datastore}/{table}: safety_lag cannot be negative, and readers is at least 1.")
     values: dict[str, Any] = {name: getattr(entry, name) for name in ContainerEntry.model_fields}
     values["identifiers"] = None if entry.identifiers is None else entry.identifiers == "auto"
+    values["checks"] = rules_of(f"{datastore}/{table}", entry)
     frozen: dict[str, Any] = {name: tuple(cast(list[Any], v)) if isinstance(v, list) else v for name, v in values.items()}
     return ContainerOptions(**frozen)

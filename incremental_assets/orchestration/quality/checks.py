@@ -1,0 +1,318 @@
+"""A container's rules as Dagster's asset checks: in the run of a sync right after the write, and by a job of their own.
+
+Belongs here: the definitions, what a run's partitions ask for, and a scan's events. Does not belong: the scan (``scanning``).
+
+Partitioned checks are a preview in Dagster. In a run over several partitions what a check yields is stored without a partition, and what
+was planned for each stays planned. So each partition's evaluation is logged by itself, and nothing is yielded; `blocking` is then ours to
+enforce. What this leans on is pinned by the characterization tests.
+"""
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.lake.scope import LakeScope
+from incremental_assets.model.container import Container
+from incremental_assets.model.errors import ContainerBusy
+from incremental_assets.model.rules import ExpectedSchema, Freshness, Rule, Severity
+from incremental_assets.orchestration.jobs import CONTAINER_TAG, RANGE_END, RANGE_START, op_name
+from incremental_assets.orchestration.partition_keys import container_key, partitions_definition
+from incremental_assets.orchestration.quality.request import Looks, ScanRequest
+from incremental_assets.orchestration.quality.scanning import Summary, Told, scan_container
+from incremental_assets.orchestration.quality.tables import samples, verdicts_table
+from incremental_assets.quality.verdict import Status, Verdict
+
+PARTITION = "dagster/partition"
+SUMMARY = "quality/summary"
+_SEVERITY = {Severity.WARN: dg.AssetCheckSeverity.WARN, Severity.ERROR: dg.AssetCheckSeverity.ERROR}
+
+
+class LooksConfig(str, Enum):
+    """Dagster's run config names an enum's members."""
+
+    full = "full"
+    incremental = "incremental"
+    partitions = "partitions"
+
+
+class ScanConfig(dg.Config):
+    """``looks``: at what; left out, at the run's partition, and at the whole container where it has none. ``partitions``: keys, where they
+    are not the run's. ``greater_than``: the threshold of ``incremental``; left out, the scan's own watermark.
+    """
+
+    looks: LooksConfig | None = None
+    partitions: list[str] | None = None
+    greater_than: str | None = None
+    auto_resolve: bool = False
+
+
+def check_name_of(definition: ContainerDefinition) -> str:
+    """Of the op that carries out the checks in a sync's run."""
+    return f"{op_name(definition)}__checks"
+
+
+def scan_job_name(definition: ContainerDefinition) -> str:
+    return f"scan_{op_name(definition)}"
+
+
+def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefinition]:
+    """One op for all rules of the container; none where it has no rules."""
+    container = definition.container
+    if not container.options.checks:
+        return []
+    specs = [_spec(definition, rule) for rule in container.options.checks]
+
+    @dg.multi_asset_check(
+        name=check_name_of(definition),
+        specs=specs,
+        can_subset=True,
+        required_resource_keys={"lake"},
+        description=f"Asks the rules of {container.label} of the partitions that the run wrote.",
+    )
+    def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        chosen = {key.name for key in context.selected_asset_check_keys}
+        rules = [rule for rule in container.options.checks if rule.id in chosen]
+        inner = context.op_execution_context
+        scope: LakeScope = inner.resources.lake
+        keys = _keys_of_run(inner, definition)
+        written = scope.written.get(container.key_path)
+        if written is None:
+            request = _request_of_run(keys)
+        elif partitions_definition(definition) is None:
+            request = ScanRequest(Looks.full)
+        else:
+            request = ScanRequest(Looks.partitions, tuple(dict.fromkeys((*(keys or ()), *written.keys))), written.nulls)
+        summary = _scan(inner, definition, request, rules)
+        if summary is not None:
+            log_evaluations(inner, definition, summary, keys)
+            _enforce(definition, summary)
+        yield from ()
+
+    return [checks]
+
+
+def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
+    """A scan alone. An op and no selection of checks: such a job has no partitions, which could then not be clicked on."""
+    container = definition.container
+
+    @dg.op(
+        name=f"{op_name(definition)}__scan",
+        out=dg.Out(dg.Nothing),
+        required_resource_keys={"lake"},
+        description=f"Asks the rules of {container.label}.",
+    )
+    def scan(context: dg.OpExecutionContext, config: ScanConfig) -> None:
+        keys = _keys_of_run(context, definition)
+        summary = _scan(context, definition, _request_of(config, keys), container.options.checks)
+        if summary is None:
+            context.log.info(f"{container.label}: there is no table yet; sync it first")
+            return
+        log_evaluations(context, definition, summary, None)
+        _enforce(definition, summary)
+
+    @dg.job(
+        name=scan_job_name(definition),
+        partitions_def=partitions_definition(definition),
+        description=f"Scan of {container.label}: its rules are asked of a partition, of what is new, or of all rows.",
+        tags={CONTAINER_TAG: container.label, "incremental_assets/operation": "scan", "incremental_assets/datastore": container.datastore},
+    )
+    def job() -> None:
+        scan()
+
+    return job
+
+
+# ------------------------------------------------------------------ one scan in a run
+def _scan(context: dg.OpExecutionContext, definition: ContainerDefinition, request: ScanRequest, rules: Sequence[Rule]) -> Summary | None:
+    scope: LakeScope = context.resources.lake
+    tags = context.run.tags
+    told = Told(context.run_id, tags.get("incremental_assets/started_by") or tags.get("user") or "UI", tags.get("dagster/schedule_name"))
+    try:
+        return scan_container(definition, context.instance, scope, request, rules, told, context.log.info)
+    except ContainerBusy as error:
+        raise dg.Failure(str(error)) from error
+    except BaseException:
+        scope.interrupt()
+        raise
+
+
+def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summary, planned: Sequence[str] | None) -> None:
+    """An evaluation of each rule and partition, and what became of the scan.
+
+    ``planned``: the partitions of the run, each of which Dagster expects an evaluation of (None: it expects one without partition).
+    """
+    container = definition.container
+    key = container_key(container)
+    partitioned = partitions_definition(definition) is not None
+    by_rule: dict[str, dict[str | None, Verdict]] = {}
+    for verdict in summary.result.verdicts:
+        by_rule.setdefault(verdict.rule, {})[verdict.partition] = verdict
+    for name, verdicts in by_rule.items():
+        rule = summary.rules[name]
+        if isinstance(rule, ExpectedSchema | Freshness):  # of the table: the same for each partition
+            told: dict[str | None, Verdict] = dict.fromkeys(planned or [None], verdicts[None])
+        else:
+            told = {place: verdict for place, verdict in verdicts.items() if place is not None or not partitioned}
+            if partitioned and planned is None:  # for the whole run, with the rows of no partition
+                told[None] = overall(list(verdicts.values()))
+        for place, verdict in told.items():
+            context.log_event(_evaluation(key, rule, place, verdict, summary))
+    context.log_event(dg.AssetObservation(key, description=summary.operation.message, metadata=_metadata(summary)))
+
+
+def overall(verdicts: Sequence[Verdict]) -> Verdict:
+    """Of all partitions of a scan: the worst of them, with the rows of all."""
+    order = (Status.UNASSERTED, Status.PASSED, Status.FAILED, Status.ERRORED)
+    worst = max(verdicts, key=lambda verdict: order.index(verdict.status))
+    asserted = sum(verdict.asserted for verdict in verdicts)
+    failed = None if worst.failed is None else sum(verdict.failed or 0 for verdict in verdicts)
+    return Verdict(
+        worst.rule, None, worst.status, worst.severity, worst.blocking, sum(verdict.rows for verdict in verdicts), asserted, failed,
+        None if failed is None or not asserted else failed / asserted, worst.message,
+    )  # fmt: skip
+
+
+def _evaluation(key: dg.AssetKey, rule: Rule, place: str | None, verdict: Verdict, summary: Summary) -> dg.AssetCheckEvaluation:
+    values: dict[str, Any] = {
+        "quality/status": verdict.status.value,
+        "quality/rows_asserted": dg.MetadataValue.int(verdict.asserted),
+        "quality/rows_unasserted": dg.MetadataValue.int(verdict.unasserted),
+        "quality/passes": dg.MetadataValue.int(summary.result.passes),
+    }
+    if verdict.failed is not None:
+        values["quality/rows_failed"] = dg.MetadataValue.int(verdict.failed)
+    if verdict.value is not None:
+        values["quality/value"] = dg.MetadataValue.float(verdict.value)
+    shown = samples(summary.result.failed_rows, rule.id, place, everywhere=place is None)
+    if shown is not None:
+        values["quality/samples"] = shown
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=rule.id,
+        passed=verdict.status in (Status.PASSED, Status.UNASSERTED),
+        severity=_SEVERITY[rule.severity],
+        description=f"{verdict.status.value}: {verdict.message}",
+        partition=place,
+        metadata=values,
+    )
+
+
+def _metadata(summary: Summary) -> dict[str, Any]:
+    return {
+        SUMMARY: dg.MetadataValue.json(line_of(summary)),
+        "quality/verdicts": verdicts_table(summary),
+        "quality/passes": dg.MetadataValue.int(summary.result.passes),
+        "quality/rows_scanned": dg.MetadataValue.int(summary.operation.rows),
+        "quality/anomalies_opened": dg.MetadataValue.int(summary.opened + summary.reopened),
+        "quality/anomalies_resolved": dg.MetadataValue.int(summary.resolved),
+        "quality/anomalies_open": dg.MetadataValue.int(summary.still_open),
+    }
+
+
+def line_of(summary: Summary) -> dict[str, Any]:
+    """A scan in numbers, for ``--json``."""
+    verdicts = summary.result.verdicts
+    return {
+        "rules": summary.operation.rules,
+        "passed": summary.count(Status.PASSED),
+        "failed": summary.count(Status.FAILED),
+        "errored": summary.count(Status.ERRORED),
+        "rows_scanned": summary.operation.rows,
+        "partitions": len(summary.result.rows),
+        "passes": summary.result.passes,
+        "delta_version": summary.result.version,
+        "anomalies": {
+            "opened": summary.opened,
+            "reopened": summary.reopened,
+            "resolved": summary.resolved,
+            "open": summary.still_open,
+        },
+        "watermark": {"previous": summary.previous, "new": summary.new},
+        "error_rules": sorted({v.rule for v in summary.failed if v.severity is Severity.ERROR}),
+        "blocked": [{"rule": v.rule, "partition": v.partition} for v in summary.blocked],
+        "verdicts": [_verdict_line(v) for v in verdicts if v.status is not Status.PASSED][:1000],
+        "seconds": round(summary.seconds, 3),
+        "message": summary.operation.message,
+    }
+
+
+def _verdict_line(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "rule": verdict.rule,
+        "partition": verdict.partition,
+        "status": verdict.status.value,
+        "severity": verdict.severity.value,
+        "rows_asserted": verdict.asserted,
+        "rows_failed": verdict.failed,
+        "rows_unasserted": verdict.unasserted,
+        "value": verdict.value,
+        "message": verdict.message,
+    }
+
+
+def _enforce(definition: ContainerDefinition, summary: Summary) -> None:
+    """Dagster does not do it for evaluations that are logged."""
+    if not summary.blocked:
+        return
+    by_rule: dict[str, list[str]] = {}
+    for verdict in summary.blocked:
+        by_rule.setdefault(verdict.rule, []).append(verdict.partition or "the whole container")
+    broken = "; ".join(
+        f"{rule} in {', '.join(places[:10])}{f' and {len(places) - 10} more' if len(places) > 10 else ''}"
+        for rule, places in by_rule.items()
+    )
+    raise dg.Failure(
+        f"{definition.container.label}: blocking rules are broken: {broken}. What is downstream does not run.", allow_retries=False
+    )
+
+
+# ------------------------------------------------------------------ what a run is about
+def _keys_of_run(context: Any, definition: ContainerDefinition) -> list[str] | None:
+    """The partitions that the run was launched with; None where with none."""
+    tags: Mapping[str, str] = context.run.tags
+    partitions_def = partitions_definition(definition)
+    if partitions_def is None:
+        return None
+    if PARTITION in tags:
+        return [tags[PARTITION]]
+    if RANGE_START in tags:
+        known = partitions_def.get_partition_keys(dynamic_partitions_store=context.instance)
+        return list(known[known.index(tags[RANGE_START]) : known.index(tags[RANGE_END]) + 1])
+    return None
+
+
+def _request_of_run(keys: Sequence[str] | None) -> ScanRequest:
+    return ScanRequest(Looks.full) if keys is None else ScanRequest(Looks.partitions, tuple(keys))
+
+
+def _request_of(config: ScanConfig, keys: Sequence[str] | None) -> ScanRequest:
+    if config.looks is None:
+        request = _request_of_run(keys if config.partitions is None else config.partitions)
+        return ScanRequest(request.looks, request.keys, auto_resolve=config.auto_resolve)
+    chosen = tuple(config.partitions or keys or ()) if config.looks is LooksConfig.partitions else ()
+    return ScanRequest(Looks(config.looks.value), chosen, greater_than=config.greater_than, auto_resolve=config.auto_resolve)
+
+
+def _spec(definition: ContainerDefinition, rule: Rule) -> dg.AssetCheckSpec:
+    container: Container = definition.container
+    words = {name: value for name, value in rule.words().items() if name not in ("rule", "name", "description")}
+    metadata: dict[str, Any] = {"quality/rule": rule.rule, "quality/severity": rule.severity.value}
+    if rule.owner is not None:
+        metadata["quality/owner"] = rule.owner
+    if rule.tags:
+        metadata["quality/tags"] = dict(rule.tags)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=dg.PreviewWarning)
+        return dg.AssetCheckSpec(
+            rule.id,
+            asset=container_key(container),
+            description=rule.description or f"{rule.rule}: {json.dumps(words, ensure_ascii=False, default=str)}",
+            blocking=rule.blocking,
+            metadata=metadata,
+            partitions_def=partitions_definition(definition),
+        )

@@ -1,0 +1,219 @@
+"""One scan of one container: from a request to what is recorded of it.
+
+Belongs here: the order of steps, and the numbers that are told. Does not belong: Dagster's contexts and events (``checks``), the scan
+itself (``quality.scan``), where records are kept (``quality.records``).
+
+Nothing of a scan counts before its record does, which is written last and carries the watermark: a scan that is killed has not been.
+"""
+
+import datetime
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.lake.scope import LakeScope
+from incremental_assets.lake.table import Head, LakeTable
+from incremental_assets.model.anomalies import Anomaly, State, after_scan, findings_of, looked_at_of
+from incremental_assets.model.axis import format_value, json_value, parse_value
+from incremental_assets.model.container import Container, Kind
+from incremental_assets.model.errors import SyncError
+from incremental_assets.model.names import encode_name
+from incremental_assets.model.rules import Rule
+from incremental_assets.orchestration.locks import scan_lock
+from incremental_assets.orchestration.project import dagster_home
+from incremental_assets.orchestration.quality.request import ScanRequest, ground_asked, scanned_after
+from incremental_assets.quality.ground import Ground
+from incremental_assets.quality.records import Records, ScanOperation
+from incremental_assets.quality.records import Result as Ended
+from incremental_assets.quality.scan import Scanner
+from incremental_assets.quality.verdict import ScanResult, Status, Verdict
+
+
+@dataclass(frozen=True)
+class Told:
+    """Who started it, and how: for the record."""
+
+    run_id: str
+    triggered_by: str | None = None
+    schedule: str | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What became of a scan. ``previous`` and ``new``: the scan's own watermark, as JSON has it."""
+
+    container: str
+    operation: ScanOperation
+    result: ScanResult
+    rules: Mapping[str, Rule] = field(repr=False)
+    opened: int
+    reopened: int
+    resolved: int
+    still_open: int
+    previous: int | str | None
+    new: int | str | None
+    seconds: float
+
+    def count(self, status: Status) -> int:
+        """Rules that have this status for some partition."""
+        return len({v.rule for v in self.result.verdicts if v.status is status})
+
+    @property
+    def failed(self) -> list[Verdict]:
+        return [v for v in self.result.verdicts if v.status in (Status.FAILED, Status.ERRORED)]
+
+    @property
+    def blocked(self) -> list[Verdict]:
+        return [v for v in self.result.verdicts if v.blocks]
+
+
+def scan_container(
+    definition: ContainerDefinition,
+    instance: dg.DagsterInstance,
+    scope: LakeScope,
+    request: ScanRequest,
+    rules: Sequence[Rule],
+    told: Told,
+    log: Callable[[str], None],
+) -> Summary | None:
+    """None where there is no table yet. Raises SyncError; what went wrong is on record then, too."""
+    container = definition.container
+    records = Records(scope.lake, container.key_path[0])
+    started = _now()
+    operation = ScanOperation(
+        id=told.run_id,
+        container=container.label,
+        started=started,
+        ended=started,
+        result=Ended.FAILURE,
+        triggered_by=told.triggered_by,
+        schedule=told.schedule,
+        options=json.dumps(request.options(), ensure_ascii=False),
+        rules=len(rules),
+        identifier=container.signature,
+    )
+    with scan_lock(dagster_home(), container, told.run_id, log):
+        try:
+            head = scope.table(*container.key_path).head()
+            if head is None:
+                return None
+            return _scan(definition, instance, scope, request, rules, records, head, operation, log)
+        except SyncError as error:
+            records.record(replace(operation, ended=_now(), message=str(error)), (), (), ())
+            raise
+
+
+def _scan(
+    definition: ContainerDefinition,
+    instance: dg.DagsterInstance,
+    scope: LakeScope,
+    request: ScanRequest,
+    rules: Sequence[Rule],
+    records: Records,
+    head: Head,
+    operation: ScanOperation,
+    log: Callable[[str], None],
+) -> Summary:
+    container, clock = definition.container, time.monotonic()
+    before = scanned_to(records, container)
+    ground = ground_asked(definition, instance, request, head, before)
+    known = records.anomalies(container.label)
+    scanner = Scanner(
+        spark=lambda: scope.spark,
+        timezone=definition.settings.timezone,
+        now=datetime.datetime.now(datetime.timezone.utc),
+        other=lambda name: _table_of(scope, container, name),
+        baseline=lambda ids, keys: _baseline(records, container, ids, keys),
+        open_keys=lambda: _open_keys(known, ground, {rule.id for rule in rules}),
+    )
+    result = scanner.scan(container.label, scope.table(*container.key_path), head, ground, rules, row_key(container))
+    resolve = request.auto_resolve or container.options.auto_resolve
+    # Asked again: somebody may have said something of one meanwhile.
+    known = records.anomalies(container.label)
+    findings = findings_of(result.verdicts, result.failed_rows)
+    changes = after_scan(known, looked_at_of(result.verdicts), findings, container.label, operation.id, _now(), resolve)
+    after = scanned_after(container, head, ground, before)
+    rows = sum(result.rows.values())
+    failed = {v.rule for v in result.verdicts if v.status is Status.FAILED}
+    errored = {v.rule for v in result.verdicts if v.status is Status.ERRORED}
+    operation = replace(
+        operation,
+        ended=_now(),
+        result=Ended.SUCCESS,
+        message=_message(rows, len(result.rows), len(rules), failed, errored, result.passes),
+        delta_version=result.version,
+        passes=result.passes,
+        rows=rows,
+        failed_rules=len(failed),
+        watermark=None if after is None or container.axis is None else format_value(container.axis, after),
+    )
+    records.record(operation, result.verdicts, result.failed_rows, changes)
+    now_open = known | {change.id: change for change in changes}
+    axis = container.axis
+    summary = Summary(
+        container=container.label,
+        operation=operation,
+        result=result,
+        rules={rule.id: rule for rule in rules},
+        opened=sum(1 for change in changes if change.id not in known),
+        reopened=sum(1 for change in changes if change.id in known and known[change.id].state is State.RESOLVED),
+        resolved=sum(1 for change in changes if change.state is State.RESOLVED),
+        still_open=sum(1 for anomaly in now_open.values() if anomaly.is_open),
+        previous=None if axis is None else json_value(axis, before),
+        new=None if axis is None else json_value(axis, after),
+        seconds=time.monotonic() - clock,
+    )
+    log(f"{container.label}: {operation.message}")
+    return summary
+
+
+def scanned_to(records: Records, container: Container) -> int | None:
+    """The watermark of the container's scans, if it is of the identifier that it has now."""
+    found = records.scan_watermark(container.label)
+    if found is None or container.axis is None or found.identifier != container.signature:
+        return None
+    return parse_value(container.axis, found.text)
+
+
+def row_key(container: Container) -> tuple[str, ...]:
+    """The columns that tell its rows apart; none where nothing does."""
+    return () if container.kind is Kind.FILES else container.primary_key
+
+
+def _message(rows: int, partitions: int, rules: int, failed: set[str], errored: set[str], passes: int) -> str:
+    parts = [f"{rows:,} rows of {partitions:,} partition{'s' if partitions != 1 else ''} by {rules} rules in {passes} passes"]
+    parts.append(f"broken: {', '.join(sorted(failed))}" if failed else "none is broken")
+    if errored:
+        parts.append(f"could not be asked: {', '.join(sorted(errored))}")
+    return "; ".join(parts)
+
+
+def _table_of(scope: LakeScope, container: Container, name: str) -> LakeTable | None:
+    """Of ``container``, or of ``datastore/container``."""
+    store, slash, other = name.partition("/")
+    return scope.table(encode_name(store), encode_name(other)) if slash else scope.table(container.key_path[0], encode_name(name))
+
+
+def _baseline(records: Records, container: Container, rules: Sequence[str], keys: Sequence[str]) -> dict[tuple[str, str], Any]:
+    found = records.metrics(container.label, rules, keys)
+    return {(rule, key): (verdict.rows, verdict.value) for (rule, key), verdict in found.items() if key is not None}
+
+
+def _open_keys(known: Mapping[str, Anomaly], ground: Ground, rules: set[str]) -> dict[str, list[str]]:
+    """Those that may be on the ground: of given partitions, or all."""
+    chosen = set(ground.keys) if ground.keys is not None else None
+    keys: dict[str, list[str]] = {}
+    for anomaly in known.values():
+        here = chosen is None or anomaly.partition is None or anomaly.partition in chosen
+        if anomaly.key is not None and anomaly.is_open and anomaly.rule in rules and here:
+            keys.setdefault(anomaly.rule, []).append(anomaly.key)
+    return keys
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,106 @@
+"""Which rows of a table a scan looks at, and which partition each is in.
+
+Belongs here: from partition keys, or from a threshold, to a predicate that Delta's file statistics can use. Does not belong: where a
+threshold comes from (orchestration), or what is asked of the rows (``scan``).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from incremental_assets.lake.sql import file_predicate, partition_of, scope_predicate
+from incremental_assets.model.container import Container
+from incremental_assets.model.files import FILE
+from incremental_assets.model.names import backticked as quote
+from incremental_assets.model.partitions import Partitions, TimePartitions
+from incremental_assets.model.window import EVERYTHING, Window
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Rows of whole partitions.
+
+    ``predicate``: Spark SQL (None: all rows). ``partition``: an expression that tells them apart (None: the container has none), and
+    ``key_of`` the key of its value. ``keys``: of the partitions looked at, with rows or without (None: those that have rows).
+    ``windows``: what of the identifier's axis that covers. ``before``: the keys of up to so many partitions before one, nearest last.
+    ``of_keys``: the predicate of given ones. ``is_over``: whether nothing more is expected in a partition.
+    """
+
+    container: Container
+    predicate: str | None
+    partition: str | None
+    keys: tuple[str, ...] | None
+    windows: tuple[Window, ...] = (EVERYTHING,)
+    key_of: Callable[[object], str] = field(default=str, repr=False)
+    before: Callable[[str, int], Sequence[str]] = field(default=lambda key, count: (), repr=False)
+    of_keys: Callable[[Sequence[str]], str] = field(default=lambda keys: "false", repr=False)
+    is_over: Callable[[str], bool] = field(default=lambda key: True, repr=False)
+
+
+def whole_table(container: Container) -> Ground:
+    """Of a container without partitions."""
+    return Ground(container, None, None, None)
+
+
+def ground_of(
+    container: Container,
+    partitions: Partitions,
+    keys: Sequence[str] | None = None,
+    since: int | None = None,
+    nulls: bool = True,
+    watermark: int | None = None,
+) -> Ground:
+    """Of a table or view with partitions: those with the keys, or (``keys`` is None) those from the one in which ``since`` lies on.
+
+    ``nulls``: with the rows that have no identifier. ``watermark``: of the lake; a partition that ends above it is not over.
+    """
+    identifier, cut = container.identifier, container.cut
+    assert identifier is not None and cut is not None
+    if keys is not None:
+        windows = partitions.windows_of(keys)
+    else:
+        first = partitions.window_of(partitions.key_of(since)) if since is not None and _has_partitions(partitions) else EVERYTHING
+        windows = (Window(first.lower, None),)
+    everything = windows == (EVERYTHING,) and nulls
+
+    def before(key: str, count: int) -> Sequence[str]:
+        lower = partitions.window_of(key).lower
+        return () if lower is None else partitions.keys_between(None, lower - 1)[-count:]
+
+    def is_over(key: str) -> bool:
+        upper = partitions.window_of(key).upper
+        return upper is not None and watermark is not None and upper <= watermark
+
+    return Ground(
+        container=container,
+        predicate=None if everything else scope_predicate(identifier, windows, nulls),
+        partition=partition_of(identifier, cut, partitions),
+        keys=None if keys is None else tuple(keys),
+        windows=windows,
+        key_of=lambda start: partitions.key_of(int(str(start))),
+        before=before,
+        of_keys=lambda chosen: scope_predicate(identifier, partitions.windows_of(chosen), False),
+        is_over=is_over,
+    )
+
+
+def ground_of_files(
+    container: Container, known: Sequence[str], keys: Sequence[str] | None, modified: str | None, windows: tuple[Window, ...]
+) -> Ground:
+    """Of a container of files: those with the keys, or those for which ``modified`` (a predicate of their time) holds; None: all.
+
+    ``known``: all there are, in the order in which they came. ``windows``: of the modification time.
+    """
+    order = {key: position for position, key in enumerate(known)}
+    return Ground(
+        container=container,
+        predicate=modified if keys is None else file_predicate(keys),
+        partition=quote(FILE.name),
+        keys=None if keys is None else tuple(keys),
+        windows=windows,
+        before=lambda key, count: known[max(0, order.get(key, 0) - count) : order.get(key, 0)],
+        of_keys=file_predicate,
+    )
+
+
+def _has_partitions(partitions: Partitions) -> bool:
+    return isinstance(partitions, TimePartitions) or bool(partitions.known)

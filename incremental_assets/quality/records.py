@@ -1,0 +1,365 @@
+"""What scans leave behind, in four Delta tables of a datastore under ``<lake>/<datastore key>/_quality/``.
+
+Belongs here: appending to them, reading what counts, clearing what does not; all through delta-rs, without Spark. Does not belong: what
+becomes of an anomaly (``model.anomalies``), or how a verdict is reached (``quality.scan``).
+
+**Only appended to**, as blind appends never conflict in Delta: scans of several containers, on several hosts, and people's changes go side
+by side. What a scan found is written first, its row of ``scan_operations`` last: that row is the commit point, and rows of other tables
+count only if their ``recording`` is in it. So a scan that is killed half way leaves nothing that counts; ``tidy`` removes it.
+
+All four are partitioned by ``container`` (its label, ``shop/orders``) and have ``recording`` (of one call of ``Records.record``; NULL for
+what a person did), ``operation_id`` (Dagster's run; one that was tried again has several recordings, and the newest counts) and
+``recorded_at``. Times are in UTC.
+
+- ``scan_operations``: ``started``, ``ended``, ``result`` (success, failure), ``message``, ``triggered_by``, ``schedule``, ``options``
+  (JSON), ``delta_version`` (of the container's table), ``passes`` (how many times its rows were read), ``rows`` (scanned), ``rules``
+  and ``failed_rules`` (how many), ``watermark`` (exact text), ``identifier`` (the signature of that which the watermark is of).
+- ``check_metrics``, a row for each rule and partition: ``status`` (passed, failed, errored, unasserted), ``severity``, ``blocking``,
+  ``rows`` (of the partition), ``asserted`` (of these, what the filter left), ``failed`` (NULL for a rule about a number), ``value``,
+  ``message``.
+- ``failed_rows``, as many as a scan keeps: ``partition``, ``key`` (JSON of the columns that tell rows apart), ``row`` (JSON of the row as
+  it was), ``rules`` (those it broke).
+- ``anomalies``, a row for each change of one: ``id`` and all else of ``model.anomalies.Anomaly``. Of those that count, the newest
+  is its state.
+
+In Spark SQL, with ``q`` for ``<lake>/<datastore key>/_quality``; first the anomalies as they are now::
+
+    CREATE OR REPLACE TEMPORARY VIEW anomalies_now AS
+    SELECT * EXCEPT (nth) FROM (
+      SELECT *, row_number() OVER
+        (PARTITION BY id ORDER BY changed_at DESC, recording IS NULL DESC, recorded_at DESC, recording DESC) AS nth
+      FROM delta.`q/anomalies`
+      WHERE recording IS NULL OR recording IN (SELECT recording FROM delta.`q/scan_operations`)
+    ) WHERE nth = 1;
+
+    -- the data's rows with an open anomaly, as they are now: the key's columns with their types
+    SELECT a.id, a.rule, o.* FROM anomalies_now AS a
+    JOIN delta.`<lake>/shop/orders` AS o ON o.o_orderkey = from_json(a.key, 'o_orderkey BIGINT').o_orderkey
+    WHERE a.container = 'shop/orders' AND a.key IS NOT NULL AND a.state IN ('active', 'acknowledged');
+
+    -- rows as they were when a scan found them; each of an operation's once, though it was tried again
+    SELECT f.*, o.* FROM delta.`q/failed_rows` AS f
+    JOIN (SELECT container, operation_id, max_by(recording, struct(recorded_at, recording)) AS recording
+          FROM delta.`q/scan_operations` GROUP BY container, operation_id) AS s
+      ON f.container = s.container AND f.recording = s.recording
+    LEFT JOIN delta.`<lake>/shop/orders` AS o ON o.o_orderkey = from_json(f.key, 'o_orderkey BIGINT').o_orderkey
+    WHERE f.container = 'shop/orders' AND array_contains(f.rules, 'not_null_o_custkey');
+"""
+
+import contextlib
+import time
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta, timezone
+from enum import Enum
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from incremental_assets.lake import maintenance
+from incremental_assets.lake.errors import place_errors
+from incremental_assets.lake.table import LakeTable, reason, storage_options
+from incremental_assets.model.anomalies import Anomaly, State
+from incremental_assets.model.errors import LakeError
+from incremental_assets.model.rules import Severity
+from incremental_assets.quality.verdict import FailedRow, Status, Verdict
+
+FOLDER = "_quality"
+BROKEN_OFF_AFTER = timedelta(days=1)
+"""How old a recording without its row of ``scan_operations`` is when nobody is writing it any more. Clocks of hosts may differ by less."""
+_TEXT, _COUNT, _TIME = pa.string(), pa.int64(), pa.timestamp("us", tz="UTC")
+_ORIGIN: list[Any] = [("container", _TEXT), ("recording", _TEXT), ("operation_id", _TEXT), ("recorded_at", _TIME)]
+_OPERATIONS, _METRICS, _FAILED_ROWS, _ANOMALIES = "scan_operations", "check_metrics", "failed_rows", "anomalies"
+_SCHEMAS = {
+    _OPERATIONS: pa.schema(
+        [
+            *_ORIGIN, ("started", _TIME), ("ended", _TIME), ("result", _TEXT), ("message", _TEXT), ("triggered_by", _TEXT),
+            ("schedule", _TEXT), ("options", _TEXT), ("delta_version", _COUNT), ("passes", _COUNT), ("rows", _COUNT), ("rules", _COUNT),
+            ("failed_rules", _COUNT), ("watermark", _TEXT), ("identifier", _TEXT),
+        ]
+    ),
+    _METRICS: pa.schema(
+        [
+            *_ORIGIN, ("rule", _TEXT), ("partition", _TEXT), ("status", _TEXT), ("severity", _TEXT), ("blocking", pa.bool_()),
+            ("rows", _COUNT), ("asserted", _COUNT), ("failed", _COUNT), ("value", pa.float64()), ("message", _TEXT),
+        ]
+    ),
+    _FAILED_ROWS: pa.schema([*_ORIGIN, ("partition", _TEXT), ("key", _TEXT), ("row", _TEXT), ("rules", pa.list_(_TEXT))]),
+    _ANOMALIES: pa.schema(
+        [
+            *_ORIGIN, ("id", _TEXT), ("rule", _TEXT), ("partition", _TEXT), ("key", _TEXT), ("rows", _COUNT), ("message", _TEXT),
+            ("severity", _TEXT), ("state", _TEXT), ("first_seen", _TIME), ("changed_at", _TIME), ("changed_by", _TEXT), ("comment", _TEXT),
+        ]
+    ),
+}  # fmt: skip
+
+
+_Kind = TypeVar("_Kind", Verdict, Anomaly, "ScanOperation")
+
+
+class Result(str, Enum):
+    """Of a scan, not of its rules: one that found failures has succeeded."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True)
+class ScanOperation:
+    """A scan of one container; what is not told here is told of the columns of ``scan_operations``.
+
+    ``id``: Dagster's run, which may scan several containers. ``started``, ``ended``: microseconds since 1970 UTC. ``watermark``: how far
+    the container is scanned now; None where this scan has nothing to say of that.
+    """
+
+    id: str
+    container: str
+    started: int
+    ended: int
+    result: Result
+    message: str = ""
+    triggered_by: str | None = None
+    schedule: str | None = None
+    options: str = "{}"
+    delta_version: int | None = None
+    passes: int = 0
+    rows: int = 0
+    rules: int = 0
+    failed_rules: int = 0
+    watermark: str | None = None
+    identifier: str | None = None
+
+
+@dataclass(frozen=True)
+class ScanWatermark:
+    """``text``: exactly as it was stored. It counts only for the identifier of this signature."""
+
+    text: str
+    identifier: str | None
+
+
+class Records:
+    """The records of a datastore. All methods raise LakeError where the place cannot be read or written."""
+
+    def __init__(self, lake: str, datastore_key: str) -> None:
+        self._tables = {name: LakeTable(lake, datastore_key, FOLDER, name) for name in _SCHEMAS}
+
+    # ---------------------------------------------------------------- writing
+    def record(
+        self, operation: ScanOperation, verdicts: Iterable[Verdict], failed_rows: Iterable[FailedRow], changes: Iterable[Anomaly]
+    ) -> None:
+        """All or nothing. ``changes``: made from the ``anomalies`` of just before, so that a person's word of meanwhile is not lost.
+
+        Once more for the same operation takes the place of what was recorded of it, except that changes of anomalies stay.
+        """
+        changes = list(changes)
+        if any((one.container, one.operation) != (operation.container, operation.id) for one in changes):
+            raise ValueError(f"changes of another scan than {operation.id} of {operation.container}")
+        newest = max(self._read(_OPERATIONS, operation.container)["recorded_at"].cast(_COUNT).to_pylist(), default=0)
+        origin = {
+            "container": operation.container,
+            "recording": uuid.uuid4().hex,
+            "operation_id": operation.id,
+            "recorded_at": max(_now(), newest + 1),  # clocks may be set back
+        }
+        self._append(_FAILED_ROWS, ({**_plain(row), **origin} for row in failed_rows))
+        self._append(_METRICS, ({**_plain(verdict), **origin} for verdict in verdicts))
+        self._append(_ANOMALIES, ({**_plain(anomaly), **origin} for anomaly in changes))
+        self._append(_OPERATIONS, [{**_plain(operation), **origin}])
+
+    def change(self, anomaly: Anomaly) -> None:
+        """Records what a person made of an anomaly (``model.anomalies.by_person``); it counts at once."""
+        if anomaly.operation is not None:
+            raise ValueError("changes by a scan are recorded with the scan")
+        self._append(_ANOMALIES, [{**_plain(anomaly), "recording": None, "operation_id": None, "recorded_at": _now()}])
+
+    # ---------------------------------------------------------------- reading
+    def anomalies(self, container: str | None = None) -> dict[str, Anomaly]:
+        """Each as it is now, by its id; also those that are closed."""
+        rows = self._changes(container)
+        last = dict(zip(rows["id"].to_pylist(), range(len(rows)), strict=True))
+        return {row["id"]: _anomaly(row) for row in _listed(rows.take(pa.array(last.values(), _COUNT)))}
+
+    def history(self, id: str) -> list[Anomaly]:
+        """The changes of one, oldest first; empty where there is none of this id."""
+        changes: list[Anomaly] = []
+        for one in map(_anomaly, _listed(self._changes(None, ("id", "=", id)))):
+            if one.operation is None or not changes or not _is_same_step(changes[-1], one):  # else its operation was recorded again
+                changes.append(one)
+        return changes
+
+    def operations(self, container: str | None = None) -> list[ScanOperation]:
+        """The newest first; each once for a container, as it was recorded last."""
+        rows = self._read(_OPERATIONS, container).sort_by([("recorded_at", "descending"), ("recording", "descending")])
+        newest: dict[tuple[str, str], ScanOperation] = {}
+        for row in _listed(rows):
+            newest.setdefault((row["container"], row["operation_id"]), _as(ScanOperation, row, id=row["operation_id"]))
+        return list(newest.values())
+
+    def scan_watermark(self, container: str) -> ScanWatermark | None:
+        """Of the newest successful operation that has one."""
+        for operation in self.operations(container):
+            if operation.result is Result.SUCCESS and operation.watermark is not None:
+                return ScanWatermark(operation.watermark, operation.identifier)
+        return None
+
+    def metrics(
+        self,
+        container: str,
+        rules: Collection[str],
+        partitions: Collection[str | None],
+        statuses: Collection[Status] = (Status.PASSED, Status.FAILED),
+    ) -> dict[tuple[str, str | None], Verdict]:
+        """The newest verdict of each rule and partition, among those of one of the ``statuses``."""
+        if not rules:
+            return {}
+        counting = self._counting(container)
+        rows = self._read(_METRICS, container, ("rule", "in", sorted(rules)))
+        for column, wanted in (("recording", counting), ("partition", partitions), ("status", [status.value for status in statuses])):
+            rows = rows.filter(_is_in(column, wanted))
+        rows = rows.sort_by([("recorded_at", "ascending"), ("recording", "ascending")])
+        last = {place: row for row, place in enumerate(zip(rows["rule"].to_pylist(), rows["partition"].to_pylist(), strict=True))}
+        return {(row["rule"], row["partition"]): _as(Verdict, row) for row in _listed(rows.take(pa.array(last.values(), _COUNT)))}
+
+    # ---------------------------------------------------------------- upkeep
+    def tidy(self) -> int:
+        """Removes what scans that were broken off have left, and joins small files. Returns how many rows were removed.
+
+        Where somebody else tidies at the same time, a part is left for the next time.
+        """
+        removed, before = 0, datetime.now(timezone.utc) - BROKEN_OFF_AFTER
+        for name, table in self._tables.items():
+            with _next_time_if_moved():
+                if name != _OPERATIONS:
+                    removed += self._remove_broken_off(name, before)
+                if _opened(table) is not None:
+                    maintenance.tidy(table)
+        return removed
+
+    def _remove_broken_off(self, name: str, before: datetime) -> int:
+        rows = self._read(name, None)
+        old = rows.filter(pc.field("recorded_at") < before)["recording"].drop_null().unique()
+        left = set(old.to_pylist()) - self._counting(None)  # asked after the rows were read, so that it has what was recorded meanwhile
+        delta = _opened(self._tables[name])
+        if delta is None or not left:
+            return 0
+        listed = ", ".join(f"'{recording}'" for recording in sorted(left))  # hexadecimal digits
+        with place_errors(self._tables[name].url):
+            return int(delta.delete(f"recording IN ({listed})")["num_deleted_rows"] or 0)
+
+    # ---------------------------------------------------------------- the tables
+    def _append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        data = pa.Table.from_pylist(list(rows), schema=_SCHEMAS[name])
+        if len(data):
+            table = self._tables[name]
+            with place_errors(table.url):
+                write_deltalake(
+                    _made(table, data.schema),
+                    data,
+                    mode="append",
+                    schema_mode="merge",  # another version of ours may have more columns, or fewer
+                    commit_properties=CommitProperties(max_commit_retries=100),  # another append may always be quicker; that is no conflict
+                )
+
+    def _read(self, name: str, container: str | None, *more: tuple[str, str, Any]) -> pa.Table:
+        """All rows, counting or not; columns that the table has not are NULL."""
+        table, schema = self._tables[name], _SCHEMAS[name]
+        delta = _opened(table)
+        if delta is None:
+            return schema.empty_table()
+        here = [] if container is None else [("container", "=", container)]
+        try:
+            found = delta.to_pyarrow_table(filters=[*here, *more] or None)
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise LakeError(f"{table.url}: the Delta table cannot be read: {reason(error)}") from error
+        known = set(found.column_names)
+        columns = [found[f.name].cast(f.type) if f.name in known else pa.nulls(len(found), f.type) for f in schema]
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    def _counting(self, container: str | None) -> set[str]:
+        """The recordings that were finished."""
+        return set(self._read(_OPERATIONS, container)["recording"].to_pylist())
+
+    def _changes(self, container: str | None, *more: tuple[str, str, Any]) -> pa.Table:
+        """The rows of ``anomalies`` that count, oldest first."""
+        # Before the rows are read: then all rows of those that are in it are there.
+        counting = self._counting(container)
+        rows = self._read(_ANOMALIES, container, *more)
+        rows = rows.filter(pc.field("recording").is_null() | _is_in("recording", counting))
+        rows = rows.append_column("by_person", rows["recording"].is_null())
+        # Of two changes in one microsecond neither knew of the other. A scan says again what it found; a person does not.
+        return rows.sort_by([(name, "ascending") for name in ("changed_at", "by_person", "recorded_at", "recording")])
+
+
+@contextlib.contextmanager
+def _next_time_if_moved() -> Iterator[None]:
+    try:
+        yield
+    except LakeError as error:
+        if not isinstance(error.__cause__, CommitFailedError):
+            raise
+
+
+def _opened(table: LakeTable) -> DeltaTable | None:
+    try:
+        return table.opened()
+    except LakeError:
+        return table.opened()  # it was being made just then: its folder was empty, and a moment later was not
+
+
+def _made(table: LakeTable, schema: pa.Schema) -> DeltaTable:
+    delta = _opened(table)
+    if delta is not None:
+        return delta
+    # Deletion vectors would shut delta-rs out; a session of Spark's that has them on by default does not add them to a table that is there.
+    how = {"delta.enableDeletionVectors": "false", "delta.checkpointInterval": "20"}
+    try:
+        return DeltaTable.create(
+            table.address, schema, mode="ignore", partition_by=["container"], configuration=how, storage_options=storage_options() or None
+        )
+    except DeltaError:
+        delta = _opened(table)
+        if delta is None:
+            raise
+        return delta  # somebody else was quicker
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _is_in(column: str, values: Collection[str | None]) -> pc.Expression:
+    return pc.field(column).isin(pa.array(list(values), _TEXT))
+
+
+def _plain(value: Verdict | FailedRow | Anomaly | ScanOperation) -> dict[str, Any]:
+    said = {f.name: getattr(value, f.name) for f in fields(value)}
+    return {name: one.value if isinstance(one, Enum) else one for name, one in said.items()}
+
+
+def _listed(rows: pa.Table) -> list[dict[str, Any]]:
+    """Times as microseconds since 1970 UTC."""
+    for position, one in enumerate(rows.schema):
+        if one.type == _TIME:
+            rows = rows.set_column(position, one.name, rows.column(position).cast(_COUNT))
+    return rows.to_pylist()
+
+
+_ENUMS: dict[str, type[Enum]] = {"severity": Severity, "status": Status, "state": State, "result": Result}
+
+
+def _as(kind: type[_Kind], row: Mapping[str, Any], **more: Any) -> _Kind:
+    values = {name: _ENUMS[name](value) if name in _ENUMS else value for name, value in row.items() if name in kind.__dataclass_fields__}
+    return kind(**{**values, **more})
+
+
+def _anomaly(row: Mapping[str, Any]) -> Anomaly:
+    return _as(Anomaly, row, operation=row["operation_id"])
+
+
+def _is_same_step(one: Anomaly, other: Anomaly) -> bool:
+    return (one.operation, one.state, one.partition, one.severity) == (other.operation, other.state, other.partition, other.severity)

@@ -1,0 +1,158 @@
+"""The rows of one scan, as Spark reads them, and jobs over them that find the rule that breaks them.
+
+Belongs here: one frozen version of the table, the count of passes, and running aggregates such that one that cannot be computed does not
+stop the others. Does not belong: which aggregates (``scan``, ``groups``).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+from incremental_assets.lake.errors import server_is_gone
+from incremental_assets.lake.guards import expr
+from incremental_assets.lake.table import Head, LakeTable
+from incremental_assets.model.names import backticked as quote
+from incremental_assets.quality.ground import Ground
+from incremental_assets.quality.predicates import Asked
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
+
+PARTITION = "incremental_assets_partition"
+"""The column that tells partitions apart; NULL for the rows of none."""
+
+Key = str | None
+Values = dict[Key, dict[str, Any]]
+"""Of each partition, the aggregates by their names."""
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """``owner``: the rule that it is computed for (None: ours, which cannot break). ``column``: makes it, when Spark is there."""
+
+    owner: str | None
+    name: str
+    column: Callable[[], Any] = field(repr=False)
+
+
+class Rows:
+    """Those on the ground, in one version of the table. ``passes``: how many times they, or others of the table, were read."""
+
+    def __init__(self, spark: "SparkSession", table: LakeTable, head: Head, ground: Ground, asked: Asked) -> None:
+        self.spark, self.table, self.head, self.ground, self.asked = spark, table, head, ground, asked
+        self.passes = 0
+        self.troubles: dict[str, str] = {}
+
+    @cached_property
+    def whole(self) -> "DataFrame":
+        """All rows of the table, with the partition of each."""
+        frame = self.spark.read.format("delta").option("versionAsOf", self.head.version).load(self.table.url)
+        return frame.withColumn(PARTITION, expr(self.ground.partition or "cast(NULL AS string)"))
+
+    @cached_property
+    def frame(self) -> "DataFrame":
+        return self.whole if self.ground.predicate is None else self.whole.where(self.ground.predicate)
+
+    def filtered(self, condition: str | None) -> "DataFrame":
+        """Those for which a rule's filter holds."""
+        return self.frame if condition is None else self.frame.where(expr(condition))
+
+    def key(self, value: object) -> Key:
+        return None if value is None else self.ground.key_of(value)
+
+    # ------------------------------------------------------------------
+    def aggregate(self, frame: "DataFrame", wanted: Sequence[Aggregate]) -> Values:
+        """By partition. Those of a rule that cannot be computed are left out, and the rule is noted in ``troubles``."""
+        return self._run(frame, self._analysed(frame, wanted), proven=False)
+
+    def attempt(self, owners: Sequence[str], job: "Callable[[], Values]") -> Values:
+        """A job of given rules alone; trouble is theirs."""
+        try:
+            self.passes += 1
+            return job()
+        except PySparkException as error:
+            _reraise_if_gone(error)
+            for owner in owners:
+                self.troubles[owner] = explain(error)
+            return {}
+
+    def collect(self, frame: "DataFrame") -> Values:
+        """A frame that has one row a partition."""
+        return {self.key(row[PARTITION]): row.asDict() for row in frame.collect()}
+
+    def _analysed(self, frame: "DataFrame", wanted: Sequence[Aggregate]) -> list[Aggregate]:
+        """Those that Spark understands. It is asked once for all, and for each rule only where it does not understand one."""
+        if self._trouble_of(frame, wanted) is None:
+            return list(wanted)
+        good: list[Aggregate] = []
+        for owner in dict.fromkeys(one.owner for one in wanted):
+            own = [one for one in wanted if one.owner == owner]
+            trouble = self._trouble_of(frame, own)
+            if trouble is None:
+                good += own
+            elif owner is None:
+                raise trouble
+            else:
+                self.troubles[owner] = explain(trouble)
+        return good
+
+    def _trouble_of(self, frame: "DataFrame", wanted: Sequence[Aggregate]) -> AnalysisException | ParseException | None:
+        try:
+            _ = frame.groupBy(PARTITION).agg(*(one.column().alias(one.name) for one in wanted)).schema if wanted else None
+        except (AnalysisException, ParseException) as error:
+            return error
+        return None
+
+    def _run(self, frame: "DataFrame", wanted: Sequence[Aggregate], proven: bool) -> Values:
+        """In one job; where that breaks, in halves, until the rule is found. ``proven``: the rows themselves can be read."""
+        if not wanted:
+            return {}
+        try:
+            self.passes += 1
+            # Without partitions there is a result for no rows, too.
+            grouped = frame.groupBy(PARTITION) if self.ground.partition is not None else frame.groupBy()
+            found = grouped.agg(*(one.column().alias(one.name) for one in wanted)).collect()
+            named = self.ground.partition is not None
+            return {self.key(row[PARTITION]) if named else None: row.asDict() for row in found}
+        except PySparkException as error:
+            _reraise_if_gone(error)
+            owners = list(dict.fromkeys(one.owner for one in wanted if one.owner is not None))
+            if not owners:
+                raise
+            ours = [one for one in wanted if one.owner is None] or [Aggregate(None, "n", lambda: expr("count(*)"))]
+            found = {} if proven else self._run(frame, ours, proven=True)
+            if len(owners) == 1:
+                self.troubles[owners[0]] = explain(error)
+                return found
+            for half in (owners[: len(owners) // 2], owners[len(owners) // 2 :]):
+                part = self._run(frame, [one for one in wanted if one.owner in half], proven=True)
+                for key, values in part.items():
+                    found.setdefault(key, {}).update(values)
+            return found
+
+
+def explain(error: PySparkException) -> str:
+    """Spark's message in a line, without the plan that follows."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    kept = lines[0] if lines else type(error).__name__
+    return kept.split(" SQLSTATE:")[0][:400].rstrip(". ;") + "."
+
+
+def _reraise_if_gone(error: PySparkException) -> None:
+    """The server's own trouble is no rule's."""
+    if server_is_gone(error) or any(mark in str(error) for mark in _SERVER):
+        raise error
+
+
+_SERVER = ("OPERATION_CANCELED", "OutOfMemory", "FAILED_READ_FILE", "DELTA_")
+
+
+def plain_key(names: Sequence[str], types: Mapping[str, str]) -> str:
+    """The columns that tell rows apart as JSON text, each value as text."""
+    shown = (f"hex({quote(n)})" if types.get(n) == "binary" else f"cast({quote(n)} AS string)" for n in names)
+    fields = ", ".join(f"{value} AS {quote(name)}" for name, value in zip(names, shown, strict=True))
+    return f"to_json(struct({fields}), map('ignoreNullFields', 'false'))" if names else "cast(NULL AS string)"

@@ -1,0 +1,61 @@
+"""Rules of the table as a whole: its columns, and how old its newest row is.
+
+Belongs here: their verdicts. Does not belong: rules of rows and partitions (``scan``).
+"""
+
+import datetime
+from collections.abc import Sequence
+
+from incremental_assets.model.rules import ExpectedSchema, Freshness
+from incremental_assets.model.schema import Column
+from incremental_assets.quality.predicates import CannotAsk
+from incremental_assets.quality.rows import Rows
+from incremental_assets.quality.verdict import Status
+
+Told = tuple[Status, float | None, str]
+
+
+def schema_as_expected(rule: ExpectedSchema, columns: Sequence[Column]) -> Told:
+    """The value is the number of differences."""
+    have = {column.name.lower(): column for column in columns}
+    wrong: list[str] = []
+    for name, type_ in rule.types.items():
+        found = have.get(name.lower())
+        if found is None:
+            wrong.append(f"{name} is missing")
+        elif type_ is not None and found.type.replace(" ", "") != type_.replace(" ", "").lower():
+            wrong.append(f"{name} is {found.type} and not {type_}")
+    if rule.only:
+        expected = {name.lower() for name in rule.types}
+        wrong += [f"{column.name} is not expected" for column in columns if column.name.lower() not in expected]
+    message = "; ".join(wrong) if wrong else f"{len(rule.types)} columns as expected"
+    return (Status.FAILED if wrong else Status.PASSED), float(len(wrong)), message
+
+
+def fresh(rule: Freshness, rows: Rows, identifier: Sequence[str]) -> Told:
+    """The value is the age of the newest row in seconds; None where it is older than is allowed. Reads only files that may have newer ones.
+
+    Raises CannotAsk.
+    """
+    columns = (rule.column,) if rule.column is not None else tuple(identifier)
+    if not columns:
+        raise CannotAsk("the container has no incremental identifier; say which column tells how old a row is")
+    asked = rows.asked
+    limit = asked.now - datetime.timedelta(seconds=rule.seconds)
+    newest: list[float] = []
+    rows.passes += 1
+    for name in columns:
+        quoted, kind = asked.column(name), asked.type_of(name)
+        frame = rows.whole.where(f"{quoted} >= {asked.moment(name, limit)}")
+        if rule.filter is not None:
+            frame = frame.where(rule.filter)
+        # A date is as new as its day; of a time without zone both sides are the clock's on the wall.
+        now = asked.moment(name, asked.now)
+        micros = [f"unix_micros(cast({value} AS timestamp))" for value in (now, quoted)]
+        ago = f"datediff({now}, {quoted}) * 86400" if kind == "date" else f"({micros[0]} - {micros[1]}) / 1000000"
+        found = frame.selectExpr(f"min({ago}) AS age").collect()[0]["age"]
+        newest += [float(found)] if found is not None else []
+    if not newest:
+        return Status.FAILED, None, f"there is no row with {' or '.join(columns)} since {limit.isoformat(timespec='seconds')}"
+    age = max(0.0, min(newest))
+    return Status.PASSED, age, f"the newest row is {datetime.timedelta(seconds=int(age))} old; allowed are {rule.max_age}"
