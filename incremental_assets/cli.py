@@ -14,7 +14,7 @@ import typer
 
 from incremental_assets.embedded_spark.launch import SparkUnavailable
 from incremental_assets.model.errors import ConfigurationError, SyncError
-from incremental_assets.terminal import out, print_catalog, print_syncs, print_table, say, short
+from incremental_assets.terminal import out, print_catalog, print_scans, print_syncs, print_table, say, short
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=(__doc__ or "").splitlines()[0])
 Selection = Annotated[list[str] | None, typer.Argument(metavar="DATASTORE[/CONTAINER] …", show_default=False)]
@@ -211,10 +211,7 @@ def watermarks(
 
     project = _enter(project_dir)
     datastores = load_datastores(project)
-    named = {name.partition("/")[0] for name in selection or []}
-    for store in datastores:
-        if store.catalog is None and (not named or store.name in named):
-            raise ConfigurationError(f"{store.name} has no catalog yet. Sync it, or run: incremental-assets catalog {store.name}")
+    _expect_catalogs(datastores, selection)
     chosen = select(datastores, selection or [], [])
     records: list[dict[str, Any]] = []
     with command_line_instance() as instance:
@@ -228,6 +225,133 @@ def watermarks(
             out(record)
     else:
         print_table("watermarks", records, ("container", "column", "previous", "new", "rows", "run_id", "completed_at"))
+
+
+@app.command()
+def scan(
+    selection: Selection = None,
+    tag: Tags = None,
+    incremental: Annotated[bool, typer.Option("--incremental", help="Only what is new since the last scan, or above a threshold.")] = False,
+    greater_than_time: Annotated[str | None, typer.Option(metavar="T", help="The threshold, for containers that go by time.")] = None,
+    greater_than_batch: Annotated[str | None, typer.Option(metavar="N", help="The threshold, for containers that go by integers.")] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="All rows (default): the catch-up; the next incremental scan begins after it.")
+    ] = False,
+    partition: Annotated[str | None, typer.Option(metavar="KEY", help="Scan this partition.")] = None,
+    from_: Annotated[str | None, typer.Option("--from", metavar="KEY", help="Scan from this partition …")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="KEY", help="… to this one, both included.")] = None,
+    auto_resolve: Annotated[
+        bool, typer.Option("--auto-resolve-passed-anomalies", help="Resolve anomalies that are looked at again and not found.")
+    ] = False,
+    as_json: Json = False,
+    project_dir: Project = None,
+) -> None:
+    """Ask the rules of quality of rows that are in the lake."""
+    from incremental_assets.orchestration.loading import load_datastores, load_definitions, select
+    from incremental_assets.orchestration.ordinary_run import command_line_instance
+    from incremental_assets.orchestration.quality.command import AskedScan, scan_lines
+
+    asked = AskedScan(incremental, greater_than_time, greater_than_batch, _keys(partition, from_, to), auto_resolve)
+    if (greater_than_time or greater_than_batch) and not incremental:
+        raise ConfigurationError("a threshold goes with --incremental.")
+    if sum((incremental, full, asked.keys is not None)) > 1:
+        raise ConfigurationError("say one of --incremental, --full, and partitions.")
+    project = _enter(project_dir)
+    datastores = load_datastores(project)
+    _expect_catalogs(datastores, selection)
+    chosen = [definition for _, definition in select(datastores, selection or [], tag or [])]
+    definitions = load_definitions(project)
+    records: list[dict[str, Any]] = []
+    with command_line_instance() as instance:
+        for record in scan_lines(definitions, chosen, asked, instance):
+            records.append(record)
+            if as_json:
+                out(record)
+            else:
+                say(f"{record['container']}: {record['status']}: {record['message']}")
+    if not as_json:
+        print_scans(records)
+    raise typer.Exit(1 if any(record["status"] == "failed" for record in records) else 0)
+
+
+def _expect_catalogs(datastores: Any, selection: list[str] | None) -> None:
+    named = {name.partition("/")[0] for name in selection or []}
+    for store in datastores:
+        if store.catalog is None and (not named or store.name in named):
+            raise ConfigurationError(f"{store.name} has no catalog yet. Sync it, or run: incremental-assets catalog {store.name}")
+
+
+@app.command()
+def anomalies(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[DATASTORE[/CONTAINER] …] | acknowledge|resolve|discard ID …", show_default=False)
+    ] = None,
+    state: Annotated[
+        str | None, typer.Option(metavar="STATE", help="active, acknowledged, resolved, discarded, or all; default: open ones.")
+    ] = None,
+    comment: Annotated[str | None, typer.Option(metavar="TEXT", help="Kept in the anomaly's history.")] = None,
+    as_json: Json = False,
+    project_dir: Project = None,
+) -> None:
+    """Show what scans have found broken; say of one that it is known, mended, or none."""
+    from incremental_assets.model.anomalies import State
+    from incremental_assets.orchestration.loading import load_datastores, select
+    from incremental_assets.orchestration.quality.command import VERBS, anomaly_lines, change_anomaly
+
+    project = _enter(project_dir)
+    datastores = load_datastores(project)
+    names = words or []
+    if names[:1] and names[0] in VERBS and not any(store.name == names[0] for store in datastores):
+        if state is not None:
+            raise ConfigurationError(f"anomalies {names[0]} takes ids, not --state.")
+        if not names[1:]:
+            raise ConfigurationError(f"anomalies {names[0]}: of which one? Its id is the first column of: incremental-assets anomalies")
+        for name in names[1:]:
+            record = change_anomaly([store.name for store in datastores], names[0], name, comment)
+            out(record) if as_json else say(f"{record['id']}: {record['container']} {record['rule']}: {record['state']}")
+        return
+    if comment is not None:
+        raise ConfigurationError("--comment goes with acknowledge, resolve or discard.")
+    known = [one.value for one in State]
+    if state not in (None, "all", *known):
+        raise ConfigurationError(f"--state {state}: it is {', '.join(known)} or all.")
+    states = [one for one in State if state == "all" or one.value == state or (state is None and one.is_open)]
+    _expect_catalogs(datastores, names)
+    records = anomaly_lines([definition for _, definition in select(datastores, names, [])], states)
+    if as_json:
+        for record in records:
+            out(record)
+    else:
+        print_table(
+            "anomalies",
+            records,
+            ("id", "container", "rule", "partition", "key", "rows", "state", "severity", "first_seen", "changed_by", "comment"),
+        )
+
+
+@app.command()
+def operations(
+    id: Annotated[str | None, typer.Argument(metavar="ID", show_default=False)] = None,
+    most: Annotated[int, typer.Option("--most", min=1, help="So many, the newest first.")] = 20,
+    as_json: Json = False,
+    project_dir: Project = None,
+) -> None:
+    """Show the operations, also those that are going on: catalogs, syncs, scans, profiles."""
+    from incremental_assets.orchestration.operations import operation
+    from incremental_assets.orchestration.operations import operations as newest
+    from incremental_assets.orchestration.ordinary_run import command_line_instance
+
+    _enter(project_dir)
+    with command_line_instance() as instance:
+        records = [operation(instance, id)] if id is not None else newest(instance, most)
+    if as_json:
+        for record in records:
+            out(record)
+    elif id is not None:
+        for name, value in records[0].items():
+            say(f"{name}: {value}")
+    else:
+        print_table("operations", records, ("id", "type", "of", "created", "result", "triggered_by", "schedule", "message"))
 
 
 @app.command()

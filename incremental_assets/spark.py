@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 # It comes with the exception that it is about, and that one is raised or logged here.
 warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]", category=UserWarning)
+for _name in ("pyspark.sql.connect.logging", "SQLQueryContextLogger"):  # each error once more, with the JVM's stack, on stderr
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 PROGRESS_SECONDS = 5.0
 SESSION_SETTINGS = {

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+SHOWN_VERDICTS = 100
 _errors = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False, markup=False)
 
 
@@ -81,6 +82,23 @@ def print_syncs(records: list[dict[str, Any]]) -> None:
     print_table(
         "sync", rows, ("container", "status", "strategy", "read", "inserted", "updated", "deleted", "watermark", "partitions", "seconds")
     )
+
+
+def print_scans(records: list[dict[str, Any]]) -> None:
+    """A line a container, and below it what did not pass."""
+    rows = [
+        {**one, "opened": (one["anomalies"] or {}).get("opened"), "resolved": (one["anomalies"] or {}).get("resolved"),
+         "open": (one["anomalies"] or {}).get("open"), "rows": one["rows_scanned"]}
+        for one in records
+    ]  # fmt: skip
+    columns = ("container", "status", "rules", "passed", "failed", "errored", "rows", "partitions", "passes", "opened", "resolved", "open")
+    print_table("scan", rows, columns)
+    found = [{"container": one["container"], **verdict} for one in records for verdict in one["verdicts"] or []]
+    if found:
+        shown = ("container", "rule", "partition", "status", "severity", "rows_asserted", "rows_failed", "value", "message")
+        print_table("not passed", found[:SHOWN_VERDICTS], shown)
+    if len(found) > SHOWN_VERDICTS:
+        say(f"… and {len(found) - SHOWN_VERDICTS:,} more: --json has them")
 
 
 def _moved(watermark: dict[str, Any]) -> str:

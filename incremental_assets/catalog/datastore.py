@@ -18,6 +18,7 @@ from incremental_assets.model.errors import ConfigurationError, MisfitError
 from incremental_assets.model.grammar import IncrementalSpec
 from incremental_assets.model.names import nearest
 from incremental_assets.model.resolve import resolve
+from incremental_assets.quality.declared import check_rules
 from incremental_assets.sources.postgres.connection import PostgresAddress
 
 
@@ -176,11 +177,13 @@ def _expect(settings: DatastoreSettings, what: str, name: str, known: Mapping[st
 
 
 def _definition(settings: DatastoreSettings, catalog: Catalog, known: Known) -> TableDefinition:
-    """Raises MisfitError where the YAML does not fit the container."""
+    """Raises MisfitError where the YAML does not fit the container, or its rules do not."""
     missing_since = known.since if known.presence is Presence.MISSING else None
     definition = TableDefinition(settings, known.table, catalog.found_on, known.proposal, known.pinned, missing_since)
     try:
-        _ = definition.container
+        container = definition.container
+        columns = [column.name for column in container.columns]
+        check_rules(container.label, container.options.checks, columns, [one.table.name for one in catalog.entries])
     except ConfigurationError as error:
         raise MisfitError(known.table.name, str(error)) from error
     return definition

@@ -22,6 +22,7 @@ from incremental_assets.model.files import FILE, MODIFIED, FileFormat, FileStamp
 from incremental_assets.model.globs import fixed_part, owner_of
 from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.names import nearest
+from incremental_assets.quality.declared import check_rules
 from incremental_assets.sources.files.listing import FolderAddress, OnTrouble
 
 _COLUMNS = (SourceColumn(FILE.name, "text", "text", True), SourceColumn(MODIFIED.name, "timestamp with time zone", "file time", True))
@@ -193,6 +194,8 @@ def file_definitions(settings: FolderSettings, catalog: Catalog) -> list[FileDef
     excluded = [options.glob for name, options in settings.options.items() if settings.is_excluded(name)]
     globs = (*(table.glob for table in (*owners, *hidden)), *excluded)
     patterns = tuple(dict.fromkeys(glob for glob in globs if glob is not None))
+    for name, options in settings.options.items():  # the columns of files show when they are read
+        check_rules(f"{settings.name}/{name}", options.container.checks, None, tables)
     return [FileDefinition(settings, table, since, patterns) for _, (table, since) in sorted(tables.items()) if table.glob is not None]
 
 

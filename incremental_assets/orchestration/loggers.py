@@ -17,7 +17,8 @@ class _BriefHandler(logging.StreamHandler):  # pyright: ignore[reportMissingType
 
     def emit(self, record: logging.LogRecord) -> None:
         meta = getattr(record, "dagster_meta", {})
-        if not meta.get("dagster_event"):
+        # Checks log their evaluations and yield nothing, which Dagster remarks upon.
+        if not meta.get("dagster_event") and "did not yield or return expected outputs" not in record.getMessage():
             record.msg, record.args = meta.get("orig_message", record.msg), ()
             super().emit(record)
 

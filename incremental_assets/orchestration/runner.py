@@ -54,11 +54,12 @@ class Asked:
                 raise ConfigurationError(f"{container.label}: it has no partitions: incremental field not configured.")
             if self.mode is Mode.INCREMENTAL:
                 raise ConfigurationError("--partition and --from/--to ask for a refresh, not for --mode incremental.")
-            return Request(Mode.REFRESH, tuple(_keys_between(definition, instance, *self.keys)), False, self.allow_empty)
+            return Request(Mode.REFRESH, tuple(keys_between(definition, instance, *self.keys)), False, self.allow_empty)
         return Request(self.mode or Mode.INCREMENTAL, None, self.reset, self.allow_empty)
 
 
-def _keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance, first: str, last: str) -> list[str]:
+def keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance, first: str, last: str) -> list[str]:
+    """The partitions from one to another, both included. Raises ConfigurationError for a key that is none."""
     dagster_definition, partitions = partitions_definition(definition), container_partitions(definition, instance)
     assert dagster_definition is not None
     if partitions is None:

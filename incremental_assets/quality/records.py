@@ -49,7 +49,7 @@ In Spark SQL, with ``q`` for ``<lake>/<datastore key>/_quality``; first the anom
 import contextlib
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -69,6 +69,8 @@ from incremental_assets.model.rules import Severity
 from incremental_assets.quality.verdict import FailedRow, Status, Verdict
 
 FOLDER = "_quality"
+COMPACT_AFTER = 20
+"""Commits: each scan adds a file to a table, and reading takes as long as there are files."""
 BROKEN_OFF_AFTER = timedelta(days=1)
 """How old a recording without its row of ``scan_operations`` is when nobody is writing it any more. Clocks of hosts may differ by less."""
 _TEXT, _COUNT, _TIME = pa.string(), pa.int64(), pa.timestamp("us", tz="UTC")
@@ -166,16 +168,15 @@ class Records:
             "operation_id": operation.id,
             "recorded_at": max(_now(), newest + 1),  # clocks may be set back
         }
-        self._append(_FAILED_ROWS, ({**_plain(row), **origin} for row in failed_rows))
-        self._append(_METRICS, ({**_plain(verdict), **origin} for verdict in verdicts))
-        self._append(_ANOMALIES, ({**_plain(anomaly), **origin} for anomaly in changes))
-        self._append(_OPERATIONS, [{**_plain(operation), **origin}])
+        parts = {_FAILED_ROWS: failed_rows, _METRICS: verdicts, _ANOMALIES: changes, _OPERATIONS: [operation]}  # in this order
+        self._compact([name for name, rows in parts.items() if self._append(name, [{**_plain(row), **origin} for row in rows])])
 
     def change(self, anomaly: Anomaly) -> None:
         """Records what a person made of an anomaly (``model.anomalies.by_person``); it counts at once."""
         if anomaly.operation is not None:
             raise ValueError("changes by a scan are recorded with the scan")
-        self._append(_ANOMALIES, [{**_plain(anomaly), "recording": None, "operation_id": None, "recorded_at": _now()}])
+        if self._append(_ANOMALIES, [{**_plain(anomaly), "recording": None, "operation_id": None, "recorded_at": _now()}]):
+            self._compact([_ANOMALIES])
 
     # ---------------------------------------------------------------- reading
     def anomalies(self, container: str | None = None) -> dict[str, Anomaly]:
@@ -252,18 +253,30 @@ class Records:
             return int(delta.delete(f"recording IN ({listed})")["num_deleted_rows"] or 0)
 
     # ---------------------------------------------------------------- the tables
-    def _append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        data = pa.Table.from_pylist(list(rows), schema=_SCHEMAS[name])
-        if len(data):
-            table = self._tables[name]
-            with place_errors(table.url):
-                write_deltalake(
-                    _made(table, data.schema),
-                    data,
-                    mode="append",
-                    schema_mode="merge",  # another version of ours may have more columns, or fewer
-                    commit_properties=CommitProperties(max_commit_retries=100),  # another append may always be quicker; that is no conflict
-                )
+    def _append(self, name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+        """Returns whether its files are to be joined now."""
+        if not rows:
+            return False
+        table, schema = self._tables[name], _SCHEMAS[name]
+        with place_errors(table.url):
+            delta = _made(table, schema)
+            before = delta.version()
+            write_deltalake(
+                delta,
+                pa.Table.from_pylist(list(rows), schema=schema),
+                mode="append",
+                schema_mode="merge",  # another version of ours may have more columns, or fewer
+                commit_properties=CommitProperties(max_commit_retries=100),  # another append may always be quicker; that is no conflict
+            )
+        return before // COMPACT_AFTER != delta.version() // COMPACT_AFTER
+
+    def _compact(self, names: Iterable[str]) -> None:
+        """What was recorded counts, whether this succeeds or not."""
+        for name in names:
+            with contextlib.suppress(LakeError), place_errors(self._tables[name].url):
+                delta = _opened(self._tables[name])
+                if delta is not None:
+                    delta.optimize.compact()
 
     def _read(self, name: str, container: str | None, *more: tuple[str, str, Any]) -> pa.Table:
         """All rows, counting or not; columns that the table has not are NULL."""
@@ -316,7 +329,7 @@ def _made(table: LakeTable, schema: pa.Schema) -> DeltaTable:
     if delta is not None:
         return delta
     # Deletion vectors would shut delta-rs out; a session of Spark's that has them on by default does not add them to a table that is there.
-    how = {"delta.enableDeletionVectors": "false", "delta.checkpointInterval": "20"}
+    how = {"delta.enableDeletionVectors": "false", "delta.checkpointInterval": str(COMPACT_AFTER)}
     try:
         return DeltaTable.create(
             table.address, schema, mode="ignore", partition_by=["container"], configuration=how, storage_options=storage_options() or None

@@ -32,11 +32,13 @@ Values = dict[Key, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Aggregate:
-    """``owner``: the rule that it is computed for (None: ours, which cannot break). ``column``: makes it, when Spark is there."""
+    """``owner``: the rule that it is computed for (None: ours, which cannot break). ``column``: makes it, when Spark is there, from
+    ``texts`` of SQL."""
 
     owner: str | None
     name: str
     column: Callable[[], Any] = field(repr=False)
+    texts: tuple[str | None, ...] = ()
 
 
 class Rows:
@@ -123,6 +125,10 @@ class Rows:
             owners = list(dict.fromkeys(one.owner for one in wanted if one.owner is not None))
             if not owners:
                 raise
+            guilty = _named_by(error, wanted)
+            if guilty is not None:
+                self.troubles[guilty] = explain(error)
+                return self._run(frame, [one for one in wanted if one.owner != guilty], proven)
             ours = [one for one in wanted if one.owner is None] or [Aggregate(None, "n", lambda: expr("count(*)"))]
             found = {} if proven else self._run(frame, ours, proven=True)
             if len(owners) == 1:
@@ -133,6 +139,14 @@ class Rows:
                 for key, values in part.items():
                     found.setdefault(key, {}).update(values)
             return found
+
+
+def _named_by(error: PySparkException, wanted: Sequence[Aggregate]) -> str | None:
+    """The one rule whose SQL Spark quotes as the place of the error."""
+    quoted = str(error).partition("== SQL (")[2].partition("==\n")[2]
+    texts = {(one.owner, text) for one in wanted if one.owner is not None for text in one.texts if text and quoted.startswith(text)}
+    owners = {owner for owner, _ in texts}
+    return owners.pop() if len(owners) == 1 else None
 
 
 def explain(error: PySparkException) -> str:

@@ -83,11 +83,12 @@ class _Scan:
         for rule in self._rules:
             name = self._names[id(rule)]
             if rule.filter is not None and not isinstance(rule, NumberRule):
-                wanted.append(Aggregate(rule.id, f"{name}_asserted", lambda rule=rule: _count_if(expr(rule.filter or ""))))
+                wanted.append(Aggregate(rule.id, f"{name}_asserted", lambda rule=rule: _count_if(expr(rule.filter or "")), (rule.filter,)))
             if isinstance(rule, RowRule):
                 condition = self._asked(rule, lambda rule=rule: row_predicate(rule, self._rows.asked))
                 if condition is not None:
-                    wanted.append(Aggregate(rule.id, f"{name}_failed", lambda rule=rule, c=condition: _count_if(_breaks(rule, c))))
+                    texts = (condition, rule.filter)
+                    wanted.append(Aggregate(rule.id, f"{name}_failed", lambda rule=rule, c=condition: _count_if(_breaks(rule, c)), texts))
         wanted += self._number_aggregates(self._plan.numbers.get(None, ()))
         for column in self._ranged():
             quoted = self._rows.asked.column(column)
@@ -102,7 +103,7 @@ class _Scan:
         for rule in rules:
             text = self._asked(rule, lambda rule=rule: number(rule, self._rows.asked))
             if text is not None:
-                found.append(Aggregate(rule.id, f"{self._names[id(rule)]}_value", lambda t=text: expr(t)))
+                found.append(Aggregate(rule.id, f"{self._names[id(rule)]}_value", lambda t=text: expr(t), (text,)))
         return found
 
     def _filtered_numbers(self) -> None:

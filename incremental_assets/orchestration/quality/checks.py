@@ -60,6 +60,10 @@ def scan_job_name(definition: ContainerDefinition) -> str:
     return f"scan_{op_name(definition)}"
 
 
+def scan_op_name(definition: ContainerDefinition) -> str:
+    return f"{op_name(definition)}__scan"
+
+
 def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefinition]:
     """One op for all rules of the container; none where it has no rules."""
     container = definition.container
@@ -101,7 +105,7 @@ def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
     container = definition.container
 
     @dg.op(
-        name=f"{op_name(definition)}__scan",
+        name=scan_op_name(definition),
         out=dg.Out(dg.Nothing),
         required_resource_keys={"lake"},
         description=f"Asks the rules of {container.label}.",

@@ -13,7 +13,7 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.lake.sql import literal
 from incremental_assets.lake.table import Head
-from incremental_assets.model.axis import Axis, parse_value
+from incremental_assets.model.axis import MICROS_PER_DAY, Axis, parse_value
 from incremental_assets.model.container import Container
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.files import MODIFIED
@@ -54,9 +54,11 @@ class ScanRequest:
 
 
 def threshold(container: Container, text: str) -> int:
-    """The least value above it. Raises ConfigurationError."""
+    """The least value above it; a day is above all times of the days before it. Raises ConfigurationError."""
     assert container.axis is not None
     try:
+        if container.axis is Axis.DAY:
+            return parse_value(Axis.LOCAL, text) // MICROS_PER_DAY + 1
         return parse_value(container.axis, text) + 1
     except ConfigurationError as error:
         raise ConfigurationError(f"{container.label}: its identifier {'/'.join(_columns(container))} is compared with {error}") from error
