@@ -30,6 +30,7 @@ from incremental_assets.orchestration.datastore import datastore_definitions
 from incremental_assets.orchestration.files.component import FileDatastore, FilesEntry
 from incremental_assets.orchestration.loggers import LOGGERS
 from incremental_assets.orchestration.postgres.component import ContainerEntry, IncrementalEntry, PostgresDatastore
+from incremental_assets.orchestration.quality.command import AskedScan, scan_lines
 from incremental_assets.orchestration.runner import Asked, Runner, command_line_instance
 from incremental_assets.orchestration.scaffold import write_project
 
@@ -99,6 +100,14 @@ class Workspace:
         chosen = [d for d in known if not names or d.table.name in names]
         with self.instance() as instance:
             lines = list(Runner(self.dagster(chosen), instance).sync(chosen, asked or Asked(**kwargs)))
+        return {line["container"].partition("/")[2]: line for line in lines}
+
+    def scan(self, *names: str, **kwargs: Any) -> dict[str, dict[str, Any]]:
+        """Scans the named containers: the lines of `scan --json` by container name. ``kwargs`` are those of ``AskedScan``."""
+        os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(self.home), self.lake
+        chosen = [d for d in self.catalog() if not names or d.table.name in names]
+        with self.instance() as instance:
+            lines = list(scan_lines(self.dagster(), chosen, AskedScan(**kwargs), instance))
         return {line["container"].partition("/")[2]: line for line in lines}
 
     def one(self, name: str, *, ok: bool = True, **kwargs: Any) -> dict[str, Any]:

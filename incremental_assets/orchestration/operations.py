@@ -13,7 +13,7 @@ import dagster as dg
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.orchestration.events import failure_of
 from incremental_assets.orchestration.jobs import RANGE_END, RANGE_START
-from incremental_assets.orchestration.quality.command import summary_in
+from incremental_assets.orchestration.quality.summary import summary_in
 from incremental_assets.orchestration.result import plain
 
 TAG = "incremental_assets/"

@@ -100,8 +100,9 @@ def line(
     seconds: float = 0.0,
     message: str = "",
     watermark: int | str | None = None,
+    checks: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """One line of ``sync --json``; the fields are a contract."""
+    """One line of ``sync --json``; the fields are a contract. ``checks``: what the scan in the same run told of itself."""
     found = plain(metadata or {})
     holders = found.get("watermark/held_back_by")
     return {
@@ -120,6 +121,7 @@ def line(
         },
         "partitions": partitions or [],
         "delta_version": found.get("sync/delta_version"),
+        "checks": checks,
         "run_id": run_id,
         "seconds": round(seconds, 3),
         "message": message or found.get("sync/message", ""),

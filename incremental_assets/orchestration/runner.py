@@ -26,6 +26,7 @@ from incremental_assets.orchestration.ordinary_run import RunTerminated, command
 from incremental_assets.orchestration.partition_keys import container_key, container_partitions, partitions_definition
 from incremental_assets.orchestration.plan import Action, Mode, Plan, Request
 from incremental_assets.orchestration.project import current_project, dagster_home, location_name
+from incremental_assets.orchestration.quality.summary import summary_in
 from incremental_assets.orchestration.result import in_one, line, plain
 from incremental_assets.orchestration.workers import side_by_side
 
@@ -152,19 +153,27 @@ class Runner:
         if is_interrupted(events):
             self._say_cancelled(run_id)
         failure = trouble or failure_of(events)[1]
-        if failure:
-            return line(container.label, "failed", message=failure, watermark=watermark, **common)
         key = container_key(container)
         written = [e.step_materialization_data.materialization for e in events if e.is_step_materialization and e.asset_key == key]
+        checks = summary_in(events)
+        if failure and (checks is None or not written):
+            return line(container.label, "failed", message=failure, watermark=watermark, **common)
         if not written:
-            observed = next((e.asset_observation_data.asset_observation for e in events if e.is_asset_observation), None)
+            seen = [e.asset_observation_data.asset_observation for e in events if e.is_asset_observation]
+            observed = next((one for one in seen if "sync/message" in one.metadata), None)
             said = plain(observed.metadata) if observed else {"sync/message": "nothing to do any more"}
             status, message = str(said.get("sync/status", "skipped")), str(said.get("sync/message", ""))
             return line(container.label, status, message=message, watermark=watermark, **common)
         keys = sorted(m.partition for m in written if m.partition is not None and "file/refused" not in m.metadata)
         metadata = max((m.metadata for m in written), key=len)
-        status = str(plain(metadata).get("sync/status", "synced"))
-        return line(container.label, status, metadata=metadata, partitions=_in_order(container.axis, keys), **common)
+        values = plain(metadata)
+        status, message = str(values.get("sync/status", "synced")), str(values.get("sync/message", ""))
+        if failure:  # the rows are in the lake; a blocking rule is broken
+            status, message = "failed", failure
+        elif checks is not None and (checks["failed"] or checks["errored"]):
+            status, message = "warning", f"{message}; quality: {checks['message']}"
+        partitions = _in_order(container.axis, keys)
+        return line(container.label, status, metadata=metadata, partitions=partitions, message=message, checks=checks, **common)
 
     def _say_cancelled(self, run_id: str) -> None:
         """Dagster takes an interrupt that it did not ask for as a failure; this one was asked for, at the terminal."""

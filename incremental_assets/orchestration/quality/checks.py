@@ -24,11 +24,11 @@ from incremental_assets.orchestration.jobs import CONTAINER_TAG, RANGE_END, RANG
 from incremental_assets.orchestration.partition_keys import container_key, partitions_definition
 from incremental_assets.orchestration.quality.request import Looks, ScanRequest
 from incremental_assets.orchestration.quality.scanning import Summary, Told, scan_container
-from incremental_assets.orchestration.quality.tables import samples, verdicts_table
+from incremental_assets.orchestration.quality.summary import summary_metadata
+from incremental_assets.orchestration.quality.tables import samples
 from incremental_assets.quality.verdict import Status, Verdict
 
 PARTITION = "dagster/partition"
-SUMMARY = "quality/summary"
 _SEVERITY = {Severity.WARN: dg.AssetCheckSeverity.WARN, Severity.ERROR: dg.AssetCheckSeverity.ERROR}
 
 
@@ -166,7 +166,7 @@ def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summ
                 told[None] = overall(list(verdicts.values()))
         for place, verdict in told.items():
             context.log_event(_evaluation(key, rule, place, verdict, summary))
-    context.log_event(dg.AssetObservation(key, description=summary.operation.message, metadata=_metadata(summary)))
+    context.log_event(dg.AssetObservation(key, description=summary.operation.message, metadata=summary_metadata(summary)))
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
@@ -204,59 +204,6 @@ def _evaluation(key: dg.AssetKey, rule: Rule, place: str | None, verdict: Verdic
         partition=place,
         metadata=values,
     )
-
-
-def _metadata(summary: Summary) -> dict[str, Any]:
-    return {
-        SUMMARY: dg.MetadataValue.json(line_of(summary)),
-        "quality/verdicts": verdicts_table(summary),
-        "quality/passes": dg.MetadataValue.int(summary.result.passes),
-        "quality/rows_scanned": dg.MetadataValue.int(summary.operation.rows),
-        "quality/anomalies_opened": dg.MetadataValue.int(summary.opened + summary.reopened),
-        "quality/anomalies_resolved": dg.MetadataValue.int(summary.resolved),
-        "quality/anomalies_open": dg.MetadataValue.int(summary.still_open),
-    }
-
-
-def line_of(summary: Summary) -> dict[str, Any]:
-    """A scan in numbers, for ``--json``."""
-    verdicts = summary.result.verdicts
-    return {
-        "rules": summary.operation.rules,
-        "passed": summary.count(Status.PASSED),
-        "failed": summary.count(Status.FAILED),
-        "errored": summary.count(Status.ERRORED),
-        "rows_scanned": summary.operation.rows,
-        "partitions": len(summary.result.rows),
-        "passes": summary.result.passes,
-        "delta_version": summary.result.version,
-        "anomalies": {
-            "opened": summary.opened,
-            "reopened": summary.reopened,
-            "resolved": summary.resolved,
-            "open": summary.still_open,
-        },
-        "watermark": {"previous": summary.previous, "new": summary.new},
-        "error_rules": sorted({v.rule for v in summary.failed if v.severity is Severity.ERROR}),
-        "blocked": [{"rule": v.rule, "partition": v.partition} for v in summary.blocked],
-        "verdicts": [_verdict_line(v) for v in verdicts if v.status is not Status.PASSED][:1000],
-        "seconds": round(summary.seconds, 3),
-        "message": summary.operation.message,
-    }
-
-
-def _verdict_line(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "rule": verdict.rule,
-        "partition": verdict.partition,
-        "status": verdict.status.value,
-        "severity": verdict.severity.value,
-        "rows_asserted": verdict.asserted,
-        "rows_failed": verdict.failed,
-        "rows_unasserted": verdict.unasserted,
-        "value": verdict.value,
-        "message": verdict.message,
-    }
 
 
 def _enforce(definition: ContainerDefinition, summary: Summary) -> None:

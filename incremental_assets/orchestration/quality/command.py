@@ -20,8 +20,9 @@ from incremental_assets.orchestration.events import failure_of, is_interrupted
 from incremental_assets.orchestration.loggers import BRIEF_LOGGER
 from incremental_assets.orchestration.ordinary_run import RunTerminated, new_run_id, run_here
 from incremental_assets.orchestration.project import current_project, lake_root, location_name
-from incremental_assets.orchestration.quality.checks import PARTITION, SUMMARY, scan_job_name, scan_op_name
+from incremental_assets.orchestration.quality.checks import PARTITION, scan_job_name, scan_op_name
 from incremental_assets.orchestration.quality.request import Looks, not_configured, threshold
+from incremental_assets.orchestration.quality.summary import summary_in
 from incremental_assets.orchestration.runner import keys_between
 from incremental_assets.quality.records import Records
 
@@ -108,17 +109,6 @@ def _run(
     bad = bool(told["error_rules"]) or bool(failure)
     status = "failed" if bad else "warning" if told["failed"] or told["errored"] else "passed"
     return _line(definition, status, told=told, message=failure or told["message"], run_id=run_id, seconds=seconds)
-
-
-def summary_in(events: Sequence[dg.DagsterEvent]) -> dict[str, Any] | None:
-    """What a scan of the run told of itself."""
-    for event in events:
-        if event.is_asset_observation:
-            found = event.asset_observation_data.asset_observation.metadata.get(SUMMARY)
-            if found is not None:
-                told: Any = found.value
-                return told
-    return None
 
 
 _NUMBERS = ("rules", "passed", "failed", "errored", "rows_scanned", "partitions", "passes", "delta_version", "anomalies", "watermark",

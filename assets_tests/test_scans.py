@@ -1,0 +1,191 @@
+"""Scans by the real run of a sync, and by the real command line: what is checked, what is told of it, what becomes of anomalies.
+
+Belongs here: from rules in YAML to evaluations, records and exit codes. Does not belong: each rule's verdict (``test_rules``), the life of an
+anomaly by itself (``test_anomalies``).
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets_tests.harness import Folder, Project
+from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.orchestration.plan import Mode
+from incremental_assets.quality.records import Records
+
+MakeProject = Callable[..., Project]
+ORDERS = dg.AssetKey(["shop", "orders"])
+CHECKS = [
+    {"rule": "not_null", "columns": ["customer"]},
+    {"rule": "between", "column": "price", "min": 0, "max": 600},
+    {"rule": "unique", "columns": ["id"], "scope": "table"},
+    {"rule": "metric", "name": "broken", "expression": "avg(price / (price - 17))", "min": 0},
+]
+
+
+def evaluations(project: Project, check: str) -> dict[str | None, tuple[str, str]]:
+    """Of each partition, the state that the UI shows: of the newest execution."""
+    with project.instance() as instance:
+        found: dict[str | None, tuple[str, str]] = {}
+        for record in instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(ORDERS, check), limit=200):
+            said = record.evaluation.description if record.evaluation and record.status.value != "PLANNED" else ""
+            found.setdefault(record.partition, (record.status.value, str(said)))
+        return found
+
+
+def anomalies(project: Project) -> dict[tuple[str, str | None], str]:
+    """State by rule and key (or partition)."""
+    found = Records(project.lake, "shop").anomalies("shop/orders").values()
+    return {(one.rule, one.key or one.partition): one.state.value for one in found}
+
+
+@pytest.fixture
+def shop(project: MakeProject) -> Iterator[Project]:
+    """Orders of three months, a partition each; three rows of January are bad."""
+    made = project(
+        incremental=["public.orders:day:date"],
+        containers={"orders": {"partition_by": "month", "auto_resolve": True, "checks": CHECKS}},
+    )
+    made.execute(
+        """create table orders (id int primary key, day date, customer int, price numeric(12,2));
+        insert into orders select i, date '2026-01-01' + i % 90, i % 20, i from generate_series(1, 90) i;
+        update orders set customer = null where id = 7; update orders set price = -5 where id in (11, 12);"""
+    )
+    yield made
+
+
+def test_what_a_sync_wrote_is_checked_and_mended_rows_close_their_anomalies(shop: Project) -> None:
+    """The whole promise: bad rows are told by partition and by key, and go from the list when they are mended in the source."""
+    line = shop.one("orders")
+    assert line["status"] == "warning" and line["checks"]["failed"] == 2 and line["checks"]["errored"] == 1, line
+    states = {key: state for key, (state, _) in evaluations(shop, "not_null_customer").items()}
+    assert states == {"2026-01-01": "FAILED", "2026-02-01": "SUCCEEDED", "2026-03-01": "SUCCEEDED"}
+    assert evaluations(shop, "between_price")["2026-01-01"][1] == "failed: 2 of 31 rows break it"
+    broken = evaluations(shop, "broken")["2026-01-01"]
+    assert broken[0] == "FAILED" and broken[1].startswith("errored: [DIVIDE_BY_ZERO]"), broken
+    assert anomalies(shop) == {
+        ("not_null_customer", '{"id":"7"}'): "active",
+        ("between_price", '{"id":"11"}'): "active",
+        ("between_price", '{"id":"12"}'): "active",
+    }
+    assert _failed_rows(shop)['{"id":"7"}'] == {"id": 7, "day": "2026-01-08", "customer": None, "price": 7.0}
+
+    shop.execute("update orders set customer = 3 where id = 7; update orders set price = 1 where id = 11")
+    shop.execute("update orders set price = -1 where day >= '2026-02-01'")
+    shop.one("orders", keys=("2026-01-01", "2026-01-01"))
+    assert evaluations(shop, "not_null_customer")["2026-01-01"][0] == "SUCCEEDED"
+    assert anomalies(shop) == {
+        ("not_null_customer", '{"id":"7"}'): "resolved",
+        ("between_price", '{"id":"11"}'): "resolved",
+        ("between_price", '{"id":"12"}'): "active",
+    }
+
+
+def test_a_scan_alone_goes_by_its_own_watermark(shop: Project) -> None:
+    """Without it, an incremental scan reads all rows, or leaves out those that came since the last one."""
+    shop.configure(containers={"orders": {"partition_by": "month"}})  # nothing is checked with the sync
+    shop.one("orders")
+    shop.configure(containers={"orders": {"partition_by": "month", "checks": CHECKS}})
+    assert evaluations(shop, "not_null_customer") == {}
+    first = shop.scan("orders", incremental=True)["orders"]
+    assert (first["status"], first["rows_scanned"], first["watermark"]) == ("failed", 90, {"previous": None, "new": "2026-03-31"}), first
+    again = shop.scan("orders", incremental=True)["orders"]
+    assert (again["status"], again["partitions"]) == ("passed" if not again["errored"] else "failed", 1), again
+    assert again["rows_scanned"] == 31  # of the partition in which the watermark lies
+    assert {key: state for key, (state, _) in evaluations(shop, "not_null_customer").items() if key} == {
+        "2026-01-01": "FAILED", "2026-02-01": "SUCCEEDED", "2026-03-01": "SUCCEEDED",
+    }  # fmt: skip
+    above = shop.scan("orders", incremental=True, after_time="2026-02-27T12:00:00")["orders"]
+    assert (above["rows_scanned"], above["watermark"]["new"]) == (59, "2026-03-31"), above
+    with pytest.raises(ConfigurationError, match="--greater-than-time"):
+        shop.scan("orders", incremental=True, after_batch="7")
+
+
+def test_a_threshold_above_the_watermark_leaves_it_where_it_is(shop: Project) -> None:
+    """Rows between the two were not looked at: a watermark that moved over them would hide them for good."""
+    shop.configure(containers={"orders": {"partition_by": "month"}})
+    shop.one("orders")
+    shop.configure(containers={"orders": {"partition_by": "month", "checks": CHECKS}})
+    above = shop.scan("orders", incremental=True, after_time="2026-03-05")["orders"]
+    assert (above["rows_scanned"], above["watermark"]) == (31, {"previous": None, "new": None}), above
+    whole = shop.scan("orders")["orders"]
+    assert (whole["rows_scanned"], whole["watermark"]["new"]) == (90, "2026-03-31")
+
+
+def test_a_container_without_identifier_is_refused_an_incremental_scan(project: MakeProject) -> None:
+    """Without it, a scan that was meant to be small reads everything, or nothing."""
+    made = project(containers={"orders": {"checks": [{"rule": "not_null", "columns": ["id"]}]}})
+    made.execute("create table orders (id int primary key)")
+    with pytest.raises(ConfigurationError, match="incremental field not configured"):
+        made.scan("orders", incremental=True)
+    assert made.scan("orders")["orders"]["status"] == "skipped"
+
+
+def test_a_blocking_rule_keeps_what_is_downstream_from_running(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bad rows must not travel on; and it must be told of which partitions they are."""
+    blocking = [{**CHECKS[1], "blocking": True}]
+    shop.configure(containers={"orders": {"partition_by": "month", "checks": blocking}})
+    monkeypatch.setenv("INCREMENTAL_ASSETS_LAKE", shop.lake)
+    ran: list[str] = []
+
+    @dg.asset(deps=[ORDERS])
+    def report() -> None:
+        ran.append("report")
+
+    definitions = dg.Definitions.merge(shop.dagster(), dg.Definitions(assets=[report]))
+    with shop.instance() as instance:
+        job = definitions.resolve_implicit_global_asset_job_def()
+        tags = {"dagster/asset_partition_range_start": "2026-01-01", "dagster/asset_partition_range_end": "2026-03-01"}
+        done = job.execute_in_process(
+            instance=instance, asset_selection=[ORDERS, report.key], tags=tags, raise_on_error=False,
+            run_config={"ops": {"shop__orders": {"config": {"mode": "refresh"}}}},
+        )  # fmt: skip
+        failed = next(event for event in done.all_events if event.is_step_failure)
+    assert not done.success and ran == []
+    message = str(failed.step_failure_data.error)
+    assert "blocking rules are broken: between_price in 2026-01-01." in message, message
+    assert len(shop.rows("orders", "id")) == 90
+    line = shop.one("orders", ok=False, mode=Mode.REFRESH)
+    assert (line["status"], line["rows_read"]) == ("failed", 90) and "between_price in 2026-01-01" in line["message"], line
+
+
+def test_files_are_checked_the_same_way(folder: Callable[..., Folder]) -> None:
+    """A partition is a file there, and nothing tells its rows apart: the anomaly is the file's."""
+    rules = [{"rule": "min", "column": "price", "min": 0}, {"rule": "not_null", "columns": ["nope"]}]
+    made = folder(containers={"sales": {"glob": "*.csv", "options": {"header": True}, "auto_resolve": True, "checks": rules}})
+    made.put("a.csv", "id,price\n1,5\n2,-5\n3,-6\n")
+    made.put("b.csv", "id,price\n4,5\n")
+    line = made.one("sales")
+    assert line["status"] == "warning" and line["checks"]["passed"] == 1, line
+    records = Records(made.lake, "landing")
+    (found,) = records.anomalies().values()
+    assert (found.partition, found.key, found.rows) == ("a.csv", None, 2)
+    made.put("a.csv", "id,price\n1,5\n2,5\n3,6\n")
+    made.one("sales")
+    assert [one.state.value for one in records.anomalies().values()] == ["resolved"]
+
+
+def test_the_command_line_scans_and_tells(shop: Project) -> None:
+    """Exit codes and lines are what scripts go by; an anomaly is settled by a person's word."""
+    shop.write()
+    shop.cli("sync", "shop", "--json", check=0)
+    code, lines, _ = shop.cli("scan", "shop", "--full", "--json", check=None)
+    assert code == 1 and lines[0]["status"] == "failed" and lines[0]["run_id"]
+    _, found, _ = shop.cli("anomalies", "shop/orders", "--json", spark=False)
+    assert len(found) == 3
+    shop.cli("anomalies", "discard", found[0]["id"], "--comment", "a gift", spark=False)
+    _, left, _ = shop.cli("anomalies", "--state", "discarded", "--json", spark=False)
+    assert [(one["id"], one["comment"]) for one in left] == [(found[0]["id"], "a gift")]
+    _, (operation,), _ = shop.cli("operations", lines[0]["run_id"], "--json", spark=False)
+    assert (operation["type"], operation["result"], operation["triggered_by"]) == ("scan", "success", "command line")
+    assert operation["options"]["looks"] == "full" and "90 rows of 3 partitions" in operation["message"]
+
+
+def _failed_rows(project: Project) -> dict[str, Any]:
+    from deltalake import DeltaTable
+
+    rows = DeltaTable(f"{project.lake}/shop/_quality/failed_rows").to_pyarrow_table().to_pylist()
+    return {row["key"]: json.loads(row["row"]) for row in rows}
