@@ -1,7 +1,7 @@
 """Scans by the real run of a sync, and by the real command line: what is checked, what is told of it, what becomes of anomalies.
 
-Belongs here: from rules in YAML to evaluations, records and exit codes. Does not belong: each rule's verdict (``test_rules``), the life of an
-anomaly by itself (``test_anomalies``).
+Belongs here: from rules in YAML to evaluations, records and exit codes. Does not belong: each rule's verdict (``test_rules``), the life
+of an anomaly by itself (``test_anomalies``).
 """
 
 import json
@@ -149,7 +149,8 @@ def test_a_blocking_rule_keeps_what_is_downstream_from_running(shop: Project, mo
     assert "blocking rules are broken: between_price in 2026-01-01." in message, message
     assert len(shop.rows("orders", "id")) == 90
     line = shop.one("orders", ok=False, mode=Mode.REFRESH)
-    assert (line["status"], line["rows_read"]) == ("failed", 90) and "between_price in 2026-01-01" in line["message"], line
+    assert (line["status"], line["rows_read"]) == ("failed", 90), line["message"]
+    assert "between_price in 2026-01-01" in line["message"], line
 
 
 def test_files_are_checked_the_same_way(folder: Callable[..., Folder]) -> None:

@@ -8,6 +8,12 @@ from collections.abc import Sequence
 import dagster as dg
 
 
+def told_by(instance: dg.DagsterInstance, run_id: str) -> list[dg.DagsterEvent]:
+    """What its assets told, as it is stored: a step that fails takes what it has logged out of the events that the run returns."""
+    kinds = {dg.DagsterEventType.ASSET_OBSERVATION, dg.DagsterEventType.ASSET_MATERIALIZATION}
+    return [entry.dagster_event for entry in instance.all_logs(run_id, of_type=kinds) if entry.dagster_event is not None]
+
+
 def is_interrupted(events: Sequence[dg.DagsterEvent]) -> bool:
     """Whether the run's step was."""
     errors = [event.step_failure_data.error for event in events if event.is_step_failure]

@@ -18,7 +18,7 @@ from incremental_assets.model.errors import ConfigurationError, ContainerMissing
 from incremental_assets.model.files import decode_path, encode_path
 from incremental_assets.model.names import nearest
 from incremental_assets.orchestration.assets import report_killed
-from incremental_assets.orchestration.events import failure_of, is_interrupted
+from incremental_assets.orchestration.events import failure_of, is_interrupted, told_by
 from incremental_assets.orchestration.jobs import job_name, launch_of, plan_container
 from incremental_assets.orchestration.locks import holder_of
 from incremental_assets.orchestration.loggers import BRIEF_LOGGER
@@ -153,6 +153,8 @@ class Runner:
         if is_interrupted(events):
             self._say_cancelled(run_id)
         failure = trouble or failure_of(events)[1]
+        if failure:
+            events = told_by(self._instance, run_id)
         key = container_key(container)
         written = [e.step_materialization_data.materialization for e in events if e.is_step_materialization and e.asset_key == key]
         checks = summary_in(events)

@@ -16,7 +16,7 @@ from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.model.anomalies import Anomaly, State, by_person
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.names import encode_name
-from incremental_assets.orchestration.events import failure_of, is_interrupted
+from incremental_assets.orchestration.events import failure_of, is_interrupted, told_by
 from incremental_assets.orchestration.loggers import BRIEF_LOGGER
 from incremental_assets.orchestration.ordinary_run import RunTerminated, new_run_id, run_here
 from incremental_assets.orchestration.project import current_project, lake_root, location_name
@@ -100,8 +100,8 @@ def _run(
         if run is not None and run.status is not dg.DagsterRunStatus.CANCELED:
             instance.report_run_canceled(run)
         raise KeyboardInterrupt
-    told = summary_in(events)
     failure = trouble or failure_of(events)[1]
+    told = summary_in(told_by(instance, run_id) if failure else events)
     seconds = time.monotonic() - started
     if told is None:
         status = "failed" if failure else "skipped"
