@@ -145,6 +145,40 @@ class BusinessDay:
                 self._profiles(connection, "points = customer_id %% 1000", "customer_id %% 307 = 0"),
             ]
 
+    def bad_rows(self) -> list[Change]:
+        """What no rule of the YAML allows: prices below zero, a customer whom nobody knows, addresses that are none."""
+        with self._connect() as connection:
+            last = self.today + timedelta(days=3)
+            newest = "SELECT max(o_orderkey) FROM orders WHERE o_orderdate = %(day)s"
+            return [
+                _change(
+                    connection,
+                    "orders",
+                    "with a price below zero",
+                    "UPDATE orders SET o_totalprice = -o_totalprice WHERE o_orderdate = %(day)s AND o_orderkey %% 7 = 3",
+                    {"day": last},
+                ),
+                _change(
+                    connection,
+                    "orders",
+                    "of a customer who is not there",
+                    f"UPDATE orders SET o_custkey = 999999999 WHERE o_orderkey = ({newest})",
+                    {"day": last},
+                ),
+                self._profiles(connection, "email = 'to be filled in'", "customer_id %% 499 = 1"),
+            ]
+
+    def mend_bad_rows(self) -> list[Change]:
+        """The same rows, as they should have been."""
+        with self._connect() as connection:
+            return [
+                _change(
+                    connection, "orders", "with their price again", "UPDATE orders SET o_totalprice = -o_totalprice WHERE o_totalprice < 0"
+                ),
+                _change(connection, "orders", "of a customer who is there", "UPDATE orders SET o_custkey = 1 WHERE o_custkey = 999999999"),
+                self._profiles(connection, "email = 'customer' || customer_id || '@shop.example'", "email = 'to be filled in'"),
+            ]
+
     def correct_old_rows(self) -> list[Correction]:
         """Old rows deleted and changed with nothing to tell it, as a person with a database client does."""
         with self._connect() as connection:

@@ -31,7 +31,7 @@ from incremental_assets.demo.compare import CompareError, Comparison, compare
 from incremental_assets.demo.landing import LANDING_FOLDER, Landed, Tills, landed
 from incremental_assets.demo.postgres import DEMO_DATABASE, DEMO_FOLDER, EmbeddedPostgres, EmbeddedPostgresError
 from incremental_assets.demo.source import load
-from incremental_assets.lake.manifest import RESERVED
+from incremental_assets.lake.manifest import QUALITY_FOLDER, RESERVED
 from incremental_assets.orchestration.loading import find_datastore, load_datastores
 from incremental_assets.orchestration.ordinary_run import command_line_instance
 
@@ -118,11 +118,40 @@ class _Demo:
             keys = ("--partition", one.first) if one.first == one.last else ("--from", one.first, "--to", one.last)
             self._sync(f"{DATASTORE}/{one.container}", *keys)
 
+        self._quality(day)
+
         self._step("Lake and source, row by row", "Every column of every row as text, read from the lake without Spark.")
         found = [self._compare(container) for container in self._containers()]
         report.compared(self.console, found, "Lake and source")
         report.differences(self.console, found)
         return self._end(found, self._files())
+
+    def _quality(self, day: BusinessDay) -> None:
+        self._step(
+            "Bad rows come, and are mended",
+            "The YAML says what rows have to be like; each sync asks that of the partitions that it wrote. What is broken is on record row "
+            "by row, and goes from the list when it is mended in the source: nobody has to tick it off.",
+        )
+        report.changes(self.console, "Meanwhile in the shop", planted := day.bad_rows())
+        self._sync()
+        self._command("anomalies", DATASTORE)
+        found = len(self._anomalies("active"))
+        report.changes(self.console, "Mended in the source", day.mend_bad_rows())
+        self._sync()
+        self._command("anomalies", DATASTORE, "--state", "resolved")
+        rows = sum(change.rows for change in planted)
+        left, resolved = len(self._anomalies("active")), len(self._anomalies("resolved"))
+        if (found, left, resolved) != (rows, 0, rows):
+            raise DemoFailed(f"of {rows} bad rows {found} were found; {left} are still on the list and {resolved} were resolved.")
+        self.console.print(f"{rows} bad rows, {found} anomalies, all of them resolved by the scan that no longer found them.", style="bold")
+
+    def _anomalies(self, state: str) -> list[str]:
+        command = ["anomalies", DATASTORE, "--state", state, "--json"]
+        with self.log.open("a", encoding="utf-8") as log, self._started(command, stdout=subprocess.PIPE, stderr=log) as process:
+            lines = list(process.stdout or ())
+            code = process.wait()
+        self._expect_success(code, command)
+        return lines
 
     def _files(self) -> list[Landed]:
         self._step(
@@ -213,6 +242,8 @@ class _Demo:
         for container in self._containers():
             if (self.lake / container / "_delta_log").is_dir():
                 shutil.rmtree(self.lake / container)
+        if (self.lake / QUALITY_FOLDER / "scan_operations" / "_delta_log").is_dir():
+            shutil.rmtree(self.lake / QUALITY_FOLDER)
         for folder in (self.lake.parent / LANDING, *(self.lake.parent / LANDING / beside for beside in sorted(RESERVED))):
             for table in ("sales", "clicks"):
                 if (folder / table / "_delta_log").is_dir():
