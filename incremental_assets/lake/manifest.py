@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from incremental_assets.lake.errors import place_errors
-from incremental_assets.lake.table import LakeTable, storage_options
+from incremental_assets.lake.table import LakeTable, read_rows, storage_options
 from incremental_assets.model.files import FileStamp
 
 FOLDER, REJECTED_FOLDER, QUALITY_FOLDER = "_files", "_rejected", "_quality"
@@ -117,7 +117,7 @@ class Manifest:
         delta = self.table.opened()
         if delta is None or not _is_ours(delta):
             return []
-        return [FileRecord(**row) for row in delta.to_pyarrow_table().to_pylist()]
+        return [FileRecord(**row) for row in read_rows(delta).to_pylist()]
 
     def _write(self, records: Iterable[FileRecord], mode: str) -> None:
         rows = pa.Table.from_pylist([asdict(record) for record in records], schema=_SCHEMA)

@@ -26,6 +26,7 @@ from incremental_assets.orchestration.project import current_project, dagster_ho
 from incremental_assets.orchestration.quality.checks import container_checks, scan_job
 from incremental_assets.orchestration.runner import Asked, sync_side_by_side
 from incremental_assets.orchestration.schedules import container_schedule, datastore_schedule
+from incremental_assets.quality.records import Records
 
 DATASTORE_TAG = "incremental_assets/datastore"
 
@@ -99,6 +100,9 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
                 continue
             context.log.info(f"{container.label}: {kept}")
             context.log_event(dg.AssetObservation(container_key(container), description=str(kept), metadata=_metadata(kept)))
+        if any(definition.container.options.checks for definition in definitions):
+            removed = Records(scope.lake, name).tidy()
+            context.log.info(f"records of scans: joined; {removed:,} rows of scans that broke off removed")
         if failed:
             raise dg.Failure(f"failed: {', '.join(failed)}; the others were kept in shape.", allow_retries=False)
 

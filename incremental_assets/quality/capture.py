@@ -23,6 +23,7 @@ MOST_ROWS_A_SCAN = 50_000
 OpenKeys = Callable[[], Mapping[str, Sequence[str]]]
 """By rule: keys of rows with an open anomaly. Those are fetched in any case, as it must be seen whether they still break the rule."""
 
+_BROKEN = "incremental_assets_broken"
 _TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _JSON = f"""map('ignoreNullFields', 'false', 'timestampFormat', "{_TIME}XXX", 'timestampNTZFormat', "{_TIME}")"""
 
@@ -48,9 +49,9 @@ class Capture:
         key = f"{plain_key(self._key, self._rows.asked.types)} AS key"
         if conditions:
             flags = [functions.when(broken(), functions.lit(rule.id)) for rule, broken in conditions]
-            marked = self._rows.frame.withColumn("rules_broken", functions.array_compact(functions.array(*flags)))
-            marked = marked.where("size(rules_broken) > 0")
-            branches.append(marked.selectExpr(PARTITION, key, row, "explode(rules_broken) AS rule"))
+            marked = self._rows.frame.withColumn(_BROKEN, functions.array_compact(functions.array(*flags)))
+            marked = marked.where(f"size({_BROKEN}) > 0")
+            branches.append(marked.selectExpr(PARTITION, key, row, f"explode({_BROKEN}) AS rule"))
         branches += [make().selectExpr(PARTITION, key, row, f"{text(name)} AS rule") for name, make in frames.items()]
         found = branches[0]
         for branch in branches[1:]:

@@ -4,21 +4,22 @@ Belongs here: their jobs, one each, and the frames of the rows that broke them. 
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from incremental_assets.lake.guards import expr
 from incremental_assets.lake.table import LakeTable
+from incremental_assets.model.errors import LakeError
 from incremental_assets.model.names import backticked as quote
 from incremental_assets.model.rules import DistinctCount, ExistsIn, Reach, Unique
 from incremental_assets.quality.planner import Grouping
-from incremental_assets.quality.predicates import CannotAsk
+from incremental_assets.quality.predicates import CannotAsk, family
 from incremental_assets.quality.rows import PARTITION, Rows, Values
 
 if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
-Range = Callable[[str], tuple[Any, Any] | None]
-"""The least and the greatest value of a column on the ground, where they are known."""
+Range = Callable[[str], tuple[str, str] | None]
+"""The least and the greatest value of a column on the ground, as constants, where they are known."""
 
 DISTINCT, REPEATED, REPEATED_IN_TABLE = "distinct_values", "repeated_rows", "repeated_in_table"
 
@@ -30,6 +31,7 @@ class Grouped:
         self._rows, self._grouping, self._range_of = rows, grouping, range_of
         self._in_table = any(isinstance(rule, Unique) and rule.scope is Reach.TABLE for rule in rules)
         self._names = [rows.asked.column(name) for name in grouping.columns]  # raises CannotAsk
+        self._keys = [f"key_{number}" for number in range(len(self._names))]  # a column may be called n, or again
 
     def numbers(self) -> Values:
         """Of each partition: how many values, how many rows whose value is there again in it, or in the table."""
@@ -44,29 +46,30 @@ class Grouped:
 
     def broken(self, rule: Unique) -> "DataFrame":
         """The rows that repeat a value."""
-        again = self._counted().where("again" if rule.scope is Reach.TABLE else "n > 1").select(PARTITION, *self._names)
-        base = self._base()
-        condition = " AND ".join(f"l.{name} = r.{name}" for name in self._names)
-        return base.alias("l").join(again.alias("r"), expr(f"l.{PARTITION} <=> r.{PARTITION} AND {condition}"), "left_semi")
+        again = self._counted().where("again" if rule.scope is Reach.TABLE else "n > 1").select(PARTITION, *self._keys)
+        same = " AND ".join(f"l.{name} = r.{key}" for name, key in zip(self._names, self._keys, strict=True))
+        return self._base().alias("l").join(again.alias("r"), expr(f"l.{PARTITION} <=> r.{PARTITION} AND {same}"), "left_semi")
 
     def _base(self) -> "DataFrame":
         present = " AND ".join(f"{name} IS NOT NULL" for name in self._names)
         return self._rows.filtered(self._grouping.filter).where(present)
 
+    def _keyed(self, frame: "DataFrame", *more: str) -> "DataFrame":
+        return frame.selectExpr(*more, *(f"{name} AS {key}" for name, key in zip(self._names, self._keys, strict=True)))
+
     def _counted(self) -> "DataFrame":
         """``n`` rows of each value in each partition; ``again``: whether there are more in the table."""
-        keys = ", ".join(self._names)
-        counted = self._base().groupBy(PARTITION, *self._names).agg(expr("count(*)").alias("n"))
+        keys = ", ".join(self._keys)
+        counted = self._keyed(self._base(), PARTITION).groupBy(PARTITION, *self._keys).agg(expr("count(*)").alias("n"))
         if not self._in_table:
             return counted.withColumn("again", expr("n > 1"))
         counted = counted.withColumn("mine", expr(f"sum(n) OVER (PARTITION BY {keys})"))
         if self._rows.ground.predicate is None:
             return counted.withColumn("again", expr("mine > 1"))
-        elsewhere = self._elsewhere().select(*self._names)
-        same = " AND ".join(f"l.{name} = r.{name}" for name in self._names)
-        found = elsewhere.alias("l").join(counted.alias("r"), expr(same), "left_semi").distinct()
+        same = " AND ".join(f"l.{key} = r.{key}" for key in self._keys)
+        found = self._keyed(self._elsewhere()).alias("l").join(counted.alias("r"), expr(same), "left_semi").distinct()
         marked = counted.alias("l").join(found.withColumn("found", expr("true")).alias("r"), expr(same), "left")
-        shown = [f"l.{name}" for name in (PARTITION, *self._names, "n")]
+        shown = [f"l.{name}" for name in (PARTITION, *self._keys, "n")]
         return marked.selectExpr(*shown, "(l.mine > 1 OR r.found IS NOT NULL) AS again")
 
     def _elsewhere(self) -> "DataFrame":
@@ -84,21 +87,26 @@ class Lookup:
 
     def __init__(self, rows: Rows, rule: ExistsIn, other: LakeTable | None, range_of: Range) -> None:
         self._rows, self._rule, self._range_of = rows, rule, range_of
-        self._column = rows.asked.column(rule.column)
-        head = other.head() if other is not None else None
+        self._column, kind = rows.asked.column(rule.column), rows.asked.type_of(rule.column)
+        try:
+            head = other.head() if other is not None else None
+        except LakeError as error:
+            raise CannotAsk(str(error)) from error
         if other is None or head is None:
             raise CannotAsk(f"container {rule.container!r} has no table yet")
         fields = {column.name.lower(): column for column in head.columns}
         if rule.field.lower() not in fields:
             raise CannotAsk(f"container {rule.container!r} has no column {rule.field!r}")
         self._other, self._field = other, fields[rule.field.lower()]
+        if family(kind) != family(self._field.type):
+            raise CannotAsk(f"column {rule.column!r} is {kind}, and {rule.field!r} of container {rule.container!r} is {self._field.type}")
 
     def numbers(self) -> Values:
         counted = self._values().groupBy(PARTITION).agg(expr("sum(n)").alias("failed"))
         return self._rows.collect(counted)
 
     def broken(self) -> "DataFrame":
-        bad = self._values().selectExpr(f"{self._column} AS value").distinct()
+        bad = self._values().select("value").distinct()
         return self._base().alias("l").join(bad.alias("r"), expr(f"l.{self._column} = r.value"), "left_semi")
 
     def _base(self) -> "DataFrame":
@@ -106,19 +114,15 @@ class Lookup:
 
     def _values(self) -> "DataFrame":
         """Those that should not be, with the number of rows that have them."""
-        counted = self._base().groupBy(PARTITION, self._column).agg(expr("count(*)").alias("n"))
+        values = self._base().selectExpr(PARTITION, f"{self._column} AS value")
+        counted = values.groupBy(PARTITION, "value").agg(expr("count(*)").alias("n"))
         name = quote(self._field.name)
         other = self._rows.spark.read.format("delta").load(self._other.url)
         other = _between(other, name, self._range_of(self._rule.column))
         known = other.selectExpr(f"{name} AS known").where("known IS NOT NULL").distinct()
         kind = "left_anti" if self._rule.rule == "exists_in" else "left_semi"
-        return counted.alias("l").join(known.alias("r"), expr(f"l.{self._column} = r.known"), kind)
+        return counted.alias("l").join(known.alias("r"), expr("l.value = r.known"), kind)
 
 
-def _between(frame: "DataFrame", name: str, bounds: tuple[Any, Any] | None) -> "DataFrame":
-    if bounds is None or bounds[0] is None or bounds[1] is None:
-        return frame
-    from pyspark.sql.connect import functions
-
-    column = functions.expr(name)
-    return frame.where((column >= functions.lit(bounds[0])) & (column <= functions.lit(bounds[1])))
+def _between(frame: "DataFrame", name: str, bounds: tuple[str, str] | None) -> "DataFrame":
+    return frame if bounds is None else frame.where(expr(f"{name} >= {bounds[0]} AND {name} <= {bounds[1]}"))

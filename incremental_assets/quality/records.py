@@ -62,7 +62,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from incremental_assets.lake import maintenance
 from incremental_assets.lake.errors import place_errors
-from incremental_assets.lake.table import LakeTable, reason, storage_options
+from incremental_assets.lake.table import LakeTable, read_rows, reason, storage_options
 from incremental_assets.model.anomalies import Anomaly, State
 from incremental_assets.model.errors import LakeError
 from incremental_assets.model.rules import Severity
@@ -188,7 +188,7 @@ class Records:
     def history(self, id: str) -> list[Anomaly]:
         """The changes of one, oldest first; empty where there is none of this id."""
         changes: list[Anomaly] = []
-        for one in map(_anomaly, _listed(self._changes(None, ("id", "=", id)))):
+        for one in map(_anomaly, _listed(self._changes(None, ("id", [id])))):
             if one.operation is None or not changes or not _is_same_step(changes[-1], one):  # else its operation was recorded again
                 changes.append(one)
         return changes
@@ -219,7 +219,7 @@ class Records:
         if not rules:
             return {}
         counting = self._counting(container)
-        rows = self._read(_METRICS, container, ("rule", "in", sorted(rules)))
+        rows = self._read(_METRICS, container, ("rule", sorted(rules)))
         for column, wanted in (("recording", counting), ("partition", partitions), ("status", [status.value for status in statuses])):
             rows = rows.filter(_is_in(column, wanted))
         rows = rows.sort_by([("recorded_at", "ascending"), ("recording", "ascending")])
@@ -278,15 +278,15 @@ class Records:
                 if delta is not None:
                     delta.optimize.compact()
 
-    def _read(self, name: str, container: str | None, *more: tuple[str, str, Any]) -> pa.Table:
+    def _read(self, name: str, container: str | None, *more: tuple[str, Sequence[str]]) -> pa.Table:
         """All rows, counting or not; columns that the table has not are NULL."""
         table, schema = self._tables[name], _SCHEMAS[name]
         delta = _opened(table)
         if delta is None:
             return schema.empty_table()
-        here = [] if container is None else [("container", "=", container)]
+        here = [] if container is None else [("container", [container])]
         try:
-            found = delta.to_pyarrow_table(filters=[*here, *more] or None)
+            found = read_rows(delta, *here, *more)
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise LakeError(f"{table.url}: the Delta table cannot be read: {reason(error)}") from error
         known = set(found.column_names)
@@ -297,7 +297,7 @@ class Records:
         """The recordings that were finished."""
         return set(self._read(_OPERATIONS, container)["recording"].to_pylist())
 
-    def _changes(self, container: str | None, *more: tuple[str, str, Any]) -> pa.Table:
+    def _changes(self, container: str | None, *more: tuple[str, Sequence[str]]) -> pa.Table:
         """The rows of ``anomalies`` that count, oldest first."""
         # Before the rows are read: then all rows of those that are in it are there.
         counting = self._counting(container)

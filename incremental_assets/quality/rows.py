@@ -33,12 +33,13 @@ Values = dict[Key, dict[str, Any]]
 @dataclass(frozen=True)
 class Aggregate:
     """``owner``: the rule that it is computed for (None: ours, which cannot break). ``column``: makes it, when Spark is there, from
-    ``texts`` of SQL."""
+    ``texts`` of SQL. ``numeric``: it has to give a number."""
 
     owner: str | None
     name: str
     column: Callable[[], Any] = field(repr=False)
     texts: tuple[str | None, ...] = ()
+    numeric: bool = False
 
 
 class Rows:
@@ -48,6 +49,7 @@ class Rows:
         self.spark, self.table, self.head, self.ground, self.asked = spark, table, head, ground, asked
         self.passes = 0
         self.troubles: dict[str, str] = {}
+        self._kinds: dict[str, Any] = {}
 
     @cached_property
     def whole(self) -> "DataFrame":
@@ -67,9 +69,37 @@ class Rows:
         return None if value is None else self.ground.key_of(value)
 
     # ------------------------------------------------------------------
-    def aggregate(self, frame: "DataFrame", wanted: Sequence[Aggregate]) -> Values:
-        """By partition. Those of a rule that cannot be computed are left out, and the rule is noted in ``troubles``."""
-        return self._run(frame, self._analysed(frame, wanted), proven=False)
+    def aggregate(self, frame: "DataFrame", wanted: Sequence[Aggregate], condition: str | None = None) -> Values:
+        """By partition. Those of a rule that cannot be computed are left out, and the rule is noted in ``troubles``.
+
+        ``condition``: the filter of the rules that they are computed for.
+        """
+        if condition is None or not wanted:
+            return self._run(frame, self._analysed(frame, wanted), proven=False)
+        try:
+            chosen = frame.where(expr(condition))
+            _ = chosen.schema
+            return self._run(chosen, self._analysed(chosen, wanted), proven=False)
+        except PySparkException as error:  # of the filter: without it, the rows can be read
+            self.note([one.owner for one in wanted if one.owner is not None], error)
+            return {}
+
+    def of_none(self, wanted: Sequence[Aggregate]) -> dict[str, Any]:
+        """Of no rows, as far as that is anything: a count is 0, a mean NULL, and a share of nothing cannot be computed. Reads nothing."""
+        if not wanted:
+            return {}
+        try:
+            nothing = self.frame.where("false").groupBy()
+            return nothing.agg(*(one.column().alias(one.name) for one in wanted)).collect()[0].asDict()
+        except PySparkException as error:
+            reraise_if_gone(error)
+            half = len(wanted) // 2
+            return {} if len(wanted) == 1 else {**self.of_none(wanted[:half]), **self.of_none(wanted[half:])}
+
+    def note(self, owners: Sequence[str], error: PySparkException) -> None:
+        """It is those rules' trouble, unless it is the server's own."""
+        reraise_if_gone(error)
+        self.troubles.update(dict.fromkeys(owners, explain(error)))
 
     def attempt(self, owners: Sequence[str], job: "Callable[[], Values]") -> Values:
         """A job of given rules alone; trouble is theirs."""
@@ -77,9 +107,7 @@ class Rows:
             self.passes += 1
             return job()
         except PySparkException as error:
-            _reraise_if_gone(error)
-            for owner in owners:
-                self.troubles[owner] = explain(error)
+            self.note(owners, error)
             return {}
 
     def collect(self, frame: "DataFrame") -> Values:
@@ -88,8 +116,9 @@ class Rows:
 
     def _analysed(self, frame: "DataFrame", wanted: Sequence[Aggregate]) -> list[Aggregate]:
         """Those that Spark understands. It is asked once for all, and for each rule only where it does not understand one."""
-        if self._trouble_of(frame, wanted) is None:
-            return list(wanted)
+        trouble = self._trouble_of(frame, wanted)
+        if trouble is None:
+            return self._of_numbers(wanted)
         good: list[Aggregate] = []
         for owner in dict.fromkeys(one.owner for one in wanted):
             own = [one for one in wanted if one.owner == owner]
@@ -100,14 +129,27 @@ class Rows:
                 raise trouble
             else:
                 self.troubles[owner] = explain(trouble)
-        return good
+        return self._of_numbers(good)
 
     def _trouble_of(self, frame: "DataFrame", wanted: Sequence[Aggregate]) -> AnalysisException | ParseException | None:
+        """Why Spark does not understand them; where it does, ``_kinds`` has the type of each."""
         try:
-            _ = frame.groupBy(PARTITION).agg(*(one.column().alias(one.name) for one in wanted)).schema if wanted else None
+            if wanted:
+                schema = frame.groupBy(PARTITION).agg(*(one.column().alias(one.name) for one in wanted)).schema
+                self._kinds.update({found.name: found.dataType for found in schema})
         except (AnalysisException, ParseException) as error:
             return error
         return None
+
+    def _of_numbers(self, wanted: Sequence[Aggregate]) -> list[Aggregate]:
+        """Without those that have to be numbers and are not. Not even read: Python has no date before the year 1."""
+        from pyspark.sql.types import NullType, NumericType
+
+        for one in wanted:
+            kind = self._kinds[one.name]
+            if one.numeric and one.owner is not None and not isinstance(kind, NumericType | NullType):
+                self.troubles[one.owner] = f"the expression gives {kind.simpleString()} and not a number."
+        return [one for one in wanted if one.owner not in self.troubles]
 
     def _run(self, frame: "DataFrame", wanted: Sequence[Aggregate], proven: bool) -> Values:
         """In one job; where that breaks, in halves, until the rule is found. ``proven``: the rows themselves can be read."""
@@ -121,7 +163,7 @@ class Rows:
             named = self.ground.partition is not None
             return {self.key(row[PARTITION]) if named else None: row.asDict() for row in found}
         except PySparkException as error:
-            _reraise_if_gone(error)
+            reraise_if_gone(error)
             owners = list(dict.fromkeys(one.owner for one in wanted if one.owner is not None))
             if not owners:
                 raise
@@ -142,9 +184,9 @@ class Rows:
 
 
 def _named_by(error: PySparkException, wanted: Sequence[Aggregate]) -> str | None:
-    """The one rule whose SQL Spark quotes as the place of the error."""
+    """The one rule whose SQL Spark quotes as the place of the error; of a text of several lines it quotes one."""
     quoted = str(error).partition("== SQL (")[2].partition("==\n")[2]
-    texts = {(one.owner, text) for one in wanted if one.owner is not None for text in one.texts if text and quoted.startswith(text)}
+    texts = {(one.owner, text) for one in wanted if one.owner is not None for text in one.texts if text and quoted.startswith(f"{text}\n")}
     owners = {owner for owner, _ in texts}
     return owners.pop() if len(owners) == 1 else None
 
@@ -156,7 +198,7 @@ def explain(error: PySparkException) -> str:
     return kept.split(" SQLSTATE:")[0][:400].rstrip(". ;") + "."
 
 
-def _reraise_if_gone(error: PySparkException) -> None:
+def reraise_if_gone(error: PySparkException) -> None:
     """The server's own trouble is no rule's."""
     if server_is_gone(error) or any(mark in str(error) for mark in _SERVER):
         raise error

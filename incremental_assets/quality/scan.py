@@ -1,31 +1,45 @@
 """A scan: every rule of a container asked of the rows on a ground, in as few passes over them as there can be.
 
-Belongs here: from rules to verdicts. Does not belong: which rows (``ground``), SQL (``predicates``), jobs (``rows``, ``groups``), what is
-kept of it (``records``) or shown (orchestration).
+Belongs here: the passes and their order. Does not belong: which rows (``ground``), SQL (``predicates``), jobs (``rows``, ``groups``), what
+follows from the numbers (``judge``), what is kept of it (``records``) or shown (orchestration).
 """
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from incremental_assets.lake.errors import lake_errors
 from incremental_assets.lake.guards import expr
 from incremental_assets.lake.table import Head, LakeTable
-from incremental_assets.model.rules import Change, DistinctCount, ExistsIn, Metric, NumberRule, Reach, RowRule, Rule, Sum, Unique
+from incremental_assets.model.rules import (
+    Change,
+    DistinctCount,
+    ExistsIn,
+    ExpectedSchema,
+    Freshness,
+    NumberRule,
+    Reach,
+    RowRule,
+    Rule,
+    Unique,
+)
 from incremental_assets.quality.capture import Capture, OpenKeys
 from incremental_assets.quality.ground import Ground
-from incremental_assets.quality.groups import DISTINCT, REPEATED, REPEATED_IN_TABLE, Grouped, Lookup
+from incremental_assets.quality.groups import Grouped, Lookup
+from incremental_assets.quality.judge import Found, History, Judge, asserted_name, failed_name, plain, value_name
 from incremental_assets.quality.planner import ScanPlan, plan_scan
-from incremental_assets.quality.predicates import Asked, CannotAsk, bounds_in_words, number, row_predicate, within
-from incremental_assets.quality.rows import PARTITION, Aggregate, Key, Rows, Values
-from incremental_assets.quality.table_rules import fresh, schema_as_expected
+from incremental_assets.quality.predicates import Asked, CannotAsk, exact, number, row_predicate
+from incremental_assets.quality.rows import Aggregate, Key, Rows, Values
+from incremental_assets.quality.table_rules import table_verdict
 from incremental_assets.quality.verdict import FailedRow, ScanResult, Status, Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
+_Made = TypeVar("_Made")
+_COUNT = Aggregate(None, "n", partial(expr, "count(*)"))
 _RANGED = ("tinyint", "smallint", "int", "bigint", "decimal", "date", "string")
 """Types whose least and greatest values come back from Spark as they went."""
 
@@ -56,10 +70,8 @@ class _Scan:
     def __init__(self, scanner: Scanner, rows: Rows, rules: Sequence[Rule], key: tuple[str, ...]) -> None:
         self._scanner, self._rows, self._rules, self._key = scanner, rows, rules, key
         self._plan: ScanPlan = plan_scan(rules)
-        self._names = {id(rule): f"r{number}" for number, rule in enumerate(rules)}
-        self._numbers: dict[str, dict[Key, Any]] = {}
+        self._own: dict[str, Values] = {}
         self._broken: dict[str, Callable[[], Any]] = {}
-        self._groups: dict[str, Values] = {}
 
     def result(self) -> ScanResult:
         first = self._first_pass()
@@ -67,92 +79,83 @@ class _Scan:
         self._grouped(first)
         self._looked_up(first)
         keys = self._keys(first)
-        self._of_no_rows(keys, first)
-        history = self._history(keys, first)
+        found = Found(first, self._own, self._of_none(keys, first), self._rows.troubles)
+        judge = Judge(found, self._rows.ground, self._history(keys, found))
+        scanned = sum(found.rows(key) for key in keys)
         verdicts: list[Verdict] = []
         for rule in self._rules:
-            verdicts += self._verdicts(rule, keys, first, history)
+            if isinstance(rule, ExpectedSchema | Freshness):
+                verdicts.append(table_verdict(rule, self._rows, scanned))
+            else:
+                verdicts += [judge.verdict(rule, key) for key in keys]
         failed_rows = self._failed_rows(verdicts)
-        counted = {key: first.get(key, {}).get("n", 0) for key in keys}
-        return ScanResult(self._rows.head.version, self._rows.passes, counted, verdicts, failed_rows)
+        return ScanResult(self._rows.head.version, self._rows.passes, {key: found.rows(key) for key in keys}, verdicts, failed_rows)
 
     # ------------------------------------------------------------------ the passes
     def _first_pass(self) -> Values:
         """All rules of rows, all aggregates without a filter, and what the other passes need to know beforehand."""
-        wanted = [Aggregate(None, "n", lambda: expr("count(*)"))]
+        wanted = [_COUNT]
         for rule in self._rules:
-            name = self._names[id(rule)]
-            if rule.filter is not None and not isinstance(rule, NumberRule):
-                wanted.append(Aggregate(rule.id, f"{name}_asserted", lambda rule=rule: _count_if(expr(rule.filter or "")), (rule.filter,)))
+            if rule.filter is not None and isinstance(rule, RowRule | Unique | ExistsIn | DistinctCount):
+                holds = partial(_count_if, partial(expr, rule.filter))
+                wanted.append(Aggregate(rule.id, asserted_name(rule), holds, (rule.filter,)))
             if isinstance(rule, RowRule):
-                condition = self._asked(rule, lambda rule=rule: row_predicate(rule, self._rows.asked))
+                condition = self._asked(rule, partial(row_predicate, rule, self._rows.asked))
                 if condition is not None:
-                    texts = (condition, rule.filter)
-                    wanted.append(Aggregate(rule.id, f"{name}_failed", lambda rule=rule, c=condition: _count_if(_breaks(rule, c)), texts))
+                    breaks = partial(_count_if, partial(_breaks, rule, condition))
+                    wanted.append(Aggregate(rule.id, failed_name(rule), breaks, (condition, rule.filter)))
         wanted += self._number_aggregates(self._plan.numbers.get(None, ()))
-        for column in self._ranged():
+        for column, kind in self._ranged().items():
             quoted = self._rows.asked.column(column)
-            wanted += [
-                Aggregate(None, f"least_{column}", lambda q=quoted: expr(f"min({q})")),
-                Aggregate(None, f"most_{column}", lambda q=quoted: expr(f"max({q})")),
-            ]
+            value = f"unix_date({quoted})" if kind == "date" else quoted
+            wanted += [Aggregate(None, f"{end}:{column}", partial(expr, f"{end}({value})")) for end in ("min", "max")]
         return self._rows.aggregate(self._rows.frame, wanted)
 
     def _number_aggregates(self, rules: Sequence[NumberRule]) -> list[Aggregate]:
         found: list[Aggregate] = []
         for rule in rules:
-            text = self._asked(rule, lambda rule=rule: number(rule, self._rows.asked))
+            text = self._asked(rule, partial(number, rule, self._rows.asked))
             if text is not None:
-                found.append(Aggregate(rule.id, f"{self._names[id(rule)]}_value", lambda t=text: expr(t), (text,)))
+                found.append(Aggregate(rule.id, value_name(rule), partial(expr, text), (text,), numeric=True))
         return found
 
     def _filtered_numbers(self) -> None:
         for condition, rules in self._plan.numbers.items():
             if condition is None:
                 continue
-            counted = [Aggregate(rule.id, f"{self._names[id(rule)]}_asserted", lambda: expr("count(*)")) for rule in rules]
-            wanted = [*self._number_aggregates(rules), *counted]
-            try:
-                _ = self._rows.filtered(condition).schema
-            except Exception as error:  # noqa: BLE001 looked at below
-                self._note_trouble(rules, error)
-                continue
-            found = self._rows.aggregate(self._rows.filtered(condition), wanted)
-            for rule in rules:
-                self._groups[rule.id] = found
+            wanted = self._number_aggregates(rules)
+            wanted += [Aggregate(one.owner, f"asserted:{one.owner}", partial(expr, "count(*)")) for one in wanted]
+            self._own.update(dict.fromkeys((rule.id for rule in rules), self._rows.aggregate(self._rows.frame, wanted, condition)))
 
     def _grouped(self, first: Values) -> None:
         for grouping, rules in self._plan.groups.items():
             ready = [rule for rule in rules if rule.id not in self._rows.troubles]
-            grouped = self._made(ready, lambda g=grouping, r=ready: Grouped(self._rows, g, r, lambda column: _range(first, column)))
+            grouped = self._made(ready, partial(Grouped, self._rows, grouping, ready, partial(self._range, first)))
             if grouped is None:
                 continue
             found = self._rows.attempt([rule.id for rule in ready], grouped.numbers)
             for rule in ready:
-                self._groups[rule.id] = found
+                self._own[rule.id] = found
                 if isinstance(rule, Unique):
-                    self._broken[rule.id] = lambda g=grouped, rule=rule: g.broken(rule)
+                    self._broken[rule.id] = partial(grouped.broken, rule)
 
     def _looked_up(self, first: Values) -> None:
         for rule in self._plan.lookups:
             if rule.id in self._rows.troubles:
                 continue
             other = self._scanner.other(rule.container)
-            lookup = self._made([rule], lambda rule=rule, o=other: Lookup(self._rows, rule, o, lambda column: _range(first, column)))
+            lookup = self._made([rule], partial(Lookup, self._rows, rule, other, partial(self._range, first)))
             if lookup is not None:
-                self._groups[rule.id] = self._rows.attempt([rule.id], lookup.numbers)
+                self._own[rule.id] = self._rows.attempt([rule.id], lookup.numbers)
                 self._broken[rule.id] = lookup.broken
 
-    def _of_no_rows(self, keys: Sequence[Key], first: Values) -> None:
-        """Aggregates of partitions without rows: a count is 0 there, a mean is NULL. Reads nothing."""
-        missing = [key for key in keys if key not in first]
+    def _of_none(self, keys: Sequence[Key], first: Values) -> dict[str, Any]:
+        """The numbers of no rows, where some partition has none, or none that a filter leaves."""
         rules = [rule for rules in self._plan.numbers.values() for rule in rules if rule.id not in self._rows.troubles]
-        if not missing or not rules:
-            return
-        wanted = self._number_aggregates(rules)
-        found = self._rows.frame.where("false").groupBy().agg(*(one.column().alias(one.name) for one in wanted)).collect()[0].asDict()
-        for key in missing:
-            first[key] = {"n": 0, **found}
+        some = any(key not in first for key in keys)
+        return self._rows.of_none(
+            self._number_aggregates([r for r in rules if some or (r.filter is not None and self._own[r.id].keys() < first.keys())])
+        )
 
     # ------------------------------------------------------------------ what is known before a pass
     def _asked(self, rule: Rule, make: Callable[[], str]) -> str | None:
@@ -164,32 +167,31 @@ class _Scan:
             self._rows.troubles[rule.id] = str(error)
             return None
 
-    def _made(self, rules: Sequence[Rule], make: Callable[[], Any]) -> Any:
+    def _made(self, rules: Sequence[Rule], make: Callable[[], _Made]) -> _Made | None:
         if not rules:
             return None
         try:
             return make()
         except CannotAsk as error:
-            self._note_trouble(rules, error)
+            self._rows.troubles.update(dict.fromkeys((rule.id for rule in rules), str(error)))
             return None
 
-    def _note_trouble(self, rules: Sequence[Rule], error: Exception) -> None:
-        from pyspark.errors import AnalysisException, ParseException
-
-        from incremental_assets.quality.rows import explain
-
-        if not isinstance(error, AnalysisException | ParseException | CannotAsk):
-            raise error
-        for rule in rules:
-            self._rows.troubles[rule.id] = str(error) if isinstance(error, CannotAsk) else explain(error)
-
-    def _ranged(self) -> list[str]:
-        """Columns whose least and greatest value tells which files elsewhere can matter."""
+    def _ranged(self) -> dict[str, str]:
+        """Columns, with their types, whose least and greatest value tells which files elsewhere can matter."""
         uniques = [r for rules in self._plan.groups.values() for r in rules if isinstance(r, Unique) and r.scope is Reach.TABLE]
         wanted = [name for rule in uniques for name in rule.columns] if self._rows.ground.predicate is not None else []
         wanted += [rule.column for rule in self._plan.lookups]
         types = {name.lower(): kind for name, kind in self._rows.asked.types.items()}
-        return [name for name in dict.fromkeys(n.lower() for n in wanted) if types.get(name, "").startswith(_RANGED)]
+        return {name: types[name] for name in dict.fromkeys(n.lower() for n in wanted) if types.get(name, "").startswith(_RANGED)}
+
+    def _range(self, first: Values, column: str) -> tuple[str, str] | None:
+        """Of all partitions."""
+        name = column.lower()
+        values = [(v[f"min:{name}"], v[f"max:{name}"]) for v in first.values() if v.get(f"min:{name}") is not None]
+        if not values:
+            return None
+        kind = self._rows.asked.type_of(column)
+        return exact(min(least for least, _ in values), kind), exact(max(most for _, most in values), kind)
 
     def _keys(self, first: Values) -> list[Key]:
         """Those asked for, or those with rows; and the rows of no partition, where there are some."""
@@ -199,122 +201,33 @@ class _Scan:
         seen = [key for key in first if key is not None]
         return [*(ground.keys if ground.keys is not None else sorted(seen, key=_in_order)), *([None] if None in first else [])]
 
-    def _history(self, keys: Sequence[Key], first: Values) -> Mapping[tuple[str, str], tuple[int, float | None]]:
+    def _history(self, keys: Sequence[Key], found: Found) -> History:
         """Rows and number of earlier partitions, for each rule that compares: from this scan, from earlier ones, or else counted now."""
         rules = [rule for rule in self._plan.changes if rule.id not in self._rows.troubles]
         ground = self._rows.ground
-        known: dict[tuple[str, str], tuple[int, float | None]] = {}
         wanted = {(r.id, k) for r in rules for key in keys if key is not None for k in ground.before(key, r.over)}
-        for rule in rules:
-            for key in first:
-                if key is not None:
-                    known[rule.id, key] = (first[key].get("n", 0), _plain(self._value(rule, key, first)))
-        stored = self._scanner.baseline([rule.id for rule in rules], sorted({key for _, key in wanted - known.keys()})) if rules else {}
-        known = {**stored, **known}
+        here = [key for key in keys if key is not None]
+        known = {(rule.id, key): (found.rows(key), plain(found.value(rule, key))) for rule in rules for key in here}
+        unknown = sorted({key for _, key in wanted - known.keys()})
+        if not unknown:
+            return known
+        known = {**self._scanner.baseline([rule.id for rule in rules], unknown), **known}
         missing = sorted({key for _, key in wanted - known.keys()})
-        if missing:
-            for condition in {rule.filter for rule in rules}:
-                mine = [rule for rule in rules if rule.filter == condition]
-                aggregates = [*self._number_aggregates(mine), Aggregate(None, "n", lambda: expr("count(*)"))]
-                frame = self._rows.whole.where(ground.of_keys(missing))
-                found = self._rows.aggregate(frame if condition is None else frame.where(expr(condition)), aggregates)
-                for rule in mine:
-                    for key in missing:
-                        values = found.get(key, {})
-                        known.setdefault((rule.id, key), (values.get("n", 0), _plain(values.get(f"{self._names[id(rule)]}_value"))))
-        return known
+        return {**self._counted(rules, missing), **known} if missing else known
 
-    # ------------------------------------------------------------------ the verdicts
-    def _verdicts(self, rule: Rule, keys: Sequence[Key], first: Values, history: Mapping[tuple[str, str], Any]) -> list[Verdict]:
-        if rule in self._plan.schemas or rule in self._plan.freshness:
-            return [self._of_table(rule, first)]
-        return [self._of_partition(rule, key, first, history) for key in keys]
-
-    def _of_table(self, rule: Rule, first: Values) -> Verdict:
-        rows = self._rows
-        try:
-            if rule in self._plan.schemas:
-                status, value, message = schema_as_expected(rule, rows.head.columns)  # pyright: ignore[reportArgumentType]
-            else:
-                identifier = rows.ground.container.identifier
-                status, value, message = fresh(rule, rows, identifier.columns if identifier else ())  # pyright: ignore[reportArgumentType]
-        except CannotAsk as error:
-            status, value, message = Status.ERRORED, None, str(error)
-        total = sum(values.get("n", 0) for values in first.values())
-        return Verdict(rule.id, None, status, rule.severity, rule.blocking, total, total, None, value, message)
-
-    def _of_partition(self, rule: Rule, key: Key, first: Values, history: Mapping[tuple[str, str], Any]) -> Verdict:
-        count = first.get(key, {}).get("n", 0)
-
-        def verdict(status: Status, asserted: int, failed: int | None, value: float | None, message: str) -> Verdict:
-            return Verdict(rule.id, key, status, rule.severity, rule.blocking, count, asserted, failed, value, message)
-
-        trouble = self._rows.troubles.get(rule.id)
-        if trouble is not None:
-            return verdict(Status.ERRORED, 0, None, None, trouble)
-        asserted = self._asserted(rule, key, count, first)
-        if isinstance(rule, NumberRule):
-            status, value, message = self._judge(rule, key, first, history)
-            return verdict(status, asserted, None, value, message)
-        failed = self._failed(rule, key, first)
-        share = failed / asserted if asserted else 0.0
-        good = rule.tolerates(failed, asserted)
-        message = f"{failed:,} of {asserted:,} rows break it" if failed else f"all {asserted:,} rows pass" if asserted else "no rows"
-        if failed and good:
-            message += f", which the tolerance of {rule.tolerance} allows"
-        return verdict(Status.PASSED if good else Status.FAILED, asserted, failed, share, message)
-
-    def _asserted(self, rule: Rule, key: Key, count: int, first: Values) -> int:
-        if rule.filter is None:
-            return count
-        own = self._groups.get(rule.id, {}) if isinstance(rule, NumberRule) else first
-        return int(own.get(key, {}).get(f"{self._names[id(rule)]}_asserted") or 0)
-
-    def _failed(self, rule: Rule, key: Key, first: Values) -> int:
-        if isinstance(rule, RowRule):
-            return int(first.get(key, {}).get(f"{self._names[id(rule)]}_failed") or 0)
-        found = self._groups.get(rule.id, {}).get(key, {})
-        if isinstance(rule, ExistsIn):
-            return int(found.get("failed") or 0)
-        assert isinstance(rule, Unique)
-        return int(found.get(REPEATED_IN_TABLE if rule.scope is Reach.TABLE else REPEATED) or 0)
-
-    def _value(self, rule: NumberRule, key: Key, first: Values) -> Any:
-        name = f"{self._names[id(rule)]}_value"
-        if isinstance(rule, DistinctCount):
-            return self._groups.get(rule.id, {}).get(key, {}).get(DISTINCT, 0)
-        own = self._groups.get(rule.id, {}).get(key, {}) if rule.filter is not None else {}
-        return own[name] if name in own else first.get(key, {}).get(name, 0 if rule.rule in ("sum", "volumetric") else None)
-
-    def _judge(self, rule: NumberRule, key: Key, first: Values, history: Mapping[tuple[str, str], Any]) -> tuple[Status, float | None, str]:
-        value = self._value(rule, key, first)
-        if isinstance(value, Decimal):
-            value = float(value)
-        if value is not None and not isinstance(value, int | float):
-            return Status.ERRORED, None, f"the expression gives {type(value).__name__} and not a number."
-        if isinstance(rule, Change):
-            return self._change(rule, key, value, history)
-        assert isinstance(rule, Sum | DistinctCount | Metric)
-        good = within(value, rule.min, rule.max)
-        shown = "there is no value" if value is None else f"{value:,}"
-        return (Status.PASSED if good else Status.FAILED), _plain(value), f"{shown}; expected {bounds_in_words(rule.min, rule.max)}"
-
-    def _change(self, rule: Change, key: Key, value: Any, history: Mapping[tuple[str, str], Any]) -> tuple[Status, float | None, str]:
-        now = _plain(value)
-        ground = self._rows.ground
-        earlier = [history[rule.id, k] for k in ground.before(key, rule.over) if (rule.id, k) in history] if key is not None else []
-        values = [number for rows, number in earlier if rows and number is not None]
-        mean = sum(values) / len(values) if values else 0.0
-        if now is None or mean == 0:
-            return Status.UNASSERTED, now, "there is nothing to compare with: no earlier partition has rows"
-        change = (now - mean) / abs(mean)
-        told = f"{now:,.6g} is {change:+.1%} of the mean {mean:,.6g} of {len(values)} earlier partitions"
-        expected = bounds_in_words(rule.min_change, rule.max_change)
-        if within(change, rule.min_change, rule.max_change):
-            return Status.PASSED, now, f"{told}; expected {expected}"
-        if rule.min_change is not None and change < rule.min_change and key is not None and not ground.is_over(key):
-            return Status.UNASSERTED, now, f"{told}, and the partition is still being filled"
-        return Status.FAILED, now, f"{told}; expected {expected}"
+    def _counted(self, rules: Sequence[Change], keys: Sequence[str]) -> History:
+        """Of partitions that are not on the ground."""
+        frame = self._rows.whole.where(self._rows.ground.of_keys(keys))
+        plain_rules = [rule for rule in rules if rule.filter is None]
+        first = self._rows.aggregate(frame, [_COUNT, *self._number_aggregates(plain_rules)])
+        own: dict[str, Values] = {}
+        for condition in dict.fromkeys(rule.filter for rule in rules if rule.filter is not None):
+            mine = [rule for rule in rules if rule.filter == condition]
+            values = self._rows.aggregate(frame, self._number_aggregates(mine), condition)
+            own.update(dict.fromkeys((rule.id for rule in mine), values))
+        none = self._rows.of_none(self._number_aggregates([rule for rule in rules if rule.filter is not None]))
+        found = Found(first, own, none, {})
+        return {(rule.id, key): (found.rows(key), plain(found.value(rule, key))) for rule in rules for key in keys}
 
     # ------------------------------------------------------------------ the rows that broke a rule
     def _failed_rows(self, verdicts: Sequence[Verdict]) -> Sequence[FailedRow]:
@@ -324,38 +237,24 @@ class _Scan:
         if not rows and not frames:
             return ()
         where = {(v.rule, v.partition) for v in verdicts if v.status is Status.FAILED}
-        return Capture(self._rows, self._key, self._scanner.open_keys).take(
-            [(r, lambda r=r, c=c: _breaks(r, c)) for r, c in rows], frames, where
-        )
+        conditions = [(rule, partial(_breaks, rule, condition)) for rule, condition in rows]
+        return Capture(self._rows, self._key, self._scanner.open_keys).take(conditions, frames, where)
 
 
 def _breaks(rule: Rule, condition: str) -> Any:
-    """True for a row that the filter leaves and that breaks the rule. Each text is parsed by itself."""
-    broken = ~expr(condition)
-    return broken if rule.filter is None else expr(rule.filter) & broken
-
-
-def _count_if(condition: Any) -> Any:
+    """True for a row that the filter leaves and that breaks the rule; of others nothing is asked. Each text is parsed by itself."""
     from pyspark.sql.connect import functions
 
-    return functions.count_if(condition)
+    broken = ~expr(condition)
+    return broken if rule.filter is None else functions.when(expr(rule.filter), broken)
 
 
-def _range(first: Values, column: str) -> tuple[Any, Any] | None:
-    """Over all partitions."""
-    name = column.lower()
-    least = [v[f"least_{name}"] for v in first.values() if v.get(f"least_{name}") is not None]
-    most = [v[f"most_{name}"] for v in first.values() if v.get(f"most_{name}") is not None]
-    return (min(least), max(most)) if least else None
+def _count_if(condition: Callable[[], Any]) -> Any:
+    from pyspark.sql.connect import functions
 
-
-def _plain(value: Any) -> float | None:
-    return None if value is None else float(value)
+    return functions.count_if(condition())
 
 
 def _in_order(key: str) -> tuple[bool, int, str]:
     number = key.lstrip("-").isdigit()
     return (not number, int(key) if number else 0, key)
-
-
-__all__ = ["PARTITION", "Scanner"]

@@ -6,13 +6,32 @@ Belongs here: their verdicts. Does not belong: rules of rows and partitions (``s
 import datetime
 from collections.abc import Sequence
 
+from pyspark.errors import PySparkException
+
+from incremental_assets.lake.guards import expr
 from incremental_assets.model.rules import ExpectedSchema, Freshness
 from incremental_assets.model.schema import Column
 from incremental_assets.quality.predicates import CannotAsk
 from incremental_assets.quality.rows import Rows
-from incremental_assets.quality.verdict import Status
+from incremental_assets.quality.verdict import Status, Verdict
 
 Told = tuple[Status, float | None, str]
+
+
+def table_verdict(rule: ExpectedSchema | Freshness, rows: Rows, scanned: int) -> Verdict:
+    """``scanned``: how many rows the scan looks at."""
+    try:
+        if isinstance(rule, ExpectedSchema):
+            status, value, message = schema_as_expected(rule, rows.head.columns)
+        else:
+            identifier = rows.ground.container.identifier
+            status, value, message = fresh(rule, rows, identifier.columns if identifier else ())
+    except CannotAsk as error:
+        status, value, message = Status.ERRORED, None, str(error)
+    except PySparkException as error:
+        rows.note([rule.id], error)
+        status, value, message = Status.ERRORED, None, rows.troubles[rule.id]
+    return Verdict(rule.id, None, status, rule.severity, rule.blocking, scanned, scanned, None, value, message)
 
 
 def schema_as_expected(rule: ExpectedSchema, columns: Sequence[Column]) -> Told:
@@ -43,16 +62,16 @@ def fresh(rule: Freshness, rows: Rows, identifier: Sequence[str]) -> Told:
     asked = rows.asked
     limit = asked.now - datetime.timedelta(seconds=rule.seconds)
     newest: list[float] = []
-    rows.passes += 1
     for name in columns:
+        rows.passes += 1
         quoted, kind = asked.column(name), asked.type_of(name)
         frame = rows.whole.where(f"{quoted} >= {asked.moment(name, limit)}")
         if rule.filter is not None:
-            frame = frame.where(rule.filter)
+            frame = frame.where(expr(rule.filter))
         # A date is as new as its day; of a time without zone both sides are the clock's on the wall.
         now = asked.moment(name, asked.now)
         micros = [f"unix_micros(cast({value} AS timestamp))" for value in (now, quoted)]
-        ago = f"datediff({now}, {quoted}) * 86400" if kind == "date" else f"({micros[0]} - {micros[1]}) / 1000000"
+        ago = f"cast(datediff({now}, {quoted}) AS bigint) * 86400" if kind == "date" else f"({micros[0]} - {micros[1]}) / 1000000"
         found = frame.selectExpr(f"min({ago}) AS age").collect()[0]["age"]
         newest += [float(found)] if found is not None else []
     if not newest:

@@ -1,0 +1,146 @@
+"""From the numbers that a scan's passes brought to verdicts.
+
+Belongs here: what was counted for which rule, tolerances, bounds, and the words of a verdict. Does not belong: counting (``scan``), rules
+of the table as a whole (``table_rules``). Without Spark.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from incremental_assets.model.rules import Change, DistinctCount, ExistsIn, Metric, NumberRule, Reach, RowRule, Rule, Sum, Unique
+from incremental_assets.quality.ground import Ground
+from incremental_assets.quality.groups import DISTINCT, REPEATED, REPEATED_IN_TABLE
+from incremental_assets.quality.predicates import bounds_in_words, within
+from incremental_assets.quality.rows import Key, Values
+from incremental_assets.quality.verdict import Status, Verdict
+
+History = Mapping[tuple[str, str], tuple[int, float | None]]
+"""Of a rule and an earlier partition: its rows, and the number."""
+
+
+def asserted_name(rule: Rule) -> str:
+    """Of the aggregate. The colon keeps it apart from all others, whatever the rule is called."""
+    return f"asserted:{rule.id}"
+
+
+def failed_name(rule: Rule) -> str:
+    return f"failed:{rule.id}"
+
+
+def value_name(rule: Rule) -> str:
+    return f"value:{rule.id}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the passes brought. ``first``: the pass over all rows; ``own``: those made for a rule; ``of_none``: the numbers of no rows."""
+
+    first: Values
+    own: Mapping[str, Values]
+    of_none: Mapping[str, Any]
+    troubles: Mapping[str, str] = field(repr=False)
+
+    def rows(self, key: Key) -> int:
+        return int(self.first.get(key, {}).get("n", 0))
+
+    def asserted(self, rule: Rule, key: Key) -> int:
+        """Rows that the rule's filter leaves."""
+        if rule.filter is None:
+            return self.rows(key)
+        name = asserted_name(rule)
+        return int(self.first.get(key, {}).get(name) or self.own.get(rule.id, {}).get(key, {}).get(name) or 0)
+
+    def failed(self, rule: Rule, key: Key) -> int:
+        if isinstance(rule, RowRule):
+            return int(self.first.get(key, {}).get(failed_name(rule)) or 0)
+        found = self.own.get(rule.id, {}).get(key, {})
+        if isinstance(rule, ExistsIn):
+            return int(found.get("failed") or 0)
+        assert isinstance(rule, Unique)
+        return int(found.get(REPEATED_IN_TABLE if rule.scope is Reach.TABLE else REPEATED) or 0)
+
+    def value(self, rule: NumberRule, key: Key) -> Any:
+        found = self.own.get(rule.id, {}).get(key, {})
+        if isinstance(rule, DistinctCount):
+            return found.get(DISTINCT, 0)
+        name = value_name(rule)
+        if rule.filter is None:
+            found = self.first.get(key, {})
+        return found[name] if name in found else self.of_none.get(name)
+
+
+class Judge:
+    """``history``: what rules that compare are compared with."""
+
+    def __init__(self, found: Found, ground: Ground, history: History) -> None:
+        self._found, self._ground, self._history = found, ground, history
+
+    def verdict(self, rule: Rule, key: Key) -> Verdict:
+        found = self._found
+
+        def verdict(status: Status, asserted: int, failed: int | None, value: float | None, message: str) -> Verdict:
+            return Verdict(rule.id, key, status, rule.severity, rule.blocking, found.rows(key), asserted, failed, value, message)
+
+        trouble = found.troubles.get(rule.id)
+        if trouble is not None:
+            return verdict(Status.ERRORED, 0, None, None, trouble)
+        asserted = found.asserted(rule, key)
+        if isinstance(rule, NumberRule):
+            status, value, message = self._number(rule, key)
+            return verdict(status, asserted, None, value, message)
+        failed = found.failed(rule, key)
+        share = failed / asserted if asserted else 0.0
+        good = rule.tolerates(failed, asserted)
+        message = f"{failed:,} of {asserted:,} rows break it" if failed else f"all {asserted:,} rows pass" if asserted else "no rows"
+        if failed and good:
+            message += f", which the tolerance of {rule.tolerance} allows"
+        return verdict(Status.PASSED if good else Status.FAILED, asserted, failed, share, message)
+
+    def _number(self, rule: NumberRule, key: Key) -> tuple[Status, float | None, str]:
+        value = self._found.value(rule, key)
+        if isinstance(rule, Change):
+            return self._change(rule, key, plain(value))
+        assert isinstance(rule, Sum | DistinctCount | Metric)
+        good = within(value, rule.min, rule.max)
+        shown = "there is no value" if value is None else _shown(value)
+        return (Status.PASSED if good else Status.FAILED), plain(value), f"{shown}; expected {bounds_in_words(rule.min, rule.max)}"
+
+    def _change(self, rule: Change, key: Key, now: float | None) -> tuple[Status, float | None, str]:
+        values = self._earlier(rule, key)
+        if now is None:
+            return Status.UNASSERTED, None, "there is no value"
+        if not values:
+            return Status.UNASSERTED, now, "there is nothing to compare with: no earlier partition has rows"
+        mean = sum(values) / len(values)
+        if mean == 0:
+            return Status.UNASSERTED, now, f"there is nothing to compare with: the mean of {len(values)} earlier partitions is 0"
+        change = (now - mean) / abs(mean)
+        told = f"{now:,.6g} is {change:+.1%} of the mean {mean:,.6g} of {len(values)} earlier partitions"
+        expected = bounds_in_words(rule.min_change, rule.max_change)
+        if within(change, rule.min_change, rule.max_change):
+            return Status.PASSED, now, f"{told}; expected {expected}"
+        if rule.min_change is not None and change < rule.min_change and key is not None and not self._ground.is_over(key):
+            return Status.UNASSERTED, now, f"{told}, and the partition is still being filled"
+        return Status.FAILED, now, f"{told}; expected {expected}"
+
+    def _earlier(self, rule: Change, key: Key) -> Sequence[float]:
+        if key is None:
+            return ()
+        earlier = [self._history[rule.id, k] for k in self._ground.before(key, rule.over) if (rule.id, k) in self._history]
+        return [number for rows, number in earlier if rows and number is not None]
+
+
+def plain(value: Any) -> float | None:
+    """As it is kept and shown in charts, which know no NaN and nothing infinite."""
+    number = None if value is None else float(value)
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, Decimal):
+        return f"{value:,}"
+    text = f"{value:,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
