@@ -27,13 +27,17 @@ CHECKS = [
 
 
 def evaluations(project: Project, check: str) -> dict[str | None, tuple[str, str]]:
-    """Of each partition, the state that the UI shows: of the newest execution."""
+    """Of each partition, the state that the UI's list of partitions shows, and what the newest evaluation says."""
     with project.instance() as instance:
-        found: dict[str | None, tuple[str, str]] = {}
-        for record in instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(ORDERS, check), limit=200):
-            said = record.evaluation.description if record.evaluation and record.status.value != "PLANNED" else ""
-            found.setdefault(record.partition, (record.status.value, str(said)))
-        return found
+        storage, key = instance.event_log_storage, dg.AssetCheckKey(ORDERS, check)
+        said: dict[str | None, tuple[str, str]] = {}
+        for record in storage.get_asset_check_execution_history(key, limit=200):
+            assert record.status.value != "PLANNED", f"{record.partition} waits for ever"
+            said.setdefault(record.partition, ("", str(record.evaluation.description if record.evaluation else "")))
+        definition = project.dagster().resolve_asset_graph().get(key).partitions_def
+        states = storage.get_asset_check_state([(key, definition)])[key].subsets
+        shown = {place: state.value for state, subset in states.items() for place in subset.value.get_partition_keys()}  # pyright: ignore[reportAttributeAccessIssue]
+        return {place: (shown.get(place, ""), text) for place, (_, text) in said.items()}
 
 
 def anomalies(project: Project) -> dict[tuple[str, str | None], str]:

@@ -162,7 +162,7 @@ def read_rows(delta: DeltaTable, *filters: tuple[str, Sequence[str]]) -> pa.Tabl
     where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
     try:
         found = pa.table(QueryBuilder().register("rows", delta).execute(f"SELECT * FROM rows{where}").read_all())
-    except Exception as error:  # noqa: BLE001 the engine raises nothing more special
+    except Exception as error:  # the engine raises nothing more special
         raise DeltaError(str(error)) from error
     plain = [pa.field(f.name, pa.string(), f.nullable) if f.type == pa.string_view() else f for f in found.schema]
     return found.cast(pa.schema(plain))

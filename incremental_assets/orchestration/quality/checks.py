@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.lake.scope import LakeScope
@@ -153,6 +154,7 @@ def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summ
     container = definition.container
     key = container_key(container)
     partitioned = partitions_definition(definition) is not None
+    targets = _targets(context.instance, key, {verdict.partition for verdict in summary.result.verdicts} | set(planned or ()))
     by_rule: dict[str, dict[str | None, Verdict]] = {}
     for verdict in summary.result.verdicts:
         by_rule.setdefault(verdict.rule, {})[verdict.partition] = verdict
@@ -165,7 +167,7 @@ def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summ
             if partitioned and planned is None:  # for the whole run, with the rows of no partition
                 told[None] = overall(list(verdicts.values()))
         for place, verdict in told.items():
-            context.log_event(_evaluation(key, rule, place, verdict, summary))
+            context.log_event(_evaluation(key, rule, place, verdict, summary, targets.get(place)))
     context.log_event(dg.AssetObservation(key, description=summary.operation.message, metadata=summary_metadata(summary)))
 
 
@@ -181,7 +183,35 @@ def overall(verdicts: Sequence[Verdict]) -> Verdict:
     )  # fmt: skip
 
 
-def _evaluation(key: dg.AssetKey, rule: Rule, place: str | None, verdict: Verdict, summary: Summary) -> dg.AssetCheckEvaluation:
+def _targets(
+    instance: dg.DagsterInstance, key: dg.AssetKey, partitions: set[str | None]
+) -> dict[str | None, AssetCheckEvaluationTargetMaterializationData]:
+    """The newest materialization of each partition: an evaluation that names no other than that is the one that the UI shows."""
+    named = {partition for partition in partitions if partition is not None}
+    found: dict[str | None, AssetCheckEvaluationTargetMaterializationData] = {}
+    if named:
+        kind = dg.DagsterEventType.ASSET_MATERIALIZATION
+        newest = instance.event_log_storage.get_latest_storage_id_by_partition(key, kind, named)
+        chosen = dg.AssetRecordsFilter(asset_key=key, storage_ids=list(newest.values()))
+        for record in instance.fetch_materializations(chosen, limit=len(newest)).records if newest else ():
+            found[record.partition_key] = _target(record)
+    for record in instance.fetch_materializations(key, limit=1).records if None in partitions else ():
+        found[None] = _target(record)
+    return found
+
+
+def _target(record: dg.EventLogRecord) -> AssetCheckEvaluationTargetMaterializationData:
+    return AssetCheckEvaluationTargetMaterializationData(storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp)
+
+
+def _evaluation(
+    key: dg.AssetKey,
+    rule: Rule,
+    place: str | None,
+    verdict: Verdict,
+    summary: Summary,
+    target: AssetCheckEvaluationTargetMaterializationData | None,
+) -> dg.AssetCheckEvaluation:
     values: dict[str, Any] = {
         "quality/status": verdict.status.value,
         "quality/rows_asserted": dg.MetadataValue.int(verdict.asserted),
@@ -203,6 +233,7 @@ def _evaluation(key: dg.AssetKey, rule: Rule, place: str | None, verdict: Verdic
         description=f"{verdict.status.value}: {verdict.message}",
         partition=place,
         metadata=values,
+        target_materialization_data=target,
     )
 
 
