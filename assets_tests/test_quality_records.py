@@ -8,8 +8,10 @@ import dataclasses
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -36,8 +38,9 @@ KEY = json.dumps({"id": 1})
 
 def operation(id: str = "run1", container: str = SHOP, result: Result = Result.SUCCESS, watermark: str | None = None) -> ScanOperation:
     return ScanOperation(
-        id, container, 1_700_000_000_000_001, 1_700_000_000_000_002, result, "one rule failed", "ann", "nightly", '{"full": true}',
-        7, 2, 900, 3, 1, watermark, "o_date:date:day" if watermark else None,
+        id, container, 1_700_000_000_000_001, 1_700_000_000_000_002, result, message="one rule failed", triggered_by="ann",
+        schedule="nightly", options='{"full": true}', delta_version=7, passes=2, rows=900, rules=3, failed_rules=1,
+        watermark=watermark, identifier="o_date:date:day" if watermark else None,
     )  # fmt: skip
 
 
@@ -350,6 +353,48 @@ def test_a_table_that_another_makes_at_the_same_moment_is_used(records: Records,
     monkeypatch.setattr(LakeTable, "opened", with_a_log_a_moment_later)
     scan(records, "run1", [1])
     assert len(records.anomalies()) == 1 and len(rows_of(lake, "failed_rows")) == 1
+
+
+def test_a_table_is_made_once_however_many_begin_at_the_same_moment(tmp_path: Path) -> None:
+    """Else it is made anew above the first one's, and the first append of a scan is refused: the scan was for nothing."""
+    tables = [LakeTable(str(tmp_path), f"{number}") for number in range(12)]
+    together = threading.Barrier(3)
+
+    def make_all() -> list[str | None]:
+        made = []
+        for one in tables:
+            together.wait(20)
+            made.append(str(module._made(one, pa.schema([("container", pa.string())])).metadata().id))
+        return made
+
+    with ThreadPoolExecutor(3) as pool:
+        first, *others = (future.result() for future in [pool.submit(make_all) for _ in range(3)])
+    assert others == [first, first]
+    assert [len(list(tmp_path.glob(f"{number}/_delta_log/*.json"))) for number in range(12)] == [1] * 12
+
+
+def test_an_append_that_a_changed_property_got_in_the_way_of_is_tried_again(
+    records: Records, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an hour's scan is lost, as somebody changed a property of the table, or another version of ours added a column."""
+    scan(records, "run1", [1])
+    opened, moved, times = module._opened, [], 0
+
+    def changed_after_it_was_opened(table: LakeTable) -> DeltaTable | None:
+        delta = opened(table)
+        if delta is not None and len(moved) < times:
+            moved.append(table)
+            DeltaTable(table.address).alter.set_table_properties({"delta.logRetentionDuration": f"interval {len(moved)} days"})
+        return delta
+
+    monkeypatch.setattr(module, "_opened", changed_after_it_was_opened)
+    (one,) = records.anomalies().values()
+    for times, state in ((1, State.ACKNOWLEDGED), (3, State.RESOLVED)):
+        moved.clear()
+        with pytest.raises(LakeError, match="Metadata changed") if times == 3 else contextlib.nullcontext():
+            records.change(by_person(one, state, "ann", None, 1))
+    assert [row["state"] for row in rows_of(lake, "anomalies")].count("acknowledged") == 1
+    assert records.anomalies()[one.id].state is State.ACKNOWLEDGED
 
 
 def test_two_that_tidy_at_once_are_no_error(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:

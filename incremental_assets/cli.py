@@ -247,14 +247,70 @@ def scan(
     project_dir: Project = None,
 ) -> None:
     """Ask the rules of quality of rows that are in the lake."""
-    from incremental_assets.orchestration.loading import load_datastores, load_definitions, select
-    from incremental_assets.orchestration.ordinary_run import command_line_instance
     from incremental_assets.orchestration.quality.command import AskedScan, scan_lines
 
     asked = AskedScan(incremental, greater_than_time, greater_than_batch, _keys(partition, from_, to), auto_resolve)
-    if (greater_than_time or greater_than_batch) and not incremental:
+    records = _looked(project_dir, selection, tag, asked, full, as_json, scan_lines)
+    if not as_json:
+        print_scans(records)
+    raise typer.Exit(1 if any(record["status"] == "failed" for record in records) else 0)
+
+
+@app.command()
+def profile(
+    selection: Selection = None,
+    tag: Tags = None,
+    incremental: Annotated[
+        bool, typer.Option("--incremental", help="What is new since the last profile, or above a threshold.")
+    ] = False,
+    greater_than_time: Annotated[str | None, typer.Option(metavar="T", help="The threshold, for containers that go by time.")] = None,
+    greater_than_batch: Annotated[str | None, typer.Option(metavar="N", help="The threshold, for containers that go by integers.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="All rows (default).")] = False,
+    partition: Annotated[str | None, typer.Option(metavar="KEY", help="Profile this partition.")] = None,
+    from_: Annotated[str | None, typer.Option("--from", metavar="KEY", help="Profile from this partition …")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="KEY", help="… to this one, both included.")] = None,
+    as_json: Json = False,
+    project_dir: Project = None,
+) -> None:
+    """Count and measure the columns, partition by partition; the table's profile is a merge of those."""
+    from incremental_assets.orchestration.quality.command import AskedScan, profile_lines
+
+    asked = AskedScan(incremental, greater_than_time, greater_than_batch, _keys(partition, from_, to))
+    records = _looked(project_dir, selection, tag, asked, full, as_json, profile_lines)
+    if not as_json:
+        print_table("profile", records, ("container", "status", "rows_profiled", "partitions", "page"))
+    raise typer.Exit(1 if any(record["status"] == "failed" for record in records) else 0)
+
+
+@app.command()
+def checks(
+    words: Annotated[list[str], typer.Argument(metavar="suggest DATASTORE/CONTAINER …", show_default=False)],
+    project_dir: Project = None,
+) -> None:
+    """Propose rules from a profile, as YAML to paste under checks:."""
+    from incremental_assets.orchestration.loading import load_datastores, select
+    from incremental_assets.orchestration.ordinary_run import command_line_instance
+    from incremental_assets.orchestration.quality.command import lake_scope
+    from incremental_assets.orchestration.quality.profiles import suggested_checks
+
+    if words[0] != "suggest" or not words[1:]:
+        raise ConfigurationError("write: incremental-assets checks suggest DATASTORE/CONTAINER")
+    project = _enter(project_dir)
+    datastores = load_datastores(project)
+    _expect_catalogs(datastores, words[1:])
+    with command_line_instance() as instance, lake_scope(say) as scope:
+        for _, definition in select(datastores, words[1:], []):
+            sys.stdout.write(f"# {definition.container.label}\n{suggested_checks(definition, instance, scope, say)}")
+
+
+def _looked(project_dir: Path | None, selection: Any, tag: Any, asked: Any, full: bool, as_json: bool, lines: Any) -> list[dict[str, Any]]:
+    """The records of a scan or a profile of what is selected, told as they come."""
+    from incremental_assets.orchestration.loading import load_datastores, load_definitions, select
+    from incremental_assets.orchestration.ordinary_run import command_line_instance
+
+    if (asked.after_time or asked.after_batch) and not asked.incremental:
         raise ConfigurationError("a threshold goes with --incremental.")
-    if sum((incremental, full, asked.keys is not None)) > 1:
+    if sum((asked.incremental, full, asked.keys is not None)) > 1:
         raise ConfigurationError("say one of --incremental, --full, and partitions.")
     project = _enter(project_dir)
     datastores = load_datastores(project)
@@ -263,15 +319,13 @@ def scan(
     definitions = load_definitions(project)
     records: list[dict[str, Any]] = []
     with command_line_instance() as instance:
-        for record in scan_lines(definitions, chosen, asked, instance):
+        for record in lines(definitions, chosen, asked, instance):
             records.append(record)
             if as_json:
                 out(record)
             else:
                 say(f"{record['container']}: {record['status']}: {record['message']}")
-    if not as_json:
-        print_scans(records)
-    raise typer.Exit(1 if any(record["status"] == "failed" for record in records) else 0)
+    return records
 
 
 def _expect_catalogs(datastores: Any, selection: list[str] | None) -> None:

@@ -1,13 +1,16 @@
-"""Starts an operation of a datastore through the UI's API and follows it to its end; prints what became of it as JSON.
+"""Starts an operation of a datastore, or a scan of a container, through the UI's API and follows it to its end; prints its result as JSON.
 
     python run_operation.py catalog shop --url http://127.0.0.1:3000 --option prune=true
     python run_operation.py sync shop
+    python run_operation.py scan shop/orders --option looks='"incremental"'
+    python run_operation.py scan shop/orders --partition 2026-01-01
 
 Needs nothing but Python. Exit code 0: success or warning; 1: failure or aborted.
 """
 
 import argparse
 import json
+import re
 import sys
 import time
 import urllib.request
@@ -32,14 +35,34 @@ def ask(url, query, **variables):
     return next(iter(answer["data"].values()))
 
 
-def start(url, operation, datastore, options, triggered_by):
-    job = f"{operation}_{datastore}"
+def encoded(name):
+    """A datastore or container as part of a job's name: `order items` is `order_U20_items`."""
+    return re.sub(r"[^A-Za-z0-9_]", lambda found: f"_U{ord(found[0]):X}_", name)
+
+
+def names_of(operation, what):
+    """The job, and the op in it that takes the options."""
+    datastore, _, container = what.partition("/")
+    if operation == "scan":
+        if not container:
+            raise SystemExit(f"a scan is of one container: {datastore}/<container>")
+        both = f"{encoded(datastore)}__{encoded(container)}"
+        return f"scan_{both}", f"{both}__scan"
+    if container:
+        raise SystemExit(f"{operation} is of a whole datastore: {datastore}")
+    op = "catalog" if operation == "catalog" else "containers"
+    return f"{operation}_{encoded(datastore)}", f"{encoded(datastore)}_{op}"
+
+
+def start(url, operation, what, options, triggered_by, partition):
+    job, op = names_of(operation, what)
     found = [node["location"]["name"] for node in ask(url, LOCATION)["nodes"] if job in [p["name"] for p in node["pipelines"]]]
     if not found:
         raise SystemExit(f"there is no job {job}")
-    op = f"{datastore}_catalog" if operation == "catalog" else f"{datastore}_containers"
     config = {"ops": {op: {"config": options}}} if options else {}
     tags = [{"key": "incremental_assets/started_by", "value": triggered_by}]
+    if partition is not None:
+        tags.append({"key": "dagster/partition", "value": partition})
     selector = {"repositoryLocationName": found[0], "repositoryName": "__repository__", "jobName": job}
     answer = ask(url, LAUNCH, params={"selector": selector, "runConfigData": json.dumps(config), "executionMetadata": {"tags": tags}})
     if answer["__typename"] != "LaunchRunSuccess":
@@ -73,15 +96,18 @@ def moment(seconds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("operation", choices=["catalog", "sync"])
-    parser.add_argument("datastore")
+    parser.add_argument("operation", choices=["catalog", "sync", "scan"])
+    parser.add_argument("what", help="a datastore; for a scan a container of it: shop/orders")
     parser.add_argument("--url", default="http://127.0.0.1:3000")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="value in JSON, such as prune=true")
+    parser.add_argument("--partition", metavar="KEY", help="of a scan: only this one")
     parser.add_argument("--triggered-by", default="run_operation.py")
     parser.add_argument("--poll", type=float, default=2.0, help="seconds")
     given = parser.parse_args()
+    if given.partition is not None and given.operation != "scan":
+        parser.error("--partition goes with scan")
     options = {name: json.loads(value) for name, _, value in (option.partition("=") for option in given.option)}
-    run_id = start(given.url, given.operation, given.datastore, options, given.triggered_by)
+    run_id = start(given.url, given.operation, given.what, options, given.triggered_by, given.partition)
     while True:
         run = ask(given.url, STATUS, id=run_id)
         print(f"{run_id}: {run['status']}", file=sys.stderr)

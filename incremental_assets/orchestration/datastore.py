@@ -24,6 +24,7 @@ from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.partition_keys import container_key
 from incremental_assets.orchestration.project import current_project, dagster_home
 from incremental_assets.orchestration.quality.checks import container_checks, scan_job
+from incremental_assets.orchestration.quality.profiles import profile_job
 from incremental_assets.orchestration.runner import Asked, sync_side_by_side
 from incremental_assets.orchestration.schedules import container_schedule, datastore_schedule
 from incremental_assets.quality.records import Records
@@ -126,6 +127,7 @@ def datastore_definitions(settings: Settings, definitions: Sequence[ContainerDef
     """Assets, jobs and schedules of one datastore."""
     jobs: list[Any] = [container_job(d) for d in definitions]
     jobs += [scan_job(d) for d in definitions if d.container.options.checks]
+    jobs += [profile_job(d) for d in definitions]
     schedules = [container_schedule(d, d.container.options.schedule) for d in definitions if d.container.options.schedule]
     if definitions:
         jobs.append(datastore_job(settings, definitions))

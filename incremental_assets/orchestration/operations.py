@@ -13,7 +13,7 @@ import dagster as dg
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.orchestration.events import failure_of
 from incremental_assets.orchestration.jobs import RANGE_END, RANGE_START
-from incremental_assets.orchestration.quality.summary import summary_in
+from incremental_assets.orchestration.quality.summary import PROFILE_SUMMARY, summary_in
 from incremental_assets.orchestration.result import plain
 
 TAG = "incremental_assets/"
@@ -95,7 +95,7 @@ def _message(instance: dg.DagsterInstance, run_id: str) -> str:
     failed, text = failure_of(events)
     if failed is not None:
         return text
-    told = summary_in(events)
+    told = summary_in(events) or summary_in(events, PROFILE_SUMMARY)
     for event in events:
         if event.is_step_materialization:
             said = str(plain(event.step_materialization_data.materialization.metadata).get("sync/message", ""))

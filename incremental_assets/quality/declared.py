@@ -8,7 +8,12 @@ from collections.abc import Collection, Sequence
 
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.names import nearest
-from incremental_assets.model.rules import ExistsIn, Metric, Rule
+from incremental_assets.model.rules import Change, ExistsIn, Metric, Rule
+
+_UNKNOWN_TO_THE_PARSER = (">>>", "!<", "!>")
+"""Operators of Spark's."""
+_WITHOUT_PARENTHESES = ("current_time", "localtimestamp", "user")
+"""Functions of Spark's that the parser takes for columns."""
 
 
 def check_rules(label: str, rules: Sequence[Rule], columns: Sequence[str] | None, containers: Collection[str]) -> None:
@@ -25,8 +30,11 @@ def check_rules(label: str, rules: Sequence[Rule], columns: Sequence[str] | None
         if columns is not None:
             for name in rule.columns_used:
                 _known(label, rule, name, columns)
-        for text in rule.expressions:
-            _check_sql(label, rule, text, columns)
+        own = getattr(rule, "expression", None)
+        if own is not None:
+            _check_sql(label, rule, own, columns, of_rows=isinstance(rule, Metric | Change))
+        if rule.filter is not None:
+            _check_sql(label, rule, rule.filter, columns, of_rows=False)
         if isinstance(rule, ExistsIn) and "/" not in rule.container and rule.container not in containers:
             raise _wrong(label, rule, f"there is no container {rule.container!r} in the datastore.{nearest(rule.container, containers)}")
 
@@ -36,30 +44,38 @@ def _known(label: str, rule: Rule, name: str, columns: Sequence[str]) -> None:
         raise _wrong(label, rule, f"there is no column {name!r}.{nearest(name, columns)}")
 
 
-def _check_sql(label: str, rule: Rule, text: str, columns: Sequence[str] | None) -> None:
-    """By a parser of Spark's dialect that needs no Spark; what it lets pass, Spark may still refuse when the rule is asked."""
+def _check_sql(label: str, rule: Rule, text: str, columns: Sequence[str] | None, of_rows: bool) -> None:
+    """By a parser of Spark's dialect that needs no Spark; what it lets pass, Spark may still refuse when the rule is asked.
+
+    ``of_rows``: it may be an aggregate of many rows.
+    """
     import sqlglot  # a tenth of a second, which a project without SQL in its rules is spared
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
+    if any(operator in text for operator in _UNKNOWN_TO_THE_PARSER):
+        return
     try:
-        parsed = sqlglot.parse_one(text, dialect="spark")
-        sqlglot.parse_one(f"SELECT (\n{text}\n)", dialect="spark")  # no statement, nor several
+        parsed = sqlglot.parse_one(f"SELECT (\n{text}\n)", dialect="spark").selects[0]
     except SqlglotError as error:
         found = getattr(error, "errors", None) or [{"description": str(error).splitlines()[0], "highlight": ""}]
-        near = f" near {found[0]['highlight']!r}" if found[0].get("highlight") else ""
+        highlight = (found[0].get("highlight") or "").strip()
+        near = f" near {highlight!r}" if highlight and highlight != ")" else ""
         raise _wrong(
             label, rule, f"{text!r} is no expression of Spark SQL: {found[0]['description'].partition(' for <')[0].rstrip('.')}{near}"
         ) from error
-    if isinstance(parsed, exp.Query):
+    if isinstance(parsed, exp.Tuple):
+        raise _wrong(label, rule, f"{text!r} is several expressions; write one")
+    if isinstance(parsed, exp.Query) or isinstance(parsed.this, exp.Describe):
         raise _wrong(label, rule, f"{text!r} is a statement; write a condition or an aggregate")
-    aggregates = parsed.find(exp.AggFunc) is not None
-    if aggregates and not isinstance(rule, Metric) and rule.rule != "metric_change":
+    if parsed.find(exp.Query) is not None:  # with columns, and aggregates, of its own
+        return
+    if not of_rows and parsed.find(exp.AggFunc) is not None:
         raise _wrong(label, rule, f"{text!r} aggregates rows, which a condition of one row cannot; rule: metric does")
     if columns is None or parsed.find(exp.Lambda) is not None:  # names of a lambda's own are no columns
         return
     for column in parsed.find_all(exp.Column):
-        if not isinstance(column.this, exp.Star) and not column.table:
+        if not isinstance(column.this, exp.Star) and not column.table and column.name.lower() not in _WITHOUT_PARENTHESES:
             _known(label, rule, column.name, columns)
 
 

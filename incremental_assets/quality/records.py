@@ -11,9 +11,9 @@ All four are partitioned by ``container`` (its label, ``shop/orders``) and have 
 what a person did), ``operation_id`` (Dagster's run; one that was tried again has several recordings, and the newest counts) and
 ``recorded_at``. Times are in UTC.
 
-- ``scan_operations``: ``started``, ``ended``, ``result`` (success, failure), ``message``, ``triggered_by``, ``schedule``, ``options``
-  (JSON), ``delta_version`` (of the container's table), ``passes`` (how many times its rows were read), ``rows`` (scanned), ``rules``
-  and ``failed_rules`` (how many), ``watermark`` (exact text), ``identifier`` (the signature of that which the watermark is of).
+- ``scan_operations``: ``type`` (scan, profile), ``started``, ``ended``, ``result`` (success, failure), ``message``, ``triggered_by``,
+  ``schedule``, ``options`` (JSON), ``delta_version`` (of the container's table), ``passes`` (how many times its rows were read), ``rows``
+  (scanned), ``rules`` and ``failed_rules`` (how many), ``watermark`` (exact text), ``identifier`` (the signature of what it is of).
 - ``check_metrics``, a row for each rule and partition: ``status`` (passed, failed, errored, unasserted), ``severity``, ``blocking``,
   ``rows`` (of the partition), ``asserted`` (of these, what the filter left), ``failed`` (NULL for a rule about a number), ``value``,
   ``message``.
@@ -50,7 +50,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any, TypeVar
@@ -79,7 +79,7 @@ _OPERATIONS, _METRICS, _FAILED_ROWS, _ANOMALIES = "scan_operations", "check_metr
 _SCHEMAS = {
     _OPERATIONS: pa.schema(
         [
-            *_ORIGIN, ("started", _TIME), ("ended", _TIME), ("result", _TEXT), ("message", _TEXT), ("triggered_by", _TEXT),
+            *_ORIGIN, ("type", _TEXT), ("started", _TIME), ("ended", _TIME), ("result", _TEXT), ("message", _TEXT), ("triggered_by", _TEXT),
             ("schedule", _TEXT), ("options", _TEXT), ("delta_version", _COUNT), ("passes", _COUNT), ("rows", _COUNT), ("rules", _COUNT),
             ("failed_rules", _COUNT), ("watermark", _TEXT), ("identifier", _TEXT),
         ]
@@ -103,6 +103,13 @@ _SCHEMAS = {
 _Kind = TypeVar("_Kind", Verdict, Anomaly, "ScanOperation")
 
 
+class OperationType(str, Enum):
+    """Both are recorded alike, and have a watermark of their own each."""
+
+    SCAN = "scan"
+    PROFILE = "profile"
+
+
 class Result(str, Enum):
     """Of a scan, not of its rules: one that found failures has succeeded."""
 
@@ -123,6 +130,7 @@ class ScanOperation:
     started: int
     ended: int
     result: Result
+    type: OperationType = OperationType.SCAN
     message: str = ""
     triggered_by: str | None = None
     schedule: str | None = None
@@ -201,10 +209,10 @@ class Records:
             newest.setdefault((row["container"], row["operation_id"]), _as(ScanOperation, row, id=row["operation_id"]))
         return list(newest.values())
 
-    def scan_watermark(self, container: str) -> ScanWatermark | None:
-        """Of the newest successful operation that has one."""
+    def scan_watermark(self, container: str, type: OperationType = OperationType.SCAN) -> ScanWatermark | None:
+        """Of the newest successful operation of the type that has one."""
         for operation in self.operations(container):
-            if operation.result is Result.SUCCESS and operation.watermark is not None:
+            if operation.type is type and operation.result is Result.SUCCESS and operation.watermark is not None:
                 return ScanWatermark(operation.watermark, operation.identifier)
         return None
 
@@ -257,17 +265,23 @@ class Records:
         """Returns whether its files are to be joined now."""
         if not rows:
             return False
-        table, schema = self._tables[name], _SCHEMAS[name]
+        table, data = self._tables[name], pa.Table.from_pylist(list(rows), schema=_SCHEMAS[name])
         with place_errors(table.url):
-            delta = _made(table, schema)
-            before = delta.version()
-            write_deltalake(
-                delta,
-                pa.Table.from_pylist(list(rows), schema=schema),
-                mode="append",
-                schema_mode="merge",  # another version of ours may have more columns, or fewer
-                commit_properties=CommitProperties(max_commit_retries=100),  # another append may always be quicker; that is no conflict
-            )
+            for tries_left in (2, 1, 0):
+                delta = _made(table, data.schema)
+                before = delta.version()
+                try:
+                    write_deltalake(
+                        delta,
+                        data,
+                        mode="append",
+                        schema_mode="merge",  # another version of ours may have more columns, or fewer
+                        commit_properties=CommitProperties(max_commit_retries=100),  # another append may always be quicker: no conflict
+                    )
+                    break
+                except CommitFailedError:  # nothing was written: somebody else has just changed a property or added a column
+                    if not tries_left:
+                        raise
         return before // COMPACT_AFTER != delta.version() // COMPACT_AFTER
 
     def _compact(self, names: Iterable[str]) -> None:
@@ -330,10 +344,12 @@ def _made(table: LakeTable, schema: pa.Schema) -> DeltaTable:
         return delta
     # Deletion vectors would shut delta-rs out; a session of Spark's that has them on by default does not add them to a table that is there.
     how = {"delta.enableDeletionVectors": "false", "delta.checkpointInterval": str(COMPACT_AFTER)}
+    once = CommitProperties(max_commit_retries=0)  # else the slower of two makes it anew above the other's, whose first append then fails
     try:
         return DeltaTable.create(
-            table.address, schema, mode="ignore", partition_by=["container"], configuration=how, storage_options=storage_options() or None
-        )
+            table.address, schema, mode="ignore", partition_by=["container"], configuration=how, storage_options=storage_options() or None,
+            commit_properties=once,
+        )  # fmt: skip
     except DeltaError:
         delta = _opened(table)
         if delta is None:
@@ -362,11 +378,12 @@ def _listed(rows: pa.Table) -> list[dict[str, Any]]:
     return rows.to_pylist()
 
 
-_ENUMS: dict[str, type[Enum]] = {"severity": Severity, "status": Status, "state": State, "result": Result}
+_ENUMS: dict[str, type[Enum]] = {"severity": Severity, "status": Status, "state": State, "result": Result, "type": OperationType}
 
 
 def _as(kind: type[_Kind], row: Mapping[str, Any], **more: Any) -> _Kind:
-    values = {name: _ENUMS[name](value) if name in _ENUMS else value for name, value in row.items() if name in kind.__dataclass_fields__}
+    own = {f.name: row[f.name] for f in fields(kind) if f.name in row and (row[f.name] is not None or f.default is MISSING)}
+    values = {name: _ENUMS[name](value) if name in _ENUMS else value for name, value in own.items()}
     return kind(**{**values, **more})
 
 

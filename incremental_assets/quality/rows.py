@@ -4,6 +4,7 @@ Belongs here: one frozen version of the table, the count of passes, and running 
 stop the others. Does not belong: which aggregates (``scan``, ``groups``).
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -194,17 +195,21 @@ def _named_by(error: PySparkException, wanted: Sequence[Aggregate]) -> str | Non
 def explain(error: PySparkException) -> str:
     """Spark's message in a line, without the plan that follows."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    kept = lines[0] if lines else type(error).__name__
+    kept = _WHERE.sub("", lines[0]) if lines else type(error).__name__
     return kept.split(" SQLSTATE:")[0][:400].rstrip(". ;") + "."
 
 
 def reraise_if_gone(error: PySparkException) -> None:
-    """The server's own trouble is no rule's."""
-    if server_is_gone(error) or any(mark in str(error) for mark in _SERVER):
+    """The server's own trouble is no rule's. By the condition, where it has one: the message may quote the user's SQL."""
+    condition = error.getCondition()
+    if condition.startswith(_SERVER) if condition else (server_is_gone(error) or any(f"[{mark}" in str(error) for mark in _SERVER)):
+        raise error
+    if "OutOfMemoryError" in str(error):
         raise error
 
 
-_SERVER = ("OPERATION_CANCELED", "OutOfMemory", "FAILED_READ_FILE", "DELTA_")
+_WHERE = re.compile(r"Job aborted due to stage failure: .*?: (?=[\w.]+(Exception|Error))")
+_SERVER = ("OPERATION_CANCELED", "SPARK_JOB_CANCELLED", "FAILED_READ_FILE", "DELTA_", "INVALID_HANDLE", "INVALID_CURSOR", "RETRIES_EXCEEDED")
 
 
 def plain_key(names: Sequence[str], types: Mapping[str, str]) -> str:

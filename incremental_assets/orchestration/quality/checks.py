@@ -84,7 +84,7 @@ def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefi
         rules = [rule for rule in container.options.checks if rule.id in chosen]
         inner = context.op_execution_context
         scope: LakeScope = inner.resources.lake
-        keys = _keys_of_run(inner, definition)
+        keys = keys_of_run(inner, definition)
         written = scope.written.get(container.key_path)
         if written is None:
             request = _request_of_run(keys)
@@ -112,8 +112,8 @@ def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
         description=f"Asks the rules of {container.label}.",
     )
     def scan(context: dg.OpExecutionContext, config: ScanConfig) -> None:
-        keys = _keys_of_run(context, definition)
-        summary = _scan(context, definition, _request_of(config, keys), container.options.checks)
+        keys = keys_of_run(context, definition)
+        summary = _scan(context, definition, request_of(config, keys), container.options.checks)
         if summary is None:
             context.log.info(f"{container.label}: there is no table yet; sync it first")
             return
@@ -135,15 +135,19 @@ def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
 # ------------------------------------------------------------------ one scan in a run
 def _scan(context: dg.OpExecutionContext, definition: ContainerDefinition, request: ScanRequest, rules: Sequence[Rule]) -> Summary | None:
     scope: LakeScope = context.resources.lake
-    tags = context.run.tags
-    told = Told(context.run_id, tags.get("incremental_assets/started_by") or tags.get("user") or "UI", tags.get("dagster/schedule_name"))
     try:
-        return scan_container(definition, context.instance, scope, request, rules, told, context.log.info)
+        return scan_container(definition, context.instance, scope, request, rules, told_of(context), context.log.info)
     except ContainerBusy as error:
         raise dg.Failure(str(error)) from error
     except BaseException:
         scope.interrupt()
         raise
+
+
+def told_of(context: dg.OpExecutionContext) -> Told:
+    """Of the run."""
+    tags = context.run.tags
+    return Told(context.run_id, tags.get("incremental_assets/started_by") or tags.get("user") or "UI", tags.get("dagster/schedule_name"))
 
 
 def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summary, planned: Sequence[str] | None) -> None:
@@ -254,7 +258,7 @@ def _enforce(definition: ContainerDefinition, summary: Summary) -> None:
 
 
 # ------------------------------------------------------------------ what a run is about
-def _keys_of_run(context: Any, definition: ContainerDefinition) -> list[str] | None:
+def keys_of_run(context: Any, definition: ContainerDefinition) -> list[str] | None:
     """The partitions that the run was launched with; None where with none."""
     tags: Mapping[str, str] = context.run.tags
     partitions_def = partitions_definition(definition)
@@ -272,7 +276,7 @@ def _request_of_run(keys: Sequence[str] | None) -> ScanRequest:
     return ScanRequest(Looks.full) if keys is None else ScanRequest(Looks.partitions, tuple(keys))
 
 
-def _request_of(config: ScanConfig, keys: Sequence[str] | None) -> ScanRequest:
+def request_of(config: ScanConfig, keys: Sequence[str] | None) -> ScanRequest:
     if config.looks is None:
         request = _request_of_run(keys if config.partitions is None else config.partitions)
         return ScanRequest(request.looks, request.keys, auto_resolve=config.auto_resolve)

@@ -3,29 +3,33 @@
 Belongs here: requests, and one record a container or anomaly. Does not belong: words on a terminal (``cli``), the scan (``scanning``).
 """
 
+import contextlib
 import datetime
 import getpass
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.lake.scope import LakeScope
 from incremental_assets.model.anomalies import Anomaly, State, by_person
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.events import failure_of, is_interrupted, told_by
 from incremental_assets.orchestration.loggers import BRIEF_LOGGER
 from incremental_assets.orchestration.ordinary_run import RunTerminated, new_run_id, run_here
-from incremental_assets.orchestration.project import current_project, lake_root, location_name
+from incremental_assets.orchestration.project import current_project, dagster_home, lake_root, location_name
 from incremental_assets.orchestration.quality.checks import PARTITION, scan_job_name, scan_op_name
+from incremental_assets.orchestration.quality.profiles import profile_job_name, profile_op_name
 from incremental_assets.orchestration.quality.request import Looks, not_configured, threshold
-from incremental_assets.orchestration.quality.summary import summary_in
+from incremental_assets.orchestration.quality.summary import PROFILE_SUMMARY, SUMMARY, summary_in
 from incremental_assets.orchestration.runner import keys_between
 from incremental_assets.quality.records import Records
 
+NO_TABLE = "there is no table yet; sync it first"
 VERBS = {"acknowledge": State.ACKNOWLEDGED, "resolve": State.RESOLVED, "discard": State.DISCARDED}
 
 
@@ -72,22 +76,30 @@ def scan_lines(
         if not definition.container.options.checks:
             yield _line(definition, "skipped", message="it has no rules: add checks: to its YAML")
     for definition, config in with_rules:
-        yield _run(definitions, definition, config, instance)
+        yield _scanned(definitions, definition, config, instance)
 
 
-def _run(
-    definitions: dg.Definitions, definition: ContainerDefinition, config: dict[str, Any], instance: dg.DagsterInstance
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Ran:
+    """A run that has ended. ``told``: what it said of itself."""
+
+    run_id: str
+    told: dict[str, Any] | None
+    failure: str
+    seconds: float
+
+
+def _run(definitions: dg.Definitions, job: str, op: str, summary: str, config: dict[str, Any], instance: dg.DagsterInstance) -> _Ran:
     run_id, started = new_run_id(), time.monotonic()
     keys = config.get("partitions", ())
     events: Sequence[dg.DagsterEvent] = ()
     trouble = ""
     try:
         events = run_here(
-            definitions.resolve_job_def(scan_job_name(definition)),
+            definitions.resolve_job_def(job),
             instance,
             run_id=run_id,
-            run_config={"ops": {scan_op_name(definition): {"config": config}}, "loggers": {BRIEF_LOGGER: {}}},
+            run_config={"ops": {op: {"config": config}}, "loggers": {BRIEF_LOGGER: {}}},
             tags={"incremental_assets/started_by": "command line", **({PARTITION: keys[0]} if len(keys) == 1 else {})},
             location=location_name(current_project()),
         )
@@ -101,14 +113,34 @@ def _run(
             instance.report_run_canceled(run)
         raise KeyboardInterrupt
     failure = trouble or failure_of(events)[1]
-    told = summary_in(told_by(instance, run_id) if failure else events)
-    seconds = time.monotonic() - started
+    told = summary_in(told_by(instance, run_id) if failure else events, summary)
+    return _Ran(run_id, told, failure, time.monotonic() - started)
+
+
+def _scanned(
+    definitions: dg.Definitions, definition: ContainerDefinition, config: dict[str, Any], instance: dg.DagsterInstance
+) -> dict[str, Any]:
+    ran = _run(definitions, scan_job_name(definition), scan_op_name(definition), SUMMARY, config, instance)
+    told, seconds = ran.told, ran.seconds
     if told is None:
-        status = "failed" if failure else "skipped"
-        return _line(definition, status, message=failure or "there is no table yet; sync it first", run_id=run_id, seconds=seconds)
-    bad = bool(told["error_rules"]) or bool(failure)
+        status = "failed" if ran.failure else "skipped"
+        return _line(definition, status, message=ran.failure or NO_TABLE, run_id=ran.run_id, seconds=seconds)
+    bad = bool(told["error_rules"]) or bool(ran.failure)
     status = "failed" if bad else "warning" if told["failed"] or told["errored"] else "passed"
-    return _line(definition, status, told=told, message=failure or told["message"], run_id=run_id, seconds=seconds)
+    return _line(definition, status, told=told, message=ran.failure or told["message"], run_id=ran.run_id, seconds=seconds)
+
+
+def profile_lines(
+    definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], asked: AskedScan, instance: dg.DagsterInstance
+) -> Iterator[dict[str, Any]]:
+    """As ``scan_lines``; the fields are a contract."""
+    for definition, config in [(d, asked.config(d, instance)) for d in chosen]:
+        ran = _run(definitions, profile_job_name(definition), profile_op_name(definition), PROFILE_SUMMARY, config, instance)
+        status = "failed" if ran.failure else "skipped" if ran.told is None else "profiled"
+        numbers = {name: (ran.told or {}).get(name) for name in ("rows_profiled", "partitions", "delta_version", "watermark", "page")}
+        message = ran.failure or (ran.told or {}).get("message") or NO_TABLE
+        own = {"run_id": ran.run_id, "seconds": round(ran.seconds, 3), "message": message}
+        yield {"container": definition.container.label, "status": status, **numbers, **own}
 
 
 _NUMBERS = ("rules", "passed", "failed", "errored", "rows_scanned", "partitions", "passes", "delta_version", "anomalies", "watermark",
@@ -128,6 +160,14 @@ def _line(
     numbers = {name: (told or {}).get(name) for name in _NUMBERS}
     label = definition.container.label
     return {"container": label, "status": status, **numbers, "run_id": run_id, "seconds": round(seconds, 3), "message": message}
+
+
+@contextlib.contextmanager
+def lake_scope(log: Callable[[str], None]) -> Iterator[LakeScope]:
+    """The lake and, when needed, a Spark session, outside of any run."""
+    scope = LakeScope(lake_root(), dagster_home(), "incremental-assets", log)
+    with scope.stack:
+        yield scope
 
 
 # ---------------------------------------------------------------- anomalies

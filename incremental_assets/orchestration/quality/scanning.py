@@ -28,7 +28,7 @@ from incremental_assets.orchestration.locks import scan_lock
 from incremental_assets.orchestration.project import dagster_home
 from incremental_assets.orchestration.quality.request import ScanRequest, ground_asked, scanned_after
 from incremental_assets.quality.ground import Ground
-from incremental_assets.quality.records import Records, ScanOperation
+from incremental_assets.quality.records import OperationType, Records, ScanOperation
 from incremental_assets.quality.records import Result as Ended
 from incremental_assets.quality.scan import Scanner
 from incremental_assets.quality.verdict import ScanResult, Status, Verdict
@@ -172,9 +172,9 @@ def _scan(
     return summary
 
 
-def scanned_to(records: Records, container: Container) -> int | None:
-    """The watermark of the container's scans, if it is of the identifier that it has now."""
-    found = records.scan_watermark(container.label)
+def scanned_to(records: Records, container: Container, type: OperationType = OperationType.SCAN) -> int | None:
+    """The watermark of the container's scans (or profiles), if it is of the identifier that it has now."""
+    found = records.scan_watermark(container.label, type)
     if found is None or container.axis is None or found.identifier != container.signature:
         return None
     return parse_value(container.axis, found.text)

@@ -13,7 +13,7 @@ from incremental_assets.orchestration.quality.scanning import Summary
 from incremental_assets.orchestration.quality.tables import verdicts_table
 from incremental_assets.quality.verdict import Status, Verdict
 
-SUMMARY = "quality/summary"
+SUMMARY, PROFILE_SUMMARY = "quality/summary", "profile/summary"
 MOST_VERDICTS = 1000
 
 
@@ -71,11 +71,11 @@ def _verdict_line(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def summary_in(events: Iterable[dg.DagsterEvent]) -> dict[str, Any] | None:
-    """What a scan of the run told of itself."""
+def summary_in(events: Iterable[dg.DagsterEvent], name: str = SUMMARY) -> dict[str, Any] | None:
+    """What a scan (or profile) of the run told of itself."""
     for event in events:
         if event.is_asset_observation:
-            found = event.asset_observation_data.asset_observation.metadata.get(SUMMARY)
+            found = event.asset_observation_data.asset_observation.metadata.get(name)
             if found is not None:
                 told: Any = found.value
                 return told

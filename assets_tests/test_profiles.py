@@ -1,0 +1,395 @@
+"""Profiles: what is computed of each partition, how it is kept and merged, the page, and the rules that are proposed.
+
+Belongs here: figures against those that plain Python finds in the same rows. Does not belong: the command, and what runs when.
+"""
+
+import contextlib
+import datetime as dt
+import io
+import json
+import math
+import random
+import re
+import shutil
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+from deltalake import QueryBuilder, write_deltalake
+from pydantic import TypeAdapter
+
+from incremental_assets.lake.guards import expr
+from incremental_assets.lake.table import LakeTable
+from incremental_assets.model.rules import AnyRule, Change
+from incremental_assets.quality.predicates import Asked, row_predicate
+from incremental_assets.quality.profile.column import (
+    ColumnProfile,
+    Form,
+    Frequent,
+    Key,
+    Lengths,
+    Moments,
+    Profile,
+    form_of,
+    merge_columns,
+    merge_moments,
+)
+from incremental_assets.quality.profile.page import profile_page
+from incremental_assets.quality.profile.propose import changes_of, rounded_up, rows_by_partition, volumetric
+from incremental_assets.quality.profile.shapes import common_pattern
+from incremental_assets.quality.profile.states import RANKS, Parameters, profile_states
+from incremental_assets.quality.profile.store import ProfileStore
+from incremental_assets.quality.profile.suggest import Split, Suggestions, split_partitions, suggest
+
+ROWS, DAYS = 6000, 5
+NASTY = '<b>"x"</b><script>alert(1)</script>'
+EMPTY = "2026-02-01"
+RULES = TypeAdapter(list[AnyRule])
+Row = dict[str, Any]
+
+
+def _rows() -> list[Row]:
+    rnd = random.Random(7)
+    start = dt.datetime(2026, 1, 1)
+
+    def text(n: int) -> str | None:
+        return None if n % 3 == 0 else "" if n % 4 == 0 else rnd.choice(["it's", '"quoted"', "😀", "a\\b"]) + str(rnd.randrange(900))
+
+    return [
+        {
+            "day": None if n % 500 == 0 else dt.date(2026, 1, 1 + n % DAYS),
+            "id": n,
+            "small": rnd.choice((1, 1, 1, 2, 2, 3)),
+            "big": rnd.randrange(-(2**62), 2**62),
+            "price": Decimal(rnd.randrange(-5000, 90000)) / 100,
+            "ratio": math.nan if n % 50 == 0 else math.inf if n == 3 else -0.0 if n % 51 == 0 else rnd.gauss(1e9, 1),
+            "words": text(n),
+            "mail": f"user{rnd.randrange(4000)}@example.org",
+            "code": f"Clerk#{rnd.randrange(100):05d}",
+            "local": start + dt.timedelta(microseconds=rnd.randrange(10**13)),
+            "instant": (start - dt.timedelta(days=150_000, seconds=rnd.randrange(10**9))).replace(tzinfo=dt.timezone.utc),
+            "flag": n % 3 == 0,
+            "raw": b"" if n % 100 == 0 else n.to_bytes(3, "big"),
+            "nothing": None,
+            "pairs": [("k", n)] if n % 2 else None,
+            NASTY: rnd.choice([NASTY, "plain", "%{x}", ""]),
+        }
+        for n in range(ROWS)
+    ]
+
+
+SCHEMA = pa.schema(
+    [
+        ("day", pa.date32()), ("id", pa.int64()), ("small", pa.int32()), ("big", pa.int64()), ("price", pa.decimal128(12, 2)),
+        ("ratio", pa.float64()), ("words", pa.string()), ("mail", pa.string()), ("code", pa.string()), ("local", pa.timestamp("us")),
+        ("instant", pa.timestamp("us", "UTC")), ("flag", pa.bool_()), ("raw", pa.binary()), ("nothing", pa.int64()),
+        ("pairs", pa.map_(pa.string(), pa.int64())), (NASTY, pa.string()),
+    ]
+)  # fmt: skip
+
+
+@dataclass
+class Lake:
+    """``scans``: of the table, in the plan of the states. ``merged``: of the states of all partitions, ``whole``: of the same rows at once;
+    ``fitted``: of what ``suggestions`` are made from. ``after``: 2 January has 100 rows in other states, and 3 January none; ``kept``: the
+    states then, as delta-rs reads them."""
+
+    rows: list[Row]
+    scans: int
+    merged: Profile
+    whole: Profile
+    fitted: Profile
+    suggestions: Suggestions
+    after: Profile
+    kept: list[Row]
+
+
+@pytest.fixture(scope="module")
+def lake(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Everything that needs Spark, once. The container's table is away while profiles are asked for."""
+    from incremental_assets.spark import open_session
+
+    place, rows = tmp_path_factory.mktemp("lake"), _rows()
+    table, away = place / "shop" / "orders", place / "away"
+    write_deltalake(str(table), pa.Table.from_pylist(rows, schema=SCHEMA))
+    head = LakeTable(str(place), "shop", "orders").head()
+    assert head is not None
+    columns, store = head.columns, ProfileStore(str(place), "shop")
+    asked = Asked({column.name: column.type for column in columns}, dt.datetime.now(dt.timezone.utc))
+
+    @contextlib.contextmanager
+    def opened() -> Iterator[Any]:
+        with open_session(spark_home, name="profiles") as session:
+            session.conf.set("spark.sql.codegen.wholeStage", "false")  # as syncs of few rows do
+            session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+            yield session
+
+    def refresh(frame: Any, **kwargs: Any) -> None:
+        key_of = {"partition": "day", "key_of": lambda day: day.isoformat()}
+        store.refresh(frame, "orders", columns, delta_version=0, operation_id="run", **key_of, **kwargs)
+
+    def refresh_whole() -> None:
+        with opened() as session:
+            frame = session.read.format("delta").load(str(table))
+            store.refresh(frame, "whole", columns, delta_version=0, operation_id="run")
+
+    with opened() as spark, ThreadPoolExecutor() as pool:
+        beside = pool.submit(refresh_whole)  # the table of profiles is not there yet
+        frame = spark.read.format("delta").load(str(table))
+        refresh(frame, keys=[EMPTY])
+        beside.result()
+        with contextlib.redirect_stdout(io.StringIO()) as plan:
+            profile_states(frame, columns, "day").explain()
+        shutil.move(table, away)
+        merged, whole = store.profile(spark, "orders"), store.profile(spark, "whole")
+        assert merged is not None
+        split = split_partitions(merged)
+        fitted = store.profile(spark, "orders", split.fitted)
+        assert fitted is not None
+        shutil.move(away, table)
+        held = frame.where(f"day = DATE'{split.held_out[0]}'")
+        held = held.withColumn("small", expr("CASE WHEN id > 5970 THEN 77 ELSE small END"))
+        held = held.withColumn("code", expr("CASE WHEN id > 3000 THEN 'gone' ELSE code END"))
+        counts = rows_by_partition(merged)
+        found = suggest(fitted, split, held, lambda rule: row_predicate(rule, asked), rows=counts, partition="day")
+        few = frame.where("day = DATE'2026-01-02' AND id < 500").withColumn("small", expr("9"))
+        refresh(few, keys=["2026-01-02", "2026-01-03"], parameters=Parameters(distinct=12))
+        after = store.profile(spark, "orders")
+        store.forget(spark, "whole")
+        assert whole and after and store.profile(spark, "whole") is None
+    delta = store.table.opened()
+    assert delta is not None
+    query = QueryBuilder().register("kept", delta).execute("SELECT container, partition, column_name FROM kept")
+    kept = pa.table(query.read_all()).to_pylist()
+    return Lake(rows, plan.getvalue().count("FileScan "), merged, whole, fitted, found, after, kept)
+
+
+def _text(value: Any) -> str:
+    """As a profile writes it."""
+    if isinstance(value, dt.datetime):
+        return value.replace(tzinfo=None).isoformat(sep=" ").rstrip("0").rstrip(".") if value.microsecond else f"{value:%Y-%m-%d %H:%M:%S}"
+    return value.hex().upper() if isinstance(value, bytes) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _assert_rank(column: ColumnProfile, values: Sequence[Any], of_text: Any) -> None:
+    """Each quantile lies where it says, by 2 % of the values."""
+    ordered = sorted(values)
+    for rank, value in column.quantiles.items():
+        below, upto = (sum(one < of_text(value) for one in ordered), sum(one <= of_text(value) for one in ordered))
+        assert below / len(ordered) - 0.02 <= rank <= upto / len(ordered) + 0.02, (column.column, rank, value)
+
+
+def _assert_figures(found: ColumnProfile, rows: Sequence[Row]) -> None:
+    """All that is said of a column, against its rows."""
+    values = [row[found.column] for row in rows]
+    present = [value for value in values if value is not None]
+    numbers = [value for value in present if not (isinstance(value, float) and math.isnan(value))]
+    assert (found.rows, found.nulls, found.nans) == (len(values), len(values) - len(present), len(present) - len(numbers)), found
+    if found.form is Form.OTHER:
+        assert found.distinct is None and not found.frequent and found.minimum is None
+        return
+    distinct = len({repr(value + 0.0) if isinstance(value, float) else value for value in present})
+    assert found.distinct == pytest.approx(distinct, rel=0.02), found.column
+    if not present:
+        assert (found.minimum, found.mean, found.deviation, found.lengths, found.frequent) == (None, None, None, None, ())
+        assert not found.quantiles
+        return
+    if found.form is Form.FLOATING:
+        finite = [value for value in numbers if math.isfinite(value)]
+        assert float(found.minimum or "nan") == min(numbers) and float(found.maximum or "nan") == max(numbers)
+    else:
+        finite = numbers
+        key = (lambda one: one.encode()) if found.form is Form.TEXT else None
+        assert (found.minimum, found.maximum) == (_text(min(present, key=key)), _text(max(present, key=key))), found.column
+    if found.form.is_number:
+        assert found.mean == pytest.approx(float(statistics.fmean(map(float, finite))), rel=1e-12)
+        assert found.deviation == pytest.approx(float(statistics.stdev(map(float, finite))), rel=1e-6)
+        _assert_rank(found, numbers, type(numbers[0]))
+    elif found.form.is_time:
+        _assert_rank(found, [_text(value) for value in present], str)
+    if found.form in (Form.TEXT, Form.BINARY):
+        lengths = [len(value) for value in present]
+        assert found.lengths == Lengths(len(lengths), min(lengths), max(lengths), sum(lengths))
+    if found.form in (Form.INTEGER, Form.TEXT, Form.BOOLEAN):
+        counts = Counter(map(_text, present))
+        expected = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+        if distinct <= 20:
+            assert [(one.value, one.count) for one in found.frequent] == expected and found.frequent_is_exact
+        for one in found.frequent:
+            assert abs(one.count - counts[one.value]) <= found.frequent_error, (found.column, one)
+
+
+def test_figures_of_every_type_are_those_of_the_rows(lake: Lake) -> None:
+    """What the profile shows is what people decide by: a wrong minimum or share of NULLs sends them after faults that are not there."""
+    for name in SCHEMA.names:
+        _assert_figures(lake.merged.column(name), lake.rows)
+    day = [row for row in lake.rows if row["day"] == dt.date(2026, 1, 3)]
+    for column in lake.merged.partitions["2026-01-03"].values():
+        _assert_figures(column, day)
+    assert lake.merged.column("words").distinct == lake.whole.column("words").distinct
+    assert len(lake.merged.records()) == len(SCHEMA.names)
+
+
+def test_merged_partitions_are_as_the_whole_profiled_at_once(lake: Lake) -> None:
+    """The profile of a table of a billion rows is never made of its rows: a merge that drifts would go unnoticed."""
+    assert set(lake.whole.partitions) == {None} and lake.whole.rows == ROWS
+    for one in lake.whole.columns:
+        merged = lake.merged.column(one.column)
+        _assert_figures(one, lake.rows)
+        assert (merged.minimum, merged.maximum, merged.lengths, merged.rows) == (one.minimum, one.maximum, one.lengths, one.rows)
+        assert merged.moments is None or (one.moments and merged.moments.m2 == pytest.approx(one.moments.m2, rel=1e-9))
+
+
+def test_any_choice_of_partitions_has_a_profile_of_its_own(lake: Lake) -> None:
+    """Rules are made from some partitions and asked of others: a choice that took all in would find them to hold always."""
+    chosen = [row for row in lake.rows if row["day"] not in (None, dt.date(2026, 1, DAYS))]
+    assert list(lake.fitted.partitions) == [f"2026-01-0{n + 1}" for n in range(DAYS - 1)]
+    for name in ("id", "price", "words", "local"):
+        _assert_figures(lake.fitted.column(name), chosen)
+
+
+def test_it_is_one_pass_and_a_merge_reads_no_rows(lake: Lake) -> None:
+    """A profile that reads the table once a column, or again for each look, cannot be afforded. (While
+    ``merged``, ``whole`` and ``fitted`` were asked for, the table was not there.)"""
+    assert lake.scans == 1
+    assert lake.merged.rows == ROWS
+
+
+def test_rows_of_no_partition_and_partitions_without_rows_are_there(lake: Lake) -> None:
+    """A day on which nothing came is what people look for; it must be a zero in the plot and not a gap."""
+    assert rows_by_partition(lake.merged)[EMPTY] == 0 and rows_by_partition(lake.merged)[None] == ROWS // 500
+    assert lake.merged.partitions[EMPTY]["price"] == ColumnProfile("price", "decimal(12,2)", Form.DECIMAL, 0, distinct=0)
+    assert list(lake.merged.partitions) == [None, *(f"2026-01-0{n + 1}" for n in range(DAYS)), EMPTY]
+
+
+def test_a_refreshed_partition_replaces_its_state_and_no_other(lake: Lake) -> None:
+    """Rows counted twice after each refresh, or partitions gone with another's refresh, make the profile of the table a lie."""
+    before, after = rows_by_partition(lake.merged), rows_by_partition(lake.after)
+    assert after == {**before, "2026-01-02": 100, "2026-01-03": 0}
+    assert lake.after.partitions["2026-01-02"]["small"].minimum == "9"
+    assert lake.after.partitions["2026-01-04"] == lake.merged.partitions["2026-01-04"]
+    states = [(row["container"], row["partition"], row["column_name"]) for row in lake.kept]
+    assert len(states) == len(set(states)) == len(after) * len(SCHEMA.names), "one state a partition and column"
+
+
+def test_states_of_other_parameters_are_not_merged_but_named(lake: Lake) -> None:
+    """Sketches of different sizes do not add up; figures about a part of the rows must say so."""
+    refreshed = {"2026-01-02", "2026-01-03"}
+    assert set(lake.after.left_out["small"]) == set(lake.after.partitions) - refreshed
+    assert lake.after.column("small").rows == 100
+    assert "Profile them again" in profile_page(lake.after) and not lake.merged.left_out
+
+
+def test_the_page_loads_nothing_and_takes_no_html_from_data(lake: Lake) -> None:
+    """It is opened from a disk, behind firewalls, by people who trust it: a value must not become a script, nor a load tell of them."""
+    page = profile_page(lake.merged, "shop/orders")
+    head, _, rest = page.partition("<script>")
+    own = head + rest[rest.index("</script>") :]  # without the library
+    assert "default-src 'none'" in own
+    assert not re.search(r"""(?:src|href)\s*=\s*(?!["']?#)|url\(|@import|https?:""", own), "something is loaded"
+    assert "<script>alert" not in own and "<b>" not in own
+    plots = json.loads(re.search(r'<script type="application/json" id="plots">(.*?)</script>', own, re.S)[1])  # pyright: ignore[reportOptionalSubscript]
+    assert NASTY not in json.dumps(plots) and "&lt;script&gt;" in json.dumps(plots)
+    titles = [plot["layout"]["title"]["text"] for plot in plots]
+    assert len(titles) == page.count("data-plot=") and "rows of each partition" in titles and "distinct values" in titles
+    assert "NaN" not in re.sub(r'"[^"]*"', "", json.dumps(plots)), "JSON has no NaN"
+
+
+def test_rules_are_proposed_that_hold_for_rows_they_were_not_made_from(lake: Lake) -> None:
+    """What is pasted must be understood, and must not fail at once; what the newest rows break must not be proposed as if they did not."""
+    found = lake.suggestions
+    assert found.split == Split(tuple(f"2026-01-0{n + 1}" for n in range(DAYS - 1)), (f"2026-01-0{DAYS}",))
+    held = [row for row in lake.rows if row["day"] == dt.date(2026, 1, DAYS)]
+    assert found.rows == len(held)
+    text = found.yaml()
+    rules = RULES.validate_python(yaml.safe_load(text))
+    assert [rule.words() for rule in rules] == [one.rule.words() for one in found.kept]
+    by_id = {rule.id: rule for rule in rules}
+    assert by_id["not_null_day_id_small_big_price_ratio_mail_code_local_instant_flag_raw_" + rules[0].id.rpartition("_raw_")[2]]
+    assert {"contains_email_mail", "not_in_future_instant", "unique_id"} <= set(by_id)
+    few = sum(row["id"] > 5970 for row in held)
+    assert few and by_id["expected_values_small"].words()["tolerance"] == pytest.approx(rounded_up(2 * few / len(held)))
+    assert f"{few} of {len(held):,} rows fail" in text
+    dropped = {one.rule.id: one for one in found.dropped}
+    gone = sum(row["id"] > 3000 for row in held)
+    assert dropped["matches_pattern_code"].failed == gone and "matches_pattern_code" not in by_id
+    assert f"# {'  '}" in text and "Left out" in text
+
+
+# ---------------------------------------------------------------- without Spark
+def test_moments_merge_without_losing_a_small_deviation_beside_a_large_mean() -> None:
+    """Sums of squares of times or keys lose all their digits: a deviation of 0, or of the root of a negative number, would be shown."""
+    rnd = random.Random(1)
+    parts = [[1e9 + rnd.gauss(0, 1e-3) for _ in range(50)] for _ in range(40)]
+    one = [Moments(len(p), statistics.fmean(p), statistics.pvariance(p) * len(p)) for p in parts]
+    whole = [value for part in parts for value in part]
+    assert merge_moments([*one, Moments()]).deviation == pytest.approx(statistics.stdev(whole), rel=1e-3)
+    assert merge_moments([]).deviation is None and Moments(1, 5.0, 0.0).deviation is None
+
+
+def test_least_and_greatest_are_compared_as_values_and_not_as_texts() -> None:
+    """By their texts, 9 is above 10 and the year 10000 below 2026: the bounds of a merged profile would be wrong."""
+
+    def merged(type_: str, *values: str) -> tuple[str | None, str | None]:
+        parts = [ColumnProfile("c", type_, form_of(type_), 1, minimum=value, maximum=value) for value in values]
+        found = merge_columns(parts)
+        return found.minimum, found.maximum
+
+    assert merged("int", "9", "10", "-1") == ("-1", "10")
+    assert merged("decimal(12,2)", "9.50", "10.00") == ("9.50", "10.00")
+    assert merged("double", "9.0", "1.0E10", "-Infinity") == ("-Infinity", "1.0E10")
+    assert merged("date", "2026-01-01", "+10000-01-01", "-0044-03-15") == ("-0044-03-15", "+10000-01-01")
+    assert merged("timestamp", "2026-01-01 00:00:00.5", "2026-01-01 00:00:00.45") == ("2026-01-01 00:00:00.45", "2026-01-01 00:00:00.5")
+    assert merged("string", "😀", "\uffff", "a") == ("a", "😀")
+
+
+@pytest.mark.parametrize(
+    ("texts", "pattern"),
+    [
+        (["Clerk#00001", "Clerk#00777", "Clerk#12345", "Clerk#99999"], "^Clerk#[0-9]{5}$"),
+        (["A-1.5", "B-22.5", "C-3.5", "D-4.7"], r"^[A-Z]{1}-[0-9]+\.[0-9]{1}$"),
+        ([f"{n:032x}" for n in (1, 2, 3, 2**127)], "^[0-9a-f]{32}$"),
+        (["one", "three", "five", "eleven"], None),
+        (["a 1", "1 a", "b 2", "c 3"], None),
+        (["x1", "x2", "", "x3"], None),
+    ],
+)
+def test_texts_of_one_shape_give_a_pattern(texts: list[str], pattern: str | None) -> None:
+    """A pattern that its own texts do not match, or one that says nothing, is worse than none."""
+    assert common_pattern(texts) == pattern
+    assert pattern is None or all(re.search(pattern, one) for one in texts)
+
+
+def test_the_number_of_rows_is_compared_with_the_partitions_before(lake: Lake) -> None:
+    """A partition in its own baseline hides that it is empty; bounds drawn too tight cry wolf each week."""
+    counts: dict[Key, int] = {f"2026-01-{n:02d}": 100 + 10 * (n % 3) for n in range(1, 21)}
+    rule = volumetric(counts)
+    assert rule == Change(rule="volumetric", min_change=-0.2, max_change=0.2, over=14)
+    assert changes_of({**counts, "2026-01-21": 330})["2026-01-21"] == pytest.approx(2.0, abs=0.05)
+    assert "2026-01-21" not in changes_of({**counts, "2026-01-21": 0}), "as the rule itself: those without rows are no baseline"
+    assert volumetric(dict(list(counts.items())[:5])) is None
+
+
+def test_with_one_partition_nothing_is_held_out_and_the_yaml_says_so() -> None:
+    """Rules that were tried on nothing must not look as if they had been."""
+    column = ColumnProfile(
+        "flag", "boolean", Form.BOOLEAN, 50, distinct=2, minimum="false", maximum="true", frequent=(Frequent("true", 50),)
+    )
+    profile = Profile("t", (column,), {"2026-01-01\nx": {"flag": column}})
+    split = split_partitions(profile)
+    assert split == Split(("2026-01-01\nx",), ())
+    found = suggest(profile, split, None, lambda rule: "true", rows={"2026-01-01\nx": 50})
+    assert "NOT asked of other rows" in found.yaml() and len(yaml.safe_load(found.yaml())) == 1
+
+
+def test_every_rank_of_a_partition_is_one_of_the_merged_profile(lake: Lake) -> None:
+    """Plots over partitions and the table of columns show the same ranks."""
+    assert set(RANKS) <= set(lake.merged.column("id").quantiles) and 0.5 in RANKS

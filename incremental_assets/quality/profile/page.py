@@ -1,0 +1,133 @@
+"""The page of a container's profile: one HTML file with a table of the columns and plots, which loads nothing.
+
+Belongs here: what of a profile is shown, and how numbers are written. Does not belong: the plots themselves (``plots``).
+
+Names and values come from data. Jinja escapes them in the HTML and in the JSON, ``plots.label`` in what Plotly draws, and the page's
+Content-Security-Policy keeps the browser from loading anything, whatever they contain.
+"""
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from incremental_assets.quality.profile.column import ColumnProfile, Form, Lengths, Profile
+from incremental_assets.quality.profile.plots import MOST_PARTITIONS, Plot, column_plots, rows_plot
+
+_SHORT = 22
+_MOST_FREQUENT = 3
+
+
+def profile_page(profile: Profile, title: str | None = None) -> str:
+    """The whole HTML file, some 5 MB, most of which is the library that draws. ``title``: who it is about, if not the container's name."""
+    import jinja2
+    from markupsafe import Markup
+    from plotly.offline import get_plotlyjs
+
+    plots: list[Plot] = []
+
+    def drawn(plot: Plot | None) -> int | None:
+        if plot is None:
+            return None
+        plots.append(plot)
+        return len(plots) - 1
+
+    rows = [
+        {**_row(n, column), "plots": [drawn(plot) for plot in column_plots(profile, column)]} for n, column in enumerate(profile.columns)
+    ]
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string((files("incremental_assets.quality.profile") / "page.html.jinja").read_text(encoding="utf-8"))
+    return template.render(
+        title=title or profile.container,
+        about=_about(profile),
+        notes=_notes(profile),
+        rows=rows,
+        rows_plot=drawn(rows_plot(profile)),
+        library=Markup(get_plotlyjs().replace("</script", "<\\/script")),
+        plots=plots,
+    )
+
+
+def _about(profile: Profile) -> str:
+    partitions = len(profile.partitions)
+    said = [f"{profile.rows:,} rows", f"{len(profile.columns):,} columns"]
+    if partitions > 1:
+        said.append(f"{partitions:,} partitions")
+    if profile.delta_version is not None:
+        said.append(f"version {profile.delta_version:,} of the table")
+    if profile.at is not None:
+        said.append(f"profiled {profile.at:%Y-%m-%d %H:%M} UTC")
+    return " · ".join(said)
+
+
+def _notes(profile: Profile) -> list[str]:
+    notes: list[str] = []
+    if len(profile.partitions) > MOST_PARTITIONS:
+        notes.append(f"The plots show the newest {MOST_PARTITIONS:,} partitions; the table is about all.")
+    if profile.left_out:
+        columns = ", ".join(profile.left_out)
+        keys = dict.fromkeys("no partition" if key is None else key for left in profile.left_out.values() for key in left)
+        named = ", ".join(list(keys)[:5]) + (f" and {len(keys) - 5:,} more" if len(keys) > 5 else "")
+        notes.append(
+            f"Not all partitions are in the figures of {columns}: {named} were profiled when the column had another type, or with other "
+            f"parameters. Profile them again."
+        )
+    return notes
+
+
+def _row(number: int, column: ColumnProfile) -> dict[str, Any]:
+    quantile = column.quantiles.get
+    share = column.null_share
+    return {
+        "name": column.column,
+        "anchor": f"column-{number}",
+        "type": column.type,
+        "null_percent": f"{100 * (share or 0):.4g}",
+        "nulls": "" if share is None else _share(share),
+        "distinct": "" if column.distinct is None else f"{column.distinct:,}",
+        "figures": [
+            *(_value(column, text) for text in (column.minimum, column.maximum)),
+            *(_number(number) for number in (column.mean, column.deviation)),
+            *(_value(column, text) for text in (quantile(0.05), quantile(0.5), quantile(0.95))),
+        ],
+        "lengths": _lengths(column.lengths),
+        "frequent": [
+            {**_text(one.value), "share": _share(one.count / column.values)} for one in column.frequent[:_MOST_FREQUENT] if column.values
+        ],
+    }
+
+
+def _value(column: ColumnProfile, text: str | None) -> Mapping[str, str]:
+    if text is None:
+        return {"whole": "", "short": ""}
+    if column.form.is_number and column.form is not Form.INTEGER:
+        return {"whole": text, "short": _plain(float(text))}
+    if column.form in (Form.LOCAL, Form.INSTANT):
+        return {"whole": text, "short": text.rpartition(":")[0]}
+    return _text(text)
+
+
+def _text(text: str) -> Mapping[str, str]:
+    short = text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
+    return {"whole": text, "short": short or "(empty)"}
+
+
+def _number(value: float | None) -> Mapping[str, str]:
+    return {"whole": "", "short": ""} if value is None else {"whole": repr(value), "short": _plain(value)}
+
+
+def _plain(value: float) -> str:
+    if value == int(value) if abs(value) < 1e15 else False:
+        return f"{int(value):,}"
+    return f"{value:,.2f}" if 1000 <= abs(value) < 1e15 else f"{value:.5g}"
+
+
+def _lengths(lengths: Lengths | None) -> str:
+    if lengths is None:
+        return ""
+    return str(lengths.least) if lengths.least == lengths.greatest else f"{lengths.least} · {lengths.mean:.3g} · {lengths.greatest:,}"
+
+
+def _share(share: float) -> str:
+    if share in (0, 1):
+        return f"{share:.0%}"
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"

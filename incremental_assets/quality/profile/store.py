@@ -1,0 +1,320 @@
+"""Where states of profiles are kept: one Delta table a datastore, and the profile of any of its partitions as a merge of them.
+
+Belongs here: the table, replacing the states of partitions, reading and merging them. Does not belong: what a state is (``states``).
+
+A container's states are in a folder of their own, so that containers do not conflict; where Delta says that they do (the table is just
+being made, or maintained), the write is repeated, without reading the rows again.
+"""
+
+import contextlib
+import datetime
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+
+from incremental_assets.lake.errors import lake_errors
+from incremental_assets.lake.guards import expr
+from incremental_assets.lake.table import LakeTable
+from incremental_assets.model.errors import LakeMoved
+from incremental_assets.model.names import encode_name
+from incremental_assets.model.schema import Column
+from incremental_assets.quality.predicates import text
+from incremental_assets.quality.profile.column import ColumnProfile, Form, Frequent, Key, Lengths, Moments, Profile, merge_columns
+from incremental_assets.quality.profile.states import (
+    ESTIMATE_COLUMNS,
+    PARAMETERS,
+    RANKS,
+    STATE_COLUMNS,
+    Parameters,
+    empty_states,
+    estimates,
+    frequent_state,
+    profile_states,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
+
+FOLDERS = ("_quality", "profiles")
+MERGED_RANKS = tuple(sorted({*RANKS, *(n / 50 for n in range(51))}))
+"""Of the quantiles of a merged profile."""
+MOST_TRIES = 8
+_ROWS_PER_FILE = 2000  # a refreshed partition rewrites the files it is in
+
+_OWN_COLUMNS = {
+    "container": ("string", "The container; the folders go by it."),
+    "partition": ("string", "The partition's key; NULL: rows of no partition, or a container without partitions."),
+    "delta_version": ("bigint", "Version of the container's table that the state is of."),
+    "profiled_at": ("timestamp", "When it was made."),
+    "operation_id": ("string", "Dagster run that made it."),
+}
+_COLUMNS = {**_OWN_COLUMNS, **STATE_COLUMNS, **ESTIMATE_COLUMNS}
+_SKETCHES = ("distinct_state", "quantiles_state", "frequent_state")
+_GROUP = ("column_name", "form", "layout")
+_MADE_WITH = ("form", "layout", "distinct_lg_k", "quantiles_k", "frequent_items")
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """``rows``: of each partition whose states were replaced. ``version``: of the table of profiles, after it."""
+
+    rows: Mapping[Key, int]
+    version: int | None
+
+
+class ProfileStore:
+    """The states of all containers of one datastore, in ``<lake>/<datastore>/_quality/profiles``."""
+
+    def __init__(self, lake: str, datastore: str) -> None:
+        self.table = LakeTable(lake, encode_name(datastore), *FOLDERS)
+
+    def refresh(
+        self,
+        frame: "DataFrame",
+        container: str,
+        columns: Sequence[Column],
+        *,
+        delta_version: int,
+        operation_id: str,
+        partition: str | None = None,
+        keys: Sequence[Key] = (),
+        key_of: Callable[[Any], str] = str,
+        whole: bool = False,
+        parameters: Parameters = PARAMETERS,
+    ) -> Refreshed:
+        """Profiles the rows of the frame, in one pass, and puts the states in the place of those of the same partitions, in one commit.
+
+        ``frame``: all rows of the partitions, which its column ``partition`` tells apart; ``key_of`` makes a key of a value of it, another
+        one of another. ``keys``: further partitions, which have no rows any more where the frame has none (None in it: the rows of no
+        partition). ``whole``: the frame has all of the container; what is not in it is gone. Raises LakeError, LakeMoved.
+        """
+        spark: Any = frame.sparkSession
+        with lake_errors(container, self.table.url):
+            # The rows are read here, and never again, whatever becomes of the write; nor is this large plan analysed again.
+            with _active(spark):
+                states = profile_states(frame, columns, partition, parameters).localCheckpoint()
+            found = states.where("position = 0").select("partition", "rows").collect()
+            named: dict[str | None, Key] = {_as_text(value): None if value is None else key_of(value) for value, _ in found}
+            if len({*named.values()}) < len(named):
+                raise ValueError(f"{container}: two partitions of the frame have the same key")
+            empty = [] if partition is None else [key for key in dict.fromkeys(keys) if key not in named.values()]
+            rows = _with_keys(spark, states, named)
+            if empty:
+                nothing = [{"partition": key, **state} for key in empty for state in empty_states(columns, parameters)]
+                rows = rows.unionByName(spark.createDataFrame([tuple(one.values()) for one in nothing], _schema(nothing[0])))
+        stamp = (f"{int(delta_version)}L AS delta_version", "current_timestamp() AS profiled_at", f"{text(operation_id)} AS operation_id")
+        stamped = rows.selectExpr(f"{text(container)} AS container", "partition", *stamp, *STATE_COLUMNS, *ESTIMATE_COLUMNS)
+        self._write(stamped, container, None if whole or partition is None else [*named.values(), *empty])
+        head = self.table.head()
+        counts = {named[_as_text(value)]: int(count) for value, count in found}
+        return Refreshed({**counts, **dict.fromkeys(empty, 0)}, head.version if head else None)
+
+    def forget(self, spark: "SparkSession", container: str) -> None:
+        """Drops what is kept of a container."""
+        if self.table.head() is not None:
+            self._retried(container, lambda: spark.sql(f"DELETE FROM {self.table.sql_name} WHERE {_where(container, None)}").collect())
+
+    def profile(self, spark: "SparkSession", container: str, partitions: Sequence[Key] | None = None) -> Profile | None:
+        """Of the partitions (None: of all, by their keys), merged of their states: the container's own table is not read.
+
+        None where nothing is kept of them. Raises LakeError.
+        """
+        if self.table.head() is None:
+            return None
+        with lake_errors(container, self.table.url):
+            states = spark.read.format("delta").load(self.table.url).where(_where(container, partitions))
+            kept = [
+                row.asDict(recursive=True)
+                for row in states.drop(*_SKETCHES).withColumn("profiled_at", expr("unix_micros(profiled_at)")).collect()
+            ]
+            if not kept:
+                return None
+            merged = _merged(states, {(row["distinct_lg_k"], row["quantiles_k"], row["frequent_items"]) for row in kept})
+        return _profile(container, kept, merged, partitions)
+
+    # ------------------------------------------------------------------ the table
+    def _write(self, rows: "DataFrame", container: str, keys: Sequence[Key] | None) -> None:
+        spark: Any = rows.sparkSession
+        if keys is not None and not keys:
+            return
+
+        def write() -> None:
+            if self.table.head() is None:
+                try:
+                    spark.sql(self._definition()).collect()
+                except PySparkException:
+                    if self.table.head() is None:
+                        raise  # else another container's first profile was quicker
+            writer = rows.write.format("delta").mode("overwrite").option("maxRecordsPerFile", _ROWS_PER_FILE)
+            writer.option("replaceWhere", _where(container, keys)).save(self.table.url)
+
+        self._retried(container, write)
+
+    def _retried(self, container: str, write: Callable[[], object]) -> None:
+        for attempt in range(1, MOST_TRIES + 1):
+            try:
+                with lake_errors(container, self.table.url):
+                    write()
+                return
+            except LakeMoved:
+                if attempt == MOST_TRIES:
+                    raise
+                time.sleep(random.uniform(0.1, 0.5) * attempt)  # others wait, too, and not as long
+
+    def _definition(self) -> str:
+        columns = ", ".join(f"{name} {kind} COMMENT {text(meaning)}" for name, (kind, meaning) in _COLUMNS.items())
+        # Deletion vectors would shut some readers out, and files are small.
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.table.sql_name} ({columns}) USING delta PARTITIONED BY (container) "
+            f"COMMENT 'Profiles of containers, as states that can be merged' "
+            f"TBLPROPERTIES ('delta.enableDeletionVectors' = 'false', 'delta.checkpointInterval' = '20')"
+        )
+
+
+@contextlib.contextmanager
+def _active(spark: Any) -> Iterator[None]:
+    """pyspark gives the checkpoint to the thread's active session, and a session of its own is none."""
+    threads = type(spark)._active_session
+    before = getattr(threads, "session", None)
+    threads.session = spark
+    try:
+        yield
+    finally:
+        threads.session = before
+
+
+def _with_keys(spark: "SparkSession", states: "DataFrame", named: Mapping[str | None, Key]) -> "DataFrame":
+    """With the partitions' keys instead of the values they were told apart by."""
+    if all(value == key for value, key in named.items()):
+        return states.withColumn("partition", expr("cast(partition AS string)"))
+    keys = _keys_frame(spark, list(named.items()))
+    found = states.withColumnRenamed("partition", "value").join(keys, expr("cast(value AS string) <=> was"))
+    return found.drop("value", "was")
+
+
+def _schema(names: Iterable[str]) -> str:
+    return ", ".join(f"{name} {_COLUMNS[name][0]}" for name in names)
+
+
+def _keys_frame(spark: "SparkSession", pairs: Sequence[tuple[Key, Key]]) -> "DataFrame":
+    return spark.createDataFrame(list(pairs), "was string, partition string")
+
+
+def _as_text(value: object) -> str | None:
+    """As Spark casts it."""
+    return None if value is None else str(value)
+
+
+def _where(container: str, keys: Sequence[Key] | None) -> str:
+    here = f"container = {text(container)}"
+    if keys is None:
+        return here
+    known = [text(key) for key in keys if key is not None]
+    either = [f"partition IN ({', '.join(known)})"] if known else []
+    if None in keys:
+        either.append("partition IS NULL")
+    return f"{here} AND ({' OR '.join(either) or 'false'})"
+
+
+# ---------------------------------------------------------------- merging
+def _merged(states: "DataFrame", used: set[tuple[int, int, int]]) -> list[dict[str, Any]]:
+    """Of each column and way of making states: what the merged sketches say."""
+    found: list[dict[str, Any]] = []
+    for one in sorted(used):
+        parameters = Parameters(*one)
+        alike = states.where(f"distinct_lg_k = {one[0]} AND quantiles_k = {one[1]} AND frequent_items = {one[2]}")
+        of_doubles = f"(form LIKE 'decimal%' OR form = '{Form.FLOATING.value}')"
+        values = alike.groupBy(*_GROUP).agg(
+            expr("CASE WHEN count(distinct_state) > 0 THEN hll_union_agg(distinct_state, false) END AS distinct_state"),
+            expr(
+                f"CASE WHEN count(quantiles_state) = 0 THEN NULL "
+                f"WHEN {of_doubles} THEN kll_merge_agg_double(quantiles_state, {one[1]}) FILTER (WHERE {of_doubles}) "
+                f"ELSE kll_merge_agg_bigint(quantiles_state, {one[1]}) FILTER (WHERE NOT {of_doubles}) END AS quantiles_state"
+            ),
+        )
+        # By itself, as approx_top_k_combine fails on a group that has no sketch, also where a FILTER keeps it from being used.
+        combined = f"approx_top_k_combine({frequent_state('frequent_state', parameters)}, {one[2]}).sketch AS frequent_state"
+        frequent = alike.where("frequent_state IS NOT NULL").groupBy(*_GROUP).agg(expr(combined))
+        shown = values.join(frequent, list(_GROUP), "left").selectExpr(
+            *_GROUP, *estimates("distinct_state", "quantiles_state", "frequent_state", parameters, MERGED_RANKS)
+        )
+        made = dict(zip(_MADE_WITH[2:], one, strict=True))
+        found += [{**row.asDict(recursive=True), **made} for row in shown.collect()]
+    return found
+
+
+def _made_with(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in _MADE_WITH)
+
+
+def _profile(
+    container: str, kept: Sequence[Mapping[str, Any]], merged: Sequence[Mapping[str, Any]], partitions: Sequence[Key] | None
+) -> Profile:
+    newest = max(row["profiled_at"] for row in kept)
+    order = {key: n for n, key in enumerate(partitions if partitions is not None else _sorted({row["partition"] for row in kept}))}
+    rows = sorted(kept, key=lambda row: (order[row["partition"]], row["position"]))
+    shown: defaultdict[Key, dict[str, ColumnProfile]] = defaultdict(dict)
+    by_column: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        shown[row["partition"]][row["column_name"]] = _column(row, RANKS)
+        by_column[row["column_name"]].append(row)
+    sketched = {(row["column_name"], *_made_with(row)): row for row in merged}
+    columns: list[tuple[int, ColumnProfile]] = []
+    left_out: dict[str, tuple[Key, ...]] = {}
+    for name, own in by_column.items():
+        last = max(own, key=lambda row: (row["profiled_at"], order[row["partition"]]))
+        alike = [row for row in own if _made_with(row) == _made_with(last)]
+        if len(alike) < len(own):
+            left_out[name] = tuple(row["partition"] for row in own if _made_with(row) != _made_with(last))
+        whole = merge_columns([_column(row, RANKS) for row in alike])
+        columns.append((last["position"], _estimated(replace(whole, type=last["type"]), sketched[(name, *_made_with(last))], MERGED_RANKS)))
+    columns.sort(key=lambda pair: (pair[0], pair[1].column))
+    version = max(row["delta_version"] for row in kept)
+    at = datetime.datetime.fromtimestamp(newest / 1_000_000, datetime.timezone.utc)
+    return Profile(container, tuple(column for _, column in columns), dict(shown), left_out, version, at)
+
+
+def _column(row: Mapping[str, Any], ranks: Sequence[float]) -> ColumnProfile:
+    """Of one state."""
+    plain = ColumnProfile(
+        column=row["column_name"],
+        type=row["type"],
+        form=Form(row["form"].partition("(")[0]),
+        rows=row["rows"],
+        nulls=row["nulls"],
+        nans=row["nans"],
+        minimum=row["minimum"],
+        maximum=row["maximum"],
+        moments=Moments(row["numbers"], row["mean"], row["m2"]) if row["numbers"] else None,
+        lengths=Lengths(row["lengths"], row["length_min"], row["length_max"], row["length_sum"]) if row["lengths"] else None,
+        examples=tuple(row["examples"] or ()),
+    )
+    return _estimated(plain, row, ranks)
+
+
+def _estimated(column: ColumnProfile, row: Mapping[str, Any], ranks: Sequence[float]) -> ColumnProfile:
+    """With what sketches say."""
+    distinct = row["distinct_count"]
+    parameters = Parameters(row["distinct_lg_k"], row["quantiles_k"], row["frequent_items"])
+    frequent = [Frequent(one["item"], one["count"]) for one in row["frequent"] or ()]
+    return replace(
+        column,
+        distinct=min(distinct, column.values) if distinct is not None else None,
+        quantiles=dict(zip(ranks, row["quantiles"] or (), strict=False)),
+        frequent=tuple(sorted(frequent, key=lambda one: (-one.count, one.value))),
+        frequent_error=parameters.frequent_error(column.values, distinct),
+    )
+
+
+def _sorted(keys: set[Key]) -> list[Key]:
+    """Numbers by their value; the rows of no partition first."""
+    named = sorted(key for key in keys if key is not None)
+    if all(key.lstrip("-").isdecimal() for key in named):
+        named.sort(key=int)
+    return [*([None] if None in keys else []), *named]
