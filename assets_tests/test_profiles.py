@@ -296,11 +296,12 @@ def test_the_page_loads_nothing_and_takes_no_html_from_data(lake: Lake) -> None:
     assert "default-src 'none'" in own
     assert not re.search(r"""(?:src|href)\s*=\s*(?!["']?#)|url\(|@import|https?:""", own), "something is loaded"
     assert "<script>alert" not in own and "<b>" not in own
-    plots = json.loads(re.search(r'<script type="application/json" id="plots">(.*?)</script>', own, re.S)[1])  # pyright: ignore[reportOptionalSubscript]
+    found = re.search(r'<script type="application/json" id="plots">(.*?)</script>', own, re.S)
+    assert found is not None
+    plots = json.loads(found[1], parse_constant=lambda word: pytest.fail(f"{word} is not JSON: the browser draws nothing"))
     assert NASTY not in json.dumps(plots) and "&lt;script&gt;" in json.dumps(plots)
     titles = [plot["layout"]["title"]["text"] for plot in plots]
     assert len(titles) == page.count("data-plot=") and "rows of each partition" in titles and "distinct values" in titles
-    assert "NaN" not in re.sub(r'"[^"]*"', "", json.dumps(plots)), "JSON has no NaN"
 
 
 def test_rules_are_proposed_that_hold_for_rows_they_were_not_made_from(lake: Lake) -> None:
@@ -355,7 +356,7 @@ def test_least_and_greatest_are_compared_as_values_and_not_as_texts() -> None:
     ("texts", "pattern"),
     [
         (["Clerk#00001", "Clerk#00777", "Clerk#12345", "Clerk#99999"], "^Clerk#[0-9]{5}$"),
-        (["A-1.5", "B-22.5", "C-3.5", "D-4.7"], r"^[A-Z]{1}-[0-9]+\.[0-9]{1}$"),
+        (["A-1.5", "B-22.5", "C-3.5", "D-4.7"], r"^[A-Z]-[0-9]+\.[0-9]$"),
         ([f"{n:032x}" for n in (1, 2, 3, 2**127)], "^[0-9a-f]{32}$"),
         (["one", "three", "five", "eleven"], None),
         (["a 1", "1 a", "b 2", "c 3"], None),

@@ -128,4 +128,5 @@ def test_a_short_history(project: Callable[..., Project]) -> None:
 @pytest.mark.timeout(1800)
 def test_long_histories(project: Callable[..., Project], pytestconfig: pytest.Config) -> None:
     """The same, for long enough that rare orders of events come."""
-    play(_made(project), random.Random(pytestconfig.getoption("--seed")), pytestconfig.getoption("--steps"))
+    seed, steps = (int(str(pytestconfig.getoption(name))) for name in ("--seed", "--steps"))
+    play(_made(project), random.Random(seed), steps)

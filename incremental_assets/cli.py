@@ -260,9 +260,7 @@ def scan(
 def profile(
     selection: Selection = None,
     tag: Tags = None,
-    incremental: Annotated[
-        bool, typer.Option("--incremental", help="What is new since the last profile, or above a threshold.")
-    ] = False,
+    incremental: Annotated[bool, typer.Option("--incremental", help="What is new since the last profile, or above a threshold.")] = False,
     greater_than_time: Annotated[str | None, typer.Option(metavar="T", help="The threshold, for containers that go by time.")] = None,
     greater_than_batch: Annotated[str | None, typer.Option(metavar="N", help="The threshold, for containers that go by integers.")] = None,
     full: Annotated[bool, typer.Option("--full", help="All rows (default).")] = False,

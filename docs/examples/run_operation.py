@@ -82,7 +82,7 @@ def operation_of(run):
         "end_time": moment(run["endTime"]),
         "result": tags.get("result", result) if result == "success" else result,
         "triggered_by": tags.get("started_by"),
-        "schedule": tags.get("schedule"),
+        "schedule": tags.get("schedule") or tags.get("dagster/schedule_name"),
         "datastore": tags.get("datastore"),
         "include": tags["include"].split(",") if "include" in tags else None,
         "prune": tags.get("prune") == "true",

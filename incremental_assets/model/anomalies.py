@@ -146,12 +146,13 @@ def after_scan(
     operation: str,
     now: int,
     resolve: bool,
+    open_on_record: bool = False,
 ) -> list[Anomaly]:
     """The anomalies that a scan changed, as they are now.
 
     ``known``: all of the container, as they were just before. ``operation``: the scan's id. ``now``: microseconds since 1970 UTC.
     ``resolve``: whether what was looked at and not found is resolved. A row's anomaly is not, where the partition has failed rows of its
-    rule that are not on record: it may be one of them.
+    rule that are not on record: it may be one of them, unless (``open_on_record``) those with an open anomaly are on record in any case.
     """
     by = f"scan {operation}"
     found = _by_id(findings, container, known)
@@ -177,7 +178,7 @@ def after_scan(
             place = (old.rule, old.partition)
             if identity in found or not old.is_open or old.container != container or place not in looked_at:
                 continue
-            if old.key is None or place not in not_on_record:
+            if old.key is None or open_on_record or place not in not_on_record:
                 changed.append(_stamped(replace(old, state=State.RESOLVED, comment=None), old, by, now, operation))
     return changed
 

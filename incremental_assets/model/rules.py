@@ -57,6 +57,8 @@ class Rule:
             raise ValueError(
                 f"tolerance is {self.tolerance}: write a share of the asserted rows from 0.0 to 1.0, or a whole number of them"
             )
+        if self.blocking and self.severity is Severity.WARN:
+            raise ValueError("blocking stops what is downstream, which severity warn does not; leave one of them out")
         if self.name is not None and not re.fullmatch(r"[A-Za-z0-9_]+", self.name):
             raise ValueError(f"name {self.name!r}: letters, digits and _ only, as Dagster wants it of checks")
 
@@ -66,6 +68,11 @@ class Rule:
         if self.name is not None:
             return self.name
         return "_".join((self.rule, *(encode_name(part) for part in self.subject)))
+
+    @property
+    def asks(self) -> str:
+        """A digest of what it counts, whatever its bounds and its name: numbers of another are not comparable."""
+        return _digest(repr((self.rule, self.subject, self.expressions)))
 
     @property
     def subject(self) -> Names:

@@ -17,7 +17,7 @@ from incremental_assets.orchestration.plan import Mode, Plan, Request
 from incremental_assets.orchestration.project import lake_root
 
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
-CONTAINER_TAG = "incremental_assets/container"
+CONTAINER_TAG, OPERATION_TAG = "incremental_assets/container", "incremental_assets/operation"
 
 
 def job_name(definition: ContainerDefinition) -> str:

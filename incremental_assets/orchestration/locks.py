@@ -59,7 +59,8 @@ def _held(
             break
         except Timeout:
             if time.monotonic() >= deadline:
-                raise ContainerBusy(f"{container.label}: skipped: it is being {doing} by {_holder(holder_path)}.") from None
+                skipped = "skipped: " if doing == "synced" else ""
+                raise ContainerBusy(f"{container.label}: {skipped}it is being {doing} by {_holder(holder_path)}.") from None
             if not said:
                 log(f"{container.label}: waits for {_holder(holder_path)}")
                 said = True

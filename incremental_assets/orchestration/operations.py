@@ -13,6 +13,7 @@ import dagster as dg
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.orchestration.events import failure_of
 from incremental_assets.orchestration.jobs import RANGE_END, RANGE_START
+from incremental_assets.orchestration.quality.checks import started_by
 from incremental_assets.orchestration.quality.summary import PROFILE_SUMMARY, summary_in
 from incremental_assets.orchestration.result import plain
 
@@ -60,7 +61,7 @@ def _operation(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str, 
         "end_time": _moment(record.end_time),
         "result": _RESULTS.get(run.status, "queued"),
         "message": _message(instance, run.run_id),
-        "triggered_by": tags.get(f"{TAG}started_by") or tags.get("user") or ("schedule" if "dagster/schedule_name" in tags else "UI"),
+        "triggered_by": started_by(tags),
         "schedule": tags.get("dagster/schedule_name") or tags.get("dagster/sensor_name"),
         "of": tags.get(f"{TAG}container") or tags.get(f"{TAG}datastore") or _assets(run),
         "options": _options(run),
@@ -84,7 +85,7 @@ def _options(run: dg.DagsterRun) -> dict[str, Any]:
         said |= op.get("config", {})
     if RANGE_START in run.tags:
         said["partitions"] = {"from": run.tags[RANGE_START], "to": run.tags[RANGE_END]}
-    elif "dagster/partition" in run.tags:
+    elif "dagster/partition" in run.tags and "partitions" not in said:
         said["partitions"] = {"from": run.tags["dagster/partition"], "to": run.tags["dagster/partition"]}
     return said
 

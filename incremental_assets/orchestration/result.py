@@ -128,6 +128,19 @@ def line(
     }
 
 
+def _checks_in_one(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Of several scans: sums of what is counted by partition, the last word on the rest."""
+    if not checks:
+        return None
+    last = checks[-1]
+    sums = {name: sum(one[name] for one in checks) for name in ("rows_scanned", "partitions", "passes")}
+    worst = {name: max(one[name] for one in checks) for name in ("failed", "errored")}
+    lists = {name: [each for one in checks for each in one[name]] for name in ("blocked", "verdicts")}
+    counts = {name: sum(one["anomalies"][name] for one in checks) for name in ("opened", "reopened", "resolved")}
+    rules = sorted({rule for one in checks for rule in one["error_rules"]})
+    return {**last, **sums, **worst, **lists, "error_rules": rules, "anomalies": {**last["anomalies"], **counts}}
+
+
 def in_one(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The one line of a container that took several runs (partitions that are no neighbours in Dagster's list); ids are the last run's."""
     if len(lines) == 1:
@@ -145,6 +158,7 @@ def in_one(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         **counts,
         "status": worst["status"],
         "watermark": {**lines[-1]["watermark"], "previous": lines[0]["watermark"]["previous"]},
+        "checks": _checks_in_one([one["checks"] for one in lines if one["checks"] is not None]),
         "partitions": [key for one in lines for key in one["partitions"]],
         "seconds": round(sum(one["seconds"] for one in lines), 3),
         "message": "; ".join(messages),

@@ -15,7 +15,16 @@ from incremental_assets.catalog.definition import ContainerDefinition, Settings,
 from incremental_assets.model.errors import ContainerMissing, SourceUnreachable, SyncError
 from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.assets import report_killed
-from incremental_assets.orchestration.jobs import CONTAINER_TAG, RANGE_START, Launch, config_of, job_name, launch_of, plan_container
+from incremental_assets.orchestration.jobs import (
+    CONTAINER_TAG,
+    OPERATION_TAG,
+    RANGE_START,
+    Launch,
+    config_of,
+    job_name,
+    launch_of,
+    plan_container,
+)
 from incremental_assets.orchestration.locks import holder_of
 from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.partition_keys import container_key
@@ -106,7 +115,8 @@ def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition)
     holder = holder_of(dagster_home(), container, lambda run: report_killed(instance, run))
     if holder is not None:
         return NotDue(f"{label}: it is being synced by {holder}")
-    waiting = instance.get_runs(dg.RunsFilter(statuses=_WAITING, tags={CONTAINER_TAG: label}), limit=1)
+    runs = instance.get_runs(dg.RunsFilter(statuses=_WAITING, tags={CONTAINER_TAG: label}), limit=20)
+    waiting = [run for run in runs if run.tags.get(OPERATION_TAG, "sync") == "sync"]  # a scan is none
     if waiting:
         return NotDue(f"{label}: run {waiting[0].run_id} is about to sync it")
     try:

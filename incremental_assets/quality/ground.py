@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from incremental_assets.lake.sql import file_predicate, partition_of, scope_predicate
 from incremental_assets.model.container import Container
+from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.files import FILE
 from incremental_assets.model.names import backticked as quote
 from incremental_assets.model.partitions import Partitions, TimePartitions
@@ -21,7 +22,7 @@ class Ground:
 
     ``predicate``: Spark SQL (None: all rows). ``partition``: an expression that tells them apart (None: the container has none), and
     ``key_of`` the key of its value. ``keys``: of the partitions looked at, with rows or without (None: those that have rows).
-    ``windows``: what of the identifier's axis that covers. ``before``: the keys of up to so many partitions before one, nearest last.
+    ``also``: keys of further partitions on it, which may have no rows any more. ``windows``: what of the identifier's axis that covers. ``before``: the keys of up to so many partitions before one, nearest last.
     ``of_keys``: the predicate of given ones. ``is_over``: whether nothing more is expected in a partition.
     """
 
@@ -29,6 +30,7 @@ class Ground:
     predicate: str | None
     partition: str | None
     keys: tuple[str, ...] | None
+    also: tuple[str, ...] = ()
     windows: tuple[Window, ...] = (EVERYTHING,)
     key_of: Callable[[object], str] = field(default=str, repr=False)
     before: Callable[[str, int], Sequence[str]] = field(default=lambda key, count: (), repr=False)
@@ -48,10 +50,12 @@ def ground_of(
     since: int | None = None,
     nulls: bool = True,
     watermark: int | None = None,
+    noted: Sequence[str] = (),
 ) -> Ground:
     """Of a table or view with partitions: those with the keys, or (``keys`` is None) those from the one in which ``since`` lies on.
 
-    ``nulls``: with the rows that have no identifier. ``watermark``: of the lake; a partition that ends above it is not over.
+    ``nulls``: with the rows that have no identifier. ``watermark``: of the lake; a partition that ends above it is not over. ``noted``:
+    partitions that something is on record of, whether they have rows or not.
     """
     identifier, cut = container.identifier, container.cut
     assert identifier is not None and cut is not None
@@ -61,6 +65,13 @@ def ground_of(
         first = partitions.window_of(partitions.key_of(since)) if since is not None and _has_partitions(partitions) else EVERYTHING
         windows = (Window(first.lower, None),)
     everything = windows == (EVERYTHING,) and nulls
+
+    def covers(key: str) -> bool:
+        try:
+            lower = partitions.window_of(key).lower
+        except ConfigurationError:  # it was cut otherwise then
+            return everything
+        return windows[0].lower is None or (lower is not None and lower >= windows[0].lower)
 
     def before(key: str, count: int) -> Sequence[str]:
         lower = partitions.window_of(key).lower
@@ -75,6 +86,7 @@ def ground_of(
         predicate=None if everything else scope_predicate(identifier, windows, nulls),
         partition=partition_of(identifier, cut, partitions),
         keys=None if keys is None else tuple(keys),
+        also=() if keys is not None else tuple(key for key in noted if covers(key)),
         windows=windows,
         key_of=lambda start: partitions.key_of(int(str(start))),
         before=before,
@@ -84,7 +96,12 @@ def ground_of(
 
 
 def ground_of_files(
-    container: Container, known: Sequence[str], keys: Sequence[str] | None, modified: str | None, windows: tuple[Window, ...]
+    container: Container,
+    known: Sequence[str],
+    keys: Sequence[str] | None,
+    modified: str | None,
+    windows: tuple[Window, ...],
+    noted: Sequence[str] = (),
 ) -> Ground:
     """Of a container of files: those with the keys, or those for which ``modified`` (a predicate of their time) holds; None: all.
 
@@ -96,6 +113,7 @@ def ground_of_files(
         predicate=modified if keys is None else file_predicate(keys),
         partition=quote(FILE.name),
         keys=None if keys is None else tuple(keys),
+        also=tuple(noted) if keys is None and modified is None else (),
         windows=windows,
         before=lambda key, count: known[max(0, order.get(key, 0) - count) : order.get(key, 0)],
         of_keys=file_predicate,

@@ -82,7 +82,7 @@ class Judge:
         found = self._found
 
         def verdict(status: Status, asserted: int, failed: int | None, value: float | None, message: str) -> Verdict:
-            return Verdict(rule.id, key, status, rule.severity, rule.blocking, found.rows(key), asserted, failed, value, message)
+            return Verdict(rule.id, key, status, rule.severity, rule.blocking, found.rows(key), asserted, failed, value, message, rule.asks)
 
         trouble = found.troubles.get(rule.id)
         if trouble is not None:

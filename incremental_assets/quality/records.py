@@ -87,7 +87,7 @@ _SCHEMAS = {
     _METRICS: pa.schema(
         [
             *_ORIGIN, ("rule", _TEXT), ("partition", _TEXT), ("status", _TEXT), ("severity", _TEXT), ("blocking", pa.bool_()),
-            ("rows", _COUNT), ("asserted", _COUNT), ("failed", _COUNT), ("value", pa.float64()), ("message", _TEXT),
+            ("rows", _COUNT), ("asserted", _COUNT), ("failed", _COUNT), ("value", pa.float64()), ("message", _TEXT), ("asks", _TEXT),
         ]
     ),
     _FAILED_ROWS: pa.schema([*_ORIGIN, ("partition", _TEXT), ("key", _TEXT), ("row", _TEXT), ("rules", pa.list_(_TEXT))]),

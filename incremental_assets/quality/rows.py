@@ -209,7 +209,15 @@ def reraise_if_gone(error: PySparkException) -> None:
 
 
 _WHERE = re.compile(r"Job aborted due to stage failure: .*?: (?=[\w.]+(Exception|Error))")
-_SERVER = ("OPERATION_CANCELED", "SPARK_JOB_CANCELLED", "FAILED_READ_FILE", "DELTA_", "INVALID_HANDLE", "INVALID_CURSOR", "RETRIES_EXCEEDED")
+_SERVER = (
+    "OPERATION_CANCELED",
+    "SPARK_JOB_CANCELLED",
+    "FAILED_READ_FILE",
+    "DELTA_",
+    "INVALID_HANDLE",
+    "INVALID_CURSOR",
+    "RETRIES_EXCEEDED",
+)
 
 
 def plain_key(names: Sequence[str], types: Mapping[str, str]) -> str:

@@ -198,7 +198,7 @@ class _Scan:
         ground = self._rows.ground
         if ground.partition is None:
             return [None]
-        seen = [key for key in first if key is not None]
+        seen = {*(key for key in first if key is not None), *ground.also}
         return [*(ground.keys if ground.keys is not None else sorted(seen, key=_in_order)), *([None] if None in first else [])]
 
     def _history(self, keys: Sequence[Key], found: Found) -> History:

@@ -31,7 +31,7 @@ def table_verdict(rule: ExpectedSchema | Freshness, rows: Rows, scanned: int) ->
     except PySparkException as error:
         rows.note([rule.id], error)
         status, value, message = Status.ERRORED, None, rows.troubles[rule.id]
-    return Verdict(rule.id, None, status, rule.severity, rule.blocking, scanned, scanned, None, value, message)
+    return Verdict(rule.id, None, status, rule.severity, rule.blocking, scanned, scanned, None, value, message, rule.asks)
 
 
 def schema_as_expected(rule: ExpectedSchema, columns: Sequence[Column]) -> Told:

@@ -31,7 +31,7 @@ class Verdict:
     ``partition``: None for the rows of no partition (without identifier), for containers without partitions, and for rules of the table.
     ``rows``: of the partition. ``asserted``: of those, the rows that the rule's filter left. ``failed``: of those, the rows that broke it;
     None where the rule is about a number. ``value``: a number for a chart: the share of failed rows, or the number itself. ``message``:
-    one line for the reader.
+    one line for the reader. ``asks``: a digest of what was asked (``Rule.asks``).
     """
 
     rule: str
@@ -44,6 +44,7 @@ class Verdict:
     failed: int | None = None
     value: float | None = None
     message: str = ""
+    asks: str = ""
 
     @property
     def unasserted(self) -> int:

@@ -144,10 +144,16 @@ def _scan(context: dg.OpExecutionContext, definition: ContainerDefinition, reque
         raise
 
 
+def started_by(tags: Mapping[str, str]) -> str:
+    """Who or what started a run."""
+    by_itself = "schedule" if "dagster/schedule_name" in tags else "sensor" if "dagster/sensor_name" in tags else "UI"
+    return tags.get("incremental_assets/started_by") or tags.get("user") or by_itself
+
+
 def told_of(context: dg.OpExecutionContext) -> Told:
     """Of the run."""
     tags = context.run.tags
-    return Told(context.run_id, tags.get("incremental_assets/started_by") or tags.get("user") or "UI", tags.get("dagster/schedule_name"))
+    return Told(context.run_id, started_by(tags), tags.get("dagster/schedule_name"))
 
 
 def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summary, planned: Sequence[str] | None) -> None:
@@ -167,8 +173,8 @@ def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summ
         if isinstance(rule, ExpectedSchema | Freshness):  # of the table: the same for each partition
             told: dict[str | None, Verdict] = dict.fromkeys(planned or [None], verdicts[None])
         else:
-            told = {place: verdict for place, verdict in verdicts.items() if place is not None or not partitioned}
-            if partitioned and planned is None:  # for the whole run, with the rows of no partition
+            told = dict(sorted(verdicts.items(), key=lambda item: item[0] is not None))  # the rows of no partition first
+            if partitioned and planned is None and verdicts:  # for the whole run
                 told[None] = overall(list(verdicts.values()))
         for place, verdict in told.items():
             context.log_event(_evaluation(key, rule, place, verdict, summary, targets.get(place)))
@@ -247,7 +253,8 @@ def _enforce(definition: ContainerDefinition, summary: Summary) -> None:
         return
     by_rule: dict[str, list[str]] = {}
     for verdict in summary.blocked:
-        by_rule.setdefault(verdict.rule, []).append(verdict.partition or "the whole container")
+        nowhere = "the whole container" if partitions_definition(definition) is None else "the rows without identifier"
+        by_rule.setdefault(verdict.rule, []).append(verdict.partition or nowhere)
     broken = "; ".join(
         f"{rule} in {', '.join(places[:10])}{f' and {len(places) - 10} more' if len(places) > 10 else ''}"
         for rule, places in by_rule.items()

@@ -43,13 +43,13 @@ class ScanRequest:
 
     def options(self) -> dict[str, Any]:
         """As an operation records them."""
-        said: dict[str, Any] = {"mode": self.looks.value}
+        said: dict[str, Any] = {"looks": self.looks.value}
         if self.looks is Looks.partitions:
             said["partitions"] = list(self.keys)
         if self.greater_than is not None:
             said["greater_than"] = self.greater_than
         if self.auto_resolve:
-            said["auto_resolve_passed_anomalies"] = True
+            said["auto_resolve"] = True
         return said
 
 
@@ -71,9 +71,14 @@ def not_configured(container: Container) -> ConfigurationError:
 
 
 def ground_asked(
-    definition: ContainerDefinition, instance: dg.DagsterInstance, request: ScanRequest, head: Head, scanned_to: int | None
+    definition: ContainerDefinition,
+    instance: dg.DagsterInstance,
+    request: ScanRequest,
+    head: Head,
+    scanned_to: int | None,
+    noted: Sequence[str] = (),
 ) -> Ground:
-    """``scanned_to``: the watermark of earlier scans. Raises ConfigurationError."""
+    """``scanned_to``: the watermark of earlier scans. ``noted``: partitions of open anomalies. Raises ConfigurationError."""
     container = definition.container
     state = head.state(container) if head.signature() == container.signature else None
     in_lake = state.watermark if state is not None else None
@@ -92,11 +97,11 @@ def ground_asked(
         return whole_table(container)
     partitions = container_partitions(definition, instance)
     if partitions is not None:
-        return ground_of(container, partitions, keys, since, request.nulls or keys is None, in_lake)
+        return ground_of(container, partitions, keys, since, request.nulls or keys is None, in_lake, noted)
     known = definition_of_keys.get_partition_keys(dynamic_partitions_store=instance)
     modified = None if since is None else f"{backticked(MODIFIED.name)} >= {literal(Axis.INSTANT, since)}"
     windows = (EVERYTHING,) if keys is None and since is None else (Window(since, None),) if since is not None else ()
-    return ground_of_files(container, known, keys, modified, windows)
+    return ground_of_files(container, known, keys, modified, windows, noted)
 
 
 def scanned_after(container: Container, head: Head, ground: Ground, scanned_to: int | None) -> int | None:

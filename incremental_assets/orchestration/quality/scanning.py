@@ -121,14 +121,15 @@ def _scan(
 ) -> Summary:
     container, clock = definition.container, time.monotonic()
     before = scanned_to(records, container)
-    ground = ground_asked(definition, instance, request, head, before)
     known = records.anomalies(container.label)
+    noted = sorted({one.partition for one in known.values() if one.is_open and one.partition is not None})
+    ground = ground_asked(definition, instance, request, head, before, noted)
     scanner = Scanner(
         spark=lambda: scope.spark,
         timezone=definition.settings.timezone,
         now=datetime.datetime.now(datetime.timezone.utc),
         other=lambda name: _table_of(scope, container, name),
-        baseline=lambda ids, keys: _baseline(records, container, ids, keys),
+        baseline=lambda ids, keys: _baseline(records, container, {rule.id: rule for rule in rules if rule.id in ids}, keys),
         open_keys=lambda: _open_keys(known, ground, {rule.id for rule in rules}),
     )
     result = scanner.scan(container.label, scope.table(*container.key_path), head, ground, rules, row_key(container))
@@ -136,8 +137,10 @@ def _scan(
     # Asked again: somebody may have said something of one meanwhile.
     known = records.anomalies(container.label)
     findings = findings_of(result.verdicts, result.failed_rows)
-    changes = after_scan(known, looked_at_of(result.verdicts), findings, container.label, operation.id, _now(), resolve)
-    after = scanned_after(container, head, ground, before)
+    looked_at = looked_at_of(result.verdicts)
+    changes = after_scan(known, looked_at, findings, container.label, operation.id, _now(), resolve, open_on_record=True)
+    all_rules = len(rules) == len(container.options.checks)
+    after = scanned_after(container, head, ground, before) if all_rules else before
     rows = sum(result.rows.values())
     failed = {v.rule for v in result.verdicts if v.status is Status.FAILED}
     errored = {v.rule for v in result.verdicts if v.status is Status.ERRORED}
@@ -199,9 +202,10 @@ def _table_of(scope: LakeScope, container: Container, name: str) -> LakeTable | 
     return scope.table(encode_name(store), encode_name(other)) if slash else scope.table(container.key_path[0], encode_name(name))
 
 
-def _baseline(records: Records, container: Container, rules: Sequence[str], keys: Sequence[str]) -> dict[tuple[str, str], Any]:
-    found = records.metrics(container.label, rules, keys)
-    return {(rule, key): (verdict.rows, verdict.value) for (rule, key), verdict in found.items() if key is not None}
+def _baseline(records: Records, container: Container, rules: Mapping[str, Rule], keys: Sequence[str]) -> dict[tuple[str, str], Any]:
+    """What earlier scans counted for the rules as they are now; the first of them had nothing to judge by, but has counted."""
+    found = records.metrics(container.label, list(rules), keys, (Status.PASSED, Status.FAILED, Status.UNASSERTED))
+    return {(i, k): (v.rows, v.value) for (i, k), v in found.items() if k is not None and v.asks == rules[i].asks}
 
 
 def _open_keys(known: Mapping[str, Anomaly], ground: Ground, rules: set[str]) -> dict[str, list[str]]:

@@ -40,8 +40,12 @@ def common_pattern(texts: Sequence[str]) -> str | None:
         else:
             lengths = {len(one) for one in found}
             fixed = fixed or len(lengths) == 1
-            parts.append(_KINDS[kind] + (f"{{{lengths.pop()}}}" if len(lengths) == 1 else "+"))
+            parts.append(_KINDS[kind] + (_times(lengths.pop()) if len(lengths) == 1 else "+"))
     return f"^{''.join(parts)}$" if fixed else None
+
+
+def _times(count: int) -> str:
+    return f"{{{count}}}" if count > 1 else ""
 
 
 def _runs(text: str) -> list[tuple[str, str]]:
