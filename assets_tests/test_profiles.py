@@ -357,6 +357,7 @@ def test_least_and_greatest_are_compared_as_values_and_not_as_texts() -> None:
     [
         (["Clerk#00001", "Clerk#00777", "Clerk#12345", "Clerk#99999"], "^Clerk#[0-9]{5}$"),
         (["A-1.5", "B-22.5", "C-3.5", "D-4.7"], r"^[A-Z]-[0-9]+\.[0-9]$"),
+        (["a-1", "a--2", "a-3", "a---4"], "^a-+[0-9]$"),
         ([f"{n:032x}" for n in (1, 2, 3, 2**127)], "^[0-9a-f]{32}$"),
         (["one", "three", "five", "eleven"], None),
         (["a 1", "1 a", "b 2", "c 3"], None),

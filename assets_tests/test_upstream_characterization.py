@@ -12,6 +12,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.errors import DagsterExecutionInterruptedError
@@ -270,3 +271,61 @@ def test_replace_where_refuses_rows_outside(table: tuple[Any, str]) -> None:
     spark, url = table
     with pytest.raises(Exception, match="DELTA_REPLACE_WHERE_MISMATCH"):
         spark.sql("select 5000 as id, 'z' as name").write.format("delta").mode("overwrite").option("replaceWhere", "id < 10").save(url)
+
+
+# ---------------------------------------------------------------- partitioned asset checks (a preview)
+def _checked(instance: dg.DagsterInstance, log: bool, job: str, target: bool = True, **tags: str) -> tuple[dict[Any, str], dict[Any, str]]:
+    """After a run over two days: of each partition what is stored of the check, and what the UI's list of partitions shows."""
+    days = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        spec = dg.AssetCheckSpec("good", asset="orders", partitions_def=days)
+
+        @dg.asset(partitions_def=days, backfill_policy=dg.BackfillPolicy.single_run())
+        def orders() -> None: ...
+
+    @dg.multi_asset_check(specs=[spec], can_subset=True)
+    def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        if not log:
+            yield dg.AssetCheckResult(passed=True)
+            return
+        inner: Any = context.op_execution_context
+        kind = dg.DagsterEventType.ASSET_MATERIALIZATION
+        newest = inner.instance.event_log_storage.get_latest_storage_id_by_partition(orders.key, kind, {"2026-01-01", "2026-01-02"})
+        for day in ("2026-01-01", "2026-01-02"):
+            of = AssetCheckEvaluationTargetMaterializationData(storage_id=newest[day], run_id="", timestamp=0.0) if target else None
+            inner.log_event(
+                dg.AssetCheckEvaluation(asset_key=orders.key, check_name="good", passed=True, partition=day, target_materialization_data=of)
+            )
+
+    only = dg.define_asset_job("only_checks", selection=dg.AssetSelection.checks_for_assets(orders.key))
+    both = dg.define_asset_job("both", selection=dg.AssetSelection.assets(orders.key))
+    definitions = dg.Definitions(assets=[orders], asset_checks=[checks], jobs=[only, both], executor=dg.in_process_executor)
+    assert definitions.resolve_job_def("only_checks").partitions_def is None, (
+        "a selection of checks alone could be a job with partitions now"
+    )
+    range_ = {"dagster/asset_partition_range_start": "2026-01-01", "dagster/asset_partition_range_end": "2026-01-02"}
+    assert definitions.resolve_job_def(job).execute_in_process(instance=instance, tags={**range_, **tags}).success
+    storage, key = instance.event_log_storage, dg.AssetCheckKey(orders.key, "good")
+    stored = {one.partition: one.status.value for one in storage.get_asset_check_execution_history(key, limit=20)}
+    states = storage.get_asset_check_state([(key, days)])[key].subsets
+    shown = {day: state.value for state, subset in states.items() for day in subset.value.get_partition_keys()}  # pyright: ignore[reportAttributeAccessIssue]
+    return stored, shown
+
+
+def test_a_check_that_yields_leaves_the_partitions_of_a_range_planned(instance: dg.DagsterInstance) -> None:
+    """Why evaluations are logged, partition by partition, and nothing is yielded."""
+    stored, _ = _checked(instance, log=False, job="both")
+    assert stored == {None: "SUCCEEDED", "2026-01-01": "PLANNED", "2026-01-02": "PLANNED"}
+
+
+def test_a_logged_evaluation_of_a_partition_takes_the_place_of_what_was_planned(instance: dg.DagsterInstance) -> None:
+    """And the UI shows it, as it names the materialization that it is of."""
+    stored, shown = _checked(instance, log=True, job="both")
+    assert stored == shown == {"2026-01-01": "SUCCEEDED", "2026-01-02": "SUCCEEDED"}
+
+
+def test_an_evaluation_that_names_no_materialization_is_not_shown(instance: dg.DagsterInstance) -> None:
+    """Why each names it, at the price of a query."""
+    stored, shown = _checked(instance, log=True, job="both", target=False)
+    assert stored == {"2026-01-01": "SUCCEEDED", "2026-01-02": "SUCCEEDED"} and shown == {}

@@ -183,7 +183,8 @@ def _definition(settings: DatastoreSettings, catalog: Catalog, known: Known) -> 
     try:
         container = definition.container
         columns = [column.name for column in container.columns]
-        check_rules(container.label, container.options.checks, columns, [one.table.name for one in catalog.entries])
+        others = {one.table.name: [column.name for column in one.table.columns] for one in catalog.entries}
+        check_rules(container.label, container.options.checks, columns, others, container.cut is not None)
     except ConfigurationError as error:
         raise MisfitError(known.table.name, str(error)) from error
     return definition

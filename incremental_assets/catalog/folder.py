@@ -195,7 +195,7 @@ def file_definitions(settings: FolderSettings, catalog: Catalog) -> list[FileDef
     globs = (*(table.glob for table in (*owners, *hidden)), *excluded)
     patterns = tuple(dict.fromkeys(glob for glob in globs if glob is not None))
     for name, options in settings.options.items():  # the columns of files show when they are read
-        check_rules(f"{settings.name}/{name}", options.container.checks, None, tables)
+        check_rules(f"{settings.name}/{name}", options.container.checks, None, dict.fromkeys(tables))
     return [FileDefinition(settings, table, since, patterns) for _, (table, since) in sorted(tables.items()) if table.glob is not None]
 
 

@@ -4,7 +4,7 @@ Belongs here: checks against what the catalog knows. Does not belong: reading th
 what the catalog does not know, such as the columns of files, a scan says the same.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.names import nearest
@@ -16,8 +16,14 @@ _WITHOUT_PARENTHESES = ("current_time", "localtimestamp", "user")
 """Functions of Spark's that the parser takes for columns."""
 
 
-def check_rules(label: str, rules: Sequence[Rule], columns: Sequence[str] | None, containers: Collection[str]) -> None:
-    """``columns``: of the container, as far as they are known. ``containers``: of its datastore.
+def check_rules(
+    label: str,
+    rules: Sequence[Rule],
+    columns: Sequence[str] | None,
+    containers: Mapping[str, Sequence[str] | None],
+    has_partitions: bool = True,
+) -> None:
+    """``columns``: of the container, as far as they are known. ``containers``: of its datastore, with their columns.
 
     Raises ConfigurationError that begins with the place in the YAML.
     """
@@ -37,6 +43,11 @@ def check_rules(label: str, rules: Sequence[Rule], columns: Sequence[str] | None
             _check_sql(label, rule, rule.filter, columns, of_rows=False)
         if isinstance(rule, ExistsIn) and "/" not in rule.container and rule.container not in containers:
             raise _wrong(label, rule, f"there is no container {rule.container!r} in the datastore.{nearest(rule.container, containers)}")
+        fields = containers.get(rule.container) if isinstance(rule, ExistsIn) else None
+        if isinstance(rule, ExistsIn) and fields is not None and not any(rule.field.lower() == name.lower() for name in fields):
+            raise _wrong(label, rule, f"container {rule.container!r} has no column {rule.field!r}.{nearest(rule.field, fields)}")
+        if isinstance(rule, Change) and not has_partitions:
+            raise _wrong(label, rule, "it compares partitions, and the container has none: it needs an incremental identifier")
 
 
 def _known(label: str, rule: Rule, name: str, columns: Sequence[str]) -> None:
@@ -56,7 +67,7 @@ def _check_sql(label: str, rule: Rule, text: str, columns: Sequence[str] | None,
     if any(operator in text for operator in _UNKNOWN_TO_THE_PARSER):
         return
     try:
-        parsed = sqlglot.parse_one(f"SELECT (\n{text}\n)", dialect="spark").selects[0]
+        parsed = sqlglot.parse_one(f"SELECT (\n{text}\n)", dialect="spark").expressions[0]
     except SqlglotError as error:
         found = getattr(error, "errors", None) or [{"description": str(error).splitlines()[0], "highlight": ""}]
         highlight = (found[0].get("highlight") or "").strip()

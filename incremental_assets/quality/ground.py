@@ -21,9 +21,9 @@ class Ground:
     """Rows of whole partitions.
 
     ``predicate``: Spark SQL (None: all rows). ``partition``: an expression that tells them apart (None: the container has none), and
-    ``key_of`` the key of its value. ``keys``: of the partitions looked at, with rows or without (None: those that have rows).
-    ``also``: keys of further partitions on it, which may have no rows any more. ``windows``: what of the identifier's axis that covers. ``before``: the keys of up to so many partitions before one, nearest last.
-    ``of_keys``: the predicate of given ones. ``is_over``: whether nothing more is expected in a partition.
+    ``key_of`` the key of its value. ``keys``: of the partitions looked at, with rows or without (None: those that have rows, and those
+    in ``also``). ``windows``: what of the identifier's axis that covers. ``before``: the keys of up to so many partitions before one,
+    nearest last. ``of_keys``: the predicate of given ones. ``is_over``: whether nothing more is expected in a partition.
     """
 
     container: Container

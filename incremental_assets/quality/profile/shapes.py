@@ -35,13 +35,21 @@ def common_pattern(texts: Sequence[str]) -> str | None:
     for position, kind in enumerate(kinds[0]):
         found = {row[position][1] for row in rows}
         if len(found) == 1 and kind != "9":
-            parts.append(re.sub(r"([.^$*+?{}\[\]\\|()])", r"\\\1", found.pop()))
+            parts.append(_escaped(found.pop()))
+            fixed = True
+        elif kind not in _KINDS:
+            parts.append(f"{_escaped(kind)}+")
             fixed = True
         else:
             lengths = {len(one) for one in found}
             fixed = fixed or len(lengths) == 1
             parts.append(_KINDS[kind] + (_times(lengths.pop()) if len(lengths) == 1 else "+"))
     return f"^{''.join(parts)}$" if fixed else None
+
+
+def _escaped(text: str) -> str:
+    """Java and Python do not agree on what else may be escaped."""
+    return re.sub(r"([.^$*+?{}\[\]\\|()])", r"\\\1", text)
 
 
 def _times(count: int) -> str:
