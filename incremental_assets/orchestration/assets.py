@@ -19,6 +19,7 @@ from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.partition_keys import add_keys, container_key, partitions_definition
 from incremental_assets.orchestration.plan import Mode, Plan, Request
 from incremental_assets.orchestration.project import dagster_home
+from incremental_assets.orchestration.quality.pages import PAGE, page_path
 from incremental_assets.orchestration.result import result_metadata
 
 MISSING_TAG = "incremental_assets/missing"
@@ -103,6 +104,9 @@ def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definiti
     if isinstance(begun, Plan):
         log(f"{container.label}: {begun.reason}")
         return
+    page = page_path(scope.lake, container)
+    if page.is_file():
+        begun.result.more[PAGE] = dg.MetadataValue.path(str(page))
     found = begun.extractions(before_outside=lambda keys: add_keys(instance, partitions_definition(definition), keys))
     if found is not None:
         yield dg.Output(found)

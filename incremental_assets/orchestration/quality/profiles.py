@@ -9,14 +9,11 @@ import datetime
 import json
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
-from incremental_assets.lake.manifest import QUALITY_FOLDER
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.lake.table import Head
 from incremental_assets.model.axis import format_value, json_value
@@ -27,6 +24,7 @@ from incremental_assets.orchestration.locks import scan_lock
 from incremental_assets.orchestration.partition_keys import container_key, partitions_definition
 from incremental_assets.orchestration.project import dagster_home
 from incremental_assets.orchestration.quality.checks import ScanConfig, keys_of_run, request_of, told_of
+from incremental_assets.orchestration.quality.pages import PAGE, page_path
 from incremental_assets.orchestration.quality.request import Looks, ScanRequest, ground_asked, scanned_after
 from incremental_assets.orchestration.quality.scanning import scanned_to
 from incremental_assets.orchestration.quality.summary import PROFILE_SUMMARY
@@ -39,8 +37,6 @@ from incremental_assets.quality.profile.suggest import split_partitions, suggest
 from incremental_assets.quality.records import OperationType, Records, ScanOperation
 from incremental_assets.quality.records import Result as Ended
 from incremental_assets.quality.rows import PARTITION, Rows
-
-PAGE = "profile/page"
 
 
 def profile_job_name(definition: ContainerDefinition) -> str:
@@ -88,13 +84,6 @@ def profile_job(definition: ContainerDefinition) -> dg.JobDefinition:
         profile()
 
     return job
-
-
-def page_path(lake: str, container: Container) -> Path:
-    """The page of the container's profile: beside the states, or in Dagster's home where the lake is no local folder."""
-    local = urlsplit(lake).scheme in ("", "file")
-    root = Path(lake.removeprefix("file://")) / container.key_path[0] / QUALITY_FOLDER if local else dagster_home() / "profiles"
-    return root / "pages" / f"{'__'.join(container.key_path)}.html"
 
 
 def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, request: ScanRequest) -> dict[str, Any] | None:
