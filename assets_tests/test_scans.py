@@ -4,17 +4,24 @@ Belongs here: from rules in YAML to evaluations, records and exit codes. Does no
 of an anomaly by itself (``test_anomalies``).
 """
 
+import datetime
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
 from assets_tests.harness import Folder, Project
+from assets_tests.test_kill import Command, wait_for
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.orchestration.plan import Mode
+from incremental_assets.orchestration.quality.request import Looks, ScanRequest, ground_asked
+from incremental_assets.quality.predicates import Asked
 from incremental_assets.quality.records import Records
+from incremental_assets.quality.rows import Rows
+from incremental_assets.spark import open_session
 
 MakeProject = Callable[..., Project]
 ORDERS = dg.AssetKey(["shop", "orders"])
@@ -187,6 +194,54 @@ def test_the_command_line_scans_and_tells(shop: Project) -> None:
     _, (operation,), _ = shop.cli("operations", lines[0]["run_id"], "--json", spark=False)
     assert (operation["type"], operation["result"], operation["triggered_by"]) == ("scan", "success", "command line")
     assert operation["options"]["looks"] == "full" and "90 rows of 3 partitions" in operation["message"]
+
+
+@pytest.mark.by_hand
+@pytest.mark.timeout(900)
+def test_kill_9_in_mid_scan_leaves_nothing_that_counts(shop: Project) -> None:
+    """Half a record would show some anomalies and hide others; a watermark that had moved would hide the rows for good."""
+    shop.configure(containers={"orders": {"partition_by": "month"}})
+    shop.one("orders")
+    shop.configure(containers={"orders": {"partition_by": "month", "checks": CHECKS}})
+    shop.write()
+    records, folder = Records(shop.lake, "shop"), shop.lake_root / "shop" / "_quality"
+    for seen in ("failed_rows", "check_metrics", "anomalies"):  # in the order in which they are written; the last one is scan_operations
+        before = _files(folder / seen)
+        command = Command(shop, "scan", "shop/orders")
+        running = command.process
+        wait_for(lambda now=folder / seen, n=before, p=running: _files(now) > n or p.poll() is not None, f"{seen} to be written")
+        killed = command.kill()
+        counted = records.operations("shop/orders")
+        assert (records.scan_watermark("shop/orders") is None) == (not counted)
+        assert len(records.anomalies()) == (3 if counted else 0), f"killed={killed} when {seen} was written"
+        if counted:  # it was quicker than the kill
+            break
+    line = shop.scan("orders", incremental=True)["orders"]
+    assert line["anomalies"]["open"] == 3 and line["watermark"]["new"] == "2026-03-31"
+
+
+def test_a_threshold_is_pushed_down_to_the_files(shop: Project, spark_home: Path) -> None:
+    """Without it, a scan of what is new reads the whole table."""
+    shop.configure(containers={"orders": {"partition_by": "month"}})
+    shop.one("orders")
+    for month in range(4, 7):  # a file each
+        shop.execute(f"insert into orders select 1000 * {month} + i, date '2026-0{month}-01' + i, 1, 1 from generate_series(1, 20) i")
+        shop.one("orders")
+    definition, table = shop.definition("orders"), shop.table("orders")
+    head = table.head()
+    assert head is not None
+    asked = Asked({column.name: column.type for column in head.columns}, datetime.datetime.now(datetime.timezone.utc))
+    with shop.instance() as instance, open_session(spark_home, name="plan") as spark:
+        ground = ground_asked(definition, instance, ScanRequest(Looks.incremental, greater_than="2026-06-02"), head, None)
+        rows = Rows(spark, table, head, ground, asked)
+        frame: Any = rows.frame
+        assert len(rows.whole.inputFiles()) >= 4 > len(frame.inputFiles()) == 1
+        plan = frame._explain_string()
+    assert "PushedFilters: [" in plan and "GreaterThanOrEqual(day,2026-06-01)" in plan, plan
+
+
+def _files(table: Path) -> int:
+    return sum(1 for _ in table.rglob("*.parquet"))
 
 
 def _failed_rows(project: Project) -> dict[str, Any]:
