@@ -10,7 +10,7 @@ number. What cannot be asked here, PostgreSQL has to refuse as well.
 import datetime
 import json
 import math
-import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,7 +41,6 @@ SOURCE = r"""
 create table customers (id bigint primary key, name text, born date, code int);
 insert into customers values (1, 'plain', '2024-01-05', 1), (2, 'O''Brien', '2024-01-06', null), (3, 'back\slash', '0044-03-15 BC', 2),
   (4, '🙂🙂', null, 3), (5, null, '2024-02-29', 4), (6, '', '12000-01-01', 5);
-create table nobody (id bigint primary key);
 create table mixed (
   id bigint primary key, day date, i int, big bigint, amount numeric(12,2), huge numeric(38,10), loose numeric, dbl double precision,
   note text, code text, status text, day2 date, at timestamp, seen timestamptz, ok boolean, raw bytea, customer int, buyer numeric(10,0),
@@ -116,11 +115,13 @@ def table(name: str, rule: str, sql: str, good: str, **words: Any) -> Case:
 def repeated(columns: str, place: str = "date_trunc('month', day), ", keep: str = "true") -> str:
     """Rows whose values are there again; PostgreSQL compares NULLs as equal here, so they are left out."""
     present = f"({columns}) is not null" if "," in columns else f"{columns} is not null"  # of a row: each of them
-    return f"id in (select id from (select id, count(*) over (partition by {place}{columns}) c from mixed where {present} and {keep}) s where c > 1)"
+    counted = f"select id, count(*) over (partition by {place}{columns}) c from mixed where {present} and {keep}"
+    return f"id in (select id from ({counted}) s where c > 1)"
 
 
 IN, OUT = "not exists (select from {0} c where c.{1} = mixed.{2})", "exists (select from {0} c where c.{1} = mixed.{2})"
 NAMES = ("plain", "O'Brien", "back\\slash", "🙂🙂", "", "${spark.sql.session.timeZone}", "'; drop table mixed; --")
+MANY = "failed <= 1000"  # counted, but not captured: that costs a second each
 MAIL, URLS = "'mail ann.b+c@mail.example.org now'", "'see https://example.com/a?b=1', 'ftp://x.example'"
 
 WHOLE: list[Case] = [
@@ -140,8 +141,10 @@ WHOLE: list[Case] = [
     bad("double_infinite", "max", "dbl > 'Infinity'", column="dbl", max=math.inf),
     bad("amount_tenth", "min", "amount < 0.11", column="Amount", min=0.11),
     bad("amount_float", "max", "amount > 11.22", column="amount", max=11.22),
-    bad("all_digits", "max", "huge > 1234567890123456789012345678.0123456788", column="huge", max="1234567890123456789012345678.0123456788"),
-    bad("all_digits_kept", "max", "huge > 1234567890123456789012345678.0123456789", column="huge", max="1234567890123456789012345678.0123456789"),
+    bad("all_digits", "max", "huge > 1234567890123456789012345678.0123456788", column="huge",
+        max="1234567890123456789012345678.0123456788"),
+    bad("all_digits_kept", "max", "huge > 1234567890123456789012345678.0123456789", column="huge",
+        max="1234567890123456789012345678.0123456789"),
     bad("days", "between", "day2 < '2024-01-15' or day2 > '2024-03-10'", column="day2", min="2024-01-15", max="2024-03-10"),
     bad("times", "min", "at < '2024-01-19 00:00:00.000002'", column="at", min="2024-01-19 00:00:00.000002"),
     bad("instants", "max", "seen > '2024-03-01 12:00:00+02:00'", column="seen", max="2024-03-01 12:00:00+02:00"),
@@ -180,10 +183,12 @@ WHOLE: list[Case] = [
     bad("mail", "contains_email", f"note not in ({MAIL})", column="note"),
     bad("url", "contains_url", f"note not in ({URLS})", column="note"),
     bad("expression", "expression", "not amount > i", expression="amount > i"),
-    bad("expression_or", "expression", "not (i > 0 or ok)", "status = 'A' or i = 3", expression="i > 0 OR ok", filter="status = 'A' OR i = 3"),
+    bad("expression_or", "expression", "not (i > 0 or ok)", "status = 'A' or i = 3", expression="i > 0 OR ok",
+        filter="status = 'A' OR i = 3"),
     bad("expression_comment", "expression", "not i > 0", expression="i > 0 -- above zero"),
     bad("expression_lines", "expression", "not i > 0", expression="\n  i\n  > 0\n"),
-    bad("expression_guarded", "expression", "case when i <> 0 then not 100.0 / i > 4 end", "i <> 0", expression="100 / i > 4", filter="i <> 0"),
+    bad("expression_guarded", "expression", "case when i <> 0 then not 100.0 / i > 4 end", "i <> 0", expression="100 / i > 4",
+        filter="i <> 0"),
     bad("name_space", "positive", "\"Odd Name\" <= 0", column="odd name"),
     bad("name_tick", "positive", "\"tick`s\" <= 0", column="tick`s"),
     bad("name_dot", "positive", '"a.b" <= 0', column="a.b"),
@@ -192,49 +197,58 @@ WHOLE: list[Case] = [
     # tolerances: 29 of the 100 rows of January are bad
     bad("share_reached", "positive", "pct <= 0", good="failed <= 0.29 * asserted", column="pct", tolerance=0.29),
     bad("share_passed", "positive", "pct <= 0", good="failed <= 0.28 * asserted", column="pct", tolerance=0.28),
-    bad("share_of_the_filtered", "positive", "pct <= 0", "id <= 50", "failed <= 0.58 * asserted", column="pct", filter="id <= 50", tolerance=0.58),
+    bad("share_of_the_filtered", "positive", "pct <= 0", "id <= 50", "failed <= 0.58 * asserted", column="pct", filter="id <= 50",
+        tolerance=0.58),
     bad("count_reached", "positive", "pct <= 0", good="failed <= 29", column="pct", tolerance=29),
     bad("count_passed", "positive", "pct <= 0", good="failed <= 28", column="pct", tolerance=28),
-    bad("share_of_repeated", "unique", repeated("pct"), good="failed <= 0.9 * asserted", columns=["pct"], tolerance=0.9),
     # groups
-    bad("unique_id", "unique", "false", columns=["id"]),
-    bad("unique_tag", "unique", repeated("tag"), columns=["tag"]),
+    bad("unique_tag", "unique", repeated("tag"), good=MANY, tolerance=1000, columns=["tag"]),
     bad("unique_tag_in_table", "unique", repeated("tag", ""), columns=["TAG"], scope="table"),
-    bad("unique_called_n", "unique", repeated("n"), columns=["n"]),
-    bad("unique_pair", "unique", repeated("i, status"), columns=["status", "i"]),
-    bad("unique_filtered", "unique", repeated("n", keep="status = 'A'"), "status = 'A'", columns=["n"], filter="status = 'A'"),
-    bad("known_customer", "exists_in", f"customer is not null and {IN.format('customers', 'id', 'customer')}", column="customer", container="customers", field="ID"),
-    bad("known_name", "exists_in", f"note is not null and {IN.format('customers', 'name', 'note')}", column="note", container="customers", field="name"),
-    bad("known_day", "exists_in", IN.format("customers", "born", "day2"), column="day2", container="customers", field="born"),
-    bad("known_to_nobody", "exists_in", "customer is not null", "status = 'B'", column="customer", container="nobody", field="id", filter="status = 'B'"),
-    bad("unknown_code", "not_exists_in", OUT.format("customers", "code", "customer"), column="customer", container="customers", field="code"),
+    bad("unique_called_n", "unique", repeated("n"), good=MANY, tolerance=1000, columns=["n"]),
+    bad("unique_pair", "unique", repeated("i, status"), good=MANY, tolerance=1000, columns=["status", "i"]),
+    bad("unique_filtered", "unique", repeated("n", keep="status = 'A'"), "status = 'A'", good=MANY, tolerance=1000, columns=["n"],
+        filter="status = 'A'"),
+    bad("known_customer", "exists_in", f"customer is not null and {IN.format('customers', 'id', 'customer')}", column="customer",
+        container="customers", field="ID"),
+    bad("known_name", "exists_in", f"note is not null and {IN.format('customers', 'name', 'note')}", "status = 'A'", MANY, tolerance=1000,
+        filter="status = 'A'", column="note", container="customers", field="name"),
+    bad("known_day", "exists_in", IN.format("customers", "born", "day2"), good=MANY, tolerance=1000, column="day2", container="customers",
+        field="born"),
+    bad("unknown_code", "not_exists_in", OUT.format("customers", "code", "customer"), good=MANY, tolerance=1000, column="customer",
+        container="customers", field="code"),
     # numbers
     value("sum", "sum", "coalesce(sum(i), 0)", "v between 0 and 1000", column="i", min=0, max=1000),
     value("sum_none", "sum", "coalesce(sum(i), 0)", "v >= 1", "status = 'Z'", column="i", min=1, filter="status = 'Z'"),
-    value("sum_big", "sum", "coalesce(sum(big), 0)", "v <= 18446744073709551614", "id in (7, 9)", column="big", max=18446744073709551614, filter="id IN (7, 9)"),
+    value("sum_big", "sum", "coalesce(sum(big), 0)", "v <= 18446744073709551614", "id in (7, 9)", column="big", max=18446744073709551614,
+        filter="id IN (7, 9)"),
     value("sum_decimal", "sum", "coalesce(sum(amount), 0)", "v <= 467.39", column="amount", max=467.39),
     value("sum_double", "sum", "coalesce(sum(dbl), 0)", "v <= 20", column="dbl", max=20),
     value("distinct", "distinct_count", "count(distinct status)", "v between 2 and 3", columns=["status"], min=2, max=3),
-    value("distinct_pairs", "distinct_count", "count(distinct (i, status)) filter (where (i, status) is not null)", "v <= 30", columns=["i", "status"], max=30),
-    value("distinct_filtered", "distinct_count", "count(distinct n)", "v >= 10", "status = 'A'", columns=["N"], min=10, filter="status = 'A'"),
+    value("distinct_pairs", "distinct_count", "count(distinct (i, status)) filter (where (i, status) is not null)", "v <= 30",
+        columns=["i", "status"], max=30),
+    value("distinct_filtered", "distinct_count", "count(distinct n)", "v >= 10", "status = 'A'", columns=["N"], min=10,
+        filter="status = 'A'"),
     value("metric", "metric", "avg(amount)", "v between 1 and 14", expression="avg(amount)", min=1, max=14),
-    value("metric_filtered", "metric", "avg(amount)", "v <= 5", "i > 20", expression="avg(amount)", max=5, filter="i > 20"),
+    value("metric_filtered", "metric", "avg(amount)", "v <= 5", "status = 'A'", expression="avg(amount)", max=5, filter="status = 'A'"),
     value("metric_of_null", "metric", "avg(amount)", "v > 0", "status = 'Z'", expression="avg(amount)", min=1, filter="status = 'Z'"),
     value("metric_of_none", "metric", "count(*)", "v >= 1", "status = 'Z'", expression="count(*)", min=1, filter="status = 'Z'"),
     value("metric_count", "metric", "count(*)", "v >= 20", expression="count(*)", min=20),
-    value("metric_share", "metric", "(count(*) filter (where i > 0))::float / nullif(count(*), 0)", "v >= 0.85", expression="count_if(i > 0) / count(*)", min=0.85),
+    value("metric_share", "metric", "(count(*) filter (where i > 0))::float / nullif(count(*), 0)", "v >= 0.85",
+        expression="count_if(i > 0) / count(*)", min=0.85),
     value("metric_big", "metric", "max(big)", "v <= 9223372036854775806", expression="max(big)", max=9223372036854775806),
     value("metric_nan", "metric", "max(dbl)", "v <= 1", expression="max(dbl)", max=1),
     # the table
-    table("fresh", "freshness", "greatest(0, extract(epoch from timestamptz '2024-04-20 12:00+00' - max(seen)))", "v <= 36 * 3600", max_age="36 hours", column="seen"),
-    table("stale", "freshness", "extract(epoch from timestamptz '2024-04-20 12:00+00' - max(seen) filter (where id < 100))", "v <= 36 * 3600", max_age="36 hours", column="seen", filter="id < 100"),
-    table("fresh_local", "freshness", "greatest(0, extract(epoch from timestamp '2024-04-20 12:00' - max(at)))", "v <= 60", max_age="1 minute", column="AT"),
+    table("stale", "freshness", "extract(epoch from timestamptz '2024-04-20 12:00+00' - max(seen) filter (where id < 100))",
+        "v <= 36 * 3600", max_age="36 hours", column="seen", filter="id < 100"),
+    table("fresh_local", "freshness", "greatest(0, extract(epoch from timestamp '2024-04-20 12:00' - max(at)))", "v <= 60",
+        max_age="1 minute", column="AT"),
     table("fresh_identifier", "freshness", "(date '2024-04-20' - max(day)) * 86400", "v <= 7 * 86400", max_age="1 week"),
-    table("stale_identifier", "freshness", "(date '2024-04-20' - max(day)) * 86400", "v <= 3600", max_age="1 hour"),
-    table("fresh_far_ahead", "freshness", "greatest(0, (date '2024-04-20' - max(day2)) * 86400::bigint)", "v <= 60", max_age="1 minute", column="day2"),
+    table("fresh_far_ahead", "freshness", "greatest(0, (date '2024-04-20' - max(day2)) * 86400::bigint)", "v <= 60", max_age="1 minute",
+        column="day2"),
     table("columns", "expected_schema", "0", "v = 0", types={"ID": "bigint", "amount": "decimal(12, 2)", "note": None}),
     table("columns_wrong", "expected_schema", "2", "v = 0", types={"id": "int", "amount": "DECIMAL(12,2)", "nope": None}),
-    table("columns_only", "expected_schema", "(select count(*) - 1 from information_schema.columns where table_name = 'mixed')", "v = 0", types={"id": None}, only=True),
+    table("columns_only", "expected_schema", "(select count(*) - 1 from information_schema.columns where table_name = 'mixed')", "v = 0",
+        types={"id": None}, only=True),
     # what cannot be asked, by the types alone
     trouble("no_column", "positive", "no column 'nope'", "select nope > 0 from mixed", column="nope"),
     trouble("text_positive", "positive", "'note' is string", "select note > 0 from mixed", column="note"),
@@ -248,9 +262,12 @@ WHOLE: list[Case] = [
     trouble("field_text", "compare", "'note' is string", "select i < note from mixed", column="i", operator="<", field="note"),
     trouble("field_missing", "compare", "no column 'nope'", "select i < nope from mixed", column="i", operator="<", field="nope"),
     trouble("unique_nope", "unique", "no column 'nope'", "select nope from mixed group by nope", columns=["id", "nope"]),
-    trouble("no_container", "exists_in", "'strangers' has no table", "select 1 from strangers", column="customer", container="strangers", field="id"),
-    trouble("no_field", "exists_in", "no column 'nope'", "select nope from customers", column="customer", container="customers", field="nope"),
-    trouble("field_of_text", "exists_in", "is string", f"select 1 from mixed where {IN.format('customers', 'name', 'customer')}", column="customer", container="customers", field="name"),
+    trouble("no_container", "exists_in", "'strangers' has no table", "select 1 from strangers", column="customer", container="strangers",
+        field="id"),
+    trouble("no_field", "exists_in", "no column 'nope'", "select nope from customers", column="customer", container="customers",
+        field="nope"),
+    trouble("field_of_text", "exists_in", "is string", f"select 1 from mixed where {IN.format('customers', 'name', 'customer')}",
+        column="customer", container="customers", field="name"),
     trouble("stale_int", "freshness", "no dates or times", "select now() - max(i) from mixed", max_age="1 day", column="i"),
 ]  # fmt: skip
 
@@ -258,9 +275,11 @@ CHANGES: list[Case] = [
     value("rows_halved", "volumetric", "count(*)", "-0.5 1.0 2", min_change=-0.5, max_change=1.0, over=2),
     value("rows_far_back", "volumetric", "count(*)", "-0.7 null 14", min_change=-0.7, over=14),
     value("rows_above", "volumetric", "count(*)", "null -0.8 1", max_change=-0.8, over=1),
-    value("rows_filtered", "volumetric", "count(*)", "-0.3 0.3 3", "status = 'A'", min_change=-0.3, max_change=0.3, over=3, filter="status = 'A'"),
+    value("rows_filtered", "volumetric", "count(*)", "-0.3 0.3 3", "status = 'A'", min_change=-0.3, max_change=0.3, over=3,
+        filter="status = 'A'"),
     value("mean_changed", "metric_change", "avg(amount)", "-0.5 0.5 2", expression="avg(amount)", min_change=-0.5, max_change=0.5, over=2),
-    value("none_before", "metric_change", "count(*)", "-0.5 0.5 2", "id > 140", expression="count(*)", min_change=-0.5, max_change=0.5, over=2, filter="id > 140"),
+    value("none_of_march", "metric_change", "count(*) + 1", "-0.6 null 3", "id in (7, 9)", expression="count(*) + 1", min_change=-0.6,
+        over=3, filter="id IN (7, 9)"),
 ]  # fmt: skip
 
 # Of March alone: other partitions are elsewhere. Two rows of a rule and partition are captured, and those with an open anomaly.
@@ -268,12 +287,11 @@ PART: list[Case] = [
     bad("part_bad", "max", "i > 10", column="i", max=10),
     bad("part_text", "expression", "status = 'B' and pct = 1", expression="status != 'B' OR pct <> 1"),
     bad("part_tag", "unique", repeated("tag", ""), columns=["tag"], scope="table"),
-    bad("part_day", "unique", repeated("day2", ""), columns=["day2"], scope="table"),
-    bad("part_amount", "unique", repeated("amount", ""), columns=["amount"], scope="table"),
-    bad("part_filtered", "unique", repeated("tag", "", "status = 'A'"), "status = 'A'", columns=["tag"], scope="table", filter="status = 'A'"),
-    bad("part_known", "exists_in", f"customer is not null and {IN.format('customers', 'id', 'customer')}", column="customer", container="customers", field="id"),
+    bad("part_filtered", "unique", repeated("tag", "", "status = 'A'"), "status = 'A'", good=MANY, tolerance=1000, columns=["tag"],
+        scope="table", filter="status = 'A'"),
     value("part_counted", "volumetric", "count(*)", "-0.5 0.5 2", min_change=-0.5, max_change=0.5, over=2),
-    value("part_counted_filtered", "volumetric", "count(*)", "-0.5 0.5 2", "id > 100", min_change=-0.5, max_change=0.5, over=2, filter="id > 100"),
+    value("part_counted_filtered", "volumetric", "count(*)", "-0.5 0.5 2", "id > 100", min_change=-0.5, max_change=0.5, over=2,
+        filter="id > 100"),
     # what cannot be asked, as Spark finds out
     trouble("sql_no_column", "expression", "nope", "select nope > 0 from mixed", expression="nope > 0"),
     trouble("sql_no_sql", "expression", "PARSE_SYNTAX_ERROR", "select i > > 0 from mixed", expression="i > > 0"),
@@ -281,22 +299,31 @@ PART: list[Case] = [
     trouble("sql_number", "expression", "DATATYPE_MISMATCH", "select not (i + 1) from mixed", expression="i + 1"),
     trouble("sql_zero", "expression", "DIVIDE_BY_ZERO", "select 100.0 / (id - 120) > 0 from mixed", expression="100 / (id - 120) > 0"),
     # Spark quotes the SQL, in which there are words that its own troubles have
-    trouble("sql_zero_quoted", "expression", "DIVIDE_BY_ZERO", "select 100.0 / (delta_x - 1) > 0 from mixed", expression="note = 'UNAVAILABLE' OR 100 / (DELTA_X - 1) > 0"),
+    trouble("sql_zero_quoted", "expression", "DIVIDE_BY_ZERO", "select 100.0 / (delta_x - 1) > 0 from mixed",
+        expression="note = 'UNAVAILABLE' OR 100 / (DELTA_X - 1) > 0"),
     trouble("sql_filter", "not_null", "nope", "select 1 from mixed where nope > 0", columns=["i"], filter="nope > 0"),
-    trouble("sql_filter_zero", "not_null", "DIVIDE_BY_ZERO", "select 1 from mixed where 100.0 / (id - 122) > 0", columns=["i"], filter="100 / (id - 122) > 0"),
+    trouble("sql_filter_zero", "not_null", "DIVIDE_BY_ZERO", "select 1 from mixed where 100.0 / (id - 122) > 0", columns=["i"],
+        filter="100 / (id - 122) > 0"),
     trouble("number_filter", "metric", "nope", "select 1 from mixed where nope > 0", expression="count(*)", min=0, filter="nope > 0"),
-    trouble("number_filter_zero", "metric", "DIVIDE_BY_ZERO", "select 1 from mixed where 100.0 / (id - 124) > 0", expression="count(*)", min=0, filter="100 / (id - 124) > 0"),
-    trouble("change_filter_zero", "volumetric", "DIVIDE_BY_ZERO", "select 1 from mixed where 100.0 / (id - 124) > 0", min_change=0, filter="100 / (id - 124) > 0"),
-    trouble("number_zero", "metric", "DIVIDE_BY_ZERO", "select avg(100.0 / (id - 125)) from mixed", expression="avg(100 / (id - 125))", min=0),
+    trouble("number_filter_zero", "metric", "DIVIDE_BY_ZERO", "select 1 from mixed where 100.0 / (id - 124) > 0", expression="count(*)",
+        min=0, filter="100 / (id - 124) > 0"),
+    trouble("change_filter_zero", "volumetric", "DIVIDE_BY_ZERO", "select 1 from mixed where 100.0 / (id - 124) > 0", min_change=0,
+        filter="100 / (id - 124) > 0"),
+    trouble("number_zero", "metric", "DIVIDE_BY_ZERO", "select avg(100.0 / (id - 125)) from mixed", expression="avg(100 / (id - 125))",
+        min=0),
     trouble("number_date", "metric", "date and not a number", "select max(day2) > 0 from mixed", expression="max(day2)", min=0),
-    trouble("number_text", "metric_change", "string and not a number", "select max(note) / avg(i) from mixed", expression="max(note)", max_change=1),
+    trouble("number_text", "metric_change", "string and not a number", "select max(note) / avg(i) from mixed", expression="max(note)",
+        max_change=1),
     trouble("number_boolean", "metric", "boolean and not a number", "select (sum(i) > 5) >= 1 from mixed", expression="sum(i) > 5", min=1),
-    trouble("number_of_a_row", "metric", "MISSING_AGGREGATION|MISSING_GROUP_BY", "select day, id from mixed group by day", expression="id", min=1),
+    trouble("number_of_a_row", "metric", "MISSING_AGGREGATION|MISSING_GROUP_BY", "select day, id from mixed group by day",
+        expression="id", min=1),
     trouble("day_no_day", "min", "2024-02-31", "select day2 >= '2024-02-31' from mixed", column="day2", min="2024-02-31"),
     trouble("type_no_type", "is_type", "(?i)money", "select code::money2 from mixed", column="code", type="money"),
-    trouble("pattern_no_pattern", "matches_pattern", "^java.util.regex.PatternSyntaxException", "select note ~ '[' from mixed", column="note", pattern="["),
+    trouble("pattern_no_pattern", "matches_pattern", "^java.util.regex.PatternSyntaxException", "select note ~ '[' from mixed",
+        column="note", pattern="["),
     trouble("fresh_filter", "freshness", "nope", "select 1 from mixed where nope > 0", max_age="9 weeks", column="at", filter="nope > 0"),
-    trouble("fresh_filter_zero", "freshness", "DIVIDE_BY_ZERO", "select 1 from mixed where 100.0 / (id - 126) > 0", max_age="9 weeks", column="at", filter="100 / (id - 126) > 0"),
+    trouble("fresh_filter_zero", "freshness", "DIVIDE_BY_ZERO", "select 1 from mixed where 100.0 / (id - 126) > 0", max_age="9 weeks",
+        column="at", filter="100 / (id - 126) > 0"),
 ]  # fmt: skip
 
 PASSING: list[Rule] = [
@@ -358,7 +385,9 @@ def scanned(postgres: EmbeddedPostgres, spark_home: Any, tmp_path_factory: pytes
             def scan(rules: Sequence[Rule], keys: tuple[str, ...], nulls: bool, opened: Mapping[str, Sequence[str]]) -> ScanResult:
                 ground = ground_asked(definition, instance, ScanRequest(Looks.partitions, keys, nulls), head, None)
                 other = lambda name: LakeTable(project.lake, "shop", name)  # noqa: E731
-                return Scanner(lambda: spark, "UTC", NOW, other, baseline, lambda: opened).scan("shop/mixed", mixed, head, ground, rules, ("id",))
+                return Scanner(lambda: spark, "UTC", NOW, other, baseline, lambda: opened).scan(
+                    "shop/mixed", mixed, head, ground, rules, ("id",)
+                )
 
             whole = scan([case.rule for case in (*WHOLE, *CHANGES)], KEYS, True, {})
             passing = scan(PASSING, KEYS, True, {})
@@ -466,8 +495,6 @@ def test_earlier_partitions_are_taken_from_earlier_scans(scanned: Scanned) -> No
 @of(TROUBLE, WHOLE, PART)
 def test_a_rule_that_cannot_be_asked_is_neither_passed_nor_failed(scanned: Scanned, case: Case) -> None:
     """It says so of each partition, with or without rows, and all other rules are asked all the same. PostgreSQL refuses as well."""
-    import re
-
     found = scanned.verdicts(case)
     tables = case.rule.rule == "freshness"
     assert set(found) == ({None} if tables else {MARCH} if case in PART else {*PLACES})
@@ -518,3 +545,199 @@ def test_rules_share_passes_over_the_rows(scanned: Scanned) -> None:
     assert {verdict.status for verdict in scanned.passing.verdicts} <= {Status.PASSED, Status.UNASSERTED}
     assert scanned.passing.passes == 3 + 1, "and one for values that are in the table, but not among the rows looked at"
     assert scanned.whole.rows == {JANUARY: 100, FEBRUARY: 0, MARCH: 40, APRIL: 10, None: 5} == scanned.passing.rows
+
+
+# ---------------------------------------------------------------- without Spark
+ASKED = Asked(
+    {"id": "bigint", "note": "string", "day": "date", "at": "timestamp_ntz", "seen": "timestamp", "ok": "boolean"}, NOW, "Asia/Tokyo"
+)
+
+
+def rule(words: Mapping[str, Any]) -> Rule:
+    return ADAPTER.validate_python(words)
+
+
+def test_rules_of_one_key_and_filter_are_planned_together() -> None:
+    """Each key more is a pass over the rows more; and a filter must not be lost when rules are put together."""
+    plan = plan_scan(
+        [
+            made("a", "unique", {"columns": ["x", "Y"]}),
+            made("b", "distinct_count", {"columns": ["y", "X"], "max": 3}),
+            made("c", "unique", {"columns": ["x"], "scope": "table"}),
+            made("d", "unique", {"columns": ["x"], "filter": "x > 1"}),
+            made("e", "sum", {"column": "x", "max": 3}),
+            made("f", "metric", {"expression": "avg(x)", "max": 3, "filter": "x > 1"}),
+            made("g", "volumetric", {"max_change": 1, "filter": "x > 1"}),
+            made("h", "positive", {"column": "x", "filter": "x > 2"}),
+        ]
+    )
+    named = {grouping: [one.name for one in rules] for grouping, rules in plan.groups.items()}
+    assert named == {Grouping(("x", "y"), None): ["a", "b"], Grouping(("x",), None): ["c"], Grouping(("x",), "x > 1"): ["d"]}
+    assert {condition: [one.name for one in rules] for condition, rules in plan.numbers.items()} == {None: ["e"], "x > 1": ["f", "g"]}
+    assert [one.name for one in plan.rows] == ["h"] and [one.name for one in plan.changes] == ["g"]
+
+
+@pytest.mark.parametrize(
+    ("written", "sql"),
+    [
+        (True, "true"),
+        (0.1, "0.1"),
+        (-5e-3, "-0.005"),
+        (1e300, "CAST('1e+300' AS DOUBLE)"),
+        (math.inf, "CAST('inf' AS DOUBLE)"),
+        (2**63 - 1, "9223372036854775807"),
+        (2**63, "9223372036854775808BD"),
+        ("it's", r"'it\'s'"),
+        ("a\\' OR 1=1 -- ", r"'a\\\' OR 1=1 -- '"),
+        ("${env:HOME}", r"'\u0024{env:HOME}'"),
+    ],
+)
+def test_constants_are_what_was_written(written: Any, sql: str) -> None:
+    """0.1 as a double is no 0.1 of a numeric column; a quote that is not escaped is SQL that somebody else wrote."""
+    assert constant(written) == sql
+
+
+def test_now_is_that_of_the_columns_clock() -> None:
+    """At noon in London it is evening in Tokyo: a row of this evening there is not in the future."""
+    said = [row_predicate(rule({"rule": "not_in_future", "column": name}), ASKED) for name in ("AT", "seen", "day")]  # pyright: ignore[reportArgumentType]
+    assert said == [
+        "`AT` <= TIMESTAMP_NTZ'2024-04-20 21:00:00.000000'",
+        "`seen` <= TIMESTAMP'2024-04-20 12:00:00.000000Z'",
+        "`day` <= DATE'2024-04-20'",
+    ]
+    with pytest.raises(CannotAsk, match="no column 'nope'"):
+        row_predicate(rule({"rule": "positive", "column": "nope"}), ASKED)  # pyright: ignore[reportArgumentType]
+
+
+def test_exact_numbers_are_compared_as_they_are_written() -> None:
+    """0.30 is at most 0.3, which as a float is a little less."""
+    from decimal import Decimal
+
+    assert within(Decimal("0.30"), 0.3, 0.3) and not within(Decimal("0.31"), None, 0.3)
+    assert within(None, 1, 2) and not within(math.nan, 1, None)
+    assert not within(2**63, None, 2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"rule": "between", "column": "a", "min": 1}, "takes min and max"),
+        ({"rule": "max", "column": "a", "min": 1}, "takes max, and here is min"),
+        ({"rule": "between", "column": "a", "min": 2, "max": 1}, "min 2 is above max 1"),
+        ({"rule": "length", "column": "a"}, "no bound"),
+        ({"rule": "compare", "column": "a", "operator": "=", "field": "b", "value": 1}, "either another field"),
+        ({"rule": "compare", "column": "a", "operator": "=>", "value": 1}, "operator"),
+        ({"rule": "not_null", "columns": []}, "columns"),
+        ({"rule": "not_null", "columns": ["a"], "tolerance": 1.5}, "from 0.0 to 1.0"),
+        ({"rule": "not_null", "columns": ["a"], "tolerance": -1}, "from 0.0 to 1.0"),
+        ({"rule": "not_null", "columns": ["a"], "tolerance": math.nan}, "from 0.0 to 1.0"),
+        ({"rule": "not_null", "columns": ["a"], "name": "a b"}, "letters, digits and _"),
+        ({"rule": "not_null", "columns": ["a"], "colour": "red"}, "colour"),
+        ({"rule": "is_type", "column": "a", "type": "int) OR (true"}, "write it as Spark does"),
+        ({"rule": "metric_change", "max_change": 1}, "takes an expression"),
+        ({"rule": "volumetric", "max_change": 1, "over": 0}, "over"),
+        ({"rule": "freshness", "max_age": "a while"}, "a number and a unit"),
+        ({"rule": "freshness", "max_age": "999999999 weeks"}, "longer than 1,000 years"),
+        ({"rule": "nearly_null", "columns": ["a"]}, "nearly_null"),
+    ],
+)
+def test_words_that_make_no_sense_are_refused(words: Mapping[str, Any], says: str) -> None:
+    """When the project loads, and not at night in a run."""
+    with pytest.raises(ValidationError, match=re.escape(says)):
+        rule(words)
+
+
+def test_a_rules_id_is_made_from_what_it_is_about() -> None:
+    """Records, anomalies and the UI go by it: it stays when bounds, severity or the order in the file change."""
+    assert rule({"rule": "between", "column": "a b", "min": 1, "max": 2}).id == "between_a_U20_b"
+    assert rule({"rule": "unique", "columns": ["a", "b"]}).id == "unique_a_b"
+    assert rule({"rule": "compare", "column": "a", "operator": "<=", "field": "b"}).id == "compare_a_at_most_b"
+    one, two = (rule({"rule": "expression", "expression": text}).id for text in ("a > 1", "a > 2"))
+    assert one != two and re.fullmatch("expression_[0-9a-f]{8}", one)
+
+
+KNOWN = ["id", "a", "b", "my col", "a.b", "Tags"]
+IN_ROWS = [
+    "a > 0 AND `my col` IS NOT NULL AND `a.b` = A",
+    "tags.owner = 'x' AND tags['owner'] = 'x' AND tags.owner.name = 'y'",
+    "exists(tags, x -> x > a)",
+    "aggregate(tags, 0, (total, x) -> total + x) > 0",
+    "some_function_of_tomorrow(a, b) > 1 AND try_divide(a, b) > 1 AND luhn_check(a)",
+    "timestampdiff(DAY, a, b) > 1 AND dateadd(HOUR, 1, a) > b AND extract(DOW FROM a) = 1",
+    "a < current_timestamp AND a < localtimestamp AND a < current_date() AND b = user AND b = current_user",
+    "a RLIKE '^\\\\d+$' OR a ILIKE ANY ('x', 'y') OR b LIKE 'x!%' ESCAPE '!'",
+    "a <=> b AND a DIV b = 1 AND a::int > 1 AND 1BD < a AND a >>> 1 > 0 AND a !< b",
+    "a > b - INTERVAL 1 DAY AND a > DATE'2024-01-01' AND a IS DISTINCT FROM b -- as it should be",
+    "CASE WHEN a THEN b ELSE NULL END",
+    "a IN (SELECT other FROM somewhere) AND a <= (SELECT max(other) FROM somewhere)",
+    "greatest(a, b) > 0 AND array_max(array(a, b)) > 1",
+]
+IN_NUMBERS = [
+    "count(*)",
+    "count_if(a > 0) / count(*)",
+    "sum(a) FILTER (WHERE b > 0)",
+    "percentile_cont(0.5) WITHIN GROUP (ORDER BY a)",
+    "hll_sketch_estimate(hll_sketch_agg(a))",
+    "count(DISTINCT a, `my col`)",
+    "aggregate_of_tomorrow(a)",
+]
+
+
+def check(words: Mapping[str, Any], columns: Sequence[str] | None = KNOWN) -> None:
+    check_rules("shop/orders", [rule({"place": "shop/defs.yaml:7", **words})], columns, {"customers": None})
+
+
+@pytest.mark.parametrize("text", IN_ROWS)
+def test_a_condition_that_spark_knows_is_not_refused(text: str) -> None:
+    """A project that does not load for a function that the checker does not know is worse than one rule that says so in its scan."""
+    check({"rule": "expression", "expression": text})
+    check({"rule": "metric", "expression": "count(*)", "min": 1, "filter": text})
+
+
+@pytest.mark.parametrize("text", IN_NUMBERS)
+def test_an_aggregate_that_spark_knows_is_not_refused(text: str) -> None:
+    """As above."""
+    check({"rule": "metric", "expression": text, "min": 1})
+    check({"rule": "metric_change", "expression": text, "max_change": 1})
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"rule": "positive", "column": "idd"}, "no column 'idd'. Nearest: id."),
+        ({"rule": "expression", "name": "x", "expression": "my_col > 0"}, "there is no column 'my_col'. Nearest: my col."),
+        ({"rule": "not_null", "columns": ["id"], "filter": "nope = 1"}, "no column 'nope'"),
+        ({"rule": "expression", "expression": "a > "}, "no expression of Spark SQL"),
+        ({"rule": "expression", "expression": "a > 0) OR (true"}, "no expression of Spark SQL"),
+        ({"rule": "expression", "expression": "a > 0; DROP TABLE x"}, "no expression of Spark SQL"),
+        ({"rule": "expression", "expression": "DROP TABLE x"}, "no expression of Spark SQL"),
+        ({"rule": "expression", "expression": "a > 0, b > 0"}, "is several expressions"),
+        ({"rule": "expression", "expression": "SELECT 1"}, "is a statement"),
+        ({"rule": "metric", "expression": "SELECT count(*) FROM x", "min": 1}, "is a statement"),
+        ({"rule": "metric", "expression": "DESCRIBE x", "min": 1}, "is a statement"),
+        ({"rule": "expression", "expression": "sum(a) > 0"}, "rule: metric does"),
+        ({"rule": "metric", "expression": "sum(a)", "min": 1, "filter": "max(a) > 0"}, "rule: metric does"),
+        ({"rule": "exists_in", "column": "a", "container": "customer", "field": "id"}, "no container 'customer' in the datastore. Near"),
+    ],
+)  # fmt: skip
+def test_what_leads_nowhere_is_refused_with_its_place(words: Mapping[str, Any], says: str) -> None:
+    """The line of the YAML, and the name that was meant, are what one needs to mend it."""
+    with pytest.raises(ConfigurationError, match=r"\Ashop/defs.yaml:7: shop/orders: check \w+: .*" + re.escape(says)):
+        check(words)
+
+
+def test_names_are_not_checked_where_none_are_known() -> None:
+    """Columns of files show when they are read; the SQL is checked all the same."""
+    check({"rule": "expression", "expression": "whatever > 0"}, None)
+    with pytest.raises(ConfigurationError, match="no expression"):
+        check({"rule": "expression", "expression": "whatever >"}, None)
+
+
+def test_two_rules_of_one_id_are_refused() -> None:
+    """Their records and anomalies would be one."""
+    rules = [
+        rule({"rule": "not_null", "columns": ["a"], "place": f"defs.yaml:{line}", **more})
+        for line, more in ((3, {}), (4, {"tolerance": 5}))
+    ]
+    with pytest.raises(ConfigurationError, match=r"\Adefs.yaml:4: .*'not_null_a' too \(defs.yaml:3\); give one of them a name"):
+        check_rules("shop/orders", rules, KNOWN, {})

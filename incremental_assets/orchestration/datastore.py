@@ -27,6 +27,7 @@ from incremental_assets.orchestration.quality.checks import container_checks, sc
 from incremental_assets.orchestration.quality.profiles import profile_job
 from incremental_assets.orchestration.runner import Asked, sync_side_by_side
 from incremental_assets.orchestration.schedules import container_schedule, datastore_schedule
+from incremental_assets.quality.profile.store import ProfileStore
 from incremental_assets.quality.records import Records
 
 DATASTORE_TAG = "incremental_assets/datastore"
@@ -104,6 +105,7 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
         if any(definition.container.options.checks for definition in definitions):
             removed = Records(scope.lake, name).tidy()
             context.log.info(f"records of scans: joined; {removed:,} rows of scans that broke off removed")
+        tidy(ProfileStore(scope.lake, settings.name).table)
         if failed:
             raise dg.Failure(f"failed: {', '.join(failed)}; the others were kept in shape.", allow_retries=False)
 

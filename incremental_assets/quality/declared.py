@@ -68,7 +68,8 @@ def _check_sql(label: str, rule: Rule, text: str, columns: Sequence[str] | None,
         return
     try:
         parsed = sqlglot.parse_one(f"SELECT (\n{text}\n)", dialect="spark").expressions[0]
-        sqlglot.parse_one(f"SELECT\n{text}\n", dialect="spark")  # its parentheses are its own
+        if not isinstance(parsed, exp.Query):
+            sqlglot.parse_one(f"SELECT\n{text}\n", dialect="spark")  # its parentheses are its own
     except SqlglotError as error:
         found = getattr(error, "errors", None) or [{"description": str(error).splitlines()[0], "highlight": ""}]
         highlight = (found[0].get("highlight") or "").strip()

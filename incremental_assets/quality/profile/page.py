@@ -99,7 +99,9 @@ def _row(number: int, column: ColumnProfile) -> dict[str, Any]:
 def _value(column: ColumnProfile, text: str | None) -> Mapping[str, str]:
     if text is None:
         return {"whole": "", "short": ""}
-    if column.form.is_number and column.form is not Form.INTEGER:
+    if column.form is Form.INTEGER:
+        return {"whole": text, "short": f"{int(text):,}"}
+    if column.form.is_number:
         return {"whole": text, "short": _plain(float(text))}
     if column.form in (Form.LOCAL, Form.INSTANT):
         return {"whole": text, "short": text.rpartition(":")[0]}

@@ -19,7 +19,7 @@ FEW_VALUES = 12
 """Numbers with at most so many different values are shown by these, and not by a distribution."""
 
 _BLUE, _SOFT, _SOFTER, _RED, _GREEN = "#2f6fb0", "rgba(47,111,176,0.30)", "rgba(47,111,176,0.14)", "#c0503e", "#3f8f5b"
-_TICKS = 4
+_TICKS = 3
 
 
 def label(text: str, length: int = 28) -> str:
