@@ -19,6 +19,7 @@ import psycopg
 import pytest
 from psycopg.sql import quote
 from pydantic import TypeAdapter, ValidationError
+from pyspark.errors import PySparkException
 
 from assets_tests.harness import Project
 from incremental_assets.demo.postgres import EmbeddedPostgres
@@ -30,6 +31,7 @@ from incremental_assets.quality import capture
 from incremental_assets.quality.declared import check_rules
 from incremental_assets.quality.planner import Grouping, plan_scan
 from incremental_assets.quality.predicates import Asked, CannotAsk, constant, row_predicate, within
+from incremental_assets.quality.rows import Aggregate, named_by
 from incremental_assets.quality.scan import Scanner
 from incremental_assets.quality.verdict import ScanResult, Status, Verdict
 
@@ -575,6 +577,15 @@ def test_rules_of_one_key_and_filter_are_planned_together() -> None:
     assert named == {Grouping(("x", "y"), None): ["a", "b"], Grouping(("x",), None): ["c"], Grouping(("x",), "x > 1"): ["d"]}
     assert {condition: [one.name for one in rules] for condition, rules in plan.numbers.items()} == {None: ["e"], "x > 1": ["f", "g"]}
     assert [one.name for one in plan.rows] == ["h"] and [one.name for one in plan.changes] == ["g"]
+
+
+def test_spark_names_the_rule_that_broke_a_pass() -> None:
+    """Or a rule in good order is called errored, only because another's SQL begins like its own."""
+    rules = [Aggregate("good", "a", lambda: None, ("ok",)), Aggregate("bad", "b", lambda: None, ("ok AND 1 / x > 0", None))]
+    quoted = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== SQL (line 1, position 8) ==\nok AND 1 / x > 0\n       ^^^^^"
+    assert named_by(PySparkException(quoted), rules) == "bad"
+    assert named_by(PySparkException(quoted), rules[:1]) is None
+    assert named_by(PySparkException("[OUT_OF_MEMORY]"), rules) is None
 
 
 @pytest.mark.parametrize(

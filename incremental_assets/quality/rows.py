@@ -168,7 +168,7 @@ class Rows:
             owners = list(dict.fromkeys(one.owner for one in wanted if one.owner is not None))
             if not owners:
                 raise
-            guilty = _named_by(error, wanted)
+            guilty = named_by(error, wanted)
             if guilty is not None:
                 self.troubles[guilty] = explain(error)
                 return self._run(frame, [one for one in wanted if one.owner != guilty], proven)
@@ -184,7 +184,7 @@ class Rows:
             return found
 
 
-def _named_by(error: PySparkException, wanted: Sequence[Aggregate]) -> str | None:
+def named_by(error: PySparkException, wanted: Sequence[Aggregate]) -> str | None:
     """The one rule whose SQL Spark quotes as the place of the error; of a text of several lines it quotes one."""
     quoted = str(error).partition("== SQL (")[2].partition("==\n")[2]
     texts = {(one.owner, text) for one in wanted if one.owner is not None for text in one.texts if text and quoted.startswith(f"{text}\n")}

@@ -117,7 +117,8 @@ def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
         if summary is None:
             context.log.info(f"{container.label}: there is no table yet; sync it first")
             return
-        log_evaluations(context, definition, summary, None)
+        places = [place for place in summary.result.rows if place is not None]
+        log_evaluations(context, definition, summary, places or None)
         _enforce(definition, summary)
 
     @dg.job(
@@ -159,7 +160,7 @@ def told_of(context: dg.OpExecutionContext) -> Told:
 def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summary, planned: Sequence[str] | None) -> None:
     """An evaluation of each rule and partition, and what became of the scan.
 
-    ``planned``: the partitions of the run, each of which Dagster expects an evaluation of (None: it expects one without partition).
+    ``planned``: the partitions of the run, each of which has to be told of (None: Dagster expects an evaluation without partition).
     """
     container = definition.container
     key = container_key(container)
