@@ -32,9 +32,9 @@ In Spark SQL, with ``q`` for ``<lake>/<datastore key>/_quality``; first the anom
       WHERE recording IS NULL OR recording IN (SELECT recording FROM delta.`q/scan_operations`)
     ) WHERE nth = 1;
 
-    -- the data's rows with an open anomaly, as they are now: the key's columns with their types
+    -- the data's rows with an open anomaly, as they are now; the values of a key are texts
     SELECT a.id, a.rule, o.* FROM anomalies_now AS a
-    JOIN delta.`<lake>/shop/orders` AS o ON o.o_orderkey = from_json(a.key, 'o_orderkey BIGINT').o_orderkey
+    JOIN delta.`<lake>/shop/orders` AS o ON o.o_orderkey = cast(get_json_object(a.key, '$.o_orderkey') AS BIGINT)
     WHERE a.container = 'shop/orders' AND a.key IS NOT NULL AND a.state IN ('active', 'acknowledged');
 
     -- rows as they were when a scan found them; each of an operation's once, though it was tried again
@@ -42,7 +42,7 @@ In Spark SQL, with ``q`` for ``<lake>/<datastore key>/_quality``; first the anom
     JOIN (SELECT container, operation_id, max_by(recording, struct(recorded_at, recording)) AS recording
           FROM delta.`q/scan_operations` GROUP BY container, operation_id) AS s
       ON f.container = s.container AND f.recording = s.recording
-    LEFT JOIN delta.`<lake>/shop/orders` AS o ON o.o_orderkey = from_json(f.key, 'o_orderkey BIGINT').o_orderkey
+    LEFT JOIN delta.`<lake>/shop/orders` AS o ON o.o_orderkey = cast(get_json_object(f.key, '$.o_orderkey') AS BIGINT)
     WHERE f.container = 'shop/orders' AND array_contains(f.rules, 'not_null_o_custkey');
 """
 

@@ -94,6 +94,9 @@ class Rows:
             return nothing.agg(*(one.column().alias(one.name) for one in wanted)).collect()[0].asDict()
         except PySparkException as error:
             reraise_if_gone(error)
+            guilty = named_by(error, wanted)
+            if guilty is not None:
+                return self.of_none([one for one in wanted if one.owner != guilty])
             half = len(wanted) // 2
             return {} if len(wanted) == 1 else {**self.of_none(wanted[:half]), **self.of_none(wanted[half:])}
 
