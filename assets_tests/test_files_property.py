@@ -183,6 +183,8 @@ def make(folder: Callable[..., Folder]) -> Folder:
     return folder(containers={"all": entry}, settle_seconds=0)
 
 
+@pytest.mark.by_hand
+@pytest.mark.timeout(900)
 def test_a_short_history(
     folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch, spark_home: Path, pytestconfig: pytest.Config
 ) -> None:

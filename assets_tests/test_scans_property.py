@@ -119,6 +119,8 @@ def _made(project: Callable[..., Project]) -> Any:
     )
 
 
+@pytest.mark.by_hand
+@pytest.mark.timeout(900)
 def test_a_short_history(project: Callable[..., Project]) -> None:
     """Without it, something stays on the list after it was mended, or goes from it while it is broken."""
     play(_made(project), random.Random(1), 4)
