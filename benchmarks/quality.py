@@ -1,10 +1,12 @@
-"""What a scan of one new partition costs: `python -m benchmarks.quality [ROWS_A_PARTITION]`, against Spark and Delta on this machine.
+"""What a scan of one new partition costs: `python -m benchmarks.quality [ROWS_A_PARTITION]`, on this machine.
 
 Belongs here: the number of rules (1, 10, 30), and the size of the table that the partition is in (5 and 50 partitions). Does not belong:
-what rules find. Targets: 30 rules in at most 1.5 times the time of one; a table of 50 partitions in at most 1.2 times that of 5.
+what rules find. Each case in two ways: what Spark is asked, on a session that is up; and `incremental-assets scan … --partition`, the
+whole process. Targets: 30 rules in at most 1.5 times the time of one; a table of 50 partitions in at most 1.2 times that of 5.
 """
 
 import datetime
+import os
 import statistics
 import sys
 import tempfile
@@ -13,116 +15,185 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psycopg
+import yaml
+from pydantic import TypeAdapter
+
+from benchmarks.measure import run
+from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.axis import Axis, IdentifierType, parse_value
 from incremental_assets.model.container import Container, ContainerOptions, Cut, Identifier, Kind
 from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.partitions import Granularity, TimePartitions
-from incremental_assets.model.rules import Between, Compare, Expression, Length, MatchesPattern, NotNull, Operator, Rule, Sign, Sum
+from incremental_assets.model.rules import AnyRule, Rule
+from incremental_assets.orchestration.scaffold import write_project
 from incremental_assets.quality.ground import ground_of
 from incremental_assets.quality.scan import Scanner
 from incremental_assets.quality.verdict import ScanResult, Status
 from incremental_assets.spark import open_session, stop_server
 
 FIRST = parse_value(Axis.DAY, "2026-01-01")
-ROUNDS = 7
-
-
-def rules(count: int) -> list[Rule]:
-    """Some of each kind, on different columns, so that more rules read more columns."""
-    made: list[Rule] = [NotNull(columns=("id", "customer"))]
-    made += [
-        Between(column="price", min=0, max=1000),
-        Compare(column="ship", operator=Operator.AT_LEAST, field="day"),
-        Sign(rule="positive", column="quantity"),
-    ]
-    made += [
-        MatchesPattern(column="email", pattern="^[^@]+@shop[.]example$"),
-        Length(column="note", min=1, max=60),
-        Sum(column="quantity", min=1),
-    ]
-    for number in range(40):
-        made.append(
-            Expression(name=f"e{number}", expression=f"price * (1 - discount) + {number} >= tax", filter=f"customer % 50 <> {number}")
-        )
-    return made[:count]
+SIZES, COUNTS = (5, 50), (1, 10, 30)
+ROUNDS, COMMANDS = 7, 3
+COLUMNS = """id bigint primary key, day date, ship date, customer int, price numeric(12,2), quantity int, discount numeric(4,2),
+  tax numeric(4,2), email text, note text, status text, flag text"""
+RULES = """
+- {rule: not_null, columns: [id]}
+- {rule: not_null, columns: [customer, price]}
+- {rule: between, column: price, min: 0, max: 1000}
+- {rule: compare, column: ship, operator: ">=", field: day}
+- {rule: positive, column: quantity}
+- {rule: expected_values, column: status, values: [open, paid, sent]}
+- {rule: length, column: note, min: 1, max: 60}
+- {rule: sum, column: quantity, min: 1}
+- {rule: expression, name: taxed, expression: "price * (1 - discount) + 1 >= tax", filter: "status = 'paid'"}
+- {rule: matches_pattern, column: email, pattern: "^[^@]+@shop[.]example$"}
+- {rule: not_null, columns: [email]}
+- {rule: not_null, columns: [note]}
+- {rule: not_null, columns: [status, flag]}
+- {rule: not_null, columns: [quantity, discount, tax]}
+- {rule: between, column: discount, min: 0, max: 0.1}
+- {rule: between, column: tax, min: 0, max: 0.08}
+- {rule: between, column: quantity, min: 1, max: 50}
+- {rule: between, column: ship, min: "2026-01-01", max: "2027-01-01"}
+- {rule: not_negative, column: price}
+- {rule: not_negative, column: discount}
+- {rule: not_negative, column: tax}
+- {rule: positive, column: id}
+- {rule: expected_values, column: flag, values: [A, N, R]}
+- {rule: length, column: email, max: 80}
+- {rule: length, column: status, min: 4, max: 4}
+- {rule: contains_email, column: email}
+- {rule: compare, column: discount, operator: "<=", value: 0.1, filter: "flag = 'R'"}
+- {rule: expression, name: paid_has_price, expression: "price >= 0", filter: "status = 'paid' AND quantity > 10"}
+- {rule: metric, name: mean_price, expression: "avg(price)", min: 1, max: 1000}
+- {rule: metric, name: share_open, expression: "count_if(status = 'open') / count(*)", min: 0.1, max: 0.9}
+"""
 
 
 def fill(spark: Any, url: str, partitions: int, rows: int) -> None:
     """A partition a commit, as syncs write them."""
     for number in range(partitions):
-        frame = spark.range(number * rows, (number + 1) * rows).selectExpr(
+        frame = spark.range(number * rows + 1, (number + 1) * rows + 1).selectExpr(
             "id", f"date_add(DATE'2026-01-01', {number}) AS day", f"date_add(DATE'2026-01-01', {number} + cast(id % 7 AS int)) AS ship",
             "cast(id * 7919 % 1000003 AS int) AS customer", "cast(id % 99900 / 100.0 AS decimal(12,2)) AS price",
             "cast(1 + id % 50 AS int) AS quantity", "cast(id % 11 / 100.0 AS decimal(4,2)) AS discount",
             "cast(id % 9 / 100.0 AS decimal(4,2)) AS tax", "concat('customer', id % 1000003, '@shop.example') AS email",
-            "concat('note of ', id) AS note",
+            "concat('note of ', id) AS note", "element_at(array('open', 'paid', 'sent'), cast(1 + id % 3 AS int)) AS status",
+            "element_at(array('A', 'N', 'R'), cast(1 + id % 1009 % 3 AS int)) AS flag",
         )  # fmt: skip
         frame.write.format("delta").mode("append").save(url)
 
 
-def scan(
-    spark: Any, table: LakeTable, container: Container, partitions: TimePartitions, chosen: Sequence[Rule]
-) -> tuple[float, ScanResult]:
-    head = table.head()
-    assert head is not None
-    now = datetime.datetime.now(datetime.timezone.utc)
-    scanner = Scanner(lambda: spark, "UTC", now, lambda name: None, lambda ids, keys: {}, dict)
-    key = partitions.key_of(partitions.last)
-    started = time.perf_counter()
-    result = scanner.scan(container.label, table, head, ground_of(container, partitions, [key], nulls=False), chosen, ("id",))
-    return time.perf_counter() - started, result
+class Bench:
+    """A project of its own in an empty folder, with a container for each size of table."""
+
+    def __init__(self, work: Path, rows: int) -> None:
+        self.rows, self.project, self.lake = rows, work / "project", work / "lake"
+        self.home = self.project / ".dagster_home"
+        self.entries: list[dict[str, Any]] = yaml.safe_load(RULES)
+        self.rules: list[Rule] = list(TypeAdapter(list[AnyRule]).validate_python(self.entries))
+        self.tables = {count: self._container(count) for count in SIZES}
+        write_project(self.project)
+        (self.project / "defs" / "bench").mkdir(parents=True)
+        self.environment = {**os.environ, "INCREMENTAL_ASSETS_LAKE": str(self.lake), "DAGSTER_HOME": str(self.home)}
+        self.environment.pop("INCREMENTAL_ASSETS_PROJECT", None)
+
+    def _container(self, partitions: int) -> tuple[Container, LakeTable, TimePartitions]:
+        """As the project has it."""
+        identifier = Identifier(("day",), IdentifierType.DATE, Axis.DAY)
+        cut = Cut(Granularity.DAY, FIRST)
+        options = ContainerOptions()
+        name = f"t{partitions}"
+        container = Container("bench", "public", name, Kind.TABLE, (), identifier, cut, Strategy.APPEND, ("id",), True, 0, options)
+        table = LakeTable(str(self.lake), *container.key_path)
+        return container, table, TimePartitions(Axis.DAY, Granularity.DAY, FIRST, FIRST + partitions - 1)
+
+    def prepare(self, url: str) -> None:
+        """A row in PostgreSQL, so that the catalog knows where partitions begin, and full tables in the lake, which a scan reads."""
+        self.environment["BENCH_URL"] = url
+        with psycopg.connect(url, autocommit=True) as connection:
+            for size in SIZES:
+                for text in (f"create table t{size} ({COLUMNS})", f"insert into t{size} (id, day) values (1, '2026-01-01')"):
+                    connection.execute(text.encode())
+        self.configure(1)
+        run(self._command("catalog", "bench"), self.environment)
+        with open_session(self.home, name="benchmark") as spark:
+            for size, (_, table, _) in self.tables.items():
+                started = time.perf_counter()
+                fill(spark, table.url, size, self.rows)
+                print(f"table of {size} partitions of {self.rows:,} rows: written in {time.perf_counter() - started:.0f} s", flush=True)
+
+    def configure(self, count: int) -> None:
+        containers = {f"t{size}": {"partition_by": "day", "checks": self.entries[:count]} for size in SIZES}
+        attributes = {"name": "bench", "url": "{{ env.BENCH_URL }}", "incremental": [f"public.t{size}:day:date" for size in SIZES]}
+        entry = {"type": "incremental_assets.PostgresDatastore", "attributes": {**attributes, "containers": containers}}
+        (self.project / "defs" / "bench" / "defs.yaml").write_text(yaml.safe_dump(entry))
+
+    def _command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "incremental_assets.cli", "--project", str(self.project), *words]
+
+    def asked_of_spark(self, spark: Any, size: int, count: int) -> float:
+        container, table, partitions = self.tables[size]
+        head = table.head()
+        assert head is not None
+        now = datetime.datetime.now(datetime.timezone.utc)
+        scanner = Scanner(lambda: spark, "UTC", now, lambda name: None, lambda ids, keys: {}, dict)
+        ground = ground_of(container, partitions, [partitions.key_of(partitions.last)], nulls=False)
+        started = time.perf_counter()
+        result = scanner.scan(container.label, table, head, ground, self.rules[:count], ("id",))
+        spent = time.perf_counter() - started
+        self.expect(result, count)
+        return spent
+
+    def expect(self, result: ScanResult, count: int) -> None:
+        """A benchmark of rules that were not asked would say nothing."""
+        assert len(result.verdicts) == count, result.verdicts
+        assert all(one.status is Status.PASSED and one.rows == self.rows for one in result.verdicts), result.verdicts
+
+    def command(self, size: int, count: int) -> float:
+        _, _, partitions = self.tables[size]
+        self.configure(count)
+        scan = self._command("scan", f"bench/t{size}", "--partition", partitions.key_of(partitions.last), "--json")
+        measured = run(scan, self.environment)
+        line = measured.lines[0]
+        assert (line["passed"], line["rows_scanned"]) == (count, self.rows), line
+        return measured.seconds
+
+
+def tell(what: str, seconds: dict[tuple[int, int], list[float]]) -> None:
+    middle = {case: statistics.median(found) for case, found in seconds.items()}
+    for (size, count), found in seconds.items():
+        spread = f"{min(found):.2f} to {max(found):.2f}"
+        print(f"{what}, table of {size:2} partitions, {count:2} rules: {middle[size, count]:.2f} s (median of {len(found)}, {spread})")
+    for size in SIZES:
+        print(f"{what}, {size} partitions: 30 rules / 1 rule = {middle[size, 30] / middle[size, 1]:.2f} (target 1.5)")
+    for count in COUNTS:
+        print(f"{what}, {count} rules: 50 partitions / 5 = {middle[50, count] / middle[5, count]:.2f} (target 1.2)", flush=True)
 
 
 def main(rows: int) -> None:
-    with tempfile.TemporaryDirectory() as work:
+    with tempfile.TemporaryDirectory() as work, EmbeddedPostgres(Path(work) / "postgres") as server:
+        bench = Bench(Path(work), rows)
         try:
-            with open_session(Path(work) / "home", name="benchmark") as spark:
-                _measure(spark, str(Path(work) / "lake"), rows)
+            bench.prepare(server.create_database("bench"))
+            cases: Sequence[tuple[int, int]] = [(size, count) for size in SIZES for count in COUNTS]
+            asked: dict[tuple[int, int], list[float]] = {case: [] for case in cases}
+            whole: dict[tuple[int, int], list[float]] = {case: [] for case in cases}
+            with open_session(bench.home, name="benchmark") as spark:
+                for turn in range(ROUNDS + 1):
+                    for case in cases:  # in turns: what else the machine does falls on all
+                        spent = bench.asked_of_spark(spark, *case)
+                        asked[case] += [spent] if turn else []  # the first one warms up
+            tell("asked of Spark", asked)
+            for turn in range(COMMANDS + 1):
+                for case in cases:
+                    spent = bench.command(*case)
+                    whole[case] += [spent] if turn else []
+            tell("the command", whole)
         finally:
-            stop_server(Path(work) / "home")
-
-
-def _measure(spark: Any, lake: str, rows: int) -> None:
-    tables: dict[int, tuple[LakeTable, Container, TimePartitions]] = {}
-    for count in (5, 50):
-        identifier = Identifier(("day",), IdentifierType.DATE, Axis.DAY)
-        container = Container(
-            "bench",
-            "public",
-            f"t{count}",
-            Kind.TABLE,
-            (),
-            identifier,
-            Cut(Granularity.DAY, FIRST),
-            Strategy.APPEND,
-            ("id",),
-            True,
-            0,
-            ContainerOptions(),
-        )
-        table = LakeTable(lake, *container.key_path)
-        started = time.perf_counter()
-        fill(spark, table.url, count, rows)
-        print(f"table of {count} partitions of {rows:,} rows: written in {time.perf_counter() - started:.0f} s")
-        tables[count] = table, container, TimePartitions(Axis.DAY, Granularity.DAY, FIRST, FIRST + count - 1)
-    cases = [(partitions, number) for partitions in (5, 50) for number in (1, 10, 30)]
-    seconds: dict[tuple[int, int], list[float]] = {case: [] for case in cases}
-    for turn in range(ROUNDS + 1):
-        for case in cases:  # in turns: what else the machine does falls on all
-            spent, result = scan(spark, *tables[case[0]], rules(case[1]))
-            assert all(verdict.status is Status.PASSED and verdict.rows == rows for verdict in result.verdicts), result.verdicts
-            assert result.passes == 1, result.passes
-            if turn:  # the first one warms up
-                seconds[case].append(spent)
-    middle = {case: statistics.median(found) for case, found in seconds.items()}
-    for case in cases:
-        spread = f"{min(seconds[case]):.2f} to {max(seconds[case]):.2f}"
-        print(f"table of {case[0]:2} partitions, {case[1]:2} rules: {middle[case]:.2f} s (median of {ROUNDS}, {spread})")
-    for partitions in (5, 50):
-        print(f"30 rules / 1 rule, {partitions} partitions: {middle[partitions, 30] / middle[partitions, 1]:.2f} (target 1.5)")
-    for number in (1, 10, 30):
-        print(f"50 partitions / 5, {number} rules: {middle[50, number] / middle[5, number]:.2f} (target 1.2)")
+            stop_server(bench.home)
 
 
 if __name__ == "__main__":
