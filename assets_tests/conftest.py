@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--histories", type=int, default=1500, metavar="N", help="how many random histories to play (default: %(default)s)")
     group.addoption("--seed", type=int, default=0, metavar="N", help="number of the first history (default: %(default)s)")
     group.addoption("--every-kill", action="store_true", help="kill a sync at all points, not only at two")
-    group.addoption("--steps", type=int, default=60, metavar="N", help="steps of a history with real syncs (default: %(default)s)")
+    group.addoption("--steps", type=int, default=45, metavar="N", help="steps of a history with real syncs (default: %(default)s)")
 
 
 @pytest.fixture(scope="session")
