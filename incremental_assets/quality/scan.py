@@ -250,7 +250,7 @@ def _breaks(rule: Rule, condition: str) -> Any:
 
 
 def _count_if(condition: Callable[[], Any]) -> Any:
-    """Not Spark's ``count_if``: its code has each condition twice, and beyond some 28 rules all of it is interpreted (benchmarks/quality)."""
+    """Not Spark's ``count_if``: its code has each condition twice, and from some 30 rules on takes five times as long."""
     from pyspark.sql.connect import functions
 
     return functions.count(functions.when(condition(), functions.lit(1)))

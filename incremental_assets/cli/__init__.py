@@ -1,0 +1,52 @@
+"""The command line: arguments in, lines out. One object a line on stdout with --json, everything else on stderr.
+
+Belongs here: words on a terminal and exit codes. Does not belong: any work (``orchestration.loading``, ``orchestration.runner``).
+
+Exit codes: 0 nothing failed; 1 some container failed, the others still ran; 2 wrong usage or configuration, nothing ran; 130 interrupted.
+"""
+
+import signal
+import sys
+from typing import Any
+
+import typer
+
+from incremental_assets.cli import moving, project, quality  # each adds its commands
+from incremental_assets.cli.app import app
+from incremental_assets.cli.terminal import say
+from incremental_assets.embedded_spark.launch import SparkUnavailable
+from incremental_assets.model.errors import ConfigurationError, SyncError
+
+__all__ = ["app", "main", "moving", "project", "quality"]
+
+
+def main() -> None:
+    """Entry point. Errors are messages for the reader, not stack traces."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    # Both alike: a Dagster run sets the one to the other when it ends.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    try:
+        code = app(standalone_mode=False)
+        sys.exit(code or 0)
+    except typer.Exit as finished:
+        sys.exit(finished.exit_code)
+    except KeyboardInterrupt:
+        say("interrupted")
+        sys.stdout.flush()
+        sys.exit(130)
+    except (typer.Abort, ConfigurationError) as error:
+        say(str(error) or "aborted")
+        sys.exit(2)
+    except (SyncError, SparkUnavailable) as error:
+        say(str(error))
+        sys.exit(1)
+    except Exception as error:
+        show = getattr(error, "show", None)  # click's usage errors
+        if show is None:
+            raise
+        show()
+        sys.exit(2)

@@ -1,0 +1,3 @@
+from incremental_assets.cli import main
+
+main()

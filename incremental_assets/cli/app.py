@@ -1,0 +1,61 @@
+"""What the commands share: the application, the project, and words that several of them take.
+
+Belongs here: nothing that is of one command only. Does not belong: any work (``orchestration``).
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from incremental_assets.model.errors import ConfigurationError
+
+_ABOUT = "Keep Delta tables in step with their sources. One object a line on stdout with --json, everything else on stderr."
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help=_ABOUT,
+)
+Selection = Annotated[list[str] | None, typer.Argument(metavar="DATASTORE[/CONTAINER] …", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="One object a line on stdout.")]
+Project = Annotated[Path | None, typer.Option("--project", metavar="DIR", help="Default: found upwards from here.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="K=V", help="Only containers with this tag.")]
+
+
+class Options:
+    project: Path | None = None
+
+
+@app.callback()
+def options(project: Project = None) -> None:
+    Options.project = project
+
+
+def enter(named: Path | None) -> Path:
+    """The project that ``--project`` names, before or after the command; or the one found upwards."""
+    from incremental_assets.orchestration.project import enter_project, find_project
+
+    named = named or Options.project
+    if named is not None and not named.is_dir():
+        raise ConfigurationError(f"--project {named}: there is no such folder.")
+    project = find_project(named)
+    enter_project(project)
+    return project
+
+
+def keys(partition: str | None, from_: str | None, to: str | None) -> tuple[str, str] | None:
+    if partition is not None and (from_ or to):
+        raise ConfigurationError("say either --partition or --from … --to.")
+    if (from_ is None) != (to is None):
+        raise ConfigurationError("--from and --to go together; both are included.")
+    if partition is not None:
+        return partition, partition
+    return (from_, to) if from_ is not None and to is not None else None
+
+
+def expect_catalogs(datastores: Any, selection: list[str] | None) -> None:
+    named = {name.partition("/")[0] for name in selection or []}
+    for store in datastores:
+        if store.catalog is None and (not named or store.name in named):
+            raise ConfigurationError(f"{store.name} has no catalog yet. Sync it, or run: incremental-assets catalog {store.name}")

@@ -1,0 +1,176 @@
+"""What is in the datastores, and moving it: catalog, sync, watermarks.
+
+Belongs here: their arguments, and what is printed of them. Does not belong: the work (``orchestration.loading``, ``orchestration.runner``).
+"""
+
+from typing import Annotated, Any
+
+import typer
+
+from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, expect_catalogs, keys
+from incremental_assets.cli.terminal import out, print_catalog, print_syncs, print_table, say, short
+from incremental_assets.model.errors import ConfigurationError, SyncError
+
+
+@app.command(rich_help_panel="What moves")
+def catalog(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[DATASTORE …] | remove DATASTORE/CONTAINER …", show_default=False)] = None,
+    prune: Annotated[bool | None, typer.Option(help="Forget containers that are gone from the source; their Delta tables stay.")] = None,
+    recreate: Annotated[bool | None, typer.Option(help="Bring back containers that were removed.")] = None,
+    include: Annotated[list[str] | None, typer.Option(metavar="table|view", help="Look only at these.")] = None,
+    dry_run: Annotated[bool, typer.Option(help="Only show the differences.")] = False,
+    as_json: Json = False,
+    project_dir: Project = None,
+) -> None:
+    """Find out what is in the datastores and what has changed, and keep it for the project to load with."""
+    from incremental_assets.orchestration.catalog_command import catalog_records, remove_containers
+    from incremental_assets.orchestration.loading import find_datastore, load_datastores
+    from incremental_assets.orchestration.ordinary_run import command_line_instance
+
+    project = enter(project_dir)
+    datastores = load_datastores(project)
+    names = words or []
+    if names[:1] == ["remove"] and not any(store.name == "remove" for store in datastores):
+        if prune is not None or recreate is not None or include or dry_run or as_json:
+            raise ConfigurationError("catalog remove takes names only.")
+        with command_line_instance() as instance:
+            for label in remove_containers(datastores, names[1:], instance):
+                say(f"{label}: removed from the catalog; its Delta table stays. To bring it back: incremental-assets catalog --recreate")
+        return
+    wrong = [word for word in include or [] if word not in ("table", "view")]
+    if wrong:
+        raise ConfigurationError(f"--include {wrong[0]}: it is table or view.")
+    config = {k: v for k, v in (("prune", prune), ("recreate", recreate), ("include", include)) if v is not None}
+    failed = False
+    chosen = [find_datastore(datastores, name) for name in names] or datastores
+    with command_line_instance() as instance:
+        for store in chosen:
+            try:
+                records = catalog_records(store, instance, config, dry_run, say)
+            except ConfigurationError:
+                raise
+            except SyncError as error:
+                failed = True
+                say(str(error))
+                continue
+            if as_json:
+                for record in records:
+                    out(record)
+            else:
+                print_catalog(store.name, records)
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command(rich_help_panel="What moves")
+def sync(
+    selection: Selection = None,
+    tag: Tags = None,
+    mode: Annotated[str | None, typer.Option(help="incremental (default), or refresh: all partitions, read whole.")] = None,
+    partition: Annotated[str | None, typer.Option(metavar="KEY", help="Refresh this partition.")] = None,
+    from_: Annotated[str | None, typer.Option("--from", metavar="KEY", help="Refresh from this partition …")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="KEY", help="… to this one, both included.")] = None,
+    reset_watermarks: Annotated[bool, typer.Option(help="Load the containers anew, whole; the history stays.")] = False,
+    allow_empty: Annotated[bool, typer.Option(help="A refresh may empty what was not empty.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Only print ranges, SQL and row counts; no Spark.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Containers side by side.")] = 2,
+    as_json: Json = False,
+    project_dir: Project = None,
+) -> None:
+    """Move what changed. With --partition or --from … --to: read those partitions whole."""
+    from incremental_assets.orchestration.loading import ensure_catalog, find_datastore, load_datastores, load_definitions, select
+    from incremental_assets.orchestration.runner import Asked, Runner, command_line_instance, sync_side_by_side
+
+    asked = Asked(_mode(mode), keys(partition, from_, to), reset_watermarks, allow_empty)
+    if reset_watermarks and (asked.keys or mode):
+        raise ConfigurationError("--reset-watermarks loads whole containers; it goes with neither --mode nor partitions.")
+    project = enter(project_dir)
+    datastores = load_datastores(project)
+    if not datastores:
+        raise ConfigurationError(f"the project {project.name} has no datastore yet: write defs/<name>/defs.yaml (see the README).")
+    wanted = {name.partition("/")[0] for name in selection or []}
+    for name in wanted:
+        find_datastore(datastores, name)
+    with command_line_instance() as instance:
+        for store in datastores:
+            if not wanted or store.name in wanted:
+                ensure_catalog(project, store, instance, say)
+    chosen = select(datastores, selection or [], tag or [])
+    failed = False
+    records: list[dict[str, Any]] = []
+
+    def report(record: dict[str, Any]) -> None:
+        nonlocal failed
+        failed = failed or record["status"] == "failed"
+        records.append(record)
+        if as_json:
+            out(record)
+        else:
+            say(f"{record['container']}: {record['status']}: {record['message']}")
+
+    from incremental_assets.orchestration.result import line
+
+    with command_line_instance() as instance:
+        for store in datastores:
+            if store.trouble is not None and (not wanted or store.name in wanted):
+                known = [d.container.label for s, d in chosen if s is store]
+                for label in known if store.definitions else [store.name]:
+                    report(line(label, "failed", message=str(store.trouble)))
+        ready = [definition for store, definition in chosen if store.trouble is None]
+        definitions = load_definitions(project)  # what Dagster refuses is told before anything runs
+        if dry_run:
+            from incremental_assets.orchestration.dry_run import dry_run_lines
+
+            for record in dry_run_lines(ready, asked, instance):
+                failed = failed or record.get("status") == "failed"
+                out(record) if as_json else say("\n  ".join([record.pop("container"), *(f"{k}: {short(v)}" for k, v in record.items())]))
+            raise typer.Exit(1 if failed else 0)
+        if ready:
+            alone = jobs == 1 or len(ready) == 1
+            found = Runner(definitions, instance).sync(ready, asked) if alone else None
+            for record in found or sync_side_by_side(project, ready, asked, instance, jobs):
+                report(record)
+    if not as_json:
+        print_syncs(records)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _mode(text: str | None) -> Any:
+    from incremental_assets.orchestration.plan import Mode
+
+    if text is None:
+        return None
+    if text not in ("incremental", "refresh"):
+        raise ConfigurationError(f"--mode {text}: it is incremental or refresh.")
+    return Mode(text)
+
+
+@app.command(rich_help_panel="What moves")
+def watermarks(
+    selection: Selection = None,
+    history: Annotated[bool, typer.Option("--history", help="All of them, newest first.")] = False,
+    as_json: Json = False,
+    project_dir: Project = None,
+) -> None:
+    """Show how far each container is known to be in the lake."""
+    from incremental_assets.orchestration.loading import load_datastores, select
+    from incremental_assets.orchestration.ordinary_run import command_line_instance
+    from incremental_assets.orchestration.project import lake_root
+    from incremental_assets.orchestration.watermarks import current
+    from incremental_assets.orchestration.watermarks import history as history_of
+
+    project = enter(project_dir)
+    datastores = load_datastores(project)
+    expect_catalogs(datastores, selection)
+    chosen = select(datastores, selection or [], [])
+    records: list[dict[str, Any]] = []
+    with command_line_instance() as instance:
+        for _, definition in chosen:
+            found = history_of(instance, definition.container)
+            records += found if history else [current(instance, definition.container, lake_root(project), next(found, None))]
+    if history:
+        records.sort(key=lambda record: record["completed_at"], reverse=True)
+    if as_json:
+        for record in records:
+            out(record)
+    else:
+        print_table("watermarks", records, ("container", "column", "previous", "new", "rows", "run_id", "completed_at"))

@@ -1,0 +1,62 @@
+"""The project as a whole: make one, see what it has run, show it.
+
+Belongs here: init, operations, demo, dev.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from incremental_assets.cli.app import Json, Project, app, enter
+from incremental_assets.cli.terminal import out, print_table, say
+
+
+@app.command(rich_help_panel="The project")
+def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
+    """Write a minimal project that works at once."""
+    from incremental_assets.orchestration.scaffold import write_project
+
+    for path in write_project(directory):
+        say(f"wrote {path}")
+
+
+@app.command(rich_help_panel="The project")
+def operations(
+    id: Annotated[str | None, typer.Argument(metavar="ID", show_default=False)] = None,
+    most: Annotated[int, typer.Option("--most", min=1, help="So many, the newest first.")] = 20,
+    as_json: Json = False,
+    project_dir: Project = None,
+) -> None:
+    """Show the operations, also those that are going on: catalogs, syncs, scans, profiles."""
+    from incremental_assets.orchestration.operations import operation
+    from incremental_assets.orchestration.operations import operations as newest
+    from incremental_assets.orchestration.ordinary_run import command_line_instance
+
+    enter(project_dir)
+    with command_line_instance() as instance:
+        records = [operation(instance, id)] if id is not None else newest(instance, most)
+    if as_json:
+        for record in records:
+            out(record)
+    elif id is not None:
+        for name, value in records[0].items():
+            say(f"{name}: {value}")
+    else:
+        print_table("operations", records, ("id", "type", "of", "created", "result", "triggered_by", "schedule", "message"))
+
+
+@app.command(rich_help_panel="The project")
+def demo(scale: Annotated[float, typer.Option(help="TPC-H scale factor.")] = 0.1, project_dir: Project = None) -> None:
+    """Show all of it on an embedded PostgreSQL with TPC-H data."""
+    from incremental_assets.demo.run import run_demo
+
+    raise typer.Exit(run_demo(enter(project_dir), scale))
+
+
+@app.command(rich_help_panel="The project")
+def dev(port: Annotated[int, typer.Option(help="Of the UI, on 127.0.0.1.")] = 3000, project_dir: Project = None) -> None:
+    """The Dagster UI on 127.0.0.1:3000 with schedules running; the embedded Spark server ends with it."""
+    from incremental_assets.orchestration.serve import serve
+
+    raise typer.Exit(serve(enter(project_dir), port))

@@ -1,0 +1,161 @@
+"""What is in the lake, looked at: scan, profile, checks, anomalies.
+
+Belongs here: their arguments, and what is printed of them. Does not belong: the work (``orchestration.quality``).
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, expect_catalogs, keys
+from incremental_assets.cli.terminal import out, print_scans, print_table, say
+from incremental_assets.model.errors import ConfigurationError
+
+
+@app.command(rich_help_panel="Quality")
+def scan(
+    selection: Selection = None,
+    tag: Tags = None,
+    incremental: Annotated[bool, typer.Option("--incremental", help="Only what is new since the last scan, or above a threshold.")] = False,
+    greater_than_time: Annotated[str | None, typer.Option(metavar="T", help="The threshold, for containers that go by time.")] = None,
+    greater_than_batch: Annotated[str | None, typer.Option(metavar="N", help="The threshold, for containers that go by integers.")] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="All rows (default): the catch-up; the next incremental scan begins after it.")
+    ] = False,
+    partition: Annotated[str | None, typer.Option(metavar="KEY", help="Scan this partition.")] = None,
+    from_: Annotated[str | None, typer.Option("--from", metavar="KEY", help="Scan from this partition …")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="KEY", help="… to this one, both included.")] = None,
+    auto_resolve: Annotated[
+        bool, typer.Option("--auto-resolve-passed-anomalies", help="Resolve anomalies that are looked at again and not found.")
+    ] = False,
+    as_json: Json = False,
+    project_dir: Project = None,
+) -> None:
+    """Ask the rules of quality of rows that are in the lake."""
+    from incremental_assets.orchestration.quality.command import AskedScan, scan_lines
+
+    asked = AskedScan(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to), auto_resolve)
+    records = _looked(project_dir, selection, tag, asked, full, as_json, scan_lines)
+    if not as_json:
+        print_scans(records)
+    raise typer.Exit(1 if any(record["status"] == "failed" for record in records) else 0)
+
+
+@app.command(rich_help_panel="Quality")
+def profile(
+    selection: Selection = None,
+    tag: Tags = None,
+    incremental: Annotated[bool, typer.Option("--incremental", help="What is new since the last profile, or above a threshold.")] = False,
+    greater_than_time: Annotated[str | None, typer.Option(metavar="T", help="The threshold, for containers that go by time.")] = None,
+    greater_than_batch: Annotated[str | None, typer.Option(metavar="N", help="The threshold, for containers that go by integers.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="All rows (default).")] = False,
+    partition: Annotated[str | None, typer.Option(metavar="KEY", help="Profile this partition.")] = None,
+    from_: Annotated[str | None, typer.Option("--from", metavar="KEY", help="Profile from this partition …")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="KEY", help="… to this one, both included.")] = None,
+    as_json: Json = False,
+    project_dir: Project = None,
+) -> None:
+    """Count and measure the columns, partition by partition; the table's profile is a merge of those."""
+    from incremental_assets.orchestration.quality.command import AskedScan, profile_lines
+
+    asked = AskedScan(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to))
+    records = _looked(project_dir, selection, tag, asked, full, as_json, profile_lines)
+    if not as_json:
+        print_table("profile", records, ("container", "status", "rows_profiled", "partitions", "page"))
+    raise typer.Exit(1 if any(record["status"] == "failed" for record in records) else 0)
+
+
+@app.command(rich_help_panel="Quality")
+def checks(
+    words: Annotated[list[str], typer.Argument(metavar="suggest DATASTORE/CONTAINER …", show_default=False)],
+    project_dir: Project = None,
+) -> None:
+    """Propose rules from a profile, as YAML to paste under checks:."""
+    from incremental_assets.orchestration.loading import load_datastores, select
+    from incremental_assets.orchestration.ordinary_run import command_line_instance
+    from incremental_assets.orchestration.quality.command import lake_scope
+    from incremental_assets.orchestration.quality.profiles import suggested_checks
+
+    if words[0] != "suggest" or not words[1:]:
+        raise ConfigurationError("write: incremental-assets checks suggest DATASTORE/CONTAINER")
+    project = enter(project_dir)
+    datastores = load_datastores(project)
+    expect_catalogs(datastores, words[1:])
+    with command_line_instance() as instance, lake_scope(say) as scope:
+        for _, definition in select(datastores, words[1:], []):
+            sys.stdout.write(f"# {definition.container.label}\n{suggested_checks(definition, instance, scope, say)}")
+
+
+def _looked(project_dir: Path | None, selection: Any, tag: Any, asked: Any, full: bool, as_json: bool, lines: Any) -> list[dict[str, Any]]:
+    """The records of a scan or a profile of what is selected, told as they come."""
+    from incremental_assets.orchestration.loading import load_datastores, load_definitions, select
+    from incremental_assets.orchestration.ordinary_run import command_line_instance
+
+    if (asked.after_time or asked.after_batch) and not asked.incremental:
+        raise ConfigurationError("a threshold goes with --incremental.")
+    if sum((asked.incremental, full, asked.keys is not None)) > 1:
+        raise ConfigurationError("say one of --incremental, --full, and partitions.")
+    project = enter(project_dir)
+    datastores = load_datastores(project)
+    expect_catalogs(datastores, selection)
+    chosen = [definition for _, definition in select(datastores, selection or [], tag or [])]
+    definitions = load_definitions(project)
+    records: list[dict[str, Any]] = []
+    with command_line_instance() as instance:
+        for record in lines(definitions, chosen, asked, instance):
+            records.append(record)
+            if as_json:
+                out(record)
+            else:
+                say(f"{record['container']}: {record['status']}: {record['message']}")
+    return records
+
+
+@app.command(rich_help_panel="Quality")
+def anomalies(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[DATASTORE[/CONTAINER] …] | acknowledge|resolve|discard ID …", show_default=False)
+    ] = None,
+    state: Annotated[
+        str | None, typer.Option(metavar="STATE", help="active, acknowledged, resolved, discarded, or all; default: open ones.")
+    ] = None,
+    comment: Annotated[str | None, typer.Option(metavar="TEXT", help="Kept in the anomaly's history.")] = None,
+    as_json: Json = False,
+    project_dir: Project = None,
+) -> None:
+    """Show what scans have found broken; say of one that it is known, mended, or none."""
+    from incremental_assets.model.anomalies import State
+    from incremental_assets.orchestration.loading import load_datastores, select
+    from incremental_assets.orchestration.quality.command import VERBS, anomaly_lines, change_anomaly
+
+    project = enter(project_dir)
+    datastores = load_datastores(project)
+    names = words or []
+    if names[:1] and names[0] in VERBS and not any(store.name == names[0] for store in datastores):
+        if state is not None:
+            raise ConfigurationError(f"anomalies {names[0]} takes ids, not --state.")
+        if not names[1:]:
+            raise ConfigurationError(f"anomalies {names[0]}: of which one? Its id is the first column of: incremental-assets anomalies")
+        for name in names[1:]:
+            record = change_anomaly([store.name for store in datastores], names[0], name, comment)
+            out(record) if as_json else say(f"{record['id']}: {record['container']} {record['rule']}: {record['state']}")
+        return
+    if comment is not None:
+        raise ConfigurationError("--comment goes with acknowledge, resolve or discard.")
+    known = [one.value for one in State]
+    if state not in (None, "all", *known):
+        raise ConfigurationError(f"--state {state}: it is {', '.join(known)} or all.")
+    states = [one for one in State if state == "all" or one.value == state or (state is None and one.is_open)]
+    expect_catalogs(datastores, names)
+    records = anomaly_lines([definition for _, definition in select(datastores, names, [])], states)
+    if as_json:
+        for record in records:
+            out(record)
+    else:
+        print_table(
+            "anomalies",
+            records,
+            ("id", "container", "rule", "partition", "key", "rows", "state", "severity", "first_seen", "changed_by", "comment"),
+        )
