@@ -21,7 +21,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from incremental_assets.lake import maintenance
+from incremental_assets.lake import append_only, maintenance
+from incremental_assets.lake.append_only import AppendOnly
 from incremental_assets.lake.errors import place_errors
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.anomalies import Anomaly, Finding, State, after_scan, by_person
@@ -299,7 +300,7 @@ def test_tidying_removes_what_was_broken_off_a_day_ago_and_nothing_else(
 
 def test_reading_does_not_slow_down_with_each_scan(records: Records, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else, with a scan every five minutes, the list of anomalies takes seconds after a day."""
-    monkeypatch.setattr(module, "COMPACT_AFTER", 5)
+    monkeypatch.setattr(append_only, "COMPACT_AFTER", 5)
     scan(records, "first", [1])
     (one,) = records.anomalies().values()
     for number in range(8):
@@ -357,14 +358,14 @@ def test_a_table_that_another_makes_at_the_same_moment_is_used(records: Records,
 
 def test_a_table_is_made_once_however_many_begin_at_the_same_moment(tmp_path: Path) -> None:
     """Else it is made anew above the first one's, and the first append of a scan is refused: the scan was for nothing."""
-    tables = [LakeTable(str(tmp_path), f"{number}") for number in range(12)]
+    tables = [AppendOnly(LakeTable(str(tmp_path), f"{number}"), pa.schema([("container", pa.string())])) for number in range(12)]
     together = threading.Barrier(3)
 
     def make_all() -> list[str | None]:
         made = []
         for one in tables:
             together.wait(20)
-            made.append(str(module._made(one, pa.schema([("container", pa.string())])).metadata().id))
+            made.append(str(one._made().metadata().id))
         return made
 
     with ThreadPoolExecutor(3) as pool:
@@ -378,16 +379,16 @@ def test_an_append_that_a_changed_property_got_in_the_way_of_is_tried_again(
 ) -> None:
     """Else an hour's scan is lost, as somebody changed a property of the table, or another version of ours added a column."""
     scan(records, "run1", [1])
-    opened, moved, times = module._opened, [], 0
+    opened, moved, times = AppendOnly.opened, [], 0
 
-    def changed_after_it_was_opened(table: LakeTable) -> DeltaTable | None:
+    def changed_after_it_was_opened(table: AppendOnly) -> DeltaTable | None:
         delta = opened(table)
         if delta is not None and len(moved) < times:
             moved.append(table)
-            DeltaTable(table.address).alter.set_table_properties({"delta.logRetentionDuration": f"interval {len(moved)} days"})
+            DeltaTable(table.table.address).alter.set_table_properties({"delta.logRetentionDuration": f"interval {len(moved)} days"})
         return delta
 
-    monkeypatch.setattr(module, "_opened", changed_after_it_was_opened)
+    monkeypatch.setattr(AppendOnly, "opened", changed_after_it_was_opened)
     (one,) = records.anomalies().values()
     for times, state in ((1, State.ACKNOWLEDGED), (3, State.RESOLVED)):
         moved.clear()

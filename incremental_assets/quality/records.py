@@ -22,28 +22,7 @@ what a person did), ``operation_id`` (Dagster's run; one that was tried again ha
 - ``anomalies``, a row for each change of one: ``id`` and all else of ``model.anomalies.Anomaly``. Of those that count, the newest
   is its state.
 
-In Spark SQL, with ``q`` for ``<lake>/<datastore key>/_quality``; first the anomalies as they are now::
-
-    CREATE OR REPLACE TEMPORARY VIEW anomalies_now AS
-    SELECT * EXCEPT (nth) FROM (
-      SELECT *, row_number() OVER
-        (PARTITION BY id ORDER BY changed_at DESC, recording IS NULL DESC, recorded_at DESC, recording DESC) AS nth
-      FROM delta.`q/anomalies`
-      WHERE recording IS NULL OR recording IN (SELECT recording FROM delta.`q/scan_operations`)
-    ) WHERE nth = 1;
-
-    -- the data's rows with an open anomaly, as they are now; the values of a key are texts
-    SELECT a.id, a.rule, o.* FROM anomalies_now AS a
-    JOIN delta.`<lake>/shop/orders` AS o ON o.o_orderkey = cast(get_json_object(a.key, '$.o_orderkey') AS BIGINT)
-    WHERE a.container = 'shop/orders' AND a.key IS NOT NULL AND a.state IN ('active', 'acknowledged');
-
-    -- rows as they were when a scan found them; each of an operation's once, though it was tried again
-    SELECT f.*, o.* FROM delta.`q/failed_rows` AS f
-    JOIN (SELECT container, operation_id, max_by(recording, struct(recorded_at, recording)) AS recording
-          FROM delta.`q/scan_operations` GROUP BY container, operation_id) AS s
-      ON f.container = s.container AND f.recording = s.recording
-    LEFT JOIN delta.`<lake>/shop/orders` AS o ON o.o_orderkey = cast(get_json_object(f.key, '$.o_orderkey') AS BIGINT)
-    WHERE f.container = 'shop/orders' AND array_contains(f.rules, 'not_null_o_custkey');
+How to query them in SQL: docs/anomalies.md.
 """
 
 import contextlib
@@ -57,20 +36,18 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 
 from incremental_assets.lake import maintenance
+from incremental_assets.lake.append_only import AppendOnly
 from incremental_assets.lake.errors import place_errors
-from incremental_assets.lake.table import LakeTable, read_rows, reason, storage_options
+from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.anomalies import Anomaly, State
 from incremental_assets.model.errors import LakeError
 from incremental_assets.model.rules import Severity
 from incremental_assets.quality.verdict import FailedRow, Status, Verdict
 
 FOLDER = "_quality"
-COMPACT_AFTER = 20
-"""Commits: each scan adds a file to a table, and reading takes as long as there are files."""
 BROKEN_OFF_AFTER = timedelta(days=1)
 """How old a recording without its row of ``scan_operations`` is when nobody is writing it any more. Clocks of hosts may differ by less."""
 _TEXT, _COUNT, _TIME = pa.string(), pa.int64(), pa.timestamp("us", tz="UTC")
@@ -156,7 +133,7 @@ class Records:
     """The records of a datastore. All methods raise LakeError where the place cannot be read or written."""
 
     def __init__(self, lake: str, datastore_key: str) -> None:
-        self._tables = {name: LakeTable(lake, datastore_key, FOLDER, name) for name in _SCHEMAS}
+        self._tables = {name: AppendOnly(LakeTable(lake, datastore_key, FOLDER, name), schema) for name, schema in _SCHEMAS.items()}
 
     # ---------------------------------------------------------------- writing
     def record(
@@ -177,14 +154,16 @@ class Records:
             "recorded_at": max(_now(), newest + 1),  # clocks may be set back
         }
         parts = {_FAILED_ROWS: failed_rows, _METRICS: verdicts, _ANOMALIES: changes, _OPERATIONS: [operation]}  # in this order
-        self._compact([name for name, rows in parts.items() if self._append(name, [{**_plain(row), **origin} for row in rows])])
+        full = [name for name, rows in parts.items() if self._append(name, [{**_plain(row), **origin} for row in rows])]
+        for name in full:
+            self._tables[name].compact()
 
     def change(self, anomaly: Anomaly) -> None:
         """Records what a person made of an anomaly (``model.anomalies.by_person``); it counts at once."""
         if anomaly.operation is not None:
             raise ValueError("changes by a scan are recorded with the scan")
         if self._append(_ANOMALIES, [{**_plain(anomaly), "recording": None, "operation_id": None, "recorded_at": _now()}]):
-            self._compact([_ANOMALIES])
+            self._tables[_ANOMALIES].compact()
 
     # ---------------------------------------------------------------- reading
     def anomalies(self, container: str | None = None) -> dict[str, Anomaly]:
@@ -245,67 +224,29 @@ class Records:
             with _next_time_if_moved():
                 if name != _OPERATIONS:
                     removed += self._remove_broken_off(name, before)
-                if _opened(table) is not None:
-                    maintenance.tidy(table)
+                if table.opened() is not None:
+                    maintenance.tidy(table.table)
         return removed
 
     def _remove_broken_off(self, name: str, before: datetime) -> int:
         rows = self._read(name, None)
         old = rows.filter(pc.field("recorded_at") < before)["recording"].drop_null().unique()
         left = set(old.to_pylist()) - self._counting(None)  # asked after the rows were read, so that it has what was recorded meanwhile
-        delta = _opened(self._tables[name])
+        delta = self._tables[name].opened()
         if delta is None or not left:
             return 0
         listed = ", ".join(f"'{recording}'" for recording in sorted(left))  # hexadecimal digits
-        with place_errors(self._tables[name].url):
+        with place_errors(self._tables[name].table.url):
             return int(delta.delete(f"recording IN ({listed})")["num_deleted_rows"] or 0)
 
     # ---------------------------------------------------------------- the tables
     def _append(self, name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
         """Returns whether its files are to be joined now."""
-        if not rows:
-            return False
-        table, data = self._tables[name], pa.Table.from_pylist(list(rows), schema=_SCHEMAS[name])
-        with place_errors(table.url):
-            for tries_left in (2, 1, 0):
-                delta = _made(table, data.schema)
-                before = delta.version()
-                try:
-                    write_deltalake(
-                        delta,
-                        data,
-                        mode="append",
-                        schema_mode="merge",  # another version of ours may have more columns, or fewer
-                        commit_properties=CommitProperties(max_commit_retries=100),  # another append may always be quicker: no conflict
-                    )
-                    break
-                except CommitFailedError:  # nothing was written: somebody else has just changed a property or added a column
-                    if not tries_left:
-                        raise
-        return before // COMPACT_AFTER != delta.version() // COMPACT_AFTER
-
-    def _compact(self, names: Iterable[str]) -> None:
-        """What was recorded counts, whether this succeeds or not."""
-        for name in names:
-            with contextlib.suppress(LakeError), place_errors(self._tables[name].url):
-                delta = _opened(self._tables[name])
-                if delta is not None:
-                    delta.optimize.compact()
+        return bool(rows) and self._tables[name].append(rows)
 
     def _read(self, name: str, container: str | None, *more: tuple[str, Sequence[str]]) -> pa.Table:
-        """All rows, counting or not; columns that the table has not are NULL."""
-        table, schema = self._tables[name], _SCHEMAS[name]
-        delta = _opened(table)
-        if delta is None:
-            return schema.empty_table()
-        here = [] if container is None else [("container", [container])]
-        try:
-            found = read_rows(delta, *here, *more)
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            raise LakeError(f"{table.url}: the Delta table cannot be read: {reason(error)}") from error
-        known = set(found.column_names)
-        columns = [found[f.name].cast(f.type) if f.name in known else pa.nulls(len(found), f.type) for f in schema]
-        return pa.Table.from_arrays(columns, schema=schema)
+        """All rows, counting or not."""
+        return self._tables[name].read(*([] if container is None else [("container", [container])]), *more)
 
     def _counting(self, container: str | None) -> set[str]:
         """The recordings that were finished."""
@@ -329,32 +270,6 @@ def _next_time_if_moved() -> Iterator[None]:
     except LakeError as error:
         if not isinstance(error.__cause__, CommitFailedError):
             raise
-
-
-def _opened(table: LakeTable) -> DeltaTable | None:
-    try:
-        return table.opened()
-    except LakeError:
-        return table.opened()  # it was being made just then: its folder was empty, and a moment later was not
-
-
-def _made(table: LakeTable, schema: pa.Schema) -> DeltaTable:
-    delta = _opened(table)
-    if delta is not None:
-        return delta
-    # Deletion vectors would shut delta-rs out; a session of Spark's that has them on by default does not add them to a table that is there.
-    how = {"delta.enableDeletionVectors": "false", "delta.checkpointInterval": str(COMPACT_AFTER)}
-    once = CommitProperties(max_commit_retries=0)  # else the slower of two makes it anew above the other's, whose first append then fails
-    try:
-        return DeltaTable.create(
-            table.address, schema, mode="ignore", partition_by=["container"], configuration=how, storage_options=storage_options() or None,
-            commit_properties=once,
-        )  # fmt: skip
-    except DeltaError:
-        delta = _opened(table)
-        if delta is None:
-            raise
-        return delta  # somebody else was quicker
 
 
 def _now() -> int:

@@ -1,0 +1,95 @@
+"""A small Delta table that is only appended to, written and read through delta-rs: no Spark is needed, and appends never conflict.
+
+Belongs here: making it, appending, joining its files, reading. Does not belong: what its rows mean (``quality.records``).
+
+It is partitioned by ``container``, and any reader of Delta may query it.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from incremental_assets.lake.errors import place_errors
+from incremental_assets.lake.table import LakeTable, read_rows, reason, storage_options
+from incremental_assets.model.errors import LakeError
+
+COMPACT_AFTER = 20
+"""Commits: each adds a file, and reading takes as long as there are files."""
+
+
+class AppendOnly:
+    """All methods raise LakeError where the place cannot be read or written."""
+
+    def __init__(self, table: LakeTable, schema: pa.Schema) -> None:
+        self.table, self._schema = table, schema
+
+    def opened(self) -> DeltaTable | None:
+        """None where there is no table yet."""
+        try:
+            return self.table.opened()
+        except LakeError:
+            return self.table.opened()  # it was being made just then: its folder was empty, and a moment later was not
+
+    def append(self, rows: Sequence[Mapping[str, Any]]) -> bool:
+        """In one commit. Returns whether its files are to be joined now."""
+        data = pa.Table.from_pylist(list(rows), schema=self._schema)
+        with place_errors(self.table.url):
+            for tries_left in (2, 1, 0):
+                delta = self._made()
+                before = delta.version()
+                try:
+                    write_deltalake(
+                        delta,
+                        data,
+                        mode="append",
+                        schema_mode="merge",  # another version of ours may have more columns, or fewer
+                        commit_properties=CommitProperties(max_commit_retries=100),  # another append may always be quicker: no conflict
+                    )
+                    break
+                except CommitFailedError:  # nothing was written: somebody else has just changed a property or added a column
+                    if not tries_left:
+                        raise
+        return before // COMPACT_AFTER != delta.version() // COMPACT_AFTER
+
+    def compact(self) -> None:
+        """What was appended is there, whether this succeeds or not."""
+        with contextlib.suppress(LakeError), place_errors(self.table.url):
+            delta = self.opened()
+            if delta is not None:
+                delta.optimize.compact()
+
+    def read(self, *where: tuple[str, Sequence[str]]) -> pa.Table:
+        """The rows whose columns have one of the values; columns that the table has not are NULL."""
+        delta = self.opened()
+        if delta is None:
+            return self._schema.empty_table()
+        try:
+            found = read_rows(delta, *where)
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise LakeError(f"{self.table.url}: the Delta table cannot be read: {reason(error)}") from error
+        known = set(found.column_names)
+        columns = [found[f.name].cast(f.type) if f.name in known else pa.nulls(len(found), f.type) for f in self._schema]
+        return pa.Table.from_arrays(columns, schema=self._schema)
+
+    def _made(self) -> DeltaTable:
+        delta = self.opened()
+        if delta is not None:
+            return delta
+        # Deletion vectors would shut delta-rs out; Spark with them on by default does not add them to a table that is there.
+        how = {"delta.enableDeletionVectors": "false", "delta.checkpointInterval": str(COMPACT_AFTER)}
+        # Without retries: the slower of two would make it anew above the other's, whose first append then fails.
+        once = CommitProperties(max_commit_retries=0)
+        try:
+            return DeltaTable.create(
+                self.table.address, self._schema, mode="ignore", partition_by=["container"], configuration=how,
+                storage_options=storage_options() or None, commit_properties=once,
+            )  # fmt: skip
+        except DeltaError:
+            delta = self.opened()
+            if delta is None:
+                raise
+            return delta  # somebody else was quicker
