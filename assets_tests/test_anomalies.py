@@ -5,7 +5,7 @@ Each test says what a person who works through the list of anomalies would be to
 
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -36,9 +36,17 @@ class Known(dict[str, Anomaly]):
 
     changed: list[Anomaly]
 
-    def scan(self, *findings: Finding, at: Iterable[str | None] = ("a",), now: int = 10, resolve: bool = True, run: str = "run") -> "Known":
+    def scan(
+        self,
+        *findings: Finding,
+        at: Iterable[str | None] = ("a",),
+        now: int = 10,
+        resolve: bool = True,
+        run: str = "run",
+        moved: Mapping[str, str | None] | None = None,
+    ) -> "Known":
         places = {(RULE, partition) for partition in at}
-        return self.keep(after_scan(self, places, findings, SHOP, run, now, resolve))
+        return self.keep(after_scan(self, places, findings, SHOP, run, now, resolve, moved or {}))
 
     def person(self, wanted: State, comment: str | None = None, now: int = 20) -> "Known":
         return self.keep([by_person(self.one, wanted, ANN, comment, now)])
@@ -128,15 +136,15 @@ def test_a_change_is_always_later_than_what_it_was_made_from() -> None:
     assert known.scan(found(), now=5).one.changed_at == 1003
 
 
-def test_a_row_that_may_be_among_those_not_on_record_is_not_resolved() -> None:
-    """Else, of a million failed rows of which a thousand are kept, those that happen not to be kept this time show as repaired."""
-    known = Known().scan(found(1), found(2), found(None, rows=998))
-    assert not known.scan(found(3), found(None, rows=998)).changed[1:]
-    assert all(one.is_open for one in known.values()) and len(known) == 4
-    known.scan(found(3), now=30)
-    assert {one.key: one.state for one in known.values()} == {
-        key(1): State.RESOLVED, key(2): State.RESOLVED, key(3): State.ACTIVE, None: State.RESOLVED
+def test_a_row_that_was_looked_at_where_it_is_now_is_resolved_there() -> None:
+    """Else a row that was mended, and got a new ``updated_at`` by that, stays on the list until its old month is scanned again."""
+    known = Known().scan(found(1), found(2), found(3))
+    known.scan(found(2, "b"), at="b", now=30, moved={key(1): "b", key(2): "b"})
+    assert {one.key: (one.state, one.partition) for one in known.values()} == {
+        key(1): (State.RESOLVED, "b"), key(2): (State.ACTIVE, "b"), key(3): (State.ACTIVE, "a")
     }  # fmt: skip
+    known.scan(at="b", now=40, moved={key(3): "c"})  # the rule could not be asked there
+    assert known[next(id for id, one in known.items() if one.key == key(3))].is_open
 
 
 @pytest.mark.parametrize(
@@ -241,7 +249,10 @@ class World:
         of_rows: set[tuple[str, str | None, str | None]] = {(rule, self.where[row], row) for rule, row in self.broken}
         return of_rows | {(NUMBER_RULE, partition, None) for partition in self.numbers}
 
-    def scanned(self, partitions: Iterable[str | None], errored: set[str]) -> tuple[list[Verdict], list[FailedRow]]:
+    def scanned(
+        self, partitions: Iterable[str | None], errored: set[str], on_record: set[tuple[str, str | None]]
+    ) -> tuple[list[Verdict], list[FailedRow]]:
+        """``on_record``: rules and rows with an open anomaly, which are kept in any case."""
         verdicts, rows, really = [], [], sorted(self.really(), key=repr)
         for partition in partitions:
             kept: dict[str, list[str]] = {}
@@ -250,7 +261,8 @@ class World:
                 status = Status.ERRORED if rule in errored else Status.FAILED if failed else Status.PASSED
                 count = None if rule == NUMBER_RULE else len(failed)
                 verdicts.append(Verdict(rule, partition, status, self.severity, failed=count))
-                for row in self.draw.sample(failed, min(len(failed), self.cap)):
+                chosen = self.draw.sample(failed, min(len(failed), self.cap))
+                for row in dict.fromkeys([*chosen, *(row for row in failed if (rule, row) in on_record)]):
                     if row is not None and status is Status.FAILED:
                         kept.setdefault(row, []).append(rule)
             rows += [FailedRow(partition, row, "{}", tuple(rules)) for row, rules in kept.items()]
@@ -277,9 +289,14 @@ def discarded(known: Known) -> set[tuple[str, str | None]]:
 
 def one_scan(world: World, known: Known, partitions: list[str | None], errored: set[str], now: int, resolve: bool) -> None:
     before = dict(known)
-    verdicts, rows = world.scanned(partitions, errored)
+    verdicts, rows = world.scanned(partitions, errored, {(one.rule, one.key) for one in known.values() if one.is_open})
     looked_at, findings = looked_at_of(verdicts), findings_of(verdicts, rows)
-    known.keep(after_scan(known, looked_at, findings, SHOP, "run", now, resolve))
+    elsewhere = {one.key for one in known.values() if one.is_open and one.key and one.partition not in partitions}
+    moved = {row: where for row, where in world.where.items() if row in elsewhere and where in partitions}
+    known.keep(after_scan(known, looked_at, findings, SHOP, "run", now, resolve, moved))
+    still_there = {(rule, row) for rule, row in world.broken if (rule, world.where[row]) in looked_at}
+    mended = {(rule, row) for row, where in world.where.items() for rule in ROW_RULES if (rule, where) in looked_at} - still_there
+    assert not resolve or not mended & {(one.rule, one.key) for one in known.values() if one.is_open}
     expected = {
         subject for subject in world.really() if subject[:2] in looked_at and (subject[0], subject[2] or subject[1]) not in discarded(known)
     }
@@ -300,7 +317,7 @@ def one_scan(world: World, known: Known, partitions: list[str | None], errored: 
     for one in known.changed:
         old = before.get(one.id)
         assert one.state is not State.DISCARDED and (old is None or old.state is not State.DISCARDED)
-        assert one.id in found_ids or (old is not None and (old.rule, old.partition) in looked_at and one.state is State.RESOLVED)
+        assert one.id in found_ids or (old is not None and (one.rule, one.partition) in looked_at and one.state is State.RESOLVED)
         assert old is None or (one.changed_at > old.changed_at and one.first_seen == old.first_seen and one != replace(old, changed_at=0))
     assert not (set(before) - found_ids) & {one.id for one in known.changed} or resolve
 

@@ -20,8 +20,8 @@ from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NA
 from deltalake import DeltaTable
 
 from assets_tests.harness import Project
-from incremental_assets.orchestration.jobs import RANGE_END, RANGE_START
 from incremental_assets.orchestration.locks import container_lock
+from incremental_assets.orchestration.partition_keys import RANGE_END, RANGE_START
 from incremental_assets.orchestration.result import plain
 
 MakeProject = Callable[..., Project]

@@ -11,7 +11,7 @@ import pytest
 
 from assets_tests.harness import Project
 from incremental_assets.catalog.definition import ContainerDefinition
-from incremental_assets.orchestration.jobs import RANGE_END, RANGE_START
+from incremental_assets.orchestration.partition_keys import RANGE_END, RANGE_START
 
 MakeProject = Callable[..., Project]
 MONTHS = dg.MonthlyPartitionsDefinition(start_date="2026-01-01", end_offset=1)

@@ -320,7 +320,7 @@ PART: list[Case] = [
     trouble("number_of_a_row", "metric", "MISSING_AGGREGATION|MISSING_GROUP_BY", "select day, id from mixed group by day",
         expression="id", min=1),
     trouble("day_no_day", "min", "2024-02-31", "select day2 >= '2024-02-31' from mixed", column="day2", min="2024-02-31"),
-    trouble("type_no_type", "is_type", "(?i)money", "select code::money2 from mixed", column="code", type="money"),
+    trouble("type_no_type", "is_type", "(?i)precision", "select code::numeric(5000,2) from mixed", column="code", type="decimal(50,2)"),
     trouble("pattern_no_pattern", "matches_pattern", "^java.util.regex.PatternSyntaxException", "select note ~ '[' from mixed",
         column="note", pattern="["),
     trouble("fresh_filter", "freshness", "nope", "select 1 from mixed where nope > 0", max_age="9 weeks", column="at", filter="nope > 0"),
@@ -647,6 +647,8 @@ def test_exact_numbers_are_compared_as_they_are_written() -> None:
         ({"rule": "not_null", "columns": ["a"], "name": "a b"}, "letters, digits and _"),
         ({"rule": "not_null", "columns": ["a"], "colour": "red"}, "colour"),
         ({"rule": "is_type", "column": "a", "type": "int) OR (true"}, "write it as Spark does"),
+        ({"rule": "is_type", "column": "a", "type": "money"}, "write it as Spark does"),
+        ({"rule": "expected_schema", "types": {"a": "inte"}}, "write it as Spark does"),
         ({"rule": "metric_change", "max_change": 1}, "takes an expression"),
         ({"rule": "volumetric", "max_change": 1, "over": 0}, "over"),
         ({"rule": "freshness", "max_age": "a while"}, "a number and a unit"),
@@ -696,8 +698,8 @@ IN_NUMBERS = [
 ]
 
 
-def check(words: Mapping[str, Any], columns: Sequence[str] | None = KNOWN) -> None:
-    check_rules("shop/orders", [rule({"place": "shop/defs.yaml:7", **words})], columns, {"customers": None})
+def check(words: Mapping[str, Any], columns: Sequence[str] | None = KNOWN, has_partitions: bool = True) -> None:
+    check_rules("shop/orders", [rule({"place": "shop/defs.yaml:7", **words})], columns, {"customers": None}, has_partitions)
 
 
 @pytest.mark.parametrize("text", IN_ROWS)
@@ -731,12 +733,15 @@ def test_an_aggregate_that_spark_knows_is_not_refused(text: str) -> None:
         ({"rule": "expression", "expression": "sum(a) > 0"}, "rule: metric does"),
         ({"rule": "metric", "expression": "sum(a)", "min": 1, "filter": "max(a) > 0"}, "rule: metric does"),
         ({"rule": "exists_in", "column": "a", "container": "customer", "field": "id"}, "no container 'customer' in the datastore. Near"),
+        ({"rule": "exists_in", "column": "a", "container": "shop/customer", "field": "id"}, "no container 'customer' in the datastore."),
+        ({"rule": "metric", "expression": "a", "min": 1}, "has no aggregate"),
+        ({"rule": "freshness", "max_age": "1 day"}, "say which column"),
     ],
 )  # fmt: skip
 def test_what_leads_nowhere_is_refused_with_its_place(words: Mapping[str, Any], says: str) -> None:
     """The line of the YAML, and the name that was meant, are what one needs to mend it."""
     with pytest.raises(ConfigurationError, match=r"\Ashop/defs.yaml:7: shop/orders: check \w+: .*" + re.escape(says)):
-        check(words)
+        check(words, has_partitions=words["rule"] != "freshness")
 
 
 def test_names_are_not_checked_where_none_are_known() -> None:

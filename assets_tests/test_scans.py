@@ -14,8 +14,10 @@ import dagster as dg
 import pytest
 
 from assets_tests.harness import Folder, Project
+from assets_tests.test_dagster import materialize
 from assets_tests.test_kill import Command, wait_for
 from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.orchestration.events import failure_of
 from incremental_assets.orchestration.plan import Mode
 from incremental_assets.orchestration.quality.request import Looks, ScanRequest, ground_asked
 from incremental_assets.quality.predicates import Asked
@@ -164,6 +166,65 @@ def test_a_blocking_rule_keeps_what_is_downstream_from_running(shop: Project, mo
     assert "between_price in 2026-01-01" in line["message"], line
 
 
+def test_rows_that_change_their_partition_take_their_anomalies_along(project: MakeProject) -> None:
+    """A row that is mended gets a new ``updated_at``, and one without a date gets one: both stayed on the list for good."""
+    rules = [{"rule": "not_null", "columns": ["customer"]}, {"rule": "not_null", "columns": ["updated_at"]}]
+    rules += [{"rule": "volumetric", "min_change": -0.9}]
+    made = project(
+        incremental=["public.orders:updated_at:timestamp!upsert"],
+        containers={"orders": {"partition_by": "month", "auto_resolve": True, "checks": rules}},
+    )
+    made.execute(
+        """create table orders (id int primary key, updated_at timestamp, customer int);
+        insert into orders select i, timestamp '2026-01-01' + i * interval '1 day', i from generate_series(1, 90) i;
+        update orders set customer = null where id in (7, 8); update orders set updated_at = null where id = 9"""
+    )
+    made.one("orders")
+    seven, eight, nine = (("not_null_customer", '{"id":"7"}'), ("not_null_customer", '{"id":"8"}'), ("not_null_updated_at", '{"id":"9"}'))
+    assert anomalies(made) == {seven: "active", eight: "active", nine: "active"}
+    assert evaluations(made, "not_null_updated_at")[None][1] == "failed: 1 of 1 rows break it"
+    made.execute("update orders set customer = 1, updated_at = '2026-04-02' where id = 7")
+    made.execute("update orders set updated_at = '2026-04-02' where id in (8, 9)")
+    line = made.one("orders")
+    assert anomalies(made) == {seven: "resolved", eight: "active", nine: "resolved"}, line
+    assert line["checks"]["anomalies"]["open"] == 1 and "2026-01-01" not in line["partitions"]
+    (moved,) = [one for one in Records(made.lake, "shop").anomalies().values() if one.is_open]
+    assert moved.partition == "2026-04-01"
+
+
+def test_a_run_that_writes_nothing_leaves_the_state_of_its_partitions(shop: Project) -> None:
+    """Dagster takes what stays planned for skipped: the failure that is still there would be gone from the UI."""
+    shop.one("orders")
+    before = evaluations(shop, "not_null_customer"), evaluations(shop, "between_price")
+    for key in ("2026-01-01", "2026-02-01"):
+        assert materialize(shop, ORDERS, key, key, {"mode": "incremental"}).is_success
+    assert (evaluations(shop, "not_null_customer"), evaluations(shop, "between_price")) == before
+    assert before[0]["2026-01-01"][0] == "FAILED" and before[0]["2026-02-01"][0] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"greater_than": "2026-02-01"}, "greater_than goes with looks: incremental"),
+        ({"looks": "full", "partitions": ["2026-01-01"]}, "partitions do not go with looks: full"),
+        ({"looks": "partitions"}, "which ones"),
+        ({"partitions": ["2026-01-02"]}, "there is no partition '2026-01-02'"),
+    ],
+)
+def test_options_of_the_scan_job_that_do_not_go_together_are_refused(shop: Project, config: dict[str, Any], says: str) -> None:
+    """Else a person who asked for little, in the launchpad, waits for a scan of everything; or is told that nothing is broken."""
+    from deltalake import DeltaTable
+    from deltalake.schema import Field, PrimitiveType, Schema
+
+    shop.catalog()
+    DeltaTable.create(shop.table("orders").address, Schema([Field("day", PrimitiveType("date"))]))
+    with shop.instance() as instance:
+        job = shop.dagster().resolve_job_def("scan_shop__orders")
+        run_config = {"ops": {"shop__orders__scan": {"config": config}}}
+        result = job.execute_in_process(instance=instance, run_config=run_config, raise_on_error=False)
+        assert not result.success and says in failure_of(result.all_events)[1], failure_of(result.all_events)
+
+
 def test_files_are_checked_the_same_way(folder: Callable[..., Folder]) -> None:
     """A partition is a file there, and nothing tells its rows apart: the anomaly is the file's."""
     rules = [{"rule": "min", "column": "price", "min": 0}, {"rule": "not_null", "columns": ["nope"]}]
@@ -178,6 +239,8 @@ def test_files_are_checked_the_same_way(folder: Callable[..., Folder]) -> None:
     made.put("a.csv", "id,price\n1,5\n2,5\n3,6\n")
     made.one("sales")
     assert [one.state.value for one in records.anomalies().values()] == ["resolved"]
+    with pytest.raises(ConfigurationError, match=r"no partition .bb.csv.; .*Nearest: b.csv"):  # else it passes: it has no bad row
+        made.scan("sales", keys=("bb.csv", "bb.csv"))
 
 
 def test_the_command_line_scans_and_tells(shop: Project) -> None:

@@ -128,7 +128,7 @@ def anomalies(
     """Show what scans have found broken; say of one that it is known, mended, or none."""
     from incremental_assets.model.anomalies import State
     from incremental_assets.orchestration.loading import load_datastores, select
-    from incremental_assets.orchestration.quality.command import VERBS, anomaly_lines, change_anomaly
+    from incremental_assets.orchestration.quality.command import VERBS, anomaly_lines, change_anomalies
 
     project = enter(project_dir)
     datastores = load_datastores(project)
@@ -138,8 +138,7 @@ def anomalies(
             raise ConfigurationError(f"anomalies {names[0]} takes ids, not --state.")
         if not names[1:]:
             raise ConfigurationError(f"anomalies {names[0]}: of which one? Its id is the first column of: incremental-assets anomalies")
-        for name in names[1:]:
-            record = change_anomaly([store.name for store in datastores], names[0], name, comment)
+        for record in change_anomalies([store.name for store in datastores], names[0], names[1:], comment):
             out(record) if as_json else say(f"{record['id']}: {record['container']} {record['rule']}: {record['state']}")
         return
     if comment is not None:

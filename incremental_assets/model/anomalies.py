@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import Protocol
 
 from incremental_assets.model.errors import ConfigurationError
@@ -146,13 +147,13 @@ def after_scan(
     operation: str,
     now: int,
     resolve: bool,
-    open_on_record: bool = False,
+    moved: Mapping[str, str | None] = MappingProxyType({}),
 ) -> list[Anomaly]:
     """The anomalies that a scan changed, as they are now.
 
-    ``known``: all of the container, as they were just before. ``operation``: the scan's id. ``now``: microseconds since 1970 UTC.
-    ``resolve``: whether what was looked at and not found is resolved. A row's anomaly is not, where the partition has failed rows of its
-    rule that are not on record: it may be one of them, unless (``open_on_record``) those with an open anomaly are on record in any case.
+    ``known``: all of the container, as they were just before. ``findings``: those of rows with an open anomaly among them in any case.
+    ``operation``: the scan's id. ``now``: microseconds since 1970 UTC. ``resolve``: whether what was looked at and not found is resolved.
+    ``moved``: by their keys, rows that were looked at in another partition than the one they were last found in.
     """
     by = f"scan {operation}"
     found = _by_id(findings, container, known)
@@ -173,13 +174,11 @@ def after_scan(
         seen = replace(old, partition=f.partition, rows=f.rows, message=f.message, severity=f.severity, state=state, comment=comment)
         changed.append(_stamped(seen, old, by, now, operation))
     if resolve:
-        not_on_record = {(f.rule, f.partition) for f in findings if f.key is None}
         for identity, old in known.items():
-            place = (old.rule, old.partition)
+            place = (old.rule, old.partition if old.key is None else moved.get(old.key, old.partition))
             if identity in found or not old.is_open or old.container != container or place not in looked_at:
                 continue
-            if old.key is None or open_on_record or place not in not_on_record:
-                changed.append(_stamped(replace(old, state=State.RESOLVED, comment=None), old, by, now, operation))
+            changed.append(_stamped(replace(old, partition=place[1], state=State.RESOLVED, comment=None), old, by, now, operation))
     return changed
 
 

@@ -88,6 +88,20 @@ class TimePartitions:
             start = next_start(self.axis, self.granularity, start)
         return keys
 
+    def keys_before(self, key: str, count: int) -> list[str]:
+        """Keys of up to so many partitions before this one, ascending."""
+        start = self._start(key)
+        keys: list[str] = []
+        while len(keys) < count and start > self.first:
+            start = floor_to(self.axis, self.granularity, start - 1)
+            keys.insert(0, self._key(start))
+        return keys
+
+    def from_value(self, value: int) -> Window:
+        """From the beginning of the partition that the value belongs to, on."""
+        start = min(max(floor_to(self.axis, self.granularity, value), self.first), self.last)
+        return Window(None if start == self.first else start, None)
+
     def _key(self, start: int) -> str:
         day = format_value(Axis.DAY, start // self.axis.steps_per_day)
         if self.granularity is not Granularity.HOUR:
@@ -144,6 +158,16 @@ class IntegerPartitions:
             return []
         low = self.known[0] if lower is None else int(self.key_of(lower))
         return [str(k) for k in self.known if k >= low and (upper is None or k <= upper or k == self.known[0])]
+
+    def keys_before(self, key: str, count: int) -> list[str]:
+        """Known keys of up to so many partitions before this one, ascending."""
+        position = self._position(key)
+        return [str(start) for start in self.known[max(0, position - count) : position]]
+
+    def from_value(self, value: int) -> Window:
+        """From the beginning of the range that the value lies in, on, whether there is a partition yet or not."""
+        start = value // self.width * self.width
+        return Window(None if not self.known or start <= self.known[0] else start, None)
 
     def with_keys(self, keys: Iterable[str]) -> "IntegerPartitions":
         return IntegerPartitions(self.width, tuple(sorted({*self.known, *map(int, keys)})))

@@ -72,7 +72,7 @@ class Rule:
     @property
     def asks(self) -> str:
         """A digest of what it counts, whatever its bounds and its name: numbers of another are not comparable."""
-        return _digest(repr((self.rule, self.subject, self.expressions)))
+        return digest(repr((self.rule, self.subject, self.expressions)))
 
     @property
     def subject(self) -> Names:
@@ -219,6 +219,15 @@ class ExpectedValues(RowRule):
     values: Annotated[tuple[Value, ...], Field(min_length=1)]
 
 
+TYPES = {
+    **{name: name for name in ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "string", "binary", "boolean")},
+    **{name: name for name in ("date", "timestamp", "timestamp_ntz", "variant", "char", "varchar")},
+    **{"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float", "dec": "decimal", "numeric": "decimal"},
+    **{"timestamp_ltz": "timestamp"},
+}  # fmt: skip
+"""Spark's names of types that values can have, by themselves and by their other names."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class IsType(RowRule):
     """The value, a text most likely, can be read as this type of Spark's."""
@@ -229,7 +238,7 @@ class IsType(RowRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not re.fullmatch(r"[a-z_]+(\(\d+(,\s*\d+)?\))?", self.type):
+        if not re.fullmatch(r"[a-z_]+(\(\d+(,\s*\d+)?\))?", self.type) or self.type.partition("(")[0] not in TYPES:
             raise ValueError(f"type {self.type!r}: write it as Spark does: int, bigint, double, decimal(12,2), date, timestamp, boolean")
 
 
@@ -266,7 +275,7 @@ class Expression(RowRule):
 
     @property
     def subject(self) -> Names:
-        return (_digest(self.expression),)
+        return (digest(self.expression),)
 
 
 # ---------------------------------------------------------------- of groups of rows
@@ -344,7 +353,7 @@ class Metric(NumberRule):
 
     @property
     def subject(self) -> Names:
-        return (_digest(self.expression),)
+        return (digest(self.expression),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,7 +378,7 @@ class Change(NumberRule):
 
     @property
     def subject(self) -> Names:
-        return () if self.expression is None else (_digest(self.expression),)
+        return () if self.expression is None else (digest(self.expression),)
 
 
 # ---------------------------------------------------------------- of the table
@@ -380,6 +389,15 @@ class ExpectedSchema(Rule):
     rule: Literal["expected_schema"] = "expected_schema"
     types: Annotated[Mapping[str, str | None], Field(min_length=1)]
     only: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for column, type_ in self.types.items():
+            word = re.match(r"[a-z_ ]*", (type_ or "string").strip().lower())
+            if word is None or word[0].strip() not in {*TYPES, "array", "map", "struct"}:
+                raise ValueError(
+                    f"type {type_!r} of {column}: write it as Spark does: int, bigint, decimal(12,2), timestamp, array<string>"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -431,5 +449,6 @@ AnyRule = Annotated[
 """What an entry of ``checks:`` can be; its word ``rule`` tells which."""
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """Eight hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -14,11 +14,12 @@ from incremental_assets.catalog.definition import ContainerDefinition, missing
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.model.errors import ContainerBusy
 from incremental_assets.orchestration.catalog_asset import RESULT_TAG
-from incremental_assets.orchestration.locks import container_lock
+from incremental_assets.orchestration.locks import container_lock, report_killed
 from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.partition_keys import add_keys, container_key, partitions_definition
 from incremental_assets.orchestration.plan import Mode, Plan, Request
 from incremental_assets.orchestration.project import dagster_home
+from incremental_assets.orchestration.quality.evaluations import repeat_evaluations
 from incremental_assets.orchestration.quality.pages import PAGE, page_path
 from incremental_assets.orchestration.result import result_metadata
 
@@ -98,11 +99,13 @@ def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definiti
     except ContainerBusy as error:
         log(str(error))
         context.log_event(dg.AssetObservation(container_key(container), metadata={"sync/status": "skipped", "sync/message": str(error)}))
+        repeat_evaluations(context, definition)
         return
     for warning in begun.warnings if isinstance(begun, Plan) else begun.result.plan.warnings:
         context.log.warning(f"{container.label}: {warning}")
     if isinstance(begun, Plan):
         log(f"{container.label}: {begun.reason}")
+        repeat_evaluations(context, definition)
         return
     page = page_path(scope.lake, container)
     if page.is_file():
@@ -113,18 +116,12 @@ def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definiti
     else:
         metadata = result_metadata(begun.result, scope.table(*container.key_path).url)
         context.log_event(dg.AssetObservation(container_key(container), metadata=metadata))
+        repeat_evaluations(context, definition)
     begun.finish()
     if begun.result.warnings:
         instance.add_run_tags(run_id, {RESULT_TAG: "warning"})
     for warning in (one for one in begun.result.warnings if one not in begun.result.plan.warnings):
         context.log.warning(f"{container.label}: {warning}")
-
-
-def report_killed(instance: dg.DagsterInstance, run_id: str) -> None:
-    """A run whose process was killed stays "started" for ever otherwise: nobody else notices."""
-    run = instance.get_run_by_id(run_id)
-    if run is not None and not run.is_finished:
-        instance.report_run_failed(run, "Its process ended without a word (killed?). The sync after it heals what it left.")
 
 
 def _request(context: dg.AssetExecutionContext, config: SyncConfig) -> Request:

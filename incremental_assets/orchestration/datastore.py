@@ -13,13 +13,13 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition, Settings
-from incremental_assets.lake.maintenance import Kept, maintain, tidy
+from incremental_assets.lake.maintenance import Kept, maintain, next_time_if_moved, tidy
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.model.errors import ContainerBusy, SyncError
 from incremental_assets.model.names import encode_name
-from incremental_assets.orchestration.assets import container_asset, report_killed
+from incremental_assets.orchestration.assets import container_asset
 from incremental_assets.orchestration.jobs import container_job
-from incremental_assets.orchestration.locks import container_lock
+from incremental_assets.orchestration.locks import container_lock, report_killed
 from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.partition_keys import container_key
 from incremental_assets.orchestration.project import current_project, dagster_home
@@ -102,10 +102,10 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
                 continue
             context.log.info(f"{container.label}: {kept}")
             context.log_event(dg.AssetObservation(container_key(container), description=str(kept), metadata=_metadata(kept)))
-        if any(definition.container.options.checks for definition in definitions):
-            removed = Records(scope.lake, name).tidy()
-            context.log.info(f"records of scans: joined; {removed:,} rows of scans that broke off removed")
-        tidy(ProfileStore(scope.lake, settings.name).table)
+        removed = Records(scope.lake, name).tidy()  # whether there are rules or not: profiles, and rules that were there, leave some, too
+        context.log.info(f"records of scans and profiles: joined; {removed:,} rows of scans that broke off removed")
+        with next_time_if_moved():
+            tidy(ProfileStore(scope.lake, settings.name).table)
         if failed:
             raise dg.Failure(f"failed: {', '.join(failed)}; the others were kept in shape.", allow_retries=False)
 

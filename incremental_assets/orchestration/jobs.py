@@ -12,11 +12,10 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.model.partitions import stretches
 from incremental_assets.orchestration.mover import mover_of
-from incremental_assets.orchestration.partition_keys import add_keys, container_key, partitions_definition
+from incremental_assets.orchestration.partition_keys import RANGE_END, RANGE_START, add_keys, container_key, partitions_definition
 from incremental_assets.orchestration.plan import Mode, Plan, Request
 from incremental_assets.orchestration.project import lake_root
 
-RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 CONTAINER_TAG, OPERATION_TAG = "incremental_assets/container", "incremental_assets/operation"
 
 

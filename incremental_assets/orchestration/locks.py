@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import dagster as dg
 from filelock import FileLock, Timeout
 
 from incremental_assets.model.container import Container
@@ -33,9 +34,9 @@ def container_lock(
 
 
 @contextlib.contextmanager
-def scan_lock(home: Path, container: Container, run_id: str, log: Callable[[str], None]) -> Iterator[None]:
+def scan_lock(home: Path, container: Container, run_id: str, log: Callable[[str], None], killed: Callable[[str], None]) -> Iterator[None]:
     """Holds the container's records of quality, as ``container_lock`` its table. A scan reads one version: syncs go on beside it."""
-    with _held(home, container, ".scan", "scanned", run_id, log, lambda _: None):
+    with _held(home, container, ".scan", "scanned", run_id, log, killed):
         yield
 
 
@@ -93,6 +94,13 @@ def holder_of(home: Path, container: Container, killed: Callable[[str], None]) -
     finally:
         lock.release()
     return None
+
+
+def report_killed(instance: dg.DagsterInstance, run_id: str) -> None:
+    """A run whose process was killed stays "started" for ever otherwise: nobody else notices."""
+    run = instance.get_run_by_id(run_id)
+    if run is not None and not run.is_finished:
+        instance.report_run_failed(run, "Its process ended without a word (killed?). The next one heals what it left.")
 
 
 def _paths(home: Path, container: Container, suffix: str = "") -> tuple[Path, Path]:

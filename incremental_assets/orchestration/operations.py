@@ -12,7 +12,7 @@ import dagster as dg
 
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.orchestration.events import failure_of
-from incremental_assets.orchestration.jobs import RANGE_END, RANGE_START
+from incremental_assets.orchestration.partition_keys import RANGE_END, RANGE_START
 from incremental_assets.orchestration.quality.checks import started_by
 from incremental_assets.orchestration.quality.summary import PROFILE_SUMMARY, summary_in
 from incremental_assets.orchestration.result import plain

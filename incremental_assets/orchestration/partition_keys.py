@@ -1,17 +1,22 @@
 """A container's keys in Dagster: of its asset, and of its partitions.
 
-Belongs here: finding and adding them. Does not belong: which rows a key means (``lake.partitioning``).
+Belongs here: finding and adding them; those of a run. Does not belong: which rows a key means (``lake.partitioning``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.lake.partitioning import dagster_partitions, partitions_of
 from incremental_assets.model.container import Container
+from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.model.names import nearest
 from incremental_assets.model.partitions import Partitions
 
+PARTITION = "dagster/partition"
+RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 KEYS_A_BATCH = 1000
 
 
@@ -29,6 +34,34 @@ def container_partitions(definition: ContainerDefinition, instance: dg.DagsterIn
     if in_dagster is None or container.axis is None or container.cut is None or container.cut.by_file:
         return None
     return partitions_of(container.axis, container.cut, in_dagster, instance)
+
+
+def keys_of_run(context: Any, definition: ContainerDefinition) -> list[str] | None:
+    """The partitions that the run was launched with; None where with none."""
+    tags: Mapping[str, str] = context.run.tags
+    partitions_def = partitions_definition(definition)
+    if partitions_def is None:
+        return None
+    if PARTITION in tags:
+        return [tags[PARTITION]]
+    if RANGE_START in tags:
+        known = partitions_def.get_partition_keys(dynamic_partitions_store=context.instance)
+        return list(known[known.index(tags[RANGE_START]) : known.index(tags[RANGE_END]) + 1])
+    return None
+
+
+def expect_files(definition: ContainerDefinition, instance: dg.DagsterInstance, keys: Sequence[str]) -> None:
+    """Raises ConfigurationError for a partition of files that there is not; other kinds know by themselves which they have."""
+    in_dagster, cut = partitions_definition(definition), definition.container.cut
+    if in_dagster is None or cut is None or not cut.by_file:
+        return
+    known = in_dagster.get_partition_keys(dynamic_partitions_store=instance)
+    for key in keys:
+        if key not in known:
+            label = definition.container.label
+            raise ConfigurationError(
+                f"{label}: there is no partition {key!r}; it is the file's path below the folder.{nearest(key, known)}"
+            )
 
 
 def add_keys(instance: dg.DagsterInstance, partitions_def: dg.PartitionsDefinition | None, keys: Sequence[str]) -> None:

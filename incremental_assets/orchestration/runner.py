@@ -17,10 +17,9 @@ from incremental_assets.model.axis import json_value
 from incremental_assets.model.errors import ConfigurationError, ContainerMissing, SyncError
 from incremental_assets.model.files import decode_path, encode_path
 from incremental_assets.model.names import nearest
-from incremental_assets.orchestration.assets import report_killed
 from incremental_assets.orchestration.events import failure_of, is_interrupted, told_by
 from incremental_assets.orchestration.jobs import job_name, launch_of, plan_container
-from incremental_assets.orchestration.locks import holder_of
+from incremental_assets.orchestration.locks import holder_of, report_killed
 from incremental_assets.orchestration.loggers import BRIEF_LOGGER
 from incremental_assets.orchestration.ordinary_run import RunTerminated, command_line_instance, new_run_id, run_here
 from incremental_assets.orchestration.partition_keys import container_key, container_partitions, partitions_definition

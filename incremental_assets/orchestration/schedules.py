@@ -14,7 +14,6 @@ from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NA
 from incremental_assets.catalog.definition import ContainerDefinition, Settings, is_named
 from incremental_assets.model.errors import ContainerMissing, SourceUnreachable, SyncError
 from incremental_assets.model.names import encode_name
-from incremental_assets.orchestration.assets import report_killed
 from incremental_assets.orchestration.jobs import (
     CONTAINER_TAG,
     OPERATION_TAG,
@@ -25,7 +24,7 @@ from incremental_assets.orchestration.jobs import (
     launch_of,
     plan_container,
 )
-from incremental_assets.orchestration.locks import holder_of
+from incremental_assets.orchestration.locks import holder_of, report_killed
 from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.partition_keys import container_key
 from incremental_assets.orchestration.plan import Action, Plan

@@ -3,6 +3,7 @@
 Belongs here: the one job that fetches them. Does not belong: how many there were (``scan``), or where they are kept (``records``).
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -74,10 +75,14 @@ class Capture:
         return found.withColumn("place", expr(f"row_number() OVER (PARTITION BY rule, {PARTITION} ORDER BY key)"))
 
     def _joined(self, found: "DataFrame", where: set[tuple[str, Key]]) -> list[FailedRow]:
-        """One for each row, with all the rules that it broke. Rows that nothing tells apart are joined by their content."""
-        rules: dict[tuple[Key, str | None, str], list[str]] = {}
+        """One for each row, with all the rules that it broke; of rows that are the same in all, one for each time a rule has them."""
+        rules: dict[tuple[Key, str | None, str], Counter[str]] = {}
         for one in found.collect():
             partition = self._rows.key(one[PARTITION])
             if (one["rule"], partition) in where:  # not those that a tolerance allows
-                rules.setdefault((partition, one["key"], one["row"]), []).append(one["rule"])
-        return [FailedRow(partition, key, row, tuple(dict.fromkeys(broken))) for (partition, key, row), broken in rules.items()]
+                rules.setdefault((partition, one["key"], one["row"]), Counter())[one["rule"]] += 1
+        return [
+            FailedRow(partition, key, row, tuple(rule for rule, count in broken.items() if count > nth))
+            for (partition, key, row), broken in rules.items()
+            for nth in range(max(broken.values()))
+        ]

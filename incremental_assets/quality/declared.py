@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.names import nearest
-from incremental_assets.model.rules import Change, ExistsIn, Metric, Rule
+from incremental_assets.model.rules import Change, ExistsIn, Freshness, Metric, Rule
 
 _UNKNOWN_TO_THE_PARSER = (">>>", "!<", "!>")
 """Operators of Spark's."""
@@ -41,13 +41,24 @@ def check_rules(
             _check_sql(label, rule, own, columns, of_rows=isinstance(rule, Metric | Change))
         if rule.filter is not None:
             _check_sql(label, rule, rule.filter, columns, of_rows=False)
-        if isinstance(rule, ExistsIn) and "/" not in rule.container and rule.container not in containers:
-            raise _wrong(label, rule, f"there is no container {rule.container!r} in the datastore.{nearest(rule.container, containers)}")
-        fields = containers.get(rule.container) if isinstance(rule, ExistsIn) else None
-        if isinstance(rule, ExistsIn) and fields is not None and not any(rule.field.lower() == name.lower() for name in fields):
-            raise _wrong(label, rule, f"container {rule.container!r} has no column {rule.field!r}.{nearest(rule.field, fields)}")
+        if isinstance(rule, ExistsIn):
+            _check_other(label, rule, containers)
+        if isinstance(rule, Freshness) and rule.column is None and not has_partitions:
+            raise _wrong(label, rule, "the container has no incremental identifier; say which column tells how old a row is")
         if isinstance(rule, Change) and not has_partitions:
             raise _wrong(label, rule, "it compares partitions, and the container has none: it needs an incremental identifier")
+
+
+def _check_other(label: str, rule: ExistsIn, containers: Mapping[str, Sequence[str] | None]) -> None:
+    """What other datastores have is not known here."""
+    store, slash, name = rule.container.rpartition("/")
+    if slash and store != label.partition("/")[0]:
+        return
+    if name not in containers:
+        raise _wrong(label, rule, f"there is no container {name!r} in the datastore.{nearest(name, containers)}")
+    fields = containers[name]
+    if fields is not None and not any(rule.field.lower() == field.lower() for field in fields):
+        raise _wrong(label, rule, f"container {name!r} has no column {rule.field!r}.{nearest(rule.field, fields)}")
 
 
 def _known(label: str, rule: Rule, name: str, columns: Sequence[str]) -> None:
@@ -85,6 +96,8 @@ def _check_sql(label: str, rule: Rule, text: str, columns: Sequence[str] | None,
         return
     if not of_rows and parsed.find(exp.AggFunc) is not None:
         raise _wrong(label, rule, f"{text!r} aggregates rows, which a condition of one row cannot; rule: metric does")
+    if of_rows and parsed.find(exp.Func) is None and parsed.find(exp.Column) is not None:
+        raise _wrong(label, rule, f"{text!r} has no aggregate: of all rows of a partition it needs one number, such as avg(…)")
     if columns is None or parsed.find(exp.Lambda) is not None:  # names of a lambda's own are no columns
         return
     for column in parsed.find_all(exp.Column):

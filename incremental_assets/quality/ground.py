@@ -12,7 +12,8 @@ from incremental_assets.model.container import Container
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.files import FILE
 from incremental_assets.model.names import backticked as quote
-from incremental_assets.model.partitions import Partitions, TimePartitions
+from incremental_assets.model.partitions import Partitions
+from incremental_assets.model.rules import Rule, digest
 from incremental_assets.model.window import EVERYTHING, Window
 
 
@@ -21,21 +22,28 @@ class Ground:
     """Rows of whole partitions.
 
     ``predicate``: Spark SQL (None: all rows). ``partition``: an expression that tells them apart (None: the container has none), and
-    ``key_of`` the key of its value. ``keys``: of the partitions looked at, with rows or without (None: those that have rows, and those
-    in ``also``). ``windows``: what of the identifier's axis that covers. ``before``: the keys of up to so many partitions before one,
-    nearest last. ``of_keys``: the predicate of given ones. ``is_over``: whether nothing more is expected in a partition.
+    ``key_of`` the key of its value. ``keys``: of the partitions looked at, with rows or without (None: those that have rows). ``also``:
+    further ones of those looked at, of which something is on record; None among them: the rows of no partition. ``windows``: what of the
+    identifier's axis that covers. ``before``: the keys of up to so many partitions before one, nearest last. ``of_keys``: the predicate
+    of given ones. ``is_over``: whether nothing more is expected in a partition. ``nulls``: the rows of no partition are looked at.
     """
 
     container: Container
     predicate: str | None
     partition: str | None
     keys: tuple[str, ...] | None
-    also: tuple[str, ...] = ()
+    also: tuple[str | None, ...] = ()
     windows: tuple[Window, ...] = (EVERYTHING,)
     key_of: Callable[[object], str] = field(default=str, repr=False)
     before: Callable[[str, int], Sequence[str]] = field(default=lambda key, count: (), repr=False)
     of_keys: Callable[[Sequence[str]], str] = field(default=lambda keys: "false", repr=False)
     is_over: Callable[[str], bool] = field(default=lambda key: True, repr=False)
+    nulls: bool = False
+
+    def asks(self, rule: Rule) -> str:
+        """A digest of what a number of the rule is about here: of another cut or identifier, it is not comparable."""
+        cut = self.container.cut
+        return digest(f"{rule.asks} {self.container.signature} {cut.word if cut is not None else ''}")
 
 
 def whole_table(container: Container) -> Ground:
@@ -50,23 +58,22 @@ def ground_of(
     since: int | None = None,
     nulls: bool = True,
     watermark: int | None = None,
-    noted: Sequence[str] = (),
+    noted: Sequence[str | None] = (),
 ) -> Ground:
     """Of a table or view with partitions: those with the keys, or (``keys`` is None) those from the one in which ``since`` lies on.
 
     ``nulls``: with the rows that have no identifier. ``watermark``: of the lake; a partition that ends above it is not over. ``noted``:
-    partitions that something is on record of, whether they have rows or not.
+    partitions that something is on record of, whether they have rows or not (None: the rows of no partition).
     """
     identifier, cut = container.identifier, container.cut
     assert identifier is not None and cut is not None
-    if keys is not None:
-        windows = partitions.windows_of(keys)
-    else:
-        first = partitions.window_of(partitions.key_of(since)) if since is not None and _has_partitions(partitions) else EVERYTHING
-        windows = (Window(first.lower, None),)
+    from_since = (EVERYTHING if since is None else partitions.from_value(since),)
+    windows = from_since if keys is None else partitions.windows_of(keys)
     everything = windows == (EVERYTHING,) and nulls
 
-    def covers(key: str) -> bool:
+    def covers(key: str | None) -> bool:
+        if key is None or keys is not None:
+            return nulls and key is None
         try:
             lower = partitions.window_of(key).lower
         except ConfigurationError:  # it was cut otherwise then
@@ -74,11 +81,16 @@ def ground_of(
         return windows[0].lower is None or (lower is not None and lower >= windows[0].lower)
 
     def before(key: str, count: int) -> Sequence[str]:
-        lower = partitions.window_of(key).lower
-        return () if lower is None else partitions.keys_between(None, lower - 1)[-count:]
+        try:
+            return partitions.keys_before(key, count)
+        except ConfigurationError:  # it was cut otherwise then, or is not known yet: nothing to compare with
+            return ()
 
     def is_over(key: str) -> bool:
-        upper = partitions.window_of(key).upper
+        try:
+            upper = partitions.window_of(key).upper
+        except ConfigurationError:
+            return False
         return upper is not None and watermark is not None and upper <= watermark
 
     return Ground(
@@ -86,12 +98,13 @@ def ground_of(
         predicate=None if everything else scope_predicate(identifier, windows, nulls),
         partition=partition_of(identifier, cut, partitions),
         keys=None if keys is None else tuple(keys),
-        also=() if keys is not None else tuple(key for key in noted if covers(key)),
+        also=tuple(key for key in noted if covers(key)),
         windows=windows,
         key_of=lambda start: partitions.key_of(int(str(start))),
         before=before,
         of_keys=lambda chosen: scope_predicate(identifier, partitions.windows_of(chosen), False),
         is_over=is_over,
+        nulls=nulls,
     )
 
 
@@ -101,24 +114,25 @@ def ground_of_files(
     keys: Sequence[str] | None,
     modified: str | None,
     windows: tuple[Window, ...],
-    noted: Sequence[str] = (),
+    noted: Sequence[str | None] = (),
 ) -> Ground:
     """Of a container of files: those with the keys, or those for which ``modified`` (a predicate of their time) holds; None: all.
 
-    ``known``: all there are, in the order in which they came. ``windows``: of the modification time.
+    ``known``: all there are, in the order in which they came. ``windows``: of the modification time. ``noted`` as for ``ground_of``; of
+    those, files that are gone are looked at in any case, as nothing says when they went.
     """
     order = {key: position for position, key in enumerate(known)}
+    everything = keys is None and modified is None
+    on_record = [key for key in noted if key is not None and (everything or key not in order)]
+    of_those = f" OR {file_predicate(on_record)}" if on_record else ""
+    chosen = modified if keys is None else file_predicate(keys)
     return Ground(
         container=container,
-        predicate=modified if keys is None else file_predicate(keys),
+        predicate=None if chosen is None else f"{chosen}{of_those}",
         partition=quote(FILE.name),
         keys=None if keys is None else tuple(keys),
-        also=tuple(noted) if keys is None and modified is None else (),
+        also=tuple(on_record),
         windows=windows,
         before=lambda key, count: known[max(0, order.get(key, 0) - count) : order.get(key, 0)],
         of_keys=file_predicate,
     )
-
-
-def _has_partitions(partitions: Partitions) -> bool:
-    return isinstance(partitions, TimePartitions) or bool(partitions.known)

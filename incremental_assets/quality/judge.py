@@ -82,11 +82,14 @@ class Judge:
         found = self._found
 
         def verdict(status: Status, asserted: int, failed: int | None, value: float | None, message: str) -> Verdict:
-            return Verdict(rule.id, key, status, rule.severity, rule.blocking, found.rows(key), asserted, failed, value, message, rule.asks)
+            asks = self._ground.asks(rule)
+            return Verdict(rule.id, key, status, rule.severity, rule.blocking, found.rows(key), asserted, failed, value, message, asks)
 
         trouble = found.troubles.get(rule.id)
         if trouble is not None:
             return verdict(Status.ERRORED, 0, None, None, trouble)
+        if key is None and self._ground.partition is not None and not found.rows(key):  # of which something is on record
+            return verdict(Status.PASSED, 0, None if isinstance(rule, NumberRule) else 0, None, "there are no rows without identifier now")
         asserted = found.asserted(rule, key)
         if isinstance(rule, NumberRule):
             status, value, message = self._number(rule, key)

@@ -10,7 +10,7 @@ that have the same one: an aggregate that the user wrote cannot be told to leave
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from incremental_assets.model.rules import Change, DistinctCount, ExistsIn, ExpectedSchema, Freshness, NumberRule, RowRule, Rule, Unique
+from incremental_assets.model.rules import Change, DistinctCount, ExistsIn, NumberRule, RowRule, Rule, Unique
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,6 @@ class ScanPlan:
     numbers: Mapping[str | None, Sequence[NumberRule]]
     groups: Mapping[Grouping, Sequence[Unique | DistinctCount]]
     lookups: tuple[ExistsIn, ...]
-    schemas: tuple[ExpectedSchema, ...]
-    freshness: tuple[Freshness, ...]
 
     @property
     def changes(self) -> list[Change]:
@@ -51,6 +49,4 @@ def plan_scan(rules: Sequence[Rule]) -> ScanPlan:
         numbers=numbers,
         groups=groups,
         lookups=tuple(rule for rule in rules if isinstance(rule, ExistsIn)),
-        schemas=tuple(rule for rule in rules if isinstance(rule, ExpectedSchema)),
-        freshness=tuple(rule for rule in rules if isinstance(rule, Freshness)),
     )

@@ -25,10 +25,9 @@ what a person did), ``operation_id`` (Dagster's run; one that was tried again ha
 How to query them in SQL: docs/anomalies.md.
 """
 
-import contextlib
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -36,14 +35,12 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import CommitFailedError
 
 from incremental_assets.lake import maintenance
 from incremental_assets.lake.append_only import AppendOnly
 from incremental_assets.lake.errors import place_errors
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.anomalies import Anomaly, State
-from incremental_assets.model.errors import LakeError
 from incremental_assets.model.rules import Severity
 from incremental_assets.quality.verdict import FailedRow, Status, Verdict
 
@@ -221,7 +218,7 @@ class Records:
         """
         removed, before = 0, datetime.now(timezone.utc) - BROKEN_OFF_AFTER
         for name, table in self._tables.items():
-            with _next_time_if_moved():
+            with maintenance.next_time_if_moved():
                 if name != _OPERATIONS:
                     removed += self._remove_broken_off(name, before)
                 if table.opened() is not None:
@@ -261,15 +258,6 @@ class Records:
         rows = rows.append_column("by_person", rows["recording"].is_null())
         # Of two changes in one microsecond neither knew of the other. A scan says again what it found; a person does not.
         return rows.sort_by([(name, "ascending") for name in ("changed_at", "by_person", "recorded_at", "recording")])
-
-
-@contextlib.contextmanager
-def _next_time_if_moved() -> Iterator[None]:
-    try:
-        yield
-    except LakeError as error:
-        if not isinstance(error.__cause__, CommitFailedError):
-            raise
 
 
 def _now() -> int:

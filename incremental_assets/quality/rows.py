@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import PySparkException
 
 from incremental_assets.lake.errors import server_is_gone
 from incremental_assets.lake.guards import expr
@@ -135,13 +135,14 @@ class Rows:
                 self.troubles[owner] = explain(trouble)
         return self._of_numbers(good)
 
-    def _trouble_of(self, frame: "DataFrame", wanted: Sequence[Aggregate]) -> AnalysisException | ParseException | None:
+    def _trouble_of(self, frame: "DataFrame", wanted: Sequence[Aggregate]) -> PySparkException | None:
         """Why Spark does not understand them; where it does, ``_kinds`` has the type of each."""
         try:
             if wanted:
                 schema = frame.groupBy(PARTITION).agg(*(one.column().alias(one.name) for one in wanted)).schema
                 self._kinds.update({found.name: found.dataType for found in schema})
-        except (AnalysisException, ParseException) as error:
+        except PySparkException as error:  # of any class: a decimal of 50 digits is an error of arithmetic
+            reraise_if_gone(error)
             return error
         return None
 
@@ -161,11 +162,7 @@ class Rows:
             return {}
         try:
             self.passes += 1
-            # Without partitions there is a result for no rows, too.
-            grouped = frame.groupBy(PARTITION) if self.ground.partition is not None else frame.groupBy()
-            found = grouped.agg(*(one.column().alias(one.name) for one in wanted)).collect()
-            named = self.ground.partition is not None
-            return {self.key(row[PARTITION]) if named else None: row.asDict() for row in found}
+            return self.collect(frame.groupBy(PARTITION).agg(*(one.column().alias(one.name) for one in wanted)))
         except PySparkException as error:
             reraise_if_gone(error)
             owners = list(dict.fromkeys(one.owner for one in wanted if one.owner is not None))

@@ -31,7 +31,7 @@ from incremental_assets.quality.groups import Grouped, Lookup
 from incremental_assets.quality.judge import Found, History, Judge, asserted_name, failed_name, plain, value_name
 from incremental_assets.quality.planner import ScanPlan, plan_scan
 from incremental_assets.quality.predicates import Asked, CannotAsk, exact, number, row_predicate
-from incremental_assets.quality.rows import Aggregate, Key, Rows, Values
+from incremental_assets.quality.rows import PARTITION, Aggregate, Key, Rows, Values, plain_key
 from incremental_assets.quality.table_rules import table_verdict
 from incremental_assets.quality.verdict import FailedRow, ScanResult, Status, Verdict
 
@@ -49,7 +49,9 @@ Baseline = Callable[[Sequence[str], Sequence[str]], Mapping[tuple[str, str], tup
 
 @dataclass(frozen=True)
 class Scanner:
-    """What a scan needs besides the rows. ``other``: another container's table by its name; ``open_keys``: rows with an open anomaly."""
+    """What a scan needs besides the rows. ``other``: another container's table by its name; ``open_keys``: rows with an open anomaly;
+    ``elsewhere``: of those, the keys of such as were found in other partitions than these.
+    """
 
     spark: "Callable[[], SparkSession]" = field(repr=False)
     timezone: str
@@ -57,6 +59,7 @@ class Scanner:
     other: Callable[[str], LakeTable | None] = field(repr=False)
     baseline: Baseline = field(repr=False)
     open_keys: OpenKeys = field(repr=False)
+    elsewhere: Callable[[Sequence[Key]], Sequence[str]] = field(default=lambda keys: (), repr=False)
 
     def scan(self, label: str, table: LakeTable, head: Head, ground: Ground, rules: Sequence[Rule], key: Sequence[str]) -> ScanResult:
         """``key``: the columns that tell rows apart. Raises LakeError where the rows themselves cannot be read."""
@@ -88,8 +91,8 @@ class _Scan:
                 verdicts.append(table_verdict(rule, self._rows, scanned))
             else:
                 verdicts += [judge.verdict(rule, key) for key in keys]
-        failed_rows = self._failed_rows(verdicts)
-        return ScanResult(self._rows.head.version, self._rows.passes, {key: found.rows(key) for key in keys}, verdicts, failed_rows)
+        failed_rows, moved = self._failed_rows(verdicts), self._moved(keys)
+        return ScanResult(self._rows.head.version, self._rows.passes, {key: found.rows(key) for key in keys}, verdicts, failed_rows, moved)
 
     # ------------------------------------------------------------------ the passes
     def _first_pass(self) -> Values:
@@ -198,8 +201,10 @@ class _Scan:
         ground = self._rows.ground
         if ground.partition is None:
             return [None]
-        seen = {*(key for key in first if key is not None), *ground.also}
-        return [*(ground.keys if ground.keys is not None else sorted(seen, key=_in_order)), *([None] if None in first else [])]
+        seen = {key for key in (*first, *ground.also) if key is not None}
+        asked = ground.keys or ()
+        nowhere: list[Key] = [None] if None in first or None in ground.also else []
+        return [*asked, *sorted(seen - set(asked), key=_in_order), *nowhere]
 
     def _history(self, keys: Sequence[Key], found: Found) -> History:
         """Rows and number of earlier partitions, for each rule that compares: from this scan, from earlier ones, or else counted now."""
@@ -239,6 +244,16 @@ class _Scan:
         where = {(v.rule, v.partition) for v in verdicts if v.status is Status.FAILED}
         conditions = [(rule, partial(_breaks, rule, condition)) for rule, condition in rows]
         return Capture(self._rows, self._key, self._scanner.open_keys).take(conditions, frames, where)
+
+    def _moved(self, keys: Sequence[Key]) -> Mapping[str, Key]:
+        """Where rows are now that something is on record of in other partitions: their identifier has changed since."""
+        wanted = self._scanner.elsewhere(keys) if self._key else ()
+        if not wanted:
+            return {}
+        self._rows.passes += 1
+        known = self._rows.spark.createDataFrame([(key,) for key in wanted], "key string")
+        here = self._rows.frame.selectExpr(PARTITION, f"{plain_key(self._key, self._rows.asked.types)} AS key")
+        return {row["key"]: self._rows.key(row[PARTITION]) for row in here.join(known, "key", "left_semi").collect()}
 
 
 def _breaks(rule: Rule, condition: str) -> Any:

@@ -4,12 +4,13 @@ Belongs here: their verdicts. Does not belong: rules of rows and partitions (``s
 """
 
 import datetime
+import re
 from collections.abc import Sequence
 
 from pyspark.errors import PySparkException
 
 from incremental_assets.lake.guards import expr
-from incremental_assets.model.rules import ExpectedSchema, Freshness
+from incremental_assets.model.rules import TYPES, ExpectedSchema, Freshness
 from incremental_assets.model.schema import Column
 from incremental_assets.quality.predicates import CannotAsk
 from incremental_assets.quality.rows import Rows
@@ -31,7 +32,7 @@ def table_verdict(rule: ExpectedSchema | Freshness, rows: Rows, scanned: int) ->
     except PySparkException as error:
         rows.note([rule.id], error)
         status, value, message = Status.ERRORED, None, rows.troubles[rule.id]
-    return Verdict(rule.id, None, status, rule.severity, rule.blocking, scanned, scanned, None, value, message, rule.asks)
+    return Verdict(rule.id, None, status, rule.severity, rule.blocking, scanned, scanned, None, value, message, rows.ground.asks(rule))
 
 
 def schema_as_expected(rule: ExpectedSchema, columns: Sequence[Column]) -> Told:
@@ -42,13 +43,20 @@ def schema_as_expected(rule: ExpectedSchema, columns: Sequence[Column]) -> Told:
         found = have.get(name.lower())
         if found is None:
             wrong.append(f"{name} is missing")
-        elif type_ is not None and found.type.replace(" ", "") != type_.replace(" ", "").lower():
+        elif type_ is not None and found.type.replace(" ", "") != _named(type_):
             wrong.append(f"{name} is {found.type} and not {type_}")
     if rule.only:
         expected = {name.lower() for name in rule.types}
         wrong += [f"{column.name} is not expected" for column in columns if column.name.lower() not in expected]
     message = "; ".join(wrong) if wrong else f"{len(rule.types)} columns as expected"
     return (Status.FAILED if wrong else Status.PASSED), float(len(wrong)), message
+
+
+def _named(type_: str) -> str:
+    """As a table calls it: ``integer`` is its ``int``."""
+    word, rest = re.fullmatch(r"\s*(\w+)(.*)", type_.lower(), re.DOTALL).groups()  # pyright: ignore[reportOptionalMemberAccess]
+    full = f"{TYPES.get(word, word)}{rest}".replace(" ", "")
+    return "decimal(10,0)" if full == "decimal" else full
 
 
 def fresh(rule: Freshness, rows: Rows, identifier: Sequence[str]) -> Told:
@@ -77,4 +85,5 @@ def fresh(rule: Freshness, rows: Rows, identifier: Sequence[str]) -> Told:
     if not newest:
         return Status.FAILED, None, f"there is no row with {' or '.join(columns)} since {limit.isoformat(timespec='seconds')}"
     age = max(0.0, min(newest))
-    return Status.PASSED, age, f"the newest row is {datetime.timedelta(seconds=int(age))} old; allowed are {rule.max_age}"
+    status = Status.PASSED if age <= rule.seconds else Status.FAILED  # a day's rows are read whole, and may be older
+    return status, age, f"the newest row is {datetime.timedelta(seconds=int(age))} old; allowed are {rule.max_age}"

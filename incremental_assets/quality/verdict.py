@@ -31,7 +31,7 @@ class Verdict:
     ``partition``: None for the rows of no partition (without identifier), for containers without partitions, and for rules of the table.
     ``rows``: of the partition. ``asserted``: of those, the rows that the rule's filter left. ``failed``: of those, the rows that broke it;
     None where the rule is about a number. ``value``: a number for a chart: the share of failed rows, or the number itself. ``message``:
-    one line for the reader. ``asks``: a digest of what was asked (``Rule.asks``).
+    one line for the reader. ``asks``: a digest of what was asked (``Ground.asks``).
     """
 
     rule: str
@@ -69,10 +69,14 @@ class FailedRow:
 
 @dataclass(frozen=True)
 class ScanResult:
-    """``version``: of the Delta table. ``passes``: how many times rows of it were read. ``rows``: of each partition that was looked at."""
+    """``version``: of the Delta table. ``passes``: how many times rows of it were read. ``rows``: of each partition that was looked at.
+
+    ``moved``: of rows that have an open anomaly of another partition, those that were looked at, with the partition they are in now.
+    """
 
     version: int
     passes: int
     rows: Mapping[str | None, int]
     verdicts: Sequence[Verdict] = field(repr=False)
     failed_rows: Sequence[FailedRow] = field(repr=False)
+    moved: Mapping[str, str | None] = field(default_factory=dict[str, str | None], repr=False)

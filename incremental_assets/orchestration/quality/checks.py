@@ -5,7 +5,7 @@ Belongs here: the definitions, and what a run's partitions ask for. Does not bel
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -14,15 +14,13 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.model.container import Container
-from incremental_assets.model.errors import ContainerBusy
+from incremental_assets.model.errors import ConfigurationError, ContainerBusy
 from incremental_assets.model.rules import Rule
-from incremental_assets.orchestration.jobs import CONTAINER_TAG, RANGE_END, RANGE_START, op_name
-from incremental_assets.orchestration.partition_keys import container_key, partitions_definition
+from incremental_assets.orchestration.jobs import CONTAINER_TAG, op_name
+from incremental_assets.orchestration.partition_keys import container_key, expect_files, keys_of_run, partitions_definition
 from incremental_assets.orchestration.quality.evaluations import enforce, log_evaluations
 from incremental_assets.orchestration.quality.request import Looks, ScanRequest
 from incremental_assets.orchestration.quality.scanning import Summary, Told, scan_container
-
-PARTITION = "dagster/partition"
 
 
 class LooksConfig(str, Enum):
@@ -84,9 +82,8 @@ def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefi
             request = ScanRequest(Looks.full)
         else:
             request = ScanRequest(Looks.partitions, tuple(dict.fromkeys((*(keys or ()), *written.keys))), written.nulls)
-        summary = _scan(inner, definition, request, rules)
+        summary = _scan(inner, definition, request, rules, lambda summary: log_evaluations(inner, definition, summary, keys))
         if summary is not None:
-            log_evaluations(inner, definition, summary, keys)
             enforce(definition, summary)
         yield from ()
 
@@ -104,13 +101,13 @@ def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
         description=f"Asks the rules of {container.label}.",
     )
     def scan(context: dg.OpExecutionContext, config: ScanConfig) -> None:
-        keys = keys_of_run(context, definition)
-        summary = _scan(context, definition, request_of(config, keys), container.options.checks)
+        def tell(summary: Summary) -> None:
+            log_evaluations(context, definition, summary, [place for place in summary.result.rows if place is not None] or None)
+
+        summary = _scan(context, definition, request_of(context, config, definition), container.options.checks, tell)
         if summary is None:
             context.log.info(f"{container.label}: there is no table yet; sync it first")
             return
-        places = [place for place in summary.result.rows if place is not None]
-        log_evaluations(context, definition, summary, places or None)
         enforce(definition, summary)
 
     @dg.job(
@@ -126,10 +123,16 @@ def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
 
 
 # ------------------------------------------------------------------ one scan in a run
-def _scan(context: dg.OpExecutionContext, definition: ContainerDefinition, request: ScanRequest, rules: Sequence[Rule]) -> Summary | None:
+def _scan(
+    context: dg.OpExecutionContext,
+    definition: ContainerDefinition,
+    request: ScanRequest,
+    rules: Sequence[Rule],
+    tell: Callable[[Summary], None],
+) -> Summary | None:
     scope: LakeScope = context.resources.lake
     try:
-        return scan_container(definition, context.instance, scope, request, rules, told_of(context), context.log.info)
+        return scan_container(definition, context.instance, scope, request, rules, told_of(context), context.log.info, tell)
     except ContainerBusy as error:
         raise dg.Failure(str(error)) from error
     except BaseException:
@@ -150,30 +153,25 @@ def told_of(context: dg.OpExecutionContext) -> Told:
 
 
 # ------------------------------------------------------------------ what a run is about
-def keys_of_run(context: Any, definition: ContainerDefinition) -> list[str] | None:
-    """The partitions that the run was launched with; None where with none."""
-    tags: Mapping[str, str] = context.run.tags
-    partitions_def = partitions_definition(definition)
-    if partitions_def is None:
-        return None
-    if PARTITION in tags:
-        return [tags[PARTITION]]
-    if RANGE_START in tags:
-        known = partitions_def.get_partition_keys(dynamic_partitions_store=context.instance)
-        return list(known[known.index(tags[RANGE_START]) : known.index(tags[RANGE_END]) + 1])
-    return None
-
-
 def _request_of_run(keys: Sequence[str] | None) -> ScanRequest:
     return ScanRequest(Looks.full) if keys is None else ScanRequest(Looks.partitions, tuple(keys))
 
 
-def request_of(config: ScanConfig, keys: Sequence[str] | None) -> ScanRequest:
-    if config.looks is None:
+def request_of(context: dg.OpExecutionContext, config: ScanConfig, definition: ContainerDefinition) -> ScanRequest:
+    """Raises ConfigurationError where the options do not go together, or name a partition that is none."""
+    keys, label = keys_of_run(context, definition), definition.container.label
+    if config.greater_than is not None and config.looks is not LooksConfig.incremental:
+        raise ConfigurationError(f"{label}: greater_than goes with looks: incremental.")
+    if config.partitions is not None and config.looks not in (None, LooksConfig.partitions):
+        raise ConfigurationError(f"{label}: partitions do not go with looks: {config.looks.value}.")
+    if config.looks in (None, LooksConfig.partitions):
+        if config.partitions:
+            expect_files(definition, context.instance, config.partitions)
         request = _request_of_run(keys if config.partitions is None else config.partitions)
+        if config.looks is LooksConfig.partitions and not request.keys:
+            raise ConfigurationError(f"{label}: looks: partitions: which ones? Choose some, or write them under partitions.")
         return ScanRequest(request.looks, request.keys, auto_resolve=config.auto_resolve)
-    chosen = tuple(config.partitions or keys or ()) if config.looks is LooksConfig.partitions else ()
-    return ScanRequest(Looks(config.looks.value), chosen, greater_than=config.greater_than, auto_resolve=config.auto_resolve)
+    return ScanRequest(Looks(config.looks.value), greater_than=config.greater_than, auto_resolve=config.auto_resolve)
 
 
 def _spec(definition: ContainerDefinition, rule: Rule) -> dg.AssetCheckSpec:

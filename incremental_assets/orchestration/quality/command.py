@@ -6,6 +6,7 @@ Belongs here: requests, and one record a container or anomaly. Does not belong: 
 import contextlib
 import datetime
 import getpass
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.events import failure_of, is_interrupted, told_by
 from incremental_assets.orchestration.loggers import BRIEF_LOGGER
 from incremental_assets.orchestration.ordinary_run import RunTerminated, new_run_id, run_here
+from incremental_assets.orchestration.partition_keys import PARTITION, expect_files
 from incremental_assets.orchestration.project import current_project, dagster_home, lake_root, location_name
-from incremental_assets.orchestration.quality.checks import PARTITION, scan_job_name, scan_op_name
+from incremental_assets.orchestration.quality.checks import scan_job_name, scan_op_name
 from incremental_assets.orchestration.quality.profiles import profile_job_name, profile_op_name
 from incremental_assets.orchestration.quality.request import Looks, not_configured, threshold
 from incremental_assets.orchestration.quality.summary import PROFILE_SUMMARY, SUMMARY, summary_in
@@ -50,7 +52,9 @@ class AskedScan:
         if self.keys is not None:
             if container.identifier is None:
                 raise ConfigurationError(f"{container.label}: it has no partitions: incremental field not configured.")
-            return {**said, "looks": Looks.partitions.value, "partitions": keys_between(definition, instance, *self.keys)}
+            chosen = keys_between(definition, instance, *self.keys)
+            expect_files(definition, instance, chosen)
+            return {**said, "looks": Looks.partitions.value, "partitions": chosen}
         if not self.incremental:
             return {**said, "looks": Looks.full.value}
         if container.identifier is None:
@@ -62,7 +66,7 @@ class AskedScan:
             )
             raise ConfigurationError(f"{container.label}: its identifier is {kind}; write {option}, or scan it by itself.")
         if text is not None:
-            threshold(container, text)
+            threshold(container, text, definition.settings.timezone)
             said["greater_than"] = text
         return {**said, "looks": Looks.incremental.value}
 
@@ -180,16 +184,27 @@ def anomaly_lines(chosen: Sequence[ContainerDefinition], states: Sequence[State]
     return [_anomaly(one) for one in sorted(kept, key=lambda one: one.changed_at, reverse=True)]
 
 
-def change_anomaly(datastores: Sequence[str], verb: str, id: str, comment: str | None) -> dict[str, Any]:
-    """Raises ConfigurationError where there is none of this id, or where its state does not allow it."""
-    for name in datastores:
-        records = Records(lake_root(), encode_name(name))
-        history = records.history(id)
-        if history:
-            changed = by_person(history[-1], VERBS[verb], getpass.getuser(), comment, time.time_ns() // 1000)
-            records.change(changed)
-            return _anomaly(changed)
-    raise ConfigurationError(f"there is no anomaly {id!r}. Its id is the first column of: incremental-assets anomalies")
+def change_anomalies(datastores: Sequence[str], verb: str, ids: Sequence[str], comment: str | None) -> list[dict[str, Any]]:
+    """Raises ConfigurationError, and changes nothing, where one of the ids is none, or its state does not allow it."""
+    changes: list[tuple[Records, Anomaly]] = []
+    for id in dict.fromkeys(ids):
+        for records in (Records(lake_root(), encode_name(name)) for name in datastores):
+            history = records.history(id)
+            if history:
+                changes.append((records, by_person(history[-1], VERBS[verb], _who(), comment, time.time_ns() // 1000)))
+                break
+        else:
+            raise ConfigurationError(f"there is no anomaly {id!r}. Its id is the first column of: incremental-assets anomalies")
+    for records, changed in changes:
+        records.change(changed)
+    return [_anomaly(changed) for _, changed in changes]
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, as in many containers
+        return f"user {os.getuid()}"
 
 
 def _anomaly(one: Anomaly) -> dict[str, Any]:

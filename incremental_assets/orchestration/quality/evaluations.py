@@ -12,10 +12,12 @@ from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.event_api import PartitionKeyFilter
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Recorded
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.model.rules import ExpectedSchema, Freshness, Rule, Severity
-from incremental_assets.orchestration.partition_keys import container_key, partitions_definition
+from incremental_assets.orchestration.partition_keys import container_key, keys_of_run, partitions_definition
 from incremental_assets.orchestration.quality.scanning import Summary
 from incremental_assets.orchestration.quality.summary import summary_metadata
 from incremental_assets.orchestration.quality.tables import samples
@@ -25,7 +27,7 @@ _SEVERITY = {Severity.WARN: dg.AssetCheckSeverity.WARN, Severity.ERROR: dg.Asset
 
 
 def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summary, planned: Sequence[str] | None) -> None:
-    """An evaluation of each rule and partition, and what became of the scan.
+    """An evaluation of each rule and partition, the broken ones first, and what became of the scan.
 
     ``planned``: the partitions of the run, each of which has to be told of (None: Dagster expects an evaluation without partition).
     """
@@ -36,17 +38,50 @@ def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summ
     by_rule: dict[str, dict[str | None, Verdict]] = {}
     for verdict in summary.result.verdicts:
         by_rule.setdefault(verdict.rule, {})[verdict.partition] = verdict
+    events: list[tuple[bool, dg.AssetCheckEvaluation]] = []
     for name, verdicts in by_rule.items():
         rule = summary.rules[name]
+        everywhere = False
         if isinstance(rule, ExpectedSchema | Freshness):  # of the table: the same for each partition
             told: dict[str | None, Verdict] = dict.fromkeys(planned or [None], verdicts[None])
         else:
             told = dict(sorted(verdicts.items(), key=lambda item: item[0] is not None))  # the rows of no partition first
             if partitioned and planned is None and verdicts:  # for the whole run
-                told[None] = overall(list(verdicts.values()))
+                told[None], everywhere = overall(list(verdicts.values())), True
         for place, verdict in told.items():
-            context.log_event(_evaluation(key, rule, place, verdict, summary, targets.get(place)))
+            shown = samples(summary.result.failed_rows, rule.id, place, everywhere=everywhere and place is None)
+            evaluation = _evaluation(key, rule, place, verdict, summary, targets.get(place), shown)
+            events.append((evaluation.passed, evaluation))
+    for _, evaluation in sorted(events, key=lambda event: event[0]):
+        context.log_event(evaluation)
     context.log_event(dg.AssetObservation(key, description=summary.operation.message, metadata=summary_metadata(summary)))
+
+
+def repeat_evaluations(context: Any, definition: ContainerDefinition) -> None:
+    """In a run that writes nothing: what was planned for its partitions gets the state that they had, and that is theirs still.
+
+    Without, Dagster takes what stays planned for skipped, and shows that.
+    """
+    key, storage, keys = container_key(definition.container), context.instance.event_log_storage, keys_of_run(context, definition)
+    for rule in definition.container.options.checks:
+        check = dg.AssetCheckKey(key, rule.id)
+        for place in keys or [None]:
+            newest = storage.get_asset_check_execution_history(check, limit=1, partition_filter=PartitionKeyFilter(key=place))
+            if not newest or newest[0].status is not Recorded.PLANNED or newest[0].run_id != context.run.run_id:
+                continue
+            known = storage.get_asset_check_execution_history(
+                check, limit=1, status={Recorded.SUCCEEDED, Recorded.FAILED}, partition_filter=PartitionKeyFilter(key=place)
+            )
+            last = known[0].event if known else None
+            event = last.dagster_event if last is not None else None
+            context.log_event(
+                event.asset_check_evaluation_data
+                if event is not None
+                else dg.AssetCheckEvaluation(
+                    asset_key=key, check_name=rule.id, passed=True, severity=_SEVERITY[rule.severity], partition=place,
+                    description="unasserted: nothing was written, and no scan has looked before", metadata={"quality/status": "unasserted"},
+                )
+            )  # fmt: skip
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
@@ -55,9 +90,12 @@ def overall(verdicts: Sequence[Verdict]) -> Verdict:
     worst = max(verdicts, key=lambda verdict: order.index(verdict.status))
     asserted = sum(verdict.asserted for verdict in verdicts)
     failed = None if worst.failed is None else sum(verdict.failed or 0 for verdict in verdicts)
+    alike = sum(1 for verdict in verdicts if verdict.status is worst.status)
+    where = f"; {worst.partition or 'the rows without identifier'}: {worst.message}" if worst.status is not Status.PASSED else ""
+    message = f"{alike} of {len(verdicts)} partitions{where}" if len(verdicts) > 1 else worst.message
     return Verdict(
         worst.rule, None, worst.status, worst.severity, worst.blocking, sum(verdict.rows for verdict in verdicts), asserted, failed,
-        None if failed is None or not asserted else failed / asserted, worst.message,
+        None if failed is None or not asserted else failed / asserted, message,
     )  # fmt: skip
 
 
@@ -89,6 +127,7 @@ def _evaluation(
     verdict: Verdict,
     summary: Summary,
     target: AssetCheckEvaluationTargetMaterializationData | None,
+    shown: dg.MetadataValue[Any] | None,
 ) -> dg.AssetCheckEvaluation:
     values: dict[str, Any] = {
         "quality/status": verdict.status.value,
@@ -100,7 +139,6 @@ def _evaluation(
         values["quality/rows_failed"] = dg.MetadataValue.int(verdict.failed)
     if verdict.value is not None:
         values["quality/value"] = dg.MetadataValue.float(verdict.value)
-    shown = samples(summary.result.failed_rows, rule.id, place, everywhere=place is None)
     if shown is not None:
         values["quality/samples"] = shown
     return dg.AssetCheckEvaluation(

@@ -3,6 +3,8 @@
 Belongs here: from a request to a ``Ground``, and how far a scan of it lets the scan's own watermark move. Does not belong: the scan.
 """
 
+import datetime
+import zoneinfo
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -53,15 +55,29 @@ class ScanRequest:
         return said
 
 
-def threshold(container: Container, text: str) -> int:
-    """The least value above it; a day is above all times of the days before it. Raises ConfigurationError."""
-    assert container.axis is not None
+def threshold(container: Container, text: str, timezone: str) -> int:
+    """The least value above it; a day is above all times of the days before it. Raises ConfigurationError.
+
+    ``timezone``: of the clock that identifiers without zone go by, for a threshold that has one.
+    """
+    axis = container.axis
+    assert axis is not None
     try:
-        if container.axis is Axis.DAY:
-            return parse_value(Axis.LOCAL, text) // MICROS_PER_DAY + 1
-        return parse_value(container.axis, text) + 1
+        if not axis.is_time or axis is Axis.INSTANT:
+            return parse_value(axis, text) + 1
+        local = parse_value(Axis.LOCAL, _on_the_clock(text, timezone))
+        return local // MICROS_PER_DAY + 1 if axis is Axis.DAY else local + 1
     except ConfigurationError as error:
-        raise ConfigurationError(f"{container.label}: its identifier {'/'.join(_columns(container))} is compared with {error}") from error
+        raise ConfigurationError(f"{container.label}: the threshold of its identifier {'/'.join(_columns(container))}: {error}") from error
+
+
+def _on_the_clock(text: str, timezone: str) -> str:
+    """What a clock on the wall shows at this time, where the text has a zone."""
+    try:
+        at = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return text  # told by who parses it
+    return text if at.tzinfo is None else at.astimezone(zoneinfo.ZoneInfo(timezone)).replace(tzinfo=None).isoformat()
 
 
 def not_configured(container: Container) -> ConfigurationError:
@@ -76,7 +92,7 @@ def ground_asked(
     request: ScanRequest,
     head: Head,
     scanned_to: int | None,
-    noted: Sequence[str] = (),
+    noted: Sequence[str | None] = (),
 ) -> Ground:
     """``scanned_to``: the watermark of earlier scans. ``noted``: partitions of open anomalies. Raises ConfigurationError."""
     container = definition.container
@@ -87,7 +103,7 @@ def ground_asked(
         if container.identifier is None:
             raise not_configured(container)
         if request.greater_than is not None:
-            since = threshold(container, request.greater_than)
+            since = threshold(container, request.greater_than, definition.settings.timezone)
         elif scanned_to is not None:
             # Where the table was loaded anew, its watermark may be below.
             since = container.tail.window(scanned_to if in_lake is None else min(scanned_to, in_lake)).lower

@@ -22,9 +22,10 @@ from incremental_assets.model.anomalies import Anomaly, State, after_scan, findi
 from incremental_assets.model.axis import format_value, json_value, parse_value
 from incremental_assets.model.container import Container, Kind
 from incremental_assets.model.errors import SyncError
+from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.names import encode_name
-from incremental_assets.model.rules import Rule
-from incremental_assets.orchestration.locks import scan_lock
+from incremental_assets.model.rules import ExpectedSchema, Freshness, Rule
+from incremental_assets.orchestration.locks import report_killed, scan_lock
 from incremental_assets.orchestration.project import dagster_home
 from incremental_assets.orchestration.quality.request import ScanRequest, ground_asked, scanned_after
 from incremental_assets.quality.ground import Ground
@@ -80,8 +81,12 @@ def scan_container(
     rules: Sequence[Rule],
     told: Told,
     log: Callable[[str], None],
+    tell: Callable[[Summary], None],
 ) -> Summary | None:
-    """None where there is no table yet. Raises SyncError; what went wrong is on record then, too."""
+    """None where there is no table yet. Raises SyncError; what went wrong is on record then, too.
+
+    ``tell``: called with what became of it before that counts: killed while it tells, the scan has not been, and is made again.
+    """
     container = definition.container
     records = Records(scope.lake, container.key_path[0])
     started = _now()
@@ -97,15 +102,19 @@ def scan_container(
         rules=len(rules),
         identifier=container.signature,
     )
-    with scan_lock(dagster_home(), container, told.run_id, log):
+    with scan_lock(dagster_home(), container, told.run_id, log, lambda run: report_killed(instance, run)):
         try:
             head = scope.table(*container.key_path).head()
             if head is None:
                 return None
-            return _scan(definition, instance, scope, request, rules, records, head, operation, log)
+            summary, changes = _scan(definition, instance, scope, request, rules, records, head, operation)
+            tell(summary)
+            records.record(summary.operation, summary.result.verdicts, summary.result.failed_rows, changes)
         except SyncError as error:
             records.record(replace(operation, ended=_now(), message=str(error)), (), (), ())
             raise
+    log(f"{container.label}: {summary.operation.message}")
+    return summary
 
 
 def _scan(
@@ -117,28 +126,31 @@ def _scan(
     records: Records,
     head: Head,
     operation: ScanOperation,
-    log: Callable[[str], None],
-) -> Summary:
+) -> tuple[Summary, list[Anomaly]]:
+    """What became of it, and the anomalies that it changed."""
     container, clock = definition.container, time.monotonic()
     before = scanned_to(records, container)
     known = records.anomalies(container.label)
-    noted = sorted({one.partition for one in known.values() if one.is_open and one.partition is not None})
-    ground = ground_asked(definition, instance, request, head, before, noted)
+    of_table = {rule.id for rule in container.options.checks if isinstance(rule, ExpectedSchema | Freshness)}
+    noted = {one.partition for one in known.values() if one.is_open and one.rule not in of_table}
+    ground = ground_asked(definition, instance, request, head, before, sorted(noted, key=lambda key: key or ""))
     scanner = Scanner(
         spark=lambda: scope.spark,
         timezone=definition.settings.timezone,
         now=datetime.datetime.now(datetime.timezone.utc),
         other=lambda name: _table_of(scope, container, name),
-        baseline=lambda ids, keys: _baseline(records, container, {rule.id: rule for rule in rules if rule.id in ids}, keys),
+        baseline=lambda ids, keys: _baseline(records, ground, {rule.id: rule for rule in rules if rule.id in ids}, keys),
         open_keys=lambda: _open_keys(known, ground, {rule.id for rule in rules}),
+        elsewhere=lambda keys: _elsewhere(known, container, {rule.id for rule in rules}, set(keys)),
     )
     result = scanner.scan(container.label, scope.table(*container.key_path), head, ground, rules, row_key(container))
     resolve = request.auto_resolve or container.options.auto_resolve
-    # Asked again: somebody may have said something of one meanwhile.
+    # Asked again: somebody may have said something of one meanwhile. What is said from now on is said after this scan.
+    now = _now()
     known = records.anomalies(container.label)
     findings = findings_of(result.verdicts, result.failed_rows)
     looked_at = looked_at_of(result.verdicts)
-    changes = after_scan(known, looked_at, findings, container.label, operation.id, _now(), resolve, open_on_record=True)
+    changes = after_scan(known, looked_at, findings, container.label, operation.id, now, resolve, result.moved)
     all_rules = len(rules) == len(container.options.checks)
     after = scanned_after(container, head, ground, before) if all_rules else before
     rows = sum(result.rows.values())
@@ -155,7 +167,6 @@ def _scan(
         failed_rules=len(failed),
         watermark=None if after is None or container.axis is None else format_value(container.axis, after),
     )
-    records.record(operation, result.verdicts, result.failed_rows, changes)
     now_open = known | {change.id: change for change in changes}
     axis = container.axis
     summary = Summary(
@@ -171,8 +182,7 @@ def _scan(
         new=None if axis is None else json_value(axis, after),
         seconds=time.monotonic() - clock,
     )
-    log(f"{container.label}: {operation.message}")
-    return summary
+    return summary, changes
 
 
 def scanned_to(records: Records, container: Container, type: OperationType = OperationType.SCAN) -> int | None:
@@ -202,21 +212,29 @@ def _table_of(scope: LakeScope, container: Container, name: str) -> LakeTable | 
     return scope.table(encode_name(store), encode_name(other)) if slash else scope.table(container.key_path[0], encode_name(name))
 
 
-def _baseline(records: Records, container: Container, rules: Mapping[str, Rule], keys: Sequence[str]) -> dict[tuple[str, str], Any]:
+def _baseline(records: Records, ground: Ground, rules: Mapping[str, Rule], keys: Sequence[str]) -> dict[tuple[str, str], Any]:
     """What earlier scans counted for the rules as they are now; the first of them had nothing to judge by, but has counted."""
-    found = records.metrics(container.label, list(rules), keys, (Status.PASSED, Status.FAILED, Status.UNASSERTED))
-    return {(i, k): (v.rows, v.value) for (i, k), v in found.items() if k is not None and v.asks == rules[i].asks}
+    found = records.metrics(ground.container.label, list(rules), keys, (Status.PASSED, Status.FAILED, Status.UNASSERTED))
+    return {(i, k): (v.rows, v.value) for (i, k), v in found.items() if k is not None and v.asks == ground.asks(rules[i])}
 
 
 def _open_keys(known: Mapping[str, Anomaly], ground: Ground, rules: set[str]) -> dict[str, list[str]]:
-    """Those that may be on the ground: of given partitions, or all."""
-    chosen = set(ground.keys) if ground.keys is not None else None
+    """Those that may be on the ground: of given partitions, or all. Where rows change their partition, those of any."""
+    chosen = set(ground.keys) if ground.keys is not None and ground.container.strategy is not Strategy.UPSERT else None
     keys: dict[str, list[str]] = {}
     for anomaly in known.values():
         here = chosen is None or anomaly.partition is None or anomaly.partition in chosen
         if anomaly.key is not None and anomaly.is_open and anomaly.rule in rules and here:
             keys.setdefault(anomaly.rule, []).append(anomaly.key)
     return keys
+
+
+def _elsewhere(known: Mapping[str, Anomaly], container: Container, rules: set[str], keys: set[str | None]) -> list[str]:
+    """Of rows that may have come from another partition since: only MERGE moves them, and keeps one of each key."""
+    if container.strategy is not Strategy.UPSERT:
+        return []
+    there = (one for one in known.values() if one.is_open and one.rule in rules and one.partition not in keys)
+    return list(dict.fromkeys(one.key for one in there if one.key is not None))
 
 
 def _now() -> int:
