@@ -4,9 +4,12 @@ Belongs here: OPTIMIZE and VACUUM of one table, and what they did in numbers. Do
 changes a row, and neither touches the table's property, so the watermark is found beneath their commits.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from deltalake.exceptions import CommitFailedError
 
 from incremental_assets.lake.errors import lake_errors, place_errors
 from incremental_assets.lake.table import LakeTable
@@ -57,6 +60,16 @@ def tidy(table: LakeTable) -> None:
         with place_errors(table.url):
             delta.optimize.compact()
             delta.vacuum(dry_run=False)
+
+
+@contextlib.contextmanager
+def next_time_if_moved() -> Iterator[None]:
+    """For what can wait: where somebody else changes the table at the same time, it is left for the next time."""
+    try:
+        yield
+    except LakeError as error:
+        if not isinstance(error.__cause__, CommitFailedError):
+            raise
 
 
 def _files(spark: "SparkSession", table: LakeTable) -> int:
