@@ -35,6 +35,7 @@ LEAST_ROWS = 20
 """From fewer rows nothing is concluded."""
 OVER = 14
 _LEAST_CHANGES = 4
+_MOST_DIGITS = 10**15  # larger numbers are written with an exponent
 _MOST_UNIQUE = 4  # each is a set of all values to count
 
 
@@ -52,7 +53,7 @@ def candidates(profile: Profile) -> list[Candidate]:
     found: list[Candidate] = []
     for column in profile.columns:
         parts = [columns[column.column] for columns in profile.partitions.values() if column.column in columns]
-        for rules in (_not_null(column), _values(column, parts, profile)):
+        for rules in (_not_null(column, parts), _values(column, parts, profile)):
             if rules:
                 found.append(Candidate(tuple(rules)))
     unique = [one.column for one in sorted(profile.columns, key=lambda one: one.form is not Form.INTEGER) if _seems_unique(one)]
@@ -66,8 +67,9 @@ def rounded_up(share: float) -> float:
 
 
 # ---------------------------------------------------------------- of each column
-def _not_null(column: ColumnProfile) -> list[RowRule | Unique]:
-    share = column.null_share
+def _not_null(column: ColumnProfile, parts: Sequence[ColumnProfile]) -> list[RowRule | Unique]:
+    """A tolerance is asked of each partition by itself, so it goes by the worst of them."""
+    share = max((one.null_share for one in parts if one.null_share is not None), default=None)
     if share is None or share > RARE:
         return []
     return [NotNull(columns=(column.column,), tolerance=rounded_up(2 * share) if share else 0)]
@@ -104,6 +106,8 @@ def _bounds(column: ColumnProfile, parts: Sequence[ColumnProfile]) -> list[RowRu
     room = 0.1 * (high - low) or abs(high) or 1
     least = 0 if 0 <= low <= 2 * room else _nice(low - room, ROUND_FLOOR)
     most = 0 if -2 * room <= high <= 0 else _nice(high + room, ROUND_CEILING)
+    if not math.isfinite(least) or not math.isfinite(most):  # no number of the type is beyond them
+        return [*sign]
     return [Between(column=column.column, min=least, max=most), *sign]
 
 
@@ -115,11 +119,13 @@ def _grows(parts: Sequence[ColumnProfile]) -> bool:
 
 def _nice(value: float, rounding: str) -> int | float:
     """To two digits that count."""
+    if not math.isfinite(value):
+        return value
     exact = Decimal(repr(value))
     if not exact:
         return 0
     found = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 1), rounding=rounding)
-    return int(found) if found == found.to_integral_value() else float(found)
+    return int(found) if found == found.to_integral_value() and abs(found) < _MOST_DIGITS else float(found)
 
 
 def _texts(column: ColumnProfile) -> list[RowRule | Unique]:

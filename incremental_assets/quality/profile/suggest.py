@@ -3,32 +3,33 @@
 Belongs here: which partitions are held out, asking their rows in one pass, what is left out, the YAML. Does not belong: which rules come
 into question (``propose``).
 
-The order of calls: ``split_partitions`` of the profile of all; ``suggest`` with the profile of the fitted ones and the rows of the
-held-out ones; ``Suggestions.yaml``.
+The order of calls: ``split_partitions`` of the profile of all; ``suggest`` with the profile of the fitted ones, and with what asks
+the rows of the held-out ones; ``Suggestions.yaml``.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from incremental_assets.lake.guards import expr
 from incremental_assets.model.names import backticked as quote
 from incremental_assets.model.rules import Change, NotNull, RowRule, Rule, Unique
+from incremental_assets.quality.predicates import CannotAsk
 from incremental_assets.quality.profile.column import Key, Profile
 from incremental_assets.quality.profile.propose import RARE, candidates, changes_of, rounded_up, rows_by_partition, volumetric
-
-if TYPE_CHECKING:
-    from pyspark.sql.dataframe import DataFrame
+from incremental_assets.quality.rows import Aggregate, Values
 
 HELD_OUT = 0.2
 """The share of partitions, the newest, that rules are not made from; at least one of two."""
 MOST_HELD_OUT = 10
+_TEMPLATE = "{{"
 
 Predicate = Callable[[RowRule], str]
-"""Spark SQL of *the row passes*; where it is NULL, it does."""
+"""Spark SQL of *the row passes*; where it is NULL, it does. Raises CannotAsk."""
+Ask = Callable[[Sequence[Aggregate]], Values]
+"""Aggregates of the held-out rows by partition, in one pass. Those that Spark does not understand are left out."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,15 @@ class Split:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """``failed`` of ``asked`` held-out rows (of partitions, for rules about those) break it; ``asked`` is 0 where it was not asked."""
+    """``failed`` of ``asked`` held-out rows (of partitions, for rules about those) break it; ``asked`` is 0 where it was not asked.
+
+    ``worst``: the share of the rows of that partition that breaks it most, as its tolerance is asked of each by itself.
+    """
 
     rule: Rule
     failed: int = 0
     asked: int = 0
+    worst: float = 0.0
 
     @property
     def share(self) -> float:
@@ -54,12 +59,14 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Suggestions:
-    """``kept``: to propose. ``dropped``: they do not hold for the held-out rows. ``rows``: held out."""
+    """``kept``: to propose. ``dropped``: they do not hold for the held-out rows. ``rows``: held out. ``unfit``: what could not be asked or
+    written, and why."""
 
     split: Split
     kept: Sequence[Suggestion]
     dropped: Sequence[Suggestion] = field(repr=False)
     rows: int = 0
+    unfit: Sequence[tuple[Rule, str]] = field(default=(), repr=False)
 
     def yaml(self) -> str:
         """A list for ``checks:``, a rule a line, with comments."""
@@ -70,6 +77,9 @@ class Suggestions:
         if self.dropped:
             lines.append("# Left out, as they do not hold there:")
             lines += [f"#   {_flow(one.rule.words())}: {_of_held_out(one)}" for one in self.dropped]
+        if self.unfit:
+            lines.append("# Left out, as they cannot be used:")
+            lines += [f"#   {_flow(rule.words())}: {_said(why)}" for rule, why in self.unfit]
         return "\n".join(lines) + "\n"
 
 
@@ -85,52 +95,72 @@ def split_partitions(profile: Profile) -> Split:
 def suggest(
     fitted: Profile,
     split: Split,
-    frame: "DataFrame | None",
+    ask: Ask | None,
     predicate: Predicate,
     *,
     rows: Mapping[Key, int],
-    partition: str | None = None,
     filling: Sequence[Key] = (),
 ) -> Suggestions:
-    """``fitted``: of ``split.fitted`` alone. ``frame``: the rows of ``split.held_out``, which its column ``partition`` tells apart.
+    """``fitted``: of ``split.fitted`` alone. ``ask``: of the rows of ``split.held_out``; None where nothing is held out. ``rows``: of each
+    partition, oldest first. ``filling``: partitions that more rows are expected in.
 
-    ``frame`` is None where nothing is held out. ``rows``: of each partition, oldest first. ``filling``: partitions that more rows are
-    expected in. One pass over the frame, and over no other rows. A rule that more than 1 % of the held-out rows break is left out; one
-    that fewer break gets a tolerance.
+    One pass over the rows held out, and over no others. A rule that more than 1 % of the rows of one of those partitions break is left
+    out; one that fewer break gets a tolerance.
     """
-    groups = [one.alternatives for one in candidates(fitted)]
-    rules = [rule for group in groups for rule in group]
-    failed, total = _ask(frame, rules, predicate, partition) if frame is not None and split.held_out else ({}, 0)
+    unfit: list[tuple[Rule, str]] = []
+    groups = [_usable(one.alternatives, predicate, unfit) for one in candidates(fitted)]
+    texts = [(rule, text) for group in groups for rule, text in group]
+    found, total = _ask(ask, texts) if ask is not None and split.held_out else ({rule.id: Suggestion(rule) for rule, _ in texts}, 0)
+    unfit += [(rule, "Spark cannot ask it of this column") for rule, _ in texts if rule.id not in found]
     kept: list[Suggestion] = []
     dropped: list[Suggestion] = []
     for group in groups:
-        for rule in group:
-            found = Suggestion(rule, failed.get(rule.id, 0), total)
-            if found.failed and (found.share > RARE or isinstance(rule, Unique)):
-                dropped.append(found)
+        for one in (found[rule.id] for rule, _ in group if rule.id in found):
+            if one.failed and (one.worst > RARE or isinstance(one.rule, Unique)):
+                dropped.append(one)
                 continue
-            share = 2 * found.share
-            kept.append(replace(found, rule=replace(rule, tolerance=max(rule.tolerance, rounded_up(share)))) if share else found)
+            share = 2 * one.worst
+            kept.append(replace(one, rule=replace(one.rule, tolerance=max(one.rule.tolerance, rounded_up(share)))) if share else one)
             break
     of_rows = _volumetric(split, rows, filling)
     if of_rows is not None:
         (dropped if of_rows.failed else kept).append(of_rows)
-    return Suggestions(split, _not_nulls_as_one(kept), dropped, total)
+    return Suggestions(split, _not_nulls_as_one(kept), dropped, total, unfit)
 
 
-def _ask(frame: "DataFrame", rules: Sequence[RowRule | Unique], predicate: Predicate, partition: str | None) -> tuple[dict[str, int], int]:
-    """How many rows break each rule, by its id, and how many there are, in one aggregation."""
-    asked = [f"{_failing(rule, predicate, partition)} AS r{n}" for n, rule in enumerate(rules)]
-    found = frame.agg(expr("count(*) AS total"), *(expr(one) for one in asked)).collect()[0]
-    return {rule.id: int(found[f"r{n}"] or 0) for n, rule in enumerate(rules)}, int(found["total"])
+def _usable(rules: Sequence[RowRule | Unique], predicate: Predicate, unfit: list[tuple[Rule, str]]) -> list[tuple[RowRule | Unique, str]]:
+    """Each with Spark SQL of how many rows of a partition break it."""
+    found: list[tuple[RowRule | Unique, str]] = []
+    for rule in rules:
+        if _TEMPLATE in str(rule.words()):
+            unfit.append((rule, f"{_TEMPLATE} begins a template in YAML"))
+            continue
+        try:
+            found.append((rule, _failing(rule, predicate)))
+        except CannotAsk as error:
+            unfit.append((rule, str(error)))
+    return found
 
 
-def _failing(rule: RowRule | Unique, predicate: Predicate, partition: str | None) -> str:
+def _ask(ask: Ask, texts: Sequence[tuple[RowRule | Unique, str]]) -> tuple[dict[str, Suggestion], int]:
+    """What became of each rule that could be asked, by its id; and how many rows there are."""
+    names = {rule.id: f"r{n}" for n, (rule, _) in enumerate(texts)}
+    wanted = [Aggregate(names[rule.id], names[rule.id], lambda text=text: expr(text), (text,)) for rule, text in texts]
+    parts = list(ask([Aggregate(None, "total", lambda: expr("count(*)")), *wanted]).values())
+    total = sum(int(part["total"]) for part in parts)
+    found: dict[str, Suggestion] = {}
+    for rule, _ in texts:
+        broken = [(int(part[names[rule.id]] or 0), int(part["total"])) for part in parts if names[rule.id] in part]
+        if len(broken) == len(parts):
+            worst = max((failed / rows for failed, rows in broken if rows), default=0.0)
+            found[rule.id] = Suggestion(rule, sum(failed for failed, _ in broken), total, worst)
+    return found, total
+
+
+def _failing(rule: RowRule | Unique, predicate: Predicate) -> str:
     if isinstance(rule, Unique):
-        names = [quote(name) for name in rule.columns]
-        present = " AND ".join(f"{name} IS NOT NULL" for name in names)
-        within = ", ".join([*([quote(partition)] if partition is not None else []), *names])
-        return f"count_if({present}) - count(DISTINCT {within})"
+        present = predicate(NotNull(columns=rule.columns))
+        return f"count_if({present}) - count(DISTINCT {', '.join(quote(name) for name in rule.columns)})"
     return f"count_if(NOT ({predicate(rule)}))"
 
 
@@ -175,9 +205,9 @@ def _span(keys: Sequence[Key]) -> str:
 
 
 def _said(key: Key) -> str:
-    """A key in a comment, which ends with its line."""
+    """A key, or what somebody else worded, in a comment, which ends with its line."""
     text = str(key)
-    return text if text.isprintable() else json.dumps(text)
+    return text if text.isprintable() else ascii(text)
 
 
 def _of_held_out(one: Suggestion) -> str:
@@ -186,10 +216,23 @@ def _of_held_out(one: Suggestion) -> str:
     what = "partitions" if isinstance(one.rule, Change) else "rows"
     if not one.failed:
         return f"none of {one.asked:,} {what} fails"
-    return f"{one.failed:,} of {one.asked:,} {what} fail ({100 * one.share:.2g} %)"
+    worst = f", at worst {100 * one.worst:.2g} % of a partition" if one.worst > one.share else ""
+    return f"{one.failed:,} of {one.asked:,} {what} fail ({100 * one.share:.2g} %{worst})"
+
+
+class _OnALine(yaml.SafeDumper):
+    """Texts that would not stay on their line, or not be seen there, are written with escapes."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=None if value.isprintable() else '"')
+
+
+_OnALine.add_representer(str, _text)
 
 
 def _flow(words: Mapping[str, Any]) -> str:
     """On one line."""
-    text = yaml.safe_dump(dict(words), default_flow_style=True, sort_keys=False, allow_unicode=True, width=float("inf")).rstrip("\n")
-    return text if text.isprintable() else json.dumps(words)
+    how: dict[str, Any] = {"Dumper": _OnALine, "default_flow_style": True, "sort_keys": False, "width": float("inf")}
+    text = yaml.dump(dict(words), allow_unicode=True, **how).rstrip("\n")
+    return text if text.isprintable() else yaml.dump(dict(words), **how).rstrip("\n")
