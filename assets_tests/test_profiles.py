@@ -13,23 +13,32 @@ import re
 import shutil
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 import yaml
-from deltalake import QueryBuilder, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pydantic import TypeAdapter
 
+from assets_tests.harness import Folder, Project, Workspace
+from incremental_assets.catalog.definition import Settings
 from incremental_assets.lake.guards import expr
+from incremental_assets.lake.scope import LakeScope
 from incremental_assets.lake.table import LakeTable
-from incremental_assets.model.rules import AnyRule, Change
-from incremental_assets.quality.predicates import Asked, row_predicate
+from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.model.rules import AnyRule, Between, Change, NotNull, RowRule
+from incremental_assets.orchestration.datastore import maintenance_job
+from incremental_assets.orchestration.quality.command import AskedScan, profile_lines
+from incremental_assets.orchestration.quality.profiles import suggested_checks
+from incremental_assets.quality.ground import Ground
+from incremental_assets.quality.predicates import Asked, CannotAsk, row_predicate
 from incremental_assets.quality.profile.column import (
     ColumnProfile,
     Form,
@@ -43,11 +52,13 @@ from incremental_assets.quality.profile.column import (
     merge_moments,
 )
 from incremental_assets.quality.profile.page import profile_page
-from incremental_assets.quality.profile.propose import changes_of, rounded_up, rows_by_partition, volumetric
+from incremental_assets.quality.profile.propose import candidates, changes_of, rounded_up, rows_by_partition, volumetric
 from incremental_assets.quality.profile.shapes import common_pattern
 from incremental_assets.quality.profile.states import RANKS, Parameters, profile_states
-from incremental_assets.quality.profile.store import ProfileStore
+from incremental_assets.quality.profile.store import ProfileStore, sorted_keys
 from incremental_assets.quality.profile.suggest import Split, Suggestions, split_partitions, suggest
+from incremental_assets.quality.records import OperationType, Records, Result, ScanOperation
+from incremental_assets.quality.rows import PARTITION, Aggregate, Rows, Values
 
 ROWS, DAYS = 6000, 5
 NASTY = '<b>"x"</b><script>alert(1)</script>'
@@ -159,12 +170,18 @@ def lake(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
         held = held.withColumn("small", expr("CASE WHEN id > 5970 THEN 77 ELSE small END"))
         held = held.withColumn("code", expr("CASE WHEN id > 3000 THEN 'gone' ELSE code END"))
         counts = rows_by_partition(merged)
-        found = suggest(fitted, split, held, lambda rule: row_predicate(rule, asked), rows=counts, partition="day")
+        rows_held = Rows(spark, store.table, head, Ground(cast(Any, None), None, "day", None), asked)
+        found = suggest(
+            fitted,
+            split,
+            lambda wanted: rows_held.aggregate(held.withColumn(PARTITION, expr("day")), wanted),
+            lambda rule: "no_such_function(local)" if rule.id == "not_in_future_local" else row_predicate(rule, asked),
+            rows=counts,
+        )
         few = frame.where("day = DATE'2026-01-02' AND id < 500").withColumn("small", expr("9"))
         refresh(few, keys=["2026-01-02", "2026-01-03"], parameters=Parameters(distinct=12))
         after = store.profile(spark, "orders")
-        store.forget(spark, "whole")
-        assert whole and after and store.profile(spark, "whole") is None
+        assert whole and after
     delta = store.table.opened()
     assert delta is not None
     query = QueryBuilder().register("kept", delta).execute("SELECT container, partition, column_name FROM kept")
@@ -323,6 +340,7 @@ def test_rules_are_proposed_that_hold_for_rows_they_were_not_made_from(lake: Lak
     gone = sum(row["id"] > 3000 for row in held)
     assert dropped["matches_pattern_code"].failed == gone and "matches_pattern_code" not in by_id
     assert f"# {'  '}" in text and "Left out" in text
+    assert [rule.id for rule, _ in found.unfit] == ["not_in_future_local"], "what Spark does not understand must not take the others along"
 
 
 # ---------------------------------------------------------------- without Spark
@@ -392,6 +410,227 @@ def test_with_one_partition_nothing_is_held_out_and_the_yaml_says_so() -> None:
     assert "NOT asked of other rows" in found.yaml() and len(yaml.safe_load(found.yaml())) == 1
 
 
+def _of_texts(name: str, *values: str, rows: int = 100, nulls: int = 0) -> ColumnProfile:
+    """A column of a few texts that each come again and again."""
+    counted = tuple(Frequent(value, (rows - nulls) // len(values)) for value in values)
+    return ColumnProfile(
+        name, "string", Form.TEXT, rows, nulls, distinct=len(values), minimum=min(values), maximum=max(values), frequent=counted,
+        lengths=Lengths(rows, 1, 9, rows),
+    )  # fmt: skip
+
+
+def _profile_of(*columns: ColumnProfile) -> tuple[Profile, Split]:
+    """Of the partition ``old``; ``new`` is held out."""
+    return Profile("shop/orders", columns, {"old": {one.column: one for one in columns}}), Split(("old",), ("new",))
+
+
+def _answer(broken: Mapping[str, Mapping[str, int]], rows: int, but: str = "-") -> Callable[[Sequence[Aggregate]], Values]:
+    """Of each partition, how many rows break the rules that ask of a column; Spark does not understand those with ``but``."""
+
+    def ask(wanted: Sequence[Aggregate]) -> Values:
+        return {
+            key: {"total": rows}
+            | {
+                one.name: sum(n for column, n in of.items() if column in str(one.texts))
+                for one in wanted
+                if one.owner and but not in str(one.texts)
+            }
+            for key, of in broken.items()
+        }
+
+    return ask
+
+
+def test_one_rule_that_cannot_be_asked_or_written_does_not_take_the_others_along() -> None:
+    """A column that was dropped or changed its type since the profile, or one odd name, and there were no proposals but a stack trace."""
+
+    def predicate(rule: RowRule) -> str:
+        if "gone" in rule.columns_used:
+            raise CannotAsk("the table has no column 'gone'")
+        return " ".join((rule.rule, *rule.columns_used))
+
+    names = ("gone", "odd", "fine", "{{ env.HOME }}")
+    profile, split = _profile_of(*(_of_texts(name, "a", "b") for name in names), _of_texts("braces", "{{ x }}", "b"))
+    found = suggest(profile, split, _answer({"new": {}}, 50, but="odd"), predicate, rows={"old": 100, "new": 50})
+    rules = RULES.validate_python(yaml.safe_load(found.yaml()))
+    assert {name for rule in rules for name in rule.columns_used} == {"fine", "braces"}
+    assert not [rule for rule in rules if "{{" in str(rule.words())], "the component would fill it in as a template"
+    assert "the table has no column 'gone'" in found.yaml() and {one.columns_used[0] for one, _ in found.unfit} == {*names, "braces"} - {
+        "fine"
+    }
+    untried = suggest(profile, Split(("old",), ()), None, predicate, rows={"old": 100}).yaml()
+    assert "gone" not in str(yaml.safe_load(untried)), "also where there is nothing to ask it of"
+
+
+def test_a_tolerance_is_enough_for_each_partition_by_itself() -> None:
+    """A scan asks it of each partition: one fitted on all of them together fails in the very rows that it was proposed for."""
+    profile, split = _profile_of(_of_texts("some", "a", "b"), _of_texts("many", "a", "b"))
+    split = Split(split.fitted, tuple(f"d{n}" for n in range(10)))
+    broken = {key: {"some": 9 * (key == "d3"), "many": 20 * (key == "d3")} for key in split.held_out if key is not None}
+    found = suggest(profile, split, _answer(broken, 1000), lambda rule: " ".join((rule.rule, *rule.columns_used)), rows={})
+    kept = {one.rule.id: one.rule for one in found.kept}
+    assert kept["expected_values_some"].tolerates(9, 1000) and kept["expected_values_some"].tolerance == 0.02
+    assert {one.rule.columns_used for one in found.dropped} == {("many",)} and "at worst 2 % of a partition" in found.yaml()
+
+
+def test_nulls_are_tolerated_by_the_worst_partition_that_was_profiled() -> None:
+    """NULLs that are rare in all rows together may be most of one day: that day fails each time it is looked at."""
+
+    def proposed(nulls: int) -> list[float]:
+        days = [_of_texts("c", "a", "b"), _of_texts("c", "a", "b", rows=1000, nulls=nulls)]
+        profile = Profile("t", (_of_texts("c", "a", "b", rows=100_000, nulls=nulls),), {str(n): {"c": day} for n, day in enumerate(days)})
+        return [rule.tolerance for one in candidates(profile) for rule in one.alternatives if isinstance(rule, NotNull)]
+
+    assert proposed(0) == [0] and proposed(8) == [0.02] and proposed(500) == []
+
+
+@pytest.mark.parametrize("greatest", ["1e38", "9.87e307", "1.79e308", "12345678901234567890", "1e15"])
+def test_bounds_of_large_numbers_are_numbers_that_spark_and_yaml_know(greatest: str) -> None:
+    """A bound of 39 digits is no number to Spark, and infinity none to YAML: proposals ended in a stack trace, or failed when pasted."""
+    column = ColumnProfile("x", "double", Form.FLOATING, 100, distinct=90, minimum="1.0", maximum=greatest)
+    profile, split = _profile_of(column)
+    asked = Asked({"x": "double"}, dt.datetime.now(dt.timezone.utc))
+    found = suggest(profile, split, _answer({"new": {}}, 50), lambda rule: row_predicate(rule, asked), rows={})
+    rules = {rule.rule: rule for rule in RULES.validate_python(yaml.safe_load(found.yaml()))}
+    assert rules["not_null"] and all(rule.words() == one.rule.words() for rule, one in zip(rules.values(), found.kept, strict=True))
+    assert ("between" in rules) is (greatest != "1.79e308"), "no number of the type is beyond it"
+    if "between" in rules:
+        between = rules["between"]
+        assert isinstance(between, Between) and isinstance(between.max, int | float) and float(greatest) <= between.max < math.inf
+        assert not re.search(r"\d{39}", row_predicate(between, asked)), row_predicate(between, asked)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "plain", "2026-01-01", "no", "1e5", "it's \"x\"", "# no comment", "a: b", "😀", "👩\u200d💻", "a\nb", "\u2028", "\x00\x7f\x85",
+        "\ufeff", "\ue000", "é\u200b", " a ",
+    ],
+)  # fmt: skip
+def test_values_come_back_from_the_yaml_as_they_were(value: str) -> None:
+    """A rule that names another text than the data have fails for all of those rows; a line break takes the rest of the list along."""
+    profile, split = _profile_of(_of_texts("c", value, "other"), _of_texts(f"column {value}", "x", "y"))
+    for broken in (0, 50):  # kept, or told in a comment
+        text = suggest(profile, split, _answer({"new": {"expected": broken}}, 50), lambda rule: f"expected {rule.rule}", rows={}).yaml()
+        assert all(line.startswith(("- ", "#", "[]")) and line.isprintable() for line in text.splitlines())
+        found = [rule.words() for rule in RULES.validate_python(yaml.safe_load(text)) if rule.rule == "expected_values"]
+        written = re.findall(r"^#   (\{rule: expected_values, .*\}): 50 of", text, re.M)
+        words = found or [yaml.safe_load(one) for one in written]
+        assert bool(found) is not bool(broken)
+        assert {str(one["column"]): set(one["values"]) for one in words} == {"c": {value, "other"}, f"column {value}": {"x", "y"}}
+
+
+def test_maintenance_tidies_what_profiles_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A datastore without rules has records of its profiles that were never joined; and a profile that is written at the same moment
+    must not make the job of the whole datastore fail."""
+    lake, records = str(tmp_path), Records(str(tmp_path), "shop")
+    operation = ScanOperation("run", "shop/orders", 0, 0, Result.SUCCESS, OperationType.PROFILE)
+    for n in range(3):
+        records.record(replace(operation, id=f"run{n}"), (), (), ())
+    store = ProfileStore(lake, "shop")
+    for n in range(2):
+        write_deltalake(store.table.url, pa.table({"container": ["shop/orders"], "n": [n]}), mode="append", partition_by=["container"])
+    opened = LakeTable.opened
+
+    def before_another_writes(self: LakeTable) -> DeltaTable | None:
+        delta = opened(self)
+        if delta is not None and self.url == store.table.url:
+            DeltaTable(self.url).delete()
+        return delta
+
+    monkeypatch.setattr(LakeTable, "opened", before_another_writes)
+    settings = cast(Settings, SimpleNamespace(name="shop"))
+    scope = LakeScope(lake, tmp_path, "maintenance", lambda _: None)
+    assert maintenance_job(settings, ()).execute_in_process(resources={"lake": scope}).success
+    assert len(DeltaTable(f"{lake}/shop/_quality/scan_operations").file_uris()) == 1
+
+
+def test_files_are_ordered_as_they_came() -> None:
+    """The newest files are what rules are tried on and what plots end with; by their names, they may be the oldest."""
+    assert sorted_keys({"b", "a", None, "z"}, ["z", "b", "later", "a"]) == [None, "z", "b", "a"]
+    assert sorted_keys({"b", "gone", "a"}, ["b", "a"]) == ["gone", "b", "a"]
+    assert sorted_keys({"10", "9", "-1"}) == ["-1", "9", "10"]
+
+
 def test_every_rank_of_a_partition_is_one_of_the_merged_profile(lake: Lake) -> None:
     """Plots over partitions and the table of columns show the same ranks."""
     assert set(RANKS) <= set(lake.merged.column("id").quantiles) and 0.5 in RANKS
+
+
+# ---------------------------------------------------------------- of containers that change
+def _profiled(project: Workspace, name: str, **kwargs: Any) -> dict[str, Any]:
+    """The line of ``profile --json``; ``kwargs`` are those of ``AskedScan``."""
+    with project.instance() as instance:
+        return next(iter(profile_lines(project.dagster(), [project.definition(name)], AskedScan(**kwargs), instance)))
+
+
+def _suggested(project: Workspace, name: str) -> str:
+    with project.instance() as instance:
+        scope = LakeScope(project.lake, project.spark_home, "suggest", lambda _: None)
+        with scope.stack:
+            return suggested_checks(project.definition(name), instance, scope, lambda _: None)
+
+
+def test_partitions_that_lost_their_rows_are_counted_no_more(project: Callable[..., Project]) -> None:
+    """NULLs that were mended and a month that was emptied stay in the figures for good, and the reader is told nothing."""
+    shop = project(incremental=["public.orders:day:date"], containers={"orders": {"partition_by": "month"}})
+    shop.execute(
+        """create table orders (id int primary key, day date);
+        insert into orders select i, date '2026-01-01' + (i - 1) from generate_series(1, 90) i;"""
+    )
+    shop.one("orders")
+    nothing = _profiled(shop, "orders", incremental=True, after_time="2036-01-01")
+    assert (nothing["status"], nothing["page"]) == ("profiled", None) and nothing["message"].startswith("nothing to profile"), nothing
+    records = Records(shop.lake, "shop").operations("shop/orders")
+    assert [(one.result.value, one.rows) for one in records] == [("success", 0)]
+
+    shop.execute("insert into orders select 90 + i from generate_series(1, 3) i")
+    shop.one("orders")
+    assert "93 rows of 4 in the merged profile" in _profiled(shop, "orders")["message"]
+    shop.execute("update orders set day = '2026-02-10' where day is null; delete from orders where day >= '2026-03-01'")
+    shop.one("orders", keys=("2026-02-01", "2026-03-01"), allow_empty=True)
+    shop.one("orders", allow_empty=True)
+    later = _profiled(shop, "orders", incremental=True)
+    assert "59 rows of 4 in the merged profile" in later["message"], "31 of January and 28 of February, which was not looked at"
+    told = "The table has 62 rows, and this profile is of 59"
+    assert told in later["message"] and "--full" in later["message"] and told in Path(later["page"]).read_text(encoding="utf-8")
+    whole = _profiled(shop, "orders")
+    assert whole["message"] == "62 rows of 2 partitions profiled in one pass; 62 rows of 2 in the merged profile"
+    assert "The table has" not in Path(whole["page"]).read_text(encoding="utf-8")
+
+
+def test_no_rules_are_proposed_from_a_profile_that_does_not_fit(project: Callable[..., Project]) -> None:
+    """A profile without rows, or of partitions that the container has no longer: a stack trace does not tell what to do about it."""
+    shop = project(incremental=["public.orders:day:date"], containers={"orders": {"partition_by": "day"}})
+    shop.execute(
+        """create table bare (id int);
+        create table orders (id int primary key, day date);
+        insert into orders select i, date '2026-01-02' + (i - 1) / 30 from generate_series(1, 120) i;"""
+    )
+    assert "failed" not in {line["status"] for line in shop.sync().values()}
+    assert "0 rows" in _profiled(shop, "bare")["message"]
+    with pytest.raises(ConfigurationError, match=r"shop/bare: there are no rows in its profile .* incremental-assets profile shop/bare"):
+        _suggested(shop, "bare")
+    _profiled(shop, "orders")
+    assert "Asked of partition 2026-01-05, 30 rows" in _suggested(shop, "orders")
+    by_month = {"containers": {"orders": {"partition_by": "month"}}}
+    for now in (by_month, {"incremental": [], "containers": {}}):
+        shop.configure(**now)
+        with pytest.raises(ConfigurationError, match=r"shop/orders: its profile is of other partitions .* profile shop/orders --full"):
+            _suggested(shop, "orders")
+
+
+def test_rules_for_files_are_tried_on_those_that_came_last(folder: Callable[..., Folder]) -> None:
+    """By their names, the newest may be the oldest, and what changes in the data is taken for what was always so."""
+    landing = folder(containers={"orders": {"glob": "*.csv", "prune_files": True}})
+    for name in ("c.csv", "b.csv", "a.csv"):
+        landing.put(name, "id\n" + "\n".join(map(str, range(40))))
+    landing.one("orders")
+    _profiled(landing, "orders")
+    assert "Asked of partition a.csv, 40 rows" in _suggested(landing, "orders")
+    (landing.root / "c.csv").unlink()
+    landing.put("d.csv", "id\n1\n")
+    landing.one("orders")
+    assert "81 rows of 4 in the merged profile" in _profiled(landing, "orders", incremental=True)["message"], (
+        "a file that is gone has no rows"
+    )

@@ -6,7 +6,7 @@ Names and values come from data. Jinja escapes them in the HTML and in the JSON,
 Content-Security-Policy keeps the browser from loading anything, whatever they contain.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -17,8 +17,11 @@ _SHORT = 22
 _MOST_FREQUENT = 3
 
 
-def profile_page(profile: Profile, title: str | None = None) -> str:
-    """The whole HTML file, some 5 MB, most of which is the library that draws. ``title``: who it is about, if not the container's name."""
+def profile_page(profile: Profile, title: str | None = None, notes: Sequence[str] = ()) -> str:
+    """The whole HTML file, some 5 MB, most of which is the library that draws. ``title``: who it is about, if not the container's name.
+
+    ``notes``: what else the reader has to know, before the figures.
+    """
     import jinja2
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
@@ -39,7 +42,7 @@ def profile_page(profile: Profile, title: str | None = None) -> str:
     return template.render(
         title=title or profile.container,
         about=_about(profile),
-        notes=_notes(profile),
+        notes=[*notes, *_notes(profile)],
         rows=rows,
         rows_plot=drawn(rows_plot(profile)),
         library=Markup(get_plotlyjs().replace("</script", "<\\/script")),

@@ -11,7 +11,7 @@ import datetime
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -115,15 +115,21 @@ class ProfileStore:
         counts = {named[_as_text(value)]: int(count) for value, count in found}
         return Refreshed({**counts, **dict.fromkeys(empty, 0)}, head.version if head else None)
 
-    def forget(self, spark: "SparkSession", container: str) -> None:
-        """Drops what is kept of a container."""
-        if self.table.head() is not None:
-            self._retried(container, lambda: spark.sql(f"DELETE FROM {self.table.sql_name} WHERE {_where(container, None)}").collect())
+    def known(self, spark: "SparkSession", container: str) -> list[Key]:
+        """The partitions that states are kept of. Raises LakeError."""
+        if self.table.head() is None:
+            return []
+        with lake_errors(container, self.table.url):
+            states = spark.read.format("delta").load(self.table.url).where(f"{_where(container, None)} AND position = 0")
+            return sorted_keys({row["partition"] for row in states.select("partition").collect()})
 
-    def profile(self, spark: "SparkSession", container: str, partitions: Sequence[Key] | None = None) -> Profile | None:
+    def profile(
+        self, spark: "SparkSession", container: str, partitions: Sequence[Key] | None = None, order: Sequence[str] = ()
+    ) -> Profile | None:
         """Of the partitions (None: of all, by their keys), merged of their states: the container's own table is not read.
 
-        None where nothing is kept of them. Raises LakeError.
+        ``order``: keys in the order in which they came, where their names do not tell it. None where nothing is kept of them. Raises
+        LakeError.
         """
         if self.table.head() is None:
             return None
@@ -136,7 +142,9 @@ class ProfileStore:
             if not kept:
                 return None
             merged = _merged(states, {(row["distinct_lg_k"], row["quantiles_k"], row["frequent_items"]) for row in kept})
-        return _profile(container, kept, merged, partitions)
+        return _profile(
+            container, kept, merged, partitions if partitions is not None else sorted_keys({r["partition"] for r in kept}, order)
+        )
 
     # ------------------------------------------------------------------ the table
     def _write(self, rows: "DataFrame", container: str, keys: Sequence[Key] | None) -> None:
@@ -253,11 +261,9 @@ def _made_with(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in _MADE_WITH)
 
 
-def _profile(
-    container: str, kept: Sequence[Mapping[str, Any]], merged: Sequence[Mapping[str, Any]], partitions: Sequence[Key] | None
-) -> Profile:
+def _profile(container: str, kept: Sequence[Mapping[str, Any]], merged: Sequence[Mapping[str, Any]], partitions: Sequence[Key]) -> Profile:
     newest = max(row["profiled_at"] for row in kept)
-    order = {key: n for n, key in enumerate(partitions if partitions is not None else _sorted({row["partition"] for row in kept}))}
+    order = {key: n for n, key in enumerate(partitions)}
     rows = sorted(kept, key=lambda row: (order[row["partition"]], row["position"]))
     shown: defaultdict[Key, dict[str, ColumnProfile]] = defaultdict(dict)
     by_column: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
@@ -312,9 +318,12 @@ def _estimated(column: ColumnProfile, row: Mapping[str, Any], ranks: Sequence[fl
     )
 
 
-def _sorted(keys: set[Key]) -> list[Key]:
-    """Numbers by their value; the rows of no partition first."""
+def sorted_keys(keys: Collection[Key], order: Sequence[str] = ()) -> list[Key]:
+    """The oldest first: by ``order``, and before those in it the others (what is gone), numbers by their value. First of all the rows of
+    no partition."""
+    position = {key: n for n, key in enumerate(order)}
     named = sorted(key for key in keys if key is not None)
     if all(key.lstrip("-").isdecimal() for key in named):
         named.sort(key=int)
+    named.sort(key=lambda key: position.get(key, -1))
     return [*([None] if None in keys else []), *named]
