@@ -31,7 +31,7 @@ from assets_tests.harness import Folder, Project, Workspace
 from incremental_assets.catalog.definition import Settings
 from incremental_assets.lake.guards import expr
 from incremental_assets.lake.scope import LakeScope
-from incremental_assets.lake.table import LakeTable
+from incremental_assets.lake.table import Head, LakeTable
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.rules import AnyRule, Between, Change, NotNull, RowRule
 from incremental_assets.orchestration.datastore import maintenance_job
@@ -545,22 +545,26 @@ def test_maintenance_tidies_what_profiles_leave(tmp_path: Path, monkeypatch: pyt
     assert len(DeltaTable(f"{lake}/shop/_quality/scan_operations").file_uris()) == 1
 
 
-def test_from_a_profile_without_rows_no_rules_are_proposed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table that was made and not filled yet ended in a stack trace, which does not tell what to do."""
-    nothing = ColumnProfile("id", "int", Form.INTEGER, 0)
-    empty = Profile("shop/orders", (nothing,), {None: {"id": nothing}})
-    monkeypatch.setattr(
-        ProfileStore, "profile", lambda _store, _spark, _name, partitions=None, order=(): empty if partitions is None else None
+@pytest.mark.parametrize(("keys", "why"), [((), "there are no rows in its profile"), (("a", "b"), "its profile is of other partitions")])
+def test_from_a_profile_that_does_not_fit_no_rules_are_proposed(
+    keys: tuple[str, ...], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that was not filled yet, or that has no partitions any more, ended in a stack trace, which does not tell what to do."""
+    column = ColumnProfile("id", "int", Form.INTEGER, 50 if keys else 0)
+    profile = Profile("shop/orders", (column,), {key: {"id": column} for key in keys or (None,)})
+
+    def merged(_store: ProfileStore, _spark: Any, _name: str, partitions: Sequence[Key] | None = None, order: Sequence[str] = ()) -> Any:
+        return None if partitions == () else profile
+
+    monkeypatch.setattr(ProfileStore, "profile", merged)
+    container: Any = SimpleNamespace(
+        label="shop/orders", datastore="shop", key_path=("shop", "orders"), signature="none", cut=None, axis=None
     )
-    container = SimpleNamespace(label="shop/orders", datastore="shop", key_path=("shop", "orders"), cut=None, axis=None)
-    scope = SimpleNamespace(lake=str(tmp_path), spark=None, table=lambda *_: SimpleNamespace(head=lambda: "there is a table"))
-    with pytest.raises(ConfigurationError, match=r"shop/orders: there are no rows .* incremental-assets profile shop/orders"):
-        suggested_checks(
-            cast(Any, SimpleNamespace(container=container, settings=SimpleNamespace(timezone="UTC"))),
-            cast(Any, None),
-            cast(Any, scope),
-            str,
-        )
+    definition: Any = SimpleNamespace(container=container, settings=SimpleNamespace(timezone="UTC"))
+    table = SimpleNamespace(head=lambda: Head(0, (), {}))
+    scope: Any = SimpleNamespace(lake=str(tmp_path), spark=None, table=lambda *_: table)
+    with pytest.raises(ConfigurationError, match=f"shop/orders: {why}.* incremental-assets profile shop/orders"):
+        suggested_checks(definition, cast(Any, None), scope, lambda _: None)
 
 
 def test_files_are_ordered_as_they_came() -> None:
@@ -590,38 +594,30 @@ def _suggested(project: Workspace, name: str) -> str:
 
 
 def test_partitions_that_lost_their_rows_are_counted_no_more(project: Callable[..., Project]) -> None:
-    """NULLs that were mended and a week that was emptied stay in the figures for good, and the reader is told nothing; rules are then
-    proposed from partitions that the container has no longer, or there is a stack trace that does not tell what to do."""
+    """NULLs that were mended and a week that was emptied stay in the figures for good, and the reader is told nothing; or rules are to be
+    tried on partitions that the container has no longer, and the message does not tell what to do."""
     shop = project(incremental=["public.orders:day:date"], containers={"orders": {"partition_by": "week"}})
     shop.execute(
         """create table orders (id int primary key, day date);
-        insert into orders select i, date '2026-01-01' + (i - 1) from generate_series(1, 90) i;"""
+        insert into orders select i, date '2026-01-01' + (i - 1) from generate_series(1, 88) i;
+        insert into orders select 88 + i from generate_series(1, 3) i"""
     )
     shop.one("orders")
-    nothing = _profiled(shop, "orders", incremental=True, after_time="2036-01-01")
-    assert (nothing["status"], nothing["page"]) == ("profiled", None) and nothing["message"].startswith("nothing to profile"), nothing
-    records = Records(shop.lake, "shop").operations("shop/orders")
-    assert [(one.result.value, one.rows) for one in records] == [("success", 0)]
-
-    shop.execute("insert into orders select 90 + i from generate_series(1, 3) i")
-    shop.one("orders")
-    assert "93 rows of 15 in the merged profile" in _profiled(shop, "orders")["message"]
-    shop.execute("update orders set day = '2026-02-10' where day is null; delete from orders where day >= '2026-03-01'")
-    shop.one("orders", keys=("2026-02-08", "2026-03-29"), allow_empty=True)
+    first = _profiled(shop, "orders", incremental=True, after_time="2026-01-10")
+    told = "The table has 91 rows, and this profile is of 81"
+    assert told in first["message"] and "--full" in first["message"] and told in Path(first["page"]).read_text(encoding="utf-8")
+    shop.execute("update orders set day = '2026-02-10' where day is null; delete from orders where day = '2026-03-29'")
     shop.one("orders", allow_empty=True)
-    later = _profiled(shop, "orders", incremental=True)
-    assert "87 rows of 15 in the merged profile" in later["message"], "the last week and the NULLs; other weeks were not looked at"
-    told = "The table has 62 rows, and this profile is of 87"
-    assert told in later["message"] and "--full" in later["message"] and told in Path(later["page"]).read_text(encoding="utf-8")
+    later = _profiled(shop, "orders", incremental=True, after_time="2026-03-20")
+    assert "77 rows of 13 in the merged profile" in later["message"], "without the last week and the NULLs"
     whole = _profiled(shop, "orders")
-    assert whole["message"] == "62 rows of 9 partitions profiled in one pass; 62 rows of 9 in the merged profile"
+    assert whole["message"] == "87 rows of 13 partitions profiled in one pass; 87 rows of 13 in the merged profile", (
+        "the first two weeks, and no other"
+    )
     assert "The table has" not in Path(whole["page"]).read_text(encoding="utf-8")
-
-    by_month = {"containers": {"orders": {"partition_by": "month"}}}
-    for now in (by_month, {"incremental": [], "containers": {}}):
-        shop.configure(**now)
-        with pytest.raises(ConfigurationError, match=r"shop/orders: its profile is of other partitions .* profile shop/orders --full"):
-            _suggested(shop, "orders")
+    shop.configure(containers={"orders": {"partition_by": "month"}})
+    with pytest.raises(ConfigurationError, match=r"shop/orders: its profile is of other partitions .* profile shop/orders --full"):
+        _suggested(shop, "orders")
 
 
 def test_rules_for_files_are_tried_on_those_that_came_last(folder: Callable[..., Folder]) -> None:
@@ -630,5 +626,9 @@ def test_rules_for_files_are_tried_on_those_that_came_last(folder: Callable[...,
     for name in ("c.csv", "b.csv", "a.csv"):
         landing.put(name, "id\n" + "\n".join(map(str, range(40))))
     landing.one("orders")
+    nothing = _profiled(landing, "orders", incremental=True, after_time="2036-01-01")
+    assert (nothing["status"], nothing["page"]) == ("profiled", None) and nothing["message"].startswith("nothing to profile"), nothing
+    records = Records(landing.lake, "landing").operations("landing/orders")
+    assert [(one.result.value, one.rows) for one in records] == [("success", 0)], "an operation that found nothing has not failed"
     _profiled(landing, "orders")
     assert "Asked of partition a.csv, 40 rows" in _suggested(landing, "orders")
