@@ -5,6 +5,8 @@
 SCALE ?= 0.1
 BENCH_SCALE ?= 1
 BIN := .venv/bin
+# Two processes with a PostgreSQL and a Spark server each; a file's tests stay together, as they share what is set up.
+BESIDE := --numprocesses 2 --dist loadfile
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
@@ -47,7 +49,7 @@ test: install
 	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports
 	$(BIN)/dg check defs
-	$(BIN)/python -m pytest -m "not by_hand and not s3" --durations=40
+	$(BIN)/python -m pytest -m "not by_hand and not s3" --durations=40 $(BESIDE)
 
 # What does not fit into the half hour that .ci/run has on two cores, and a kill at every point.
 test-by-hand: install

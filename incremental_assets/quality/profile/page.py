@@ -133,6 +133,9 @@ def _lengths(lengths: Lengths | None) -> str:
 
 
 def _share(share: float) -> str:
+    """All and none are told apart from nearly all and nearly none."""
     if share in (0, 1):
-        return f"{share:.0%}"
+        return "100 %" if share else "0 %"
+    if share > 0.995:
+        return "> 99 %"
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
