@@ -12,6 +12,8 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from deltalake import DeltaTable
+from deltalake.schema import Field, PrimitiveType, Schema
 
 from assets_tests.harness import Folder, Project
 from assets_tests.test_dagster import materialize
@@ -77,6 +79,9 @@ def test_what_a_sync_wrote_is_checked_and_mended_rows_close_their_anomalies(shop
     states = {key: state for key, (state, _) in evaluations(shop, "not_null_customer").items()}
     assert states == {"2026-01-01": "FAILED", "2026-02-01": "SUCCEEDED", "2026-03-01": "SUCCEEDED"}
     assert evaluations(shop, "between_price")["2026-01-01"][1] == "failed: 2 of 31 rows break it"
+    with shop.instance() as instance:  # the one that the list of checks shows, though two later partitions passed
+        (newest,) = instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(ORDERS, "between_price"), limit=1)
+        assert newest.partition == "2026-01-01" and newest.status.value == "FAILED"
     broken = evaluations(shop, "broken")["2026-01-01"]
     assert broken[0] == "FAILED" and broken[1].startswith("errored: [DIVIDE_BY_ZERO]"), broken
     assert anomalies(shop) == {
@@ -130,11 +135,14 @@ def test_a_threshold_above_the_watermark_leaves_it_where_it_is(shop: Project) ->
 
 def test_a_container_without_identifier_is_refused_an_incremental_scan(project: MakeProject) -> None:
     """Without it, a scan that was meant to be small reads everything, or nothing."""
-    made = project(containers={"orders": {"checks": [{"rule": "not_null", "columns": ["id"]}]}})
+    share = {"rule": "metric", "name": "share", "expression": "count_if(id > 0) / count(*)", "min": 0.9, "blocking": True}
+    made = project(containers={"orders": {"checks": [{"rule": "not_null", "columns": ["id"]}, share]}})
     made.execute("create table orders (id int primary key)")
     with pytest.raises(ConfigurationError, match="incremental field not configured"):
         made.scan("orders", incremental=True)
     assert made.scan("orders")["orders"]["status"] == "skipped"
+    line = made.one("orders")
+    assert line["checks"]["passed"] == 2, "a share of no rows stops what is downstream of an empty table"
 
 
 def test_a_blocking_rule_keeps_what_is_downstream_from_running(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,9 +221,6 @@ def test_a_run_that_writes_nothing_leaves_the_state_of_its_partitions(shop: Proj
 )
 def test_options_of_the_scan_job_that_do_not_go_together_are_refused(shop: Project, config: dict[str, Any], says: str) -> None:
     """Else a person who asked for little, in the launchpad, waits for a scan of everything; or is told that nothing is broken."""
-    from deltalake import DeltaTable
-    from deltalake.schema import Field, PrimitiveType, Schema
-
     shop.catalog()
     DeltaTable.create(shop.table("orders").address, Schema([Field("day", PrimitiveType("date"))]))
     with shop.instance() as instance:
@@ -229,13 +234,15 @@ def test_files_are_checked_the_same_way(folder: Callable[..., Folder]) -> None:
     """A partition is a file there, and nothing tells its rows apart: the anomaly is the file's."""
     rules = [{"rule": "min", "column": "price", "min": 0}, {"rule": "not_null", "columns": ["nope"]}]
     made = folder(containers={"sales": {"glob": "*.csv", "options": {"header": True}, "auto_resolve": True, "checks": rules}})
-    made.put("a.csv", "id,price\n1,5\n2,-5\n3,-6\n")
+    made.put("a.csv", "id,price\n1,5\n2,-5\n2,-5\n")
     made.put("b.csv", "id,price\n4,5\n")
     line = made.one("sales")
     assert line["status"] == "warning" and line["checks"]["passed"] == 1, line
     records = Records(made.lake, "landing")
     (found,) = records.anomalies().values()
     assert (found.partition, found.key, found.rows) == ("a.csv", None, 2)
+    kept = DeltaTable(f"{made.lake}/landing/_quality/failed_rows").to_pyarrow_table().column("row").to_pylist()
+    assert len(kept) == 2 and len({json.loads(row)["id"] for row in kept}) == 1, "two rows that are the same are two rows"
     made.put("a.csv", "id,price\n1,5\n2,5\n3,6\n")
     made.one("sales")
     assert [one.state.value for one in records.anomalies().values()] == ["resolved"]
@@ -308,7 +315,5 @@ def _files(table: Path) -> int:
 
 
 def _failed_rows(project: Project) -> dict[str, Any]:
-    from deltalake import DeltaTable
-
     rows = DeltaTable(f"{project.lake}/shop/_quality/failed_rows").to_pyarrow_table().to_pylist()
     return {row["key"]: json.loads(row["row"]) for row in rows}

@@ -39,12 +39,12 @@ import pyarrow.compute as pc
 from incremental_assets.lake import maintenance
 from incremental_assets.lake.append_only import AppendOnly
 from incremental_assets.lake.errors import place_errors
+from incremental_assets.lake.manifest import QUALITY_FOLDER
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.anomalies import Anomaly, State
 from incremental_assets.model.rules import Severity
 from incremental_assets.quality.verdict import FailedRow, Status, Verdict
 
-FOLDER = "_quality"
 BROKEN_OFF_AFTER = timedelta(days=1)
 """How old a recording without its row of ``scan_operations`` is when nobody is writing it any more. Clocks of hosts may differ by less."""
 _TEXT, _COUNT, _TIME = pa.string(), pa.int64(), pa.timestamp("us", tz="UTC")
@@ -130,7 +130,7 @@ class Records:
     """The records of a datastore. All methods raise LakeError where the place cannot be read or written."""
 
     def __init__(self, lake: str, datastore_key: str) -> None:
-        self._tables = {name: AppendOnly(LakeTable(lake, datastore_key, FOLDER, name), schema) for name, schema in _SCHEMAS.items()}
+        self._tables = {name: AppendOnly(LakeTable(lake, datastore_key, QUALITY_FOLDER, name), schema) for name, schema in _SCHEMAS.items()}
 
     # ---------------------------------------------------------------- writing
     def record(

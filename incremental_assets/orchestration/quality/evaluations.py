@@ -27,7 +27,7 @@ _SEVERITY = {Severity.WARN: dg.AssetCheckSeverity.WARN, Severity.ERROR: dg.Asset
 
 
 def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summary, planned: Sequence[str] | None) -> None:
-    """An evaluation of each rule and partition, the broken ones first, and what became of the scan.
+    """An evaluation of each rule and partition, and what became of the scan. The broken ones last: of the newest, the UI makes the check's.
 
     ``planned``: the partitions of the run, each of which has to be told of (None: Dagster expects an evaluation without partition).
     """
@@ -38,7 +38,7 @@ def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summ
     by_rule: dict[str, dict[str | None, Verdict]] = {}
     for verdict in summary.result.verdicts:
         by_rule.setdefault(verdict.rule, {})[verdict.partition] = verdict
-    events: list[tuple[bool, dg.AssetCheckEvaluation]] = []
+    evaluations: list[dg.AssetCheckEvaluation] = []
     for name, verdicts in by_rule.items():
         rule = summary.rules[name]
         everywhere = False
@@ -50,9 +50,8 @@ def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summ
                 told[None], everywhere = overall(list(verdicts.values())), True
         for place, verdict in told.items():
             shown = samples(summary.result.failed_rows, rule.id, place, everywhere=everywhere and place is None)
-            evaluation = _evaluation(key, rule, place, verdict, summary, targets.get(place), shown)
-            events.append((evaluation.passed, evaluation))
-    for _, evaluation in sorted(events, key=lambda event: event[0]):
+            evaluations.append(_evaluation(key, rule, place, verdict, summary, targets.get(place), shown))
+    for evaluation in sorted(evaluations, key=lambda one: not one.passed):
         context.log_event(evaluation)
     context.log_event(dg.AssetObservation(key, description=summary.operation.message, metadata=summary_metadata(summary)))
 

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 
 from incremental_assets.lake.errors import lake_errors
 from incremental_assets.lake.guards import expr
+from incremental_assets.lake.manifest import QUALITY_FOLDER
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.errors import LakeMoved
 from incremental_assets.model.names import encode_name
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
-FOLDERS = ("_quality", "profiles")
 MERGED_RANKS = tuple(sorted({*RANKS, *(n / 50 for n in range(51))}))
 """Of the quantiles of a merged profile."""
 MOST_TRIES = 8
@@ -72,7 +72,7 @@ class ProfileStore:
     """The states of all containers of one datastore, in ``<lake>/<datastore>/_quality/profiles``."""
 
     def __init__(self, lake: str, datastore: str) -> None:
-        self.table = LakeTable(lake, encode_name(datastore), *FOLDERS)
+        self.table = LakeTable(lake, encode_name(datastore), QUALITY_FOLDER, "profiles")
 
     def refresh(
         self,
