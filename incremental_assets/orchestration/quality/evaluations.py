@@ -27,7 +27,9 @@ _SEVERITY = {Severity.WARN: dg.AssetCheckSeverity.WARN, Severity.ERROR: dg.Asset
 
 
 def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summary, planned: Sequence[str] | None) -> None:
-    """An evaluation of each rule and partition, and what became of the scan. The broken ones last: of the newest, the UI makes the check's.
+    """An evaluation of each rule and partition, and what became of the scan.
+
+    The broken ones come last: where no partition was planned, the newest is what the UI shows of the check.
 
     ``planned``: the partitions of the run, each of which has to be told of (None: Dagster expects an evaluation without partition).
     """
