@@ -1,4 +1,4 @@
-"""Fixtures for everybody: one PostgreSQL and one Spark Connect server a test session, a fresh database and project a test."""
+"""Fixtures for everybody: one PostgreSQL and one Spark Connect server a test process, a fresh database and project a test."""
 
 import itertools
 import os

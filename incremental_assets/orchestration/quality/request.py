@@ -74,7 +74,7 @@ def threshold(container: Container, text: str, timezone: str) -> int:
 def _on_the_clock(text: str, timezone: str) -> str:
     """What a clock on the wall shows at this time, where the text has a zone."""
     try:
-        at = datetime.datetime.fromisoformat(text)
+        at = datetime.datetime.fromisoformat(f"{text[:-1]}+00:00" if text[-1:] in "Zz" else text)  # Python 3.10 knows no Z
     except ValueError:
         return text  # told by who parses it
     return text if at.tzinfo is None else at.astimezone(zoneinfo.ZoneInfo(timezone)).replace(tzinfo=None).isoformat()
