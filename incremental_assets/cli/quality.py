@@ -13,14 +13,17 @@ from incremental_assets.cli.app import Json, Project, Selection, Tags, app, ente
 from incremental_assets.cli.terminal import out, print_scans, print_table, say
 from incremental_assets.model.errors import ConfigurationError
 
+AfterTime = Annotated[str | None, typer.Option(metavar="T", help="The threshold, for containers that go by time.")]
+AfterBatch = Annotated[str | None, typer.Option(metavar="N", help="The threshold, for containers that go by integers.")]
+
 
 @app.command(rich_help_panel="Quality")
 def scan(
     selection: Selection = None,
     tag: Tags = None,
     incremental: Annotated[bool, typer.Option("--incremental", help="Only what is new since the last scan, or above a threshold.")] = False,
-    greater_than_time: Annotated[str | None, typer.Option(metavar="T", help="The threshold, for containers that go by time.")] = None,
-    greater_than_batch: Annotated[str | None, typer.Option(metavar="N", help="The threshold, for containers that go by integers.")] = None,
+    greater_than_time: AfterTime = None,
+    greater_than_batch: AfterBatch = None,
     full: Annotated[
         bool, typer.Option("--full", help="All rows (default): the catch-up; the next incremental scan begins after it.")
     ] = False,
@@ -48,8 +51,8 @@ def profile(
     selection: Selection = None,
     tag: Tags = None,
     incremental: Annotated[bool, typer.Option("--incremental", help="What is new since the last profile, or above a threshold.")] = False,
-    greater_than_time: Annotated[str | None, typer.Option(metavar="T", help="The threshold, for containers that go by time.")] = None,
-    greater_than_batch: Annotated[str | None, typer.Option(metavar="N", help="The threshold, for containers that go by integers.")] = None,
+    greater_than_time: AfterTime = None,
+    greater_than_batch: AfterBatch = None,
     full: Annotated[bool, typer.Option("--full", help="All rows (default).")] = False,
     partition: Annotated[str | None, typer.Option(metavar="KEY", help="Profile this partition.")] = None,
     from_: Annotated[str | None, typer.Option("--from", metavar="KEY", help="Profile from this partition …")] = None,

@@ -68,7 +68,7 @@ class TimePartitions:
 
     def key_of(self, value: int) -> str:
         """The key of the partition that the value belongs to, however early or late it is."""
-        return self._key(min(max(floor_to(self.axis, self.granularity, value), self.first), self.last))
+        return self._key(self._start_of(value))
 
     def window_of(self, key: str) -> Window:
         start = self._start(key)
@@ -80,7 +80,7 @@ class TimePartitions:
 
     def keys_between(self, lower: int | None, upper: int | None) -> list[str]:
         """Keys of the partitions that ``[lower, upper]`` touches (upper inclusive), ascending."""
-        start = self.first if lower is None else min(max(floor_to(self.axis, self.granularity, lower), self.first), self.last)
+        start = self.first if lower is None else self._start_of(lower)
         end = self.last if upper is None else min(max(upper, self.first), self.last)
         keys: list[str] = []
         while start <= end or not keys:
@@ -99,8 +99,11 @@ class TimePartitions:
 
     def from_value(self, value: int) -> Window:
         """From the beginning of the partition that the value belongs to, on."""
-        start = min(max(floor_to(self.axis, self.granularity, value), self.first), self.last)
+        start = self._start_of(value)
         return Window(None if start == self.first else start, None)
+
+    def _start_of(self, value: int) -> int:
+        return min(max(floor_to(self.axis, self.granularity, value), self.first), self.last)
 
     def _key(self, start: int) -> str:
         day = format_value(Axis.DAY, start // self.axis.steps_per_day)

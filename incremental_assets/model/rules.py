@@ -226,6 +226,18 @@ TYPES = {
     **{"timestamp_ltz": "timestamp"},
 }  # fmt: skip
 """Spark's names of types that values can have, by themselves and by their other names."""
+_NESTED = {name: name for name in ("array", "map", "struct")}
+
+
+def as_a_table_names_it(type_: str) -> str | None:
+    """Without blanks, and ``integer`` is its ``int``; None where Spark has no type of this name."""
+    text = type_.strip().lower()
+    written = (re.match(r"[a-z_ ]*", text) or [""])[0]
+    name = (TYPES | _NESTED).get(written.strip())
+    if name is None:
+        return None
+    full = f"{name}{text.removeprefix(written)}".replace(" ", "")
+    return "decimal(10,0)" if full == "decimal" else full
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -393,8 +405,7 @@ class ExpectedSchema(Rule):
     def __post_init__(self) -> None:
         super().__post_init__()
         for column, type_ in self.types.items():
-            word = re.match(r"[a-z_ ]*", (type_ or "string").strip().lower())
-            if word is None or word[0].strip() not in {*TYPES, "array", "map", "struct"}:
+            if type_ is not None and as_a_table_names_it(type_) is None:
                 raise ValueError(
                     f"type {type_!r} of {column}: write it as Spark does: int, bigint, decimal(12,2), timestamp, array<string>"
                 )

@@ -14,7 +14,7 @@ from incremental_assets.catalog.definition import ContainerDefinition, missing
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.model.errors import ContainerBusy
 from incremental_assets.orchestration.catalog_asset import RESULT_TAG
-from incremental_assets.orchestration.locks import container_lock, report_killed
+from incremental_assets.orchestration.locks import container_lock
 from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.partition_keys import add_keys, container_key, partitions_definition
 from incremental_assets.orchestration.plan import Mode, Plan, Request
@@ -82,7 +82,12 @@ def _asset(definition: ContainerDefinition) -> dg.AssetsDefinition:
         output_required=False,
     )
     def sync(context: dg.AssetExecutionContext, config: SyncConfig) -> Iterator[dg.Output[Any]]:
-        yield from _materialize(context, config, definition)
+        writes = False
+        for output in _materialize(context, config, definition):
+            writes = True
+            yield output
+        if not writes:  # then Dagster runs no check
+            repeat_evaluations(context, definition)
 
     return sync
 
@@ -94,18 +99,16 @@ def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definiti
     # Everything entered here is given back when the run has ended, after its last event.
     scope.begin()
     try:
-        scope.stack.enter_context(container_lock(dagster_home(), container, run_id, log, lambda run: report_killed(instance, run)))
+        scope.stack.enter_context(container_lock(dagster_home(), container, run_id, log, instance))
         begun = mover_of(definition).begin(instance, _request(context, config), scope, run_id, log)
     except ContainerBusy as error:
         log(str(error))
         context.log_event(dg.AssetObservation(container_key(container), metadata={"sync/status": "skipped", "sync/message": str(error)}))
-        repeat_evaluations(context, definition)
         return
     for warning in begun.warnings if isinstance(begun, Plan) else begun.result.plan.warnings:
         context.log.warning(f"{container.label}: {warning}")
     if isinstance(begun, Plan):
         log(f"{container.label}: {begun.reason}")
-        repeat_evaluations(context, definition)
         return
     page = page_path(scope.lake, container)
     if page.is_file():
@@ -116,7 +119,6 @@ def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definiti
     else:
         metadata = result_metadata(begun.result, scope.table(*container.key_path).url)
         context.log_event(dg.AssetObservation(container_key(container), metadata=metadata))
-        repeat_evaluations(context, definition)
     begun.finish()
     if begun.result.warnings:
         instance.add_run_tags(run_id, {RESULT_TAG: "warning"})

@@ -19,7 +19,7 @@ from incremental_assets.model.errors import ContainerBusy, SyncError
 from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.assets import container_asset
 from incremental_assets.orchestration.jobs import container_job
-from incremental_assets.orchestration.locks import container_lock, report_killed
+from incremental_assets.orchestration.locks import container_lock
 from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.partition_keys import container_key
 from incremental_assets.orchestration.project import current_project, dagster_home
@@ -84,9 +84,7 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
             container = definition.container
             table = scope.table(*container.key_path)
             try:
-                with container_lock(
-                    dagster_home(), container, context.run_id, context.log.info, lambda run: report_killed(context.instance, run)
-                ):
+                with container_lock(dagster_home(), container, context.run_id, context.log.info, context.instance):
                     kept = maintain(lambda: scope.spark, table, container)
                     for beside in mover_of(definition).beside(scope.lake):
                         tidy(beside)

@@ -29,6 +29,11 @@ def op_name(definition: ContainerDefinition) -> str:
     return "__".join(definition.container.key_path)
 
 
+def is_sync(run: dg.DagsterRun) -> bool:
+    """And no scan or profile, whose runs name the container too."""
+    return run.tags.get(OPERATION_TAG, "sync") == "sync"
+
+
 @dataclass(frozen=True)
 class Launch:
     """What a run of a plan is started with: one for each stretch of neighbouring partitions."""

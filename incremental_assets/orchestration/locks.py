@@ -23,20 +23,20 @@ WAIT_VARIABLE = "INCREMENTAL_ASSETS_LOCK_SECONDS"
 
 @contextlib.contextmanager
 def container_lock(
-    home: Path, container: Container, run_id: str, log: Callable[[str], None], killed: Callable[[str], None] = lambda _: None
+    home: Path, container: Container, run_id: str, log: Callable[[str], None], instance: dg.DagsterInstance
 ) -> Iterator[None]:
     """Holds the container. Waits up to ten minutes for whoever has it; raises ContainerBusy, naming them, after that.
 
-    ``killed`` is told the run that had it before and could not give it back.
+    The run that had it before and could not give it back is marked as failed.
     """
-    with _held(home, container, "", "synced", run_id, log, killed):
+    with _held(home, container, "", "synced", run_id, log, instance):
         yield
 
 
 @contextlib.contextmanager
-def scan_lock(home: Path, container: Container, run_id: str, log: Callable[[str], None], killed: Callable[[str], None]) -> Iterator[None]:
+def scan_lock(home: Path, container: Container, run_id: str, log: Callable[[str], None], instance: dg.DagsterInstance) -> Iterator[None]:
     """Holds the container's records of quality, as ``container_lock`` its table. A scan reads one version: syncs go on beside it."""
-    with _held(home, container, ".scan", "scanned", run_id, log, killed):
+    with _held(home, container, ".scan", "scanned", run_id, log, instance):
         yield
 
 
@@ -48,7 +48,7 @@ def _held(
     doing: str,
     run_id: str,
     log: Callable[[str], None],
-    killed: Callable[[str], None],
+    instance: dg.DagsterInstance,
 ) -> Iterator[None]:
     path, holder_path = _paths(home, container, suffix)
     lock = FileLock(path)
@@ -68,7 +68,7 @@ def _held(
     try:
         before = _run_of(holder_path)
         if before is not None:
-            killed(before)
+            _report_killed(instance, before)
         holder_path.write_text(
             json.dumps({"run_id": run_id, "pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
         )
@@ -78,8 +78,8 @@ def _held(
         lock.release()
 
 
-def holder_of(home: Path, container: Container, killed: Callable[[str], None]) -> str | None:
-    """Who holds the container right now, in words; None when nobody does. ``killed`` as for ``container_lock``."""
+def holder_of(home: Path, container: Container, instance: dg.DagsterInstance) -> str | None:
+    """Who holds the container right now, in words; None when nobody does: one that was killed is marked as failed."""
     path, holder_path = _paths(home, container)
     lock = FileLock(path)
     try:
@@ -89,14 +89,14 @@ def holder_of(home: Path, container: Container, killed: Callable[[str], None]) -
     try:
         before = _run_of(holder_path)
         if before is not None:
-            killed(before)
+            _report_killed(instance, before)
             holder_path.unlink(missing_ok=True)
     finally:
         lock.release()
     return None
 
 
-def report_killed(instance: dg.DagsterInstance, run_id: str) -> None:
+def _report_killed(instance: dg.DagsterInstance, run_id: str) -> None:
     """A run whose process was killed stays "started" for ever otherwise: nobody else notices."""
     run = instance.get_run_by_id(run_id)
     if run is not None and not run.is_finished:

@@ -55,10 +55,13 @@ def expect_files(definition: ContainerDefinition, instance: dg.DagsterInstance, 
     in_dagster, cut = partitions_definition(definition), definition.container.cut
     if in_dagster is None or cut is None or not cut.by_file:
         return
-    known = in_dagster.get_partition_keys(dynamic_partitions_store=instance)
+    expect_known(definition.container.label, in_dagster.get_partition_keys(dynamic_partitions_store=instance), keys)
+
+
+def expect_known(label: str, known: Sequence[str], keys: Sequence[str]) -> None:
+    """Raises ConfigurationError for a file that is not among those known."""
     for key in keys:
         if key not in known:
-            label = definition.container.label
             raise ConfigurationError(
                 f"{label}: there is no partition {key!r}; it is the file's path below the folder.{nearest(key, known)}"
             )

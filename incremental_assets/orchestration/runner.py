@@ -16,13 +16,12 @@ from incremental_assets.catalog.definition import ContainerDefinition, is_named
 from incremental_assets.model.axis import json_value
 from incremental_assets.model.errors import ConfigurationError, ContainerMissing, SyncError
 from incremental_assets.model.files import decode_path, encode_path
-from incremental_assets.model.names import nearest
 from incremental_assets.orchestration.events import failure_of, is_interrupted, told_by
 from incremental_assets.orchestration.jobs import job_name, launch_of, plan_container
-from incremental_assets.orchestration.locks import holder_of, report_killed
+from incremental_assets.orchestration.locks import holder_of
 from incremental_assets.orchestration.loggers import BRIEF_LOGGER
 from incremental_assets.orchestration.ordinary_run import RunTerminated, command_line_instance, new_run_id, run_here
-from incremental_assets.orchestration.partition_keys import container_key, container_partitions, partitions_definition
+from incremental_assets.orchestration.partition_keys import container_key, container_partitions, expect_known, partitions_definition
 from incremental_assets.orchestration.plan import Action, Mode, Plan, Request
 from incremental_assets.orchestration.project import current_project, dagster_home, location_name
 from incremental_assets.orchestration.quality.summary import summary_in
@@ -84,11 +83,7 @@ def _files_between(label: str, known: Sequence[str], first: str, last: str) -> l
     """In the order in which they came. One by itself may be new: the plan knows whether there is such a file."""
     if first == last:
         return [first if first in known or decode_path(first) is not None else encode_path(first)]
-    for key in (first, last):
-        if key not in known:
-            raise ConfigurationError(
-                f"{label}: there is no partition {key!r}; it is the file's path below the folder.{nearest(key, known)}"
-            )
+    expect_known(label, known, (first, last))
     start, end = known.index(first), known.index(last)
     if start > end:
         raise ConfigurationError(f"{label}: --from {first} came after --to {last}.")
@@ -112,7 +107,7 @@ class Runner:
         started = time.monotonic()
         told: dict[str, Any] = {"mode": request.mode.value, "strategy": container.strategy.value}
         try:
-            holder_of(dagster_home(), container, lambda run: report_killed(self._instance, run))  # a killed run would keep its pool
+            holder_of(dagster_home(), container, self._instance)  # a killed run would keep its pool
             plan, keys = plan_container(definition, self._instance, request)
             watermark = None if container.axis is None else json_value(container.axis, plan.watermark)
             if plan.action is Action.SKIP:

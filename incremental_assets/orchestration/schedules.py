@@ -16,15 +16,15 @@ from incremental_assets.model.errors import ContainerMissing, SourceUnreachable,
 from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.jobs import (
     CONTAINER_TAG,
-    OPERATION_TAG,
     RANGE_START,
     Launch,
     config_of,
+    is_sync,
     job_name,
     launch_of,
     plan_container,
 )
-from incremental_assets.orchestration.locks import holder_of, report_killed
+from incremental_assets.orchestration.locks import holder_of
 from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.partition_keys import container_key
 from incremental_assets.orchestration.plan import Action, Plan
@@ -111,11 +111,11 @@ def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition)
     container = definition.container
     label = container.label
     # First the lock, not the status of a run: a killed one stays "started", and its pool stays taken, until somebody says so.
-    holder = holder_of(dagster_home(), container, lambda run: report_killed(instance, run))
+    holder = holder_of(dagster_home(), container, instance)
     if holder is not None:
         return NotDue(f"{label}: it is being synced by {holder}")
     runs = instance.get_runs(dg.RunsFilter(statuses=_WAITING, tags={CONTAINER_TAG: label}), limit=20)
-    waiting = [run for run in runs if run.tags.get(OPERATION_TAG, "sync") == "sync"]  # a scan is none
+    waiting = [run for run in runs if is_sync(run)]
     if waiting:
         return NotDue(f"{label}: run {waiting[0].run_id} is about to sync it")
     try:

@@ -4,13 +4,12 @@ Belongs here: their verdicts. Does not belong: rules of rows and partitions (``s
 """
 
 import datetime
-import re
 from collections.abc import Sequence
 
 from pyspark.errors import PySparkException
 
 from incremental_assets.lake.guards import expr
-from incremental_assets.model.rules import TYPES, ExpectedSchema, Freshness
+from incremental_assets.model.rules import ExpectedSchema, Freshness, as_a_table_names_it
 from incremental_assets.model.schema import Column
 from incremental_assets.quality.predicates import CannotAsk
 from incremental_assets.quality.rows import Rows
@@ -43,20 +42,13 @@ def schema_as_expected(rule: ExpectedSchema, columns: Sequence[Column]) -> Told:
         found = have.get(name.lower())
         if found is None:
             wrong.append(f"{name} is missing")
-        elif type_ is not None and found.type.replace(" ", "") != _named(type_):
+        elif type_ is not None and found.type.replace(" ", "") != as_a_table_names_it(type_):
             wrong.append(f"{name} is {found.type} and not {type_}")
     if rule.only:
         expected = {name.lower() for name in rule.types}
         wrong += [f"{column.name} is not expected" for column in columns if column.name.lower() not in expected]
     message = "; ".join(wrong) if wrong else f"{len(rule.types)} columns as expected"
     return (Status.FAILED if wrong else Status.PASSED), float(len(wrong)), message
-
-
-def _named(type_: str) -> str:
-    """As a table calls it: ``integer`` is its ``int``."""
-    word, rest = re.fullmatch(r"\s*(\w+)(.*)", type_.lower(), re.DOTALL).groups()  # pyright: ignore[reportOptionalMemberAccess]
-    full = f"{TYPES.get(word, word)}{rest}".replace(" ", "")
-    return "decimal(10,0)" if full == "decimal" else full
 
 
 def fresh(rule: Freshness, rows: Rows, identifier: Sequence[str]) -> Told:

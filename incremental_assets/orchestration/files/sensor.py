@@ -20,7 +20,7 @@ from incremental_assets.model.globs import fixed_part, owner_of
 from incremental_assets.orchestration.catalog_asset import FIRST_AGAIN_SECONDS, TAG
 from incremental_assets.orchestration.catalog_asset import job_name as catalog_job_name
 from incremental_assets.orchestration.files.planning import FilesPlan
-from incremental_assets.orchestration.jobs import CONTAINER_TAG, OPERATION_TAG, job_name
+from incremental_assets.orchestration.jobs import CONTAINER_TAG, is_sync, job_name
 from incremental_assets.orchestration.project import lake_root
 from incremental_assets.orchestration.schedules import NotDue, launch_if_due
 
@@ -104,7 +104,7 @@ def tick(instance: dg.DagsterInstance, definition: FileDefinition, cursor: str |
 def _waits(instance: dg.DagsterInstance, label: str, before: Cursor) -> str | None:
     """Why the same is not tried again yet."""
     runs = instance.get_runs(dg.RunsFilter(tags={CONTAINER_TAG: label}), limit=20)
-    latest = next((run for run in runs if run.tags.get(OPERATION_TAG, "sync") == "sync"), None)  # a scan says nothing of the files
+    latest = next((run for run in runs if is_sync(run)), None)
     wait = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** (before.runs - 1))
     left = round(before.at + wait - time.time())
     if latest is None or latest.status is not dg.DagsterRunStatus.FAILURE or left <= 0:

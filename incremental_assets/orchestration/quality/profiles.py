@@ -22,7 +22,7 @@ from incremental_assets.model.axis import format_value, json_value
 from incremental_assets.model.container import Container
 from incremental_assets.model.errors import ConfigurationError, SyncError
 from incremental_assets.orchestration.jobs import CONTAINER_TAG, op_name
-from incremental_assets.orchestration.locks import report_killed, scan_lock
+from incremental_assets.orchestration.locks import scan_lock
 from incremental_assets.orchestration.partition_keys import container_key, partitions_definition
 from incremental_assets.orchestration.project import dagster_home
 from incremental_assets.orchestration.quality.checks import ScanConfig, request_of, told_of
@@ -99,7 +99,7 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
         triggered_by=told.triggered_by, schedule=told.schedule, options=json.dumps(request.options(), ensure_ascii=False),
         identifier=container.signature,
     )  # fmt: skip
-    with scan_lock(dagster_home(), container, told.run_id, context.log.info, lambda run: report_killed(context.instance, run)):
+    with scan_lock(dagster_home(), container, told.run_id, context.log.info, context.instance):
         try:
             head = scope.table(*container.key_path).head()
             if head is None:

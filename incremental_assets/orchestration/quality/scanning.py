@@ -25,7 +25,7 @@ from incremental_assets.model.errors import SyncError
 from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.names import encode_name
 from incremental_assets.model.rules import ExpectedSchema, Freshness, Rule
-from incremental_assets.orchestration.locks import report_killed, scan_lock
+from incremental_assets.orchestration.locks import scan_lock
 from incremental_assets.orchestration.project import dagster_home
 from incremental_assets.orchestration.quality.request import ScanRequest, ground_asked, scanned_after
 from incremental_assets.quality.ground import Ground
@@ -102,7 +102,7 @@ def scan_container(
         rules=len(rules),
         identifier=container.signature,
     )
-    with scan_lock(dagster_home(), container, told.run_id, log, lambda run: report_killed(instance, run)):
+    with scan_lock(dagster_home(), container, told.run_id, log, instance):
         try:
             head = scope.table(*container.key_path).head()
             if head is None:
