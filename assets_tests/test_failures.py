@@ -21,6 +21,7 @@ import pytest
 from deltalake import DeltaTable
 
 from assets_tests.harness import Project
+from assets_tests.test_kill import wait_for
 from incremental_assets.lake.table import STATE_PROPERTY
 from incremental_assets.orchestration.locks import container_lock
 from incremental_assets.orchestration.plan import Mode
@@ -327,7 +328,10 @@ def test_one_writer_a_container(project: MakeProject, monkeypatch: pytest.Monkey
         waiting: dict[str, Any] = {}
         second = threading.Thread(target=lambda: waiting.update(_in_process(made, "sync", "shop/t")))
         second.start()
-        time.sleep(8)
+        wait_for(
+            lambda: sum("waits for" in entry.user_message for run in instance.get_runs() for entry in instance.all_logs(run.run_id)) == 2,
+            "the second sync to wait, as the first one did",
+        )
         assert not waiting
     second.join()
     assert waiting["code"] == 0 and "waits for run the-first-run" in waiting["said"], waiting["said"]
