@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
 
-from incremental_assets.embedded_spark import launch, server
+from incremental_assets.embedded_spark import environment, launch, server
 from incremental_assets.spark import SparkSession, SparkUnavailable, ensure_server, open_session, stop_server
 
 ENDLESS = "select count_if(sha2(cast(id as string), 256) = 'x') from range(100000000000)"
@@ -241,6 +241,25 @@ def test_secrets_are_in_private_files_and_not_in_the_process_list(state: Path) -
     assert stat.S_IMODE((folder / "launch.properties").stat().st_mode) == 0o600
 
 
+def test_the_server_gets_no_variables_that_it_does_not_need(expendable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever can run SQL or code on the server reads the datastores' passwords."""
+    stop_server(expendable)
+    monkeypatch.setenv("SHOP_URL", "postgresql://shop:do-not-tell@db/shop")
+    monkeypatch.setenv("DAGSTER_CLOUD_API_TOKEN", "do-not-tell")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of the store")
+    monkeypatch.setenv("LICENCE_FILE", "/licence")
+    monkeypatch.setenv("UDF_ONE", "1")
+    monkeypatch.setenv(environment.PASSED_ON, "LICENCE_FILE, UDF_*")
+    with open_session(expendable, name="variables") as spark:
+        assert spark.range(3).count() == 3
+    found = psutil.Process(record_of(expendable).jvm_pid).environ()
+    assert not [name for name, value in found.items() if "do-not-tell" in value]
+    assert (found["AWS_SECRET_ACCESS_KEY"], found["LICENCE_FILE"], found["UDF_ONE"]) == ("of the store", "/licence", "1")
+    before = launch.fingerprint()
+    monkeypatch.setenv("UDF_ONE", "2")
+    assert launch.fingerprint() != before  # a running server has the old one
+
+
 def test_the_server_listens_on_loopback_only(state: Path) -> None:
     """Else it can be reached from other machines."""
     ensure_server(state)
@@ -327,6 +346,7 @@ def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path, mon
         (launch.CONF, "memory=4g", "write spark.some.setting=value"),
         (launch.MEMORY, "much", "write for example 4g"),
         (server.IDLE, "soon", "no number of seconds"),
+        (environment.PASSED_ON, "SHOP_URL=x", "write names of variables"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(
@@ -340,10 +360,13 @@ def test_settings_that_make_no_sense_are_refused(
 
 def test_a_user_setting_reaches_the_server_but_not_past_what_results_depend_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a cluster cannot be tuned, or a setting quietly changes what is written."""
-    monkeypatch.setenv(launch.CONF, "spark.sql.shuffle.partitions=7; spark.sql.session.timeZone=Asia/Tokyo")
+    monkeypatch.setenv(
+        launch.CONF, "spark.sql.shuffle.partitions=7; spark.sql.session.timeZone=Asia/Tokyo;spark.sql.variable.substitute=true"
+    )
     settings = launch.settings(tmp_path)
     assert settings["spark.sql.shuffle.partitions"] == "7"
     assert settings["spark.sql.session.timeZone"] == "UTC"
+    assert settings["spark.sql.variable.substitute"] == "false"
     assert "spark.jars.packages" not in settings  # fetched once, then no network is needed
     monkeypatch.setenv(launch.CONF, "spark.master=spark://cluster:7077")
     settings = launch.settings(tmp_path)

@@ -47,6 +47,8 @@ SESSION_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.ansi.enabled": "true",
+    # Spark would replace ${env:NAME} and ${anything} in every SQL text, also within names, comments and constants.
+    "spark.sql.variable.substitute": "false",
     # Not the default INT96: other readers hold it in nanoseconds, and show times before 1678 and after 2262 as different ones.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }

@@ -18,6 +18,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+from incremental_assets.embedded_spark.environment import NoVariable, asked_for, jvm_environment
 from incremental_assets.embedded_spark.java import Java, JavaMissing, find_java, tools_folder
 
 log = logging.getLogger(__name__)
@@ -157,6 +158,7 @@ def _fetch_jars(folder: Path) -> list[Path]:
 # ------------------------------------------------------------------------------------------------ settings
 def settings(folder: Path) -> dict[str, str]:
     """All settings of the server; what the user asks for comes last, but where the product's results depend on them."""
+    _asked_for()  # a mistake in it is said here, too
     # What the user's packages need is among `jars`: left to Spark, it would be fetched again, and copied again for every session.
     own = {key: value for key, value in own_settings().items() if key not in ("spark.jars.packages", "spark.jars.excludes")}
     master = own.get("spark.master", "local[*]")
@@ -188,6 +190,8 @@ def settings(folder: Path) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.timestampType": "TIMESTAMP_LTZ",
         "spark.sql.ansi.enabled": "true",
+        # Spark would replace ${env:NAME} and ${anything} in every SQL text, also within names, comments and constants.
+        "spark.sql.variable.substitute": "false",
         "spark.databricks.delta.schema.autoMerge.enabled": "false",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.extensions": _with("io.delta.sql.DeltaSparkSessionExtension", own.get("spark.sql.extensions")),
@@ -215,6 +219,7 @@ def fingerprint() -> str:
     parts = [str(spark_home()), driver_memory(), *COORDINATES, *(f"{k}={v}" for k, v in sorted(own_settings().items()))]
     if len(coordinates()) > len(COORDINATES):  # a store's connector: it takes these when the server starts
         parts += [f"{name}={os.environ.get(name)}" for name in STORE_VARIABLES]
+    parts += [f"{name}={value}" for name, value in sorted(_asked_for().items())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
@@ -255,23 +260,20 @@ logger.server.level = info
 
 # ------------------------------------------------------------------------------------------------ command line
 def environment(with_java: Java, scratch: Path) -> dict[str, str]:
-    """The JVM's environment: this one, without what would make Spark a client, and with folders of our own."""
-    unwanted = (
-        "SPARK_REMOTE",
-        "SPARK_CONNECT_MODE_ENABLED",
-        "SPARK_API_MODE",
-        "SPARK_MASTER",
-        "SPARK_CONNECT_AUTHENTICATE_TOKEN",
-    )
-    kept = {key: value for key, value in os.environ.items() if key not in unwanted}
-    return kept | {
-        "JAVA_HOME": str(with_java.home),
+    """The JVM's environment, with folders of our own."""
+    return jvm_environment(with_java) | {
         "SPARK_HOME": str(spark_home()),
         "SPARK_SCALA_VERSION": "2.13",
         "SPARK_LOCAL_DIRS": str(scratch),
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONHASHSEED": "0",
     }
+
+
+def _asked_for() -> dict[str, str]:
+    try:
+        return asked_for()
+    except NoVariable as error:
+        raise SparkUnavailable(str(error)) from error
 
 
 def command(with_java: Java, properties: Path, main_class: str, jvm_flags: list[str]) -> list[str]:
