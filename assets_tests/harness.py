@@ -43,12 +43,17 @@ class Workspace:
 
     def __init__(self, path: Path, spark_home: Path, **attributes: Any) -> None:
         self.path, self.spark_home = path, spark_home
-        self.home, self.lake_root = path / ".dagster_home", path / "lake"
-        self.lake = str(self.lake_root)
+        self.home = path / ".dagster_home"
+        self.lake = str(path / "lake")
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "dagster.yaml").write_text("telemetry: {enabled: false}\nnux: {enabled: false}\n")
         self.attributes: dict[str, Any] = attributes
         self._catalog: Catalog | None = None
+
+    @property
+    def lake_root(self) -> Path:
+        """The folder that `lake` names. Read-only, so that a lake elsewhere is one for every part of the project: set `lake`."""
+        return Path(self.lake)
 
     def configure(self, **attributes: Any) -> None:
         """Changes the datastore's YAML attributes."""

@@ -223,7 +223,7 @@ def test_a_full_disk(project: MakeProject, small_disk: Path) -> None:
     """A half-written table would be read as a whole one, or the next sync would not find its way back."""
     made = project(incremental=["public.t:id:integer"])
     made.execute("create table t (id int, noise text); insert into t values (1, 'a')")
-    made.lake_root = small_disk / "lake"
+    made.lake = str(small_disk / "lake")
     made.one("t")
     noise = "(select string_agg(md5(random()::text || g || i), '') from generate_series(1, 50) g)"
     made.execute(f"insert into t select i, {noise} from generate_series(2, 900) i")
@@ -253,7 +253,7 @@ def test_a_place_that_is_not_ours(project: MakeProject, shops: Callable[..., Pro
     before = made.table("orders").head()
     message = made.one("orders", ok=False)["message"]
     assert "holds the table of shop/customer" in message and made.table("orders").head() == before
-    made.lake_root = made.path / "pyproject.toml" / "lake"  # a folder cannot be made below a file
+    made.lake = str(made.path / "pyproject.toml" / "lake")  # a folder cannot be made below a file
     failed = made.one("customer", ok=False)
     assert failed["status"] == "failed" and "cannot be written" in failed["message"], failed["message"]
 

@@ -279,7 +279,7 @@ def stands_at_the_gate(project: Project) -> bool:
 def other_host(project: Project) -> Project:
     """The same datastore and lake from another DAGSTER_HOME: no lock and no event is shared."""
     other = Project(project.path.parent / f"{project.path.name}-other", project.url, project.spark_home, **project.attributes)
-    other.lake_root = project.lake_root
+    other.lake = project.lake
     return other
 
 
