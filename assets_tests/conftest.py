@@ -1,23 +1,18 @@
 """Fixtures for everybody: one PostgreSQL and one Spark Connect server a test process, a fresh database and project a test."""
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assets_tests.harness import Folder, Project
+from assets_tests.harness import Folder, Project, small_spark
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
 _numbers = itertools.count()
 
-# Tests are many small queries: the JVM's second compiler costs more than it brings on two cores, and so does cutting a few rows in four.
-os.environ.setdefault(
-    "INCREMENTAL_ASSETS_SPARK_CONF",
-    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1;spark.sql.shuffle.partitions=1;spark.databricks.delta.snapshotPartitions=1",
-)
+small_spark()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,0 +1,50 @@
+"""The command that plays many histories: what it remembers, and what it writes down.
+
+Belongs here: choosing and recording seeds, and a call of the command. Does not belong: the histories (``test_property``).
+"""
+
+import datetime
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assets_tests.soak import ROOT, Ledger, Played, record
+
+
+def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """Without it, a soak that was stopped plays the same histories again, or forgets the one that found something."""
+    ledger = Ledger(tmp_path)
+    assert ledger.to_play(10, 3) == [10, 11, 12]
+    ledger.add(Played(10, "abc", 3.0), "")
+    ledger.add(Played(12, "abc", 3.0, "AssertionError: lost"), "what it did")
+    assert (tmp_path / "seed-12.txt").read_text() == "what it did"
+    assert Ledger(tmp_path).to_play(10, 4) == [12, 11, 13]
+    ledger.add(Played(12, "abd", 2.0), "")  # mended
+    assert Ledger(tmp_path).to_play(10, 4) == [11, 13]
+
+
+def test_what_was_found_is_written_down(tmp_path: Path) -> None:
+    """Without it, nobody knows what was played, or a seed that found something is lost among those that did not."""
+    page, now = tmp_path / "soak.md", datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
+    record(page, [Played(7, "abc", 1.0), Played(9, "abc", 2.0)], now)
+    record(page, [Played(3, "abd", 4.0, "AssertionError: a | b")], now)
+    rows = [line for line in page.read_text().splitlines() if line.startswith("| 2026")]
+    assert rows == [
+        "| 2026-01-02 03:04 | abc | 7 to 9 | 2 | 1.5 | nothing |",
+        "| 2026-01-02 03:04 | abd | 3 to 3 | 1 | 4.0 | seed 3: AssertionError: a \\| b |",
+    ]
+
+
+@pytest.mark.by_hand
+def test_the_command_plays_tables_and_files(tmp_path: Path) -> None:
+    """Without it, nobody notices that the command itself no longer runs."""
+    page = tmp_path / "soak.md"
+    where = ["--ledger", str(tmp_path), "--docs", str(page)]
+    command = [sys.executable, "-m", "assets_tests.soak", "--seed", "2", "--histories", "2", *where]  # 3 is one of files
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=550, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| 2 to 3 | 2 |" in page.read_text() and page.read_text().rstrip().endswith("| nothing |")
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert again.returncode == 0 and "were played and found nothing" in again.stdout, again.stdout + again.stderr
