@@ -471,7 +471,7 @@ def test_parquet_keeps_its_types_and_widens_the_tables(read: Callable[..., Read]
         "old": "date",
         "at": "timestamp_ntz",
         "z": "timestamp",
-        "s": "struct<x:bigint>",
+        "s": "struct<`x`:bigint>",
         "d": "decimal(5,2)",
     }
     assert sorted(found.column("id")) == [1, 2, 2**40]

@@ -4,14 +4,31 @@ Belongs here: what Spark or PostgreSQL would take for a variable, a quotation's 
 (``test_property``, ``test_files_property``), and the lint that keeps unquoted names out (``test_sql_text``).
 """
 
+import io
+import json
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from assets_tests.harness import Project
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from psycopg import sql
+
+from assets_tests import hostile
+from assets_tests.harness import Folder, Project
+from incremental_assets.lake.maintenance import maintain
+from incremental_assets.orchestration.plan import Mode
+from incremental_assets.orchestration.quality.command import AskedScan, profile_lines
 from incremental_assets.spark import open_session
 
 MakeProject = Callable[..., Project]
+
+
+EXIT = "a:bigint>) IS NULL OR java_method('java.lang.System', 'exit', 0) = 'x' -- "
+"""Ends a cast to a struct of which it is a field's name, calls a function, and comments out what follows."""
 
 
 def log_of(project: Project, name: str) -> str:
@@ -56,3 +73,113 @@ def test_no_session_replaces_variables(spark_home: Path) -> None:
     """Otherwise one of the ways to a session is left open: the setting holds for each, also where a cluster's server is used."""
     with open_session(spark_home, name="settings") as spark:
         assert spark.sql("select '${env:PATH}', '${x}'").collect()[0][0:2] == ("${env:PATH}", "${x}")
+
+
+def ident(name: str) -> str:
+    return sql.Identifier(name).as_string(None)
+
+
+def const(value: str) -> str:
+    return sql.Literal(value).as_string(None)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_names_comments_and_keys_of_any_text(project: MakeProject, spark_home: Path, seed: int) -> None:
+    """Otherwise some name or key breaks a statement, becomes a part of one, or reads as NULL, and rows are lost or doubled."""
+    chance = random.Random(seed)
+    table, schema, *columns = hostile.names(chance, 60)
+    keys = hostile.different(300, lambda: hostile.text(chance, without="\0"), key=str)
+    columns = [name for name in columns if name.lower() not in ("key", "changed")]
+    first, second, third, fourth, *_ = columns
+    expected, pattern = [hostile.text(chance, without="\0") for _ in range(9)], hostile.text(chance, without="\0", most_bytes=20)
+    checks = [
+        {"rule": "unique", "columns": ["key", first]},
+        {"rule": "not_null", "columns": columns[:8]},
+        {"rule": "expected_values", "column": second, "values": expected},
+        {"rule": "matches_pattern", "column": third, "pattern": rf"\Q{pattern}\E"},
+        {"rule": "compare", "column": fourth, "operator": "<=", "field": first},
+    ]
+    shop = project(
+        schema=schema,
+        incremental=[{"table": f"{schema}.{table}", "column": "changed", "type": "timestamp", "strategy": "upsert"}],
+        containers={table: {"safety_lag": 600, "partition_by": "month", "checks": checks}},
+    )
+    where = f"{ident(schema)}.{ident(table)}"
+    shop.execute(
+        f"create schema {ident(schema)}; create table {where} (key text primary key, changed timestamptz default '2024-05-01',"
+        f" {', '.join(f'{ident(name)} text' for name in columns)});"
+        f"comment on table {where} is {const(hostile.text(chance, most_bytes=500, without=chr(0)))};"
+        + "".join(f"comment on column {where}.{ident(name)} is {const(hostile.text(chance, without=chr(0)))};" for name in columns)
+    )
+
+    def put(some: list[str], at: str) -> None:
+        for key in some:
+            values = [const(hostile.text(chance, without="\0")) for _ in columns]
+            shop.execute(
+                f"insert into {where} values ({const(key)}, '{at}', {', '.join(values)}) on conflict (key) do update"
+                f" set changed = excluded.changed, {', '.join(f'{ident(name)} = excluded.{ident(name)}' for name in columns)}"
+            )
+
+    put(keys[:200], "2024-05-01")
+    shop.one(table)
+    shop.assert_equal(table, schema=schema)
+    put([*chance.sample(keys[:200], 50), *keys[200:202]], "2024-05-02")  # an upsert of old and new keys, within bounds
+    shop.one(table)
+    shop.assert_equal(table, schema=schema)
+    shop.execute(f"delete from {where} where key in ({', '.join(map(const, keys[:5]))})")
+    shop.one(table, mode=Mode.REFRESH)
+    shop.assert_equal(table, schema=schema)
+    line = shop.scan(table)[table]
+    assert line["status"] != "failed", line
+    failed = {one["rule"]: one["rows_failed"] for one in line["verdicts"]}
+    broken = {
+        "expected_values": f"{ident(second)} not in ({', '.join(map(const, expected))})",
+        "matches_pattern": f"position({const(pattern)} in {ident(third)}) = 0",
+        "compare": f'not {ident(fourth)} <= {ident(first)} collate "C"',
+    }
+    for rule, condition in broken.items():
+        rows = shop.source.execute(f"select count(*) from {where} where {condition}".encode()).fetchone()
+        assert rows is not None and next(n for name, n in failed.items() if name.startswith(rule)) == rows[0], (rule, failed)
+    with shop.instance() as instance:
+        profiled = next(profile_lines(shop.dagster(), [shop.definition(table)], AskedScan(), instance))
+    assert profiled["status"] == "profiled", profiled
+    with open_session(spark_home, name="maintenance") as spark:
+        kept = maintain(lambda: spark, shop.table(table), shop.definition(table).container)
+    assert kept is not None
+    shop.assert_equal(table, schema=schema)
+
+
+# ---------------------------------------------------------------- nested fields of files
+def parquet(rows: list[dict[str, Any]]) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), out)
+    return out.getvalue()
+
+
+def test_a_nested_fields_name_is_not_run(folder: Callable[..., Folder], spark_home: Path) -> None:
+    """Otherwise who can put a file into a folder calls functions of the server's JVM, or ends it for everybody."""
+    made = folder(containers={"all": {"glob": "*.parquet", "format": "parquet"}}, settle_seconds=0)
+    nested = {EXIT: 1, "a `b`": 2, "c,d;e": [{EXIT: 3}], "m": {'x\n"y\\': "z"}}
+    made.put("1.parquet", parquet([{"id": 1, "s": nested}]))
+    made.one("all")
+    made.put("2.parquet", parquet([{"id": 2, "s": nested}]))  # cast to the types that the table has
+    made.one("all")
+    made.put("3.parquet", parquet([{"id": 3, "s": nested, "t": [{EXIT: 4, "b": 5}]}]))  # adds a column
+    made.one("all")
+    with open_session(spark_home, name="look") as spark:
+        rows = spark.read.format("delta").load(made.table("all").url).orderBy("id").collect()
+    found = [row.asDict(recursive=True) for row in rows]
+    assert [(row["id"], row["s"]) for row in found] == [(number, nested) for number in (1, 2, 3)]
+    assert [row["t"] for row in found] == [None, None, [{EXIT: 4, "b": 5}]]
+
+
+def test_a_name_that_the_reader_of_parquet_files_would_replace_is_refused(folder: Callable[..., Folder]) -> None:
+    """Otherwise such a column arrives empty without a word: Hadoop's settings replace ${user.home} in the names that are asked for."""
+    made = folder(containers={"all": {"glob": "*.parquet", "format": "parquet"}}, settle_seconds=0)
+    made.put("1.parquet", parquet([{"id": 1, "${user.home}": "lost"}]))
+    made.put("2.parquet", parquet([{"id": 2, "s": {"${env.PATH}": "lost"}}]))
+    made.put("3.parquet", parquet([{"id": 3}]))
+    line = made.one("all", ok=False)
+    assert sorted(made.files("all")) == ["3.parquet"]
+    told = json.dumps(line)
+    assert "${user.home}" in told and "${env.PATH}" in told and "rename it in the file" in told

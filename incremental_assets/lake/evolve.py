@@ -13,6 +13,7 @@ from incremental_assets.model.container import Container
 from incremental_assets.model.names import backticked as quote
 from incremental_assets.model.names import literal as text
 from incremental_assets.model.schema import Column, Evolution
+from incremental_assets.model.spark_types import names_within
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -67,7 +68,7 @@ def allow_names(spark: "SparkSession", table: LakeTable, head: Head, columns: Se
 
 
 def _mapped(columns: Sequence[Column]) -> bool:
-    return any(_NEEDS_MAPPING & set(column.name) for column in columns)
+    return any(_NEEDS_MAPPING & set(name) for column in columns for name in (column.name, *names_within(column.type)))
 
 
 def _properties(properties: dict[str, str]) -> str:

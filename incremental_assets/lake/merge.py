@@ -106,18 +106,18 @@ def _without_equals(
     return read.alias("s").join(in_lake.alias("t"), expr(same), "left_anti")
 
 
-def _same(name: str, type_: str) -> str:
+def _same(quoted: str, type_: str) -> str:
     """Whether source and table hold the very same value; Spark takes 0 and -0 for equal, which PostgreSQL prints as they are."""
-    equal = f"t.{name} <=> s.{name}"
+    equal = f"t.{quoted} <=> s.{quoted}"
     if type_ not in ("float", "double"):
         return equal
-    return f"({equal} AND (t.{name} IS NULL OR t.{name} <> 0 OR cast(t.{name} AS string) = cast(s.{name} AS string)))"
+    return f"({equal} AND (t.{quoted} IS NULL OR t.{quoted} <> 0 OR cast(t.{quoted} AS string) = cast(s.{quoted} AS string)))"
 
 
-def _extent(read: "DataFrame", name: str, type_: str) -> tuple[int, tuple[str, str] | None]:
+def _extent(read: "DataFrame", quoted: str, type_: str) -> tuple[int, tuple[str, str] | None]:
     """How many rows there are, and lower and upper bound of a key's first column as Spark SQL; None where its text may not be exact."""
     as_text = key_text("{}", type_)
-    rows, *ends = read.selectExpr("count(*)", as_text.format(f"min({name})"), as_text.format(f"max({name})")).collect()[0]
+    rows, *ends = read.selectExpr("count(*)", as_text.format(f"min({quoted})"), as_text.format(f"max({quoted})")).collect()[0]
     literal = _LITERALS.get(type_) or ("{}BD" if type_.startswith("decimal") else None)
     if type_ == "string":
         ends = [text(end) if end is not None and len(end) <= 200 and end.isprintable() else None for end in ends]

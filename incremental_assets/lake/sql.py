@@ -93,10 +93,10 @@ def align(container: Container, lake: Sequence[tuple[str, str]], carried: Sequen
     ]
 
 
-def key_text(name: str, type_: str) -> str:
+def key_text(quoted: str, type_: str) -> str:
     """A key's value as text from which the source makes the same value again, whatever the two call it."""
     if type_ == "date":
-        return f"cast(unix_date({name}) AS string)"
+        return f"cast(unix_date({quoted}) AS string)"
     if type_ in ("timestamp", "timestamp_ntz"):  # the session's zone is UTC
-        return f"cast(unix_micros(cast({name} AS timestamp)) AS string)"
-    return f"hex({name})" if type_ == "binary" else f"cast({name} AS string)"
+        return f"cast(unix_micros(cast({quoted} AS timestamp)) AS string)"
+    return f"hex({quoted})" if type_ == "binary" else f"cast({quoted} AS string)"

@@ -20,6 +20,7 @@ from incremental_assets.model.container import Container
 from incremental_assets.model.errors import LakeError
 from incremental_assets.model.names import backticked as quote
 from incremental_assets.model.schema import Column
+from incremental_assets.model.spark_types import UnknownType, type_text
 from incremental_assets.model.watermark import TableState
 
 STATE_PROPERTY = "incremental_assets.state"
@@ -36,7 +37,6 @@ _REMEDIES = {
     "169.254.169.254": "No credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
     "error sending request": "Is that the store's address? AWS_ENDPOINT_URL names it.",
 }
-_SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,10 @@ class LakeTable:
         if table is None:
             return None
         fields = json.loads(table.schema().to_json())["fields"]
-        columns = tuple(Column(f["name"], _spark_name(f["type"])) for f in fields)
+        try:
+            columns = tuple(Column(f["name"], type_text(f["type"])) for f in fields)
+        except UnknownType as error:
+            raise LakeError(f"{self.url}: a column of this Delta table is {error}, which is not known here.") from error
         metadata = table.metadata()
         return Head(table.version(), columns, dict(metadata.configuration), str(metadata.id))
 
@@ -196,20 +199,6 @@ def reason(error: Exception) -> str:
     text = re.sub(r"<\?xml.*?<Code>(.*?)</Code>\s*<Message>(.*?)</Message>.*", r"\1: \2", text, flags=re.DOTALL)
     text = ": ".join(line.strip() for line in text.splitlines() if line.strip())[:500].rstrip(". ")
     return next((f"{text}. {remedy}" for mark, remedy in _REMEDIES.items() if mark in text), f"{text}.")
-
-
-def _spark_name(kind: Any) -> str:
-    """Spark's simple name of a type as Delta's log writes it."""
-    if isinstance(kind, str):
-        return _SPARK_NAMES.get(kind, kind)
-    match kind["type"]:
-        case "array":
-            return f"array<{_spark_name(kind['elementType'])}>"
-        case "map":
-            return f"map<{_spark_name(kind['keyType'])},{_spark_name(kind['valueType'])}>"
-        case _:
-            fields = (f"{field['name']}:{_spark_name(field['type'])}" for field in kind["fields"])
-            return f"struct<{','.join(fields)}>"
 
 
 def _commit(entry: Mapping[str, Any]) -> Commit:

@@ -16,7 +16,7 @@ _INTEGER_DIGITS = {"smallint": 5, "int": 10, "bigint": 20}
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a lake table; ``type`` is Spark's simple name (``bigint``, ``decimal(12,2)``, ``timestamp_ntz``)."""
+    """A column of a lake table; ``type`` as ``spark_types`` writes it: ``bigint``, ``decimal(12,2)``, ``struct<`a`:int>``."""
 
     name: str
     type: str

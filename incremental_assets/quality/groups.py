@@ -124,5 +124,5 @@ class Lookup:
         return counted.alias("l").join(known.alias("r"), expr("l.value = r.known"), kind)
 
 
-def _between(frame: "DataFrame", name: str, bounds: tuple[str, str] | None) -> "DataFrame":
-    return frame if bounds is None else frame.where(expr(f"{name} >= {bounds[0]} AND {name} <= {bounds[1]}"))
+def _between(frame: "DataFrame", quoted: str, bounds: tuple[str, str] | None) -> "DataFrame":
+    return frame if bounds is None else frame.where(expr(f"{quoted} >= {bounds[0]} AND {quoted} <= {bounds[1]}"))

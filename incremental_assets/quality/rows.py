@@ -153,7 +153,7 @@ class Rows:
         for one in wanted:
             kind = self._kinds[one.name]
             if one.numeric and one.owner is not None and not isinstance(kind, NumericType | NullType):
-                self.troubles[one.owner] = f"the expression gives {kind.simpleString()} and not a number."
+                self.troubles[one.owner] = f"the expression gives {kind.typeName()} and not a number."
         return [one for one in wanted if one.owner not in self.troubles]
 
     def _run(self, frame: "DataFrame", wanted: Sequence[Aggregate], proven: bool) -> Values:

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from incremental_assets.lake.guards import expr
 from incremental_assets.model.rules import ExpectedSchema, Freshness, as_a_table_names_it
 from incremental_assets.model.schema import Column
+from incremental_assets.model.spark_types import without_quotes
 from incremental_assets.quality.predicates import CannotAsk
 from incremental_assets.quality.rows import Rows
 from incremental_assets.quality.verdict import Status, Verdict
@@ -42,7 +43,7 @@ def schema_as_expected(rule: ExpectedSchema, columns: Sequence[Column]) -> Told:
         found = have.get(name.lower())
         if found is None:
             wrong.append(f"{name} is missing")
-        elif type_ is not None and found.type.replace(" ", "") != as_a_table_names_it(type_):
+        elif type_ is not None and without_quotes(found.type) != as_a_table_names_it(type_):
             wrong.append(f"{name} is {found.type} and not {type_}")
     if rule.only:
         expected = {name.lower() for name in rule.types}

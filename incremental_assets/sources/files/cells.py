@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.names import literal
+from incremental_assets.model.spark_types import type_text
 from incremental_assets.sources.files.reading import Reading
 
 if TYPE_CHECKING:
@@ -37,10 +38,12 @@ def resolved_types(spark: "SparkSession", types: Mapping[str, str]) -> dict[str,
     if not types:
         return {}
     from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
 
     def ask(some: Mapping[str, str]) -> list[str]:
-        found = spark.range(0).selectExpr(*(f"cast(NULL AS {type_}) AS c{i}" for i, type_ in enumerate(some.values()))).schema
-        return [field.dataType.simpleString() for field in found]
+        # Spark parses each by itself as a type: it can be nothing else.
+        found = spark.range(0).select(*(F.lit(None).cast(type_).alias(f"c{i}") for i, type_ in enumerate(some.values()))).schema
+        return [type_text(field.dataType.jsonValue()) for field in found]
 
     try:
         return dict(zip((name.lower() for name in types), ask(types), strict=True))

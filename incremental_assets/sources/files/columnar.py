@@ -3,6 +3,7 @@
 Belongs here: schemas, and whether a file's types join the table's. Does not belong: rows.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from incremental_assets.model.errors import SourceError
 from incremental_assets.model.files import FileFormat
 from incremental_assets.model.schema import Column, widens
+from incremental_assets.model.spark_types import UnknownType, names_within, type_text
 from incremental_assets.sources.files.listing import FolderAddress
 from incremental_assets.sources.files.reading import RESERVED, Group, ReadFile, Reading, refusal, shortened
 from incremental_assets.sources.files.staging import Staging
@@ -24,6 +26,8 @@ _NO_AVRO = (
 )
 _NARROW = {"tinyint": "smallint", "void": "string"}
 """What a lake table does not have, and what carries it exactly."""
+_VARIABLE = re.compile(r"\$\{[^}$ ]+\}")
+"""Hadoop's settings, in which Spark hands the wanted columns to its Parquet reader, replace this."""
 
 
 class Schemas:
@@ -100,7 +104,16 @@ class Schemas:
         if reserved:
             return f"it has a column that the table, or Spark, has itself: {', '.join(sorted(reserved))}; rename it"
         for field in schema:
-            found = _type_of(field)
+            try:
+                found = _type_of(field)
+            except UnknownType as error:
+                return f"its column {field.name} is {error}, which a table of the lake cannot have"
+            filled_in = [name for name in (field.name, *names_within(found)) if _VARIABLE.search(name)]
+            if filled_in:
+                return (
+                    f"its column {shortened(filled_in[0])!r} has the form of a variable; Spark's Parquet reader replaces those within "
+                    f"names, and would find no value; rename it in the file"
+                )
             wanted = self._types.get(field.name.lower())
             if wanted is not None and wanted != found and not widens(found, wanted):
                 return f"its column {field.name} is {found}, and {wanted} under columns; the one does not widen into the other"
@@ -112,7 +125,7 @@ class Schemas:
 
 
 def _type_of(field: Any) -> str:
-    found: str = field.dataType.simpleString()
+    found = type_text(field.dataType.jsonValue())
     return _NARROW.get(found, found)
 
 

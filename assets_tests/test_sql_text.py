@@ -1,0 +1,313 @@
+"""A lint: into text of Spark SQL go only constants, and what the functions that quote have made.
+
+Belongs here: looking at the package's source for names and values that reach such text unquoted. PostgreSQL's SQL is composed by psycopg,
+which quotes by itself; that no text is handed to it as SQL but a few that are listed, is looked at here, too.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import incremental_assets
+
+PACKAGE = Path(incremental_assets.__file__).parent
+ROOMS = ("lake", "quality", "sources", "orchestration", "spark.py")
+KEYWORDS = re.compile(
+    r"\b(SELECT|FROM|WHERE|AND|OR|AS|IN|IS|NOT|NULL|BETWEEN|CASE|WHEN|THEN|ELSE|END|ALTER|CREATE|TABLE|MERGE|VALUES|COMMENT|DESCRIBE|OPTIMIZE"
+    r"|VACUUM|RESTORE|PARTITION BY|ORDER BY|FILTER|RLIKE|LIKE|GROUP BY|SET)\b|\b(cast|try_cast|select|from|where)\b.*\b(as|from|where)\b"
+)
+CALL = re.compile(r"\b[a-z_0-9]+\($")
+"""Before an interpolation: it is an argument of one of Spark's functions."""
+QUOTING = {
+    *("quote", "backticked", "literal", "text", "key_text", "type_text", "exact", "constant"),  # names, constants, types
+    *("scope_predicate", "window_predicate", "file_predicate", "partition_start", "partition_of", "identifier_expression", "align"),
+    *("row_predicate", "plain_key", "frequent_state", "estimates", "moment"),
+    *("int", "len", "round", "range"),
+}
+"""What these give is safe in Spark SQL; functions whose name begins with ``_`` are looked at where they are."""
+SQL_ATTRIBUTES = {
+    *("sql_name", "predicate", "partition"),  # made by the functions above
+    "type",  # of a column: made by ``spark_types``
+    *("distinct", "quantiles", "frequent", "width", "steps_per_day", "first", "last", "known"),  # numbers
+}
+RAW = {
+    *(
+        "name",
+        "names",
+        "key",
+        "keys",
+        "column",
+        "columns",
+        "field",
+        "fields",
+        "comment",
+        "label",
+        "container",
+        "path",
+        "url",
+        "file",
+        "value",
+    ),
+    *("values", "kind", "schema", "table", "header", "pattern"),
+}
+"""What parameters and variables are not called where they hold text for SQL: by these names go texts of sources and of people."""
+MESSAGE, NUMBER, MADE_SO = "a message to a person", "a number", "a text of this package's own making"
+_SUMMED = "f'cast({quoted} AS decimal(20,0))' if asked.type_of(rule.column) == 'bigint' else quoted"
+REVIEWED = {
+    ("lake/sql.py", "value"): NUMBER,
+    ("quality/capture.py", "most"): NUMBER,
+    ("quality/groups.py", "self._column"): "quoted by Asked.column",
+    ("quality/groups.py", "same"): "of _names, which Asked.column has quoted, and of keys of its own",
+    ("quality/groups.py", "name"): "of _names, which Asked.column has quoted",
+    ("quality/groups.py", "key"): "key_0, key_1, …",
+    ("quality/groups.py", "keys"): "key_0, key_1, …",
+    ("quality/predicates.py", "value"): NUMBER,
+    ("quality/predicates.py", "quoted"): "quoted by Asked.number",
+    (
+        "quality/predicates.py",
+        "f'cast({quoted} AS decimal(20,0))' if asked.type_of(rule.column) == 'bigint' else quoted",
+    ): "by Asked.number",
+    ("quality/profile/states.py", "', '.join(fields)"): MADE_SO,
+    ("quality/profile/states.py", "found.get(name, 'NULL')"): MADE_SO,
+    ("quality/profile/states.py", "kind"): MADE_SO,
+    ("quality/profile/states.py", "number"): MADE_SO,
+    ("quality/profile/states.py", "hashed"): MADE_SO,
+    ("quality/profile/states.py", "times[form]"): MADE_SO,
+    ("quality/profile/store.py", "columns"): MADE_SO,
+    ("quality/profile/store.py", "name"): MADE_SO,
+    ("quality/profile/store.py", "kind"): MADE_SO,
+    **{("quality/profile/store.py", f"one[{i}]"): NUMBER for i in range(3)},
+    ("quality/profile/suggest.py", "predicate(rule)"): "by row_predicate",
+    ("quality/profile/suggest.py", "present"): "by row_predicate",
+    ("quality/records.py", "listed"): "hexadecimal digits",
+    ("quality/scan.py", "quoted"): "quoted by Asked.column",
+    ("sources/files/read.py", "cells.value(cell, column.type, self._reading)"): "of a cell v0, v1, … and a type",
+    ("sources/files/read.py", "cells.mask(quote(name))"): "quoted",
+    ("sources/files/read.py", "fits"): "of a cell v0, v1, … and a type",
+    ("sources/files/read.py", "cell"): "v0, v1, …",
+    ("sources/files/records.py", "' or '.join(sorted(RESERVED))"): MADE_SO,
+    ("sources/files/records.py", "', '.join(wrong)"): MADE_SO,
+    ("sources/files/staging.py", "ours"): "the name of a temporary folder",
+    **{("sources/postgres/connection.py", one): MESSAGE for one in ("label", "address.user")},
+    ("sources/postgres/extract.py", "c.decode.format(f'c{i}')"): MADE_SO,
+    ("sources/postgres/session.py", "self._row('select pg_backend_pid()')[0]"): NUMBER,
+    ("orchestration/datastore.py", "settings.name"): MESSAGE,
+    ("orchestration/files/sync.py", "column.name"): MESSAGE,
+    ("orchestration/postgres/infinite.py", "quoted"): MESSAGE,
+    **{("orchestration/postgres/planning.py", one): MESSAGE for one in ("container.schema", "container.name", "name")},
+    **{
+        ("orchestration/postgres/sync.py", one): MESSAGE
+        for one in ("names", "container.label", "', '.join(container.primary_key)", "wrong")
+    },
+}
+"""Module and interpolation → why no unquoted text of a source is in it. A line here is a review: it says what somebody has looked at."""
+SINKS = {"sql", "expr", "selectExpr", "where", "filter"}
+"""What takes text for SQL; ``option("replaceWhere", …)`` beside them."""
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for room in ROOMS:
+        for path in sorted((PACKAGE / room).rglob("*.py")) if (PACKAGE / room).is_dir() else [PACKAGE / room]:
+            yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def is_sql(text: ast.JoinedStr) -> bool:
+    parts = text.values
+    constants = [str(part.value) for part in parts if isinstance(part, ast.Constant)]
+    return any(KEYWORDS.search(part) or CALL.search(part) for part in constants)
+
+
+class Scope:
+    """What names stand for within one function, and the functions and the module around it."""
+
+    def __init__(self, module: ast.Module) -> None:
+        self.module = module
+        self.own = {node.name for node in ast.walk(module) if isinstance(node, ast.FunctionDef)}
+        """Functions of the module: their own texts are looked at."""
+        self.around: dict[ast.AST, ast.AST] = {child: node for node in ast.walk(module) for child in ast.iter_child_nodes(node)}
+
+    def values_of(self, name: str, at: ast.AST) -> list[ast.expr] | None:
+        """All that the name is given in the nearest scope that gives it anything; None where that is a parameter or is not seen."""
+        node: ast.AST | None = at
+        while (node := self.around.get(node)) is not None:  # pyright: ignore[reportArgumentType]
+            if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp):
+                for loop in node.generators:
+                    if name in _bound(loop.target):
+                        return _elements(loop.iter, loop.target, name)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                arguments = node.args
+                if name in {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}:
+                    return None
+            if isinstance(node, ast.FunctionDef | ast.Module):
+                found: list[ast.expr] = []
+                for one in ast.walk(node):
+                    if isinstance(one, ast.Assign) and any(name in _bound(target) for target in one.targets):
+                        if not all(isinstance(target, ast.Name) for target in one.targets):
+                            return None
+                        found.append(one.value)
+                    elif isinstance(one, ast.AnnAssign | ast.AugAssign) and one.value is not None and name in _bound(one.target):
+                        found.append(one.value)
+                    elif isinstance(one, ast.For) and name in _bound(one.target):
+                        elements = _elements(one.iter, one.target, name)
+                        if elements is None:
+                            return None
+                        found += elements
+                if found:
+                    return found
+        return None
+
+    def is_safe(self, value: ast.expr, depth: int = 0) -> bool:
+        if depth > 12:
+            return False
+
+        def safe(one: ast.expr) -> bool:
+            return self.is_safe(one, depth + 1)
+
+        match value:
+            case ast.Constant():
+                return True
+            case ast.JoinedStr():
+                return all(
+                    safe(part.value) for part in value.values if isinstance(part, ast.FormattedValue) and part.conversion != ord("r")
+                )
+            case ast.IfExp():
+                return safe(value.body) and safe(value.orelse)
+            case ast.BinOp():
+                return safe(value.left) and safe(value.right)
+            case ast.BoolOp():
+                return all(map(safe, value.values))
+            case ast.List() | ast.Tuple() | ast.Set():
+                return all(map(safe, value.elts))
+            case ast.Starred():
+                return safe(value.value)
+            case ast.GeneratorExp() | ast.ListComp():
+                return safe(value.elt)
+            case ast.Subscript():
+                return safe(value.value)
+            case ast.Attribute(value=ast.Name(id=owner)) if owner.lstrip("_").isupper():
+                return True  # of a constant of the package
+            case ast.Attribute(attr="value", value=ast.Attribute(value=ast.Name(id="Form" | "Axis"))):
+                return True
+            case ast.Attribute():
+                return value.attr in SQL_ATTRIBUTES or value.attr.lstrip("_") in SQL_ATTRIBUTES
+            case ast.Name(id=name) if name.lstrip("_").isupper():
+                return True
+            case ast.Name():
+                given = self.values_of(value.id, value)
+                return value.id not in RAW if given is None else all(map(safe, given))
+            case ast.Call(func=ast.Name(id="map"), args=[ast.Name(id=function), *_]):
+                return function in QUOTING
+            case ast.Call(func=ast.Name(id=function)):
+                return function in QUOTING or function in self.own
+            case ast.Call(func=ast.Attribute(attr=method)) if method in QUOTING:
+                return True
+            case ast.Call(func=ast.Attribute(attr="join" | "format", value=before)):
+                return safe(before) and all(map(safe, value.args))
+            case _:
+                return False
+
+
+def _bound(target: ast.expr) -> set[str]:
+    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+
+
+def _elements(iterable: ast.expr, target: ast.expr, name: str) -> list[ast.expr] | None:
+    """What a loop's variable is given, as far as it is seen: the iterable, for a plain variable, or what is counted or zipped."""
+    if isinstance(target, ast.Name):
+        return [iterable]
+    if isinstance(target, ast.Tuple) and isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name):
+        names = [item.id if isinstance(item, ast.Name) else "" for item in target.elts]
+        if iterable.func.id == "enumerate" and name in names:
+            return [ast.Constant(0)] if names.index(name) == 0 else [iterable.args[0]]
+        if iterable.func.id == "zip" and name in names:
+            return [iterable.args[names.index(name)]]
+    return None
+
+
+def given_to_spark(module: ast.Module) -> Iterator[ast.JoinedStr]:
+    """Texts that look like SQL, and those that are among the arguments of what takes SQL."""
+    seen: set[ast.JoinedStr] = set()
+    for node in ast.walk(module):
+        inside: list[ast.JoinedStr] = []
+        if isinstance(node, ast.JoinedStr) and is_sql(node):
+            inside = [node]
+        elif isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
+            replaces = bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value == "replaceWhere"
+            if called in SINKS or replaces:
+                inside = [one for argument in node.args for one in ast.walk(argument) if isinstance(one, ast.JoinedStr)]
+        for one in inside:
+            if one not in seen:
+                seen.add(one)
+                yield one
+
+
+def unquoted(module: ast.Module) -> list[tuple[str, int]]:
+    """What is interpolated into SQL and not known to be safe, with its line."""
+    scope = Scope(module)
+    return [
+        (ast.unparse(part.value), part.lineno)
+        for text in given_to_spark(module)
+        for part in text.values
+        if isinstance(part, ast.FormattedValue) and part.conversion == -1 and not scope.is_safe(part.value)
+    ]
+
+
+def test_nothing_unquoted_gets_into_sql() -> None:
+    """Otherwise a name of a table, a column or a file becomes a part of a statement, and its owner's code runs on the server."""
+    found = {(path, text): f"{path}:{line}: {text}" for path, module in modules() for text, line in unquoted(module)}
+    new = [where for key, where in found.items() if key not in REVIEWED]
+    assert not new, "quote these (model/names.py, model/spark_types.py, lake/sql.py):\n" + "\n".join(new)
+    assert not set(REVIEWED) - set(found), f"these are no more: {set(REVIEWED) - set(found)}"
+
+
+@pytest.mark.parametrize(
+    ("line", "is_found"),
+    [
+        ('spark.sql(f"SELECT * FROM {name}")', True),
+        ('spark.sql(f"SELECT * FROM t WHERE {quote(column.name)} = {key}")', True),
+        ('frame.where(f"{column} > 1")', True),
+        ('writer.option("replaceWhere", f"{column} > 1")', True),
+        ('made = f"cast(c AS {field.dataType.simpleString()})"', True),
+        ('made = f"min({column.name})"', True),
+        ("made = f\"IN ({', '.join(keys)})\"", True),
+        ('spark.sql(f"SELECT {quote(name)} FROM {table.sql_name} WHERE k = {literal(key)}")', False),
+        ('made = f"cast({quote(column.name)} AS {column.type})"', False),
+        ("made = f\"IN ({', '.join(map(literal, keys))})\"", False),
+    ],
+)
+def test_the_lint_sees(line: str, is_found: bool) -> None:
+    """Otherwise it passes because it looks at nothing."""
+    module = ast.parse(f"def made(spark, frame, writer, table, name, names, key, keys, column, field):\n    {line}")
+    assert bool(unquoted(module)) == is_found
+
+
+def test_types_are_written_in_one_place() -> None:
+    """Otherwise the names of nested fields, which such texts hold as they are, end a cast."""
+    for path, module in modules():
+        used = [n.lineno for n in ast.walk(module) if isinstance(n, ast.Attribute) and n.attr in ("simpleString", "catalogString", "toDDL")]
+        assert not used, f"{path}:{used}: spark_types.type_text is what writes types"
+
+
+# Module → what it hands to PostgreSQL as SQL without psycopg's quoting.
+TRUSTED_POSTGRES = {
+    "sources/postgres/extract.py": {"trusted"},  # names of types, as PostgreSQL's catalog prints them
+    "sources/postgres/sql.py": {"str(int(value))", "_LITERAL[axis]", "where"},  # the YAML's own ``where:``
+    "sources/postgres/types.py": {
+        "_EPOCH_MICROS if server_version >= 140000 else _EPOCH_MICROS_BEFORE_14",
+        "'case when {0} is not null then concat({0}) end' if base in _CAST_CHANGES else '{0}::text'",
+    },
+    "sources/postgres/reader.py": {"row_hash", "_BUCKET_TYPES[identifier.axis]"},
+    "sources/postgres/catalog.py": {"aggregate"},
+}
+
+
+def test_postgres_gets_only_what_psycopg_has_quoted() -> None:
+    """Otherwise a name or a value of the source is run by the source."""
+    for path, module in modules():
+        calls = [n for n in ast.walk(module) if isinstance(n, ast.Call) and ast.unparse(n.func) in ("sql.SQL", "SQL") and n.args]
+        texts = {ast.unparse(call.args[0]) for call in calls if not isinstance(call.args[0], ast.Constant)}
+        assert texts <= TRUSTED_POSTGRES.get(path, set()), (path, texts)
