@@ -4,6 +4,7 @@ Belongs here: the encoding, and finding the nearest names for a message. Does no
 """
 
 import difflib
+import hashlib
 import re
 from collections.abc import Iterable
 
@@ -12,8 +13,31 @@ _ALLOWED = re.compile(r"[A-Za-z0-9_]")
 _LOOKS_ESCAPED = re.compile(r"_U[0-9A-F]")
 
 
+LONGEST = 255
+"""Bytes of a file's or folder's name on the usual file systems."""
+_KEPT, _CUT, _HALF_ESCAPED = 180, "_U110000_", re.compile(r"_(U[0-9A-F]*)?\Z")
+
+
 def encode_name(name: str) -> str:
-    """``order items`` → ``order_U20_items``: each other character becomes ``_U<hex code point>_``; ``decode_name`` reverses it."""
+    """``order items`` → ``order_U20_items``: each other character becomes ``_U<hex code point>_``; ``decode_name`` reverses it.
+
+    What would be longer than a folder's name can be is cut, and ends in a mark that no name has (there is no such code point) and a hash.
+    """
+    encoded = _encoded(name)
+    return encoded if len(encoded) <= LONGEST else _shortened(encoded)
+
+
+def file_name(parts: Iterable[str], ending: str) -> str:
+    """A file's name made of encoded names, as long as it may be."""
+    joined = "__".join(parts)
+    return (joined if len(joined) + len(ending) <= LONGEST else _shortened(joined)) + ending
+
+
+def _shortened(encoded: str) -> str:
+    return f"{_HALF_ESCAPED.sub('', encoded[:_KEPT])}{_CUT}{hashlib.sha256(encoded.encode()).hexdigest()[:32]}"
+
+
+def _encoded(name: str) -> str:
     out: list[str] = []
     for position, character in enumerate(name):
         plain = _ALLOWED.fullmatch(character) and not _LOOKS_ESCAPED.match(name, position)
@@ -22,7 +46,8 @@ def encode_name(name: str) -> str:
 
 
 def decode_name(encoded: str) -> str:
-    """The name that ``encode_name`` made ``encoded`` from."""
+    """The name that ``encode_name`` made ``encoded`` from; of one that was cut what is left of it."""
+    encoded = encoded.partition(_CUT)[0]
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), encoded)
 
 

@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 
 from incremental_assets.model.container import Container
 from incremental_assets.model.errors import ContainerBusy
+from incremental_assets.model.names import file_name
 
 WAIT_SECONDS = 600.0
 WAIT_VARIABLE = "INCREMENTAL_ASSETS_LOCK_SECONDS"
@@ -106,8 +107,8 @@ def _report_killed(instance: dg.DagsterInstance, run_id: str) -> None:
 def _paths(home: Path, container: Container, suffix: str = "") -> tuple[Path, Path]:
     folder = home / "locks"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / ("__".join(container.key_path) + f"{suffix}.lock")
-    return path, path.with_suffix(".holder.json")
+    lock, holder = (folder / file_name(container.key_path, suffix + ending) for ending in (".lock", ".holder.json"))
+    return lock, holder
 
 
 def _run_of(path: Path) -> str | None:

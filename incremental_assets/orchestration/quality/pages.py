@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from incremental_assets.lake.manifest import QUALITY_FOLDER
 from incremental_assets.model.container import Container
+from incremental_assets.model.names import file_name
 from incremental_assets.orchestration.project import dagster_home
 
 PAGE = "profile/page"
@@ -18,4 +19,4 @@ def page_path(lake: str, container: Container) -> Path:
     """The page of the container's profile: beside the states, or in Dagster's home where the lake is no local folder."""
     local = urlsplit(lake).scheme in ("", "file")
     root = Path(lake.removeprefix("file://")) / container.key_path[0] / QUALITY_FOLDER if local else dagster_home() / "profiles"
-    return root / "pages" / f"{'__'.join(container.key_path)}.html"
+    return root / "pages" / file_name(container.key_path, ".html")
