@@ -24,6 +24,7 @@ import zstandard
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.files import FileFormat, encode_path
 from incremental_assets.model.schema import Column
+from incremental_assets.model.spark_types import type_text
 from incremental_assets.sources.files.listing import FolderAddress
 from incremental_assets.sources.files.read import FILE, MODIFIED, REJECTED_COLUMNS, FileRows, ReadFile, Reading
 from incremental_assets.spark import SparkSession, open_session
@@ -88,8 +89,10 @@ def read(spark: SparkSession, tmp_path: Path) -> Callable[..., Read]:
             logged.append,
         )
         good, bad = rows.good(), rows.bad()
-        assert [(f.name, f.dataType.simpleString()) for f in good.schema] == [(c.name, c.type) for c in (FILE, MODIFIED, *rows.columns)]
-        assert [(f.name, f.dataType.simpleString()) for f in bad.schema] == [(c.name, c.type) for c in REJECTED_COLUMNS]
+        assert [(f.name, type_text(f.dataType.jsonValue())) for f in good.schema] == [
+            (c.name, c.type) for c in (FILE, MODIFIED, *rows.columns)
+        ]
+        assert [(f.name, type_text(f.dataType.jsonValue())) for f in bad.schema] == [(c.name, c.type) for c in REJECTED_COLUMNS]
         collected = [row.asDict() for row in good.collect()]
         counts = {key: (count.rows, count.rejected) for key, count in rows.counts.items()}
         wrong = any(rejected for _, rejected in counts.values())
