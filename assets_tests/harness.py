@@ -180,7 +180,7 @@ class Project(Workspace):
     place: Mapping[str, str] = {"url": "{{ env.SHOP_URL }}"}
 
     def __init__(self, path: Path, url: str, spark_home: Path, **attributes: Any) -> None:
-        super().__init__(path, spark_home, **{"settle_seconds": 0.2, **attributes})
+        super().__init__(path, spark_home, **{"settle_seconds": 0.2, "watermark_margin_seconds": 0, **attributes})
         self.url = url
         self.source: psycopg.Connection = psycopg.connect(url, autocommit=True)
 

@@ -32,6 +32,7 @@ class DatastoreSettings:
     safety_lag_seconds: int = 0
     max_source_connections: int = 8
     settle_seconds: float = 2.0
+    watermark_margin_seconds: float = 1.0
     load_rows: int = 20_000_000
     timezone: str = "UTC"
     schedule: str | None = None

@@ -5,9 +5,13 @@ Belongs here: the order of steps of a commit. Does not belong: the two ways of w
 made again by the next sync.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from deltalake import CommitProperties, PostCommitHookProperties
+from deltalake.exceptions import DeltaError
 
 from incremental_assets.lake.errors import lake_errors
 from incremental_assets.lake.evolve import allow_names, create_table, evolve_table
@@ -23,6 +27,7 @@ from incremental_assets.model.schema import Evolution, plan_evolution
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
+log = logging.getLogger(__name__)
 
 SMALL_ROWS = 100_000
 """Up to so many rows, read and in the table, generating and compiling code for each query takes longer than it saves."""
@@ -60,6 +65,25 @@ def commit(spark: "SparkSession", table: LakeTable, extraction: Extraction, log:
 def set_property(spark: "SparkSession", table: LakeTable, name: str, value: str) -> None:
     """A commit without data. It also fences: a write that was planned before it can no longer commit (Delta's conflict rules)."""
     spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({text(name)} = {text(value)})")
+
+
+def set_property_without_spark(table: LakeTable, version: int, name: str, value: str) -> bool:
+    """The same through delta-rs, in milliseconds and only on top of ``version``. False where nothing was written: somebody else has
+    committed since, or the table has a feature that delta-rs does not write."""
+    delta = table.opened()
+    if delta is None or delta.version() != version:
+        return False
+    try:
+        delta.alter.set_table_properties(
+            {name: value},
+            raise_if_not_exists=False,  # it is a property of our own
+            commit_properties=CommitProperties(max_commit_retries=0),
+            post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
+        )
+    except DeltaError as error:
+        log.debug("%s: the property was not written: %s", table.url, error)
+        return False
+    return True
 
 
 def _interpret(spark: "SparkSession") -> None:

@@ -1,7 +1,7 @@
 """The watermark and when it may move: everything below it is in the lake.
 
 Belongs here: the state kept with a table, which transactions still count as open, and the one decision where the watermark goes. Does not
-belong: asking a database who is open (sources), or storing the state (lake). The rule and the experiments behind it are told in
+belong: asking a database who is at work (sources), or storing the state (lake). The rule and the experiments behind it are told in
 docs/how-a-sync-works.md; ``advance`` is what the property tests drive.
 """
 
@@ -16,42 +16,104 @@ STATE_FORMAT = 1
 
 
 @dataclass(frozen=True)
-class OpenTransactions:
-    """Who was open in the source at one moment.
+class Session:
+    """One session of the source, as one row of its list of activity shows it; times in microseconds of the source's clock.
 
-    ``virtual``: virtual transaction ids; ``prepared``: transaction ids of prepared ones. ``noted_at``: the source's clock just before
-    they were read; ``server_started``: when its server started; ``last_prepared``: when the newest prepared one was prepared (all in
-    microseconds). Virtual ids are unique only while one server runs.
+    ``identity`` tells it from every other session of one server's life. ``transaction_since``: the time that its transaction bears, which
+    is what ``now()`` gives in it; None outside of one. ``message_since``: when the newest message of its client arrived. ``is_idle``:
+    that message is done.
+    """
+
+    identity: str
+    transaction_since: int | None
+    message_since: int | None
+    is_idle: bool
+
+    def began_after(self, clock: int) -> bool:
+        """Whether whatever it still commits bears a time after ``clock``: a later transaction is open, or none is and none can follow
+        from a message that had arrived by then."""
+        if self.transaction_since is not None:
+            return self.transaction_since > clock
+        return self.is_idle or (self.message_since is not None and self.message_since > clock)
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Who is at work in the source at one moment.
+
+    ``virtual``: virtual ids of open transactions. ``prepared``: transaction ids of prepared ones. ``sessions``: those that the role may
+    watch, where sessions count (times); ``unwatched``: virtual ids of the others, and ``unwatched_pids`` their processes.
+    ``server_started``: when its server started, in microseconds. Virtual ids and sessions are unique only while one server runs.
     """
 
     virtual: frozenset[str] = frozenset()
     prepared: frozenset[str] = frozenset()
+    sessions: tuple[Session, ...] = ()
+    unwatched: frozenset[str] = frozenset()
+    unwatched_pids: frozenset[str] = frozenset()
+    server_started: int = 0
+
+    def noted(self, clock: int, *, by_session: bool) -> "OpenTransactions":
+        """Those that may still commit a value that was made by ``clock``.
+
+        ``by_session``: values are times, and a transaction may bear one from before it had a virtual id: PostgreSQL takes ``now()`` when
+        the client's message arrives, and transactions that follow in the same message, or from COMMIT AND CHAIN, share it. Then sessions
+        count, and virtual ids only of those that the role may not watch.
+        """
+        if not by_session:
+            return OpenTransactions(self.virtual, self.prepared, frozenset(), clock, self.server_started)
+        sessions = frozenset(s.identity for s in self.sessions if not s.began_after(clock))
+        return OpenTransactions(self.unwatched, self.prepared, sessions, clock, self.server_started)
+
+
+@dataclass(frozen=True)
+class OpenTransactions:
+    """Who may still commit rows below a value: noted at one moment, and fewer at each later one.
+
+    ``noted_at``: the source's clock when the value was read. The rest as in ``Activity``; of sessions the identities.
+    """
+
+    virtual: frozenset[str] = frozenset()
+    prepared: frozenset[str] = frozenset()
+    sessions: frozenset[str] = frozenset()
     noted_at: int = 0
     server_started: int = 0
-    last_prepared: int | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.virtual or self.prepared)
+        return bool(self.virtual or self.prepared or self.sessions)
 
-    def still_open(self, now: "OpenTransactions") -> "OpenTransactions":
+    def still_open(self, now: Activity) -> "OpenTransactions":
         """Those of ``self`` that may not have ended when ``now`` was read.
 
-        One that is gone from the virtual ids may have been prepared: it counts as open while any prepared one exists that was not there
-        yet. Their times of preparation do not tell: PREPARE takes its time at its beginning and is seen as prepared only after it has
-        flushed its log, so one that was noted as virtual may bear a time before that.
+        Who has ended once has ended for good: the answer takes the place of ``self``, or a session of a connection pool, which is soon at
+        work again, would count for ever. One that is gone may have been prepared: at the first moment without it, whatever is prepared then
+        takes its place. That is a finite set, which only shrinks. Times of preparation do not tell: PREPARE takes its time at its
+        beginning and is seen as prepared only after it has flushed its log.
         """
-        virtual = self.virtual & now.virtual if self.server_started == now.server_started else frozenset[str]()
-        if now.prepared - self.prepared:
-            virtual = self.virtual
-        return replace(self, virtual=virtual, prepared=self.prepared & now.prepared)
+        same_server = self.server_started == now.server_started
+        virtual = self.virtual & now.virtual if same_server else frozenset[str]()
+        sessions = frozenset(name for name in self.sessions if same_server and self._is_at_work(name, now))
+        someone_left = virtual != self.virtual or sessions != self.sessions
+        prepared = now.prepared if someone_left else self.prepared & now.prepared
+        return replace(self, virtual=virtual, prepared=prepared, sessions=sessions)
+
+    def _is_at_work(self, name: str, now: Activity) -> bool:
+        if name.split("/")[0] in now.unwatched_pids:  # a privilege was taken away in between
+            return True
+        return any(s.identity == name and not s.began_after(self.noted_at) for s in now.sessions)
 
 
 @dataclass(frozen=True)
 class Pending:
-    """A value the watermark moves to once all of ``open`` have ended and the ground was read again."""
+    """A value the watermark moves to once all of ``open`` have ended and the rows from the old watermark on were read again.
+
+    ``by_margin``: only the margin below the source's clock withholds it. Nobody was noted for it, so it only tells that there is something
+    to move to, once the highest identifier has been read again.
+    """
 
     value: int
     open: OpenTransactions
+    by_margin: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,8 +162,10 @@ class TableState:
                     "value": value(p.value),
                     "virtual": sorted(p.open.virtual),
                     "prepared": sorted(p.open.prepared),
+                    "sessions": sorted(p.open.sessions),
                     "noted_at": p.open.noted_at,
                     "server_started": p.open.server_started,
+                    "by_margin": p.by_margin,
                 }
                 for p in self.pending
             ],
@@ -128,10 +192,16 @@ class TableState:
             return int(v) if axis is None and v is not None else value_from_json(axis or Axis.INTEGER, v)
 
         def pending(p: dict[str, Any]) -> Pending:
-            opened = OpenTransactions(frozenset(p["virtual"]), frozenset(p["prepared"]), p["noted_at"], p["server_started"])
+            opened = OpenTransactions(
+                frozenset(p["virtual"]),
+                frozenset(p["prepared"]),
+                frozenset(p.get("sessions", ())),  # entries of older versions have virtual ids alone
+                p["noted_at"],
+                p["server_started"],
+            )
             moved_to = value(p["value"])
             assert moved_to is not None
-            return Pending(moved_to, opened)
+            return Pending(moved_to, opened, p.get("by_margin", False))
 
         return cls(
             identifier=data["identifier"],
@@ -164,35 +234,43 @@ def advance(
     old: int | None,
     pending: tuple[Pending, ...],
     highest: int | None,
-    open_at_highest: OpenTransactions,
-    open_at_snapshot: OpenTransactions,
+    held_by: OpenTransactions,
+    now: Activity,
     covered_to: int | bool | None,
+    withheld: int | None = None,
 ) -> Advance:
     """Decides the new watermark of a sync that read one snapshot.
 
-    ``highest``: the highest identifier, read first (already cut to the source's clock or sequence). ``open_at_highest``: who was open,
-    read after it. ``open_at_snapshot``: who was open just before the snapshot was taken. ``covered_to``: how far the read covers the
-    axis without a gap from where a sync would begin, the safety lag below ``old`` (True: to its end; None: it does not cover that place).
-    Coverage from ``old`` itself is not enough: late rows inside the lag would be left behind for good.
+    ``highest``: the highest identifier, read first (already cut to a margin below the source's clock, or to its sequence). ``held_by``: of
+    those who were noted after it, whoever has not ended. ``now``: who was at work just before the snapshot was taken. ``covered_to``: how
+    far the read covers the axis without a gap from where a sync would begin, the safety lag below ``old`` (True: to its end; None: it does
+    not cover that place). Coverage from ``old`` itself is not enough: late rows inside the lag would be left behind for good.
+    ``withheld``: the highest identifier without the margin, where that is more.
 
-    The watermark becomes ``highest`` only if all who were open have ended before the snapshot; otherwise it may still move to a pending
-    value whose transactions have. It never falls, and never passes the ground that was covered.
+    The watermark becomes ``highest`` only if all who were noted have ended before the snapshot; otherwise it may still move to a pending
+    value whose transactions have. It never falls, and never passes what was covered. Whoever has ended is struck from the pending values,
+    whatever else is decided.
     """
+    struck = tuple(replace(p, open=p.open.still_open(now)) for p in pending)
     if covered_to is None or covered_to is False:
-        return Advance(old, pending, False)
+        return Advance(old, struck, False)
 
     def reach(value: int) -> int:
         return value if covered_to is True else min(value, covered_to)
 
-    new, held = old, open_at_highest.still_open(open_at_snapshot)
-    candidates = [p.value for p in pending if not p.open.still_open(open_at_snapshot)]
-    if highest is not None and not held:
+    new = old
+    known = [p for p in struck if not p.by_margin]
+    candidates = [p.value for p in known if not p.open]
+    if highest is not None and not held_by:
         candidates.append(highest)
     for candidate in candidates:
         new = reach(candidate) if new is None else max(new, reach(candidate))
-    kept = [p for p in pending if new is None or p.value > new]
-    if highest is not None and held and (new is None or highest > new):
-        kept.append(Pending(highest, held))
+    kept = [p for p in known if new is None or p.value > new]
+    beyond = highest is not None and all(highest > value for value in (new, *(p.value for p in kept)) if value is not None)
+    if highest is not None and held_by and beyond:  # one that is pending already has fewer to wait for
+        kept.append(Pending(highest, held_by))
     if len(kept) > 2:
         kept = [kept[0], kept[-1]]
-    return Advance(new, tuple(kept), bool(held) and highest is not None and (new is None or highest > new))
+    if not kept and withheld is not None and (new is None or withheld > new):
+        kept = [Pending(withheld, OpenTransactions(), by_margin=True)]
+    return Advance(new, tuple(kept), bool(held_by) and highest is not None and (new is None or highest > new))

@@ -109,6 +109,7 @@ def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definiti
         context.log.warning(f"{container.label}: {warning}")
     if isinstance(begun, Plan):
         log(f"{container.label}: {begun.reason}")
+        mover_of(definition).keep_learned(instance, begun, scope.lake)
         return
     page = page_path(scope.lake, container)
     if page.is_file():

@@ -3,6 +3,8 @@
 Belongs here: from a plan to a run's config and tags. Does not belong: the plan itself (``planning``), when it runs (``schedules``).
 """
 
+import contextlib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +12,15 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.model.errors import ContainerBusy
 from incremental_assets.model.partitions import stretches
+from incremental_assets.orchestration.locks import container_lock
 from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.partition_keys import RANGE_END, RANGE_START, add_keys, container_key, partitions_definition
 from incremental_assets.orchestration.plan import Mode, Plan, Request
-from incremental_assets.orchestration.project import lake_root
+from incremental_assets.orchestration.project import dagster_home, lake_root
 
+log = logging.getLogger(__name__)
 CONTAINER_TAG, OPERATION_TAG = "incremental_assets/container", "incremental_assets/operation"
 
 
@@ -48,6 +53,17 @@ def plan_container(
 ) -> tuple[Plan, list[str]]:
     """The plan of one container now, and the partition keys its run would have. Raises SyncError."""
     return mover_of(definition).plan(instance, request, lake or lake_root())
+
+
+def keep_learned(definition: ContainerDefinition, instance: dg.DagsterInstance, plan: Plan) -> int | None:
+    """Keeps what a plan that skips has found out, unless somebody else has the container: then it is theirs to find out.
+
+    The watermark that counts from now on.
+    """
+    with contextlib.suppress(ContainerBusy):
+        with container_lock(dagster_home(), definition.container, "of a plan", log.debug, instance, wait=0):
+            return mover_of(definition).keep_learned(instance, plan, lake_root())
+    return plan.watermark
 
 
 def config_of(definition: ContainerDefinition, request: Request) -> Mapping[str, Any]:

@@ -24,13 +24,13 @@ WAIT_VARIABLE = "INCREMENTAL_ASSETS_LOCK_SECONDS"
 
 @contextlib.contextmanager
 def container_lock(
-    home: Path, container: Container, run_id: str, log: Callable[[str], None], instance: dg.DagsterInstance
+    home: Path, container: Container, run_id: str, log: Callable[[str], None], instance: dg.DagsterInstance, wait: float | None = None
 ) -> Iterator[None]:
-    """Holds the container. Waits up to ten minutes for whoever has it; raises ContainerBusy, naming them, after that.
+    """Holds the container. Waits up to ten minutes (or ``wait`` seconds) for whoever has it; raises ContainerBusy, naming them, after that.
 
     The run that had it before and could not give it back is marked as failed.
     """
-    with _held(home, container, "", "synced", run_id, log, instance):
+    with _held(home, container, "", "synced", run_id, log, instance, wait):
         yield
 
 
@@ -50,10 +50,11 @@ def _held(
     run_id: str,
     log: Callable[[str], None],
     instance: dg.DagsterInstance,
+    wait: float | None = None,
 ) -> Iterator[None]:
     path, holder_path = _paths(home, container, suffix)
     lock = FileLock(path)
-    deadline = time.monotonic() + float(os.environ.get(WAIT_VARIABLE, WAIT_SECONDS))
+    deadline = time.monotonic() + (float(os.environ.get(WAIT_VARIABLE, WAIT_SECONDS)) if wait is None else wait)
     said = False
     while True:
         try:

@@ -66,6 +66,10 @@ class Mover(Protocol):
         """Plans anew under the lock, and begins; the plan where there is nothing to do. What it holds is on ``scope.stack``."""
         ...
 
+    def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:
+        """Writes down what a plan that skips has found out; the watermark that counts then. The container is locked."""
+        ...
+
     def sensors(self) -> Sequence[dg.SensorDefinition]: ...
 
     def beside(self, lake: str) -> Sequence[LakeTable]:

@@ -17,7 +17,7 @@ from incremental_assets.model.axis import json_value
 from incremental_assets.model.errors import ConfigurationError, ContainerMissing, SyncError
 from incremental_assets.model.files import decode_path, encode_path
 from incremental_assets.orchestration.events import failure_of, is_interrupted, told_by
-from incremental_assets.orchestration.jobs import job_name, launch_of, plan_container
+from incremental_assets.orchestration.jobs import job_name, keep_learned, launch_of, plan_container
 from incremental_assets.orchestration.locks import holder_of
 from incremental_assets.orchestration.loggers import BRIEF_LOGGER
 from incremental_assets.orchestration.ordinary_run import RunTerminated, command_line_instance, new_run_id, run_here
@@ -25,7 +25,7 @@ from incremental_assets.orchestration.partition_keys import container_key, conta
 from incremental_assets.orchestration.plan import Action, Mode, Plan, Request
 from incremental_assets.orchestration.project import current_project, dagster_home, location_name
 from incremental_assets.orchestration.quality.summary import summary_in
-from incremental_assets.orchestration.result import in_one, line, plain
+from incremental_assets.orchestration.result import NEW, in_one, line, plain
 from incremental_assets.orchestration.workers import side_by_side
 
 log = logging.getLogger(__name__)
@@ -111,9 +111,11 @@ class Runner:
             plan, keys = plan_container(definition, self._instance, request)
             watermark = None if container.axis is None else json_value(container.axis, plan.watermark)
             if plan.action is Action.SKIP:
+                now = keep_learned(definition, self._instance, plan)
+                moved = {} if container.axis is None else {NEW: json_value(container.axis, now)}
                 status = "warning" if plan.alarm else "skipped"
                 seconds = time.monotonic() - started
-                return [line(container.label, status, message=plan.reason, watermark=watermark, seconds=seconds, **told)]
+                return [line(container.label, status, metadata=moved, message=plan.reason, watermark=watermark, seconds=seconds, **told)]
             launch = launch_of(definition, self._instance, plan, keys)
         except ContainerMissing as error:
             return [line(container.label, "failed" if is_named(definition) else "warning", message=str(error), **told)]

@@ -21,6 +21,7 @@ from incremental_assets.orchestration.jobs import (
     config_of,
     is_sync,
     job_name,
+    keep_learned,
     launch_of,
     plan_container,
 )
@@ -125,6 +126,7 @@ def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition)
             raise
         return NotDue(str(error))
     if plan.action is Action.SKIP:
+        keep_learned(definition, instance, plan)
         return NotDue(f"{label}: {plan.reason}", plan)
     return launch_of(definition, instance, plan, keys)
 

@@ -29,14 +29,38 @@ def _events(instance: dg.DagsterInstance, container: Container, page: int) -> It
 
 
 def newest_watermark(instance: dg.DagsterInstance, container: Container) -> int | None:
-    """The watermark of the newest event that carries one of this container's identifier."""
+    """The watermark of the newest event that carries one of this container's identifier: a materialization, or the observation of a sync
+    that had nothing to read."""
     if container.axis is None:
         return None
-    for record in _events(instance, container, 20):
-        values = plain(record.asset_materialization.metadata) if record.asset_materialization else {}
-        if NEW in values:
-            return value_from_json(container.axis, values[NEW]) if values.get(SIGNATURE) == container.signature else None
-    return None
+    materialized = next((r for r in _events(instance, container, 20) if NEW in _values(r.asset_materialization)), None)
+    observed = _newest_observed(instance, container, materialized)
+    newest = observed or materialized
+    if newest is None:
+        return None
+    values = _values(newest.asset_observation if observed else newest.asset_materialization)
+    return value_from_json(container.axis, values[NEW]) if values.get(SIGNATURE) == container.signature else None
+
+
+def _newest_observed(
+    instance: dg.DagsterInstance, container: Container, materialized: dg.EventLogRecord | None
+) -> dg.EventLogRecord | None:
+    """The newest observation with a watermark that is newer than the materialization."""
+    cursor: str | None = None
+    while True:
+        found = instance.fetch_observations(dg.AssetKey(list(container.key_path)), limit=20, cursor=cursor)
+        for record in found.records:
+            if materialized is not None and record.storage_id < materialized.storage_id:
+                return None
+            if NEW in _values(record.asset_observation):
+                return record
+        if not found.has_more:
+            return None
+        cursor = found.cursor
+
+
+def _values(event: dg.AssetMaterialization | dg.AssetObservation | None) -> dict[str, Any]:
+    return plain(event.metadata) if event is not None else {}
 
 
 def history(instance: dg.DagsterInstance, container: Container) -> Iterator[dict[str, Any]]:

@@ -84,6 +84,9 @@ class FileMover:
         what = f"Files `{definition.glob}` ({definition.format.value}) of {definition.settings.address.display}, each one partition."
         return Face(frozenset({"file", "deltalake", "spark"}), what, metadata)
 
+    def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:
+        return plan.watermark  # a listing of files has no open transactions that could end
+
     def sensors(self) -> Sequence[dg.SensorDefinition]:
         from incremental_assets.orchestration.files.sensor import files_sensor
 

@@ -91,6 +91,7 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
     safety_lag_seconds: int = 0
     max_source_connections: int = 8
     settle_seconds: float = 2.0
+    watermark_margin_seconds: float = 1.0
     load_rows: int = 20_000_000
     timezone: str = "UTC"
     schedule: str | None = None
@@ -135,7 +136,8 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
             ZoneInfo(self.timezone)
         except (KeyError, ValueError, OSError):
             raise ConfigurationError(f"{self.name}: there is no time zone {self.timezone!r}; write one such as Europe/Berlin.") from None
-        for what, number in (("safety_lag_seconds", self.safety_lag_seconds), ("settle_seconds", self.settle_seconds)):
+        for what, number in (("safety_lag_seconds", self.safety_lag_seconds), ("settle_seconds", self.settle_seconds),
+                             ("watermark_margin_seconds", self.watermark_margin_seconds)):  # fmt: skip
             if number < 0:
                 raise ConfigurationError(f"{self.name}: {what} is {number}; it cannot be negative.")
         if self.max_source_connections < 2:
@@ -147,6 +149,7 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
             safety_lag_seconds=self.safety_lag_seconds,
             max_source_connections=self.max_source_connections,
             settle_seconds=self.settle_seconds,
+            watermark_margin_seconds=self.watermark_margin_seconds,
             load_rows=self.load_rows,
             timezone=self.timezone,
             schedule=self.schedule,

@@ -21,6 +21,7 @@ from incremental_assets.model.partitions import IntegerPartitions
 from incremental_assets.orchestration.mover import Face, Sync
 from incremental_assets.orchestration.partition_keys import add_keys, container_partitions, partitions_definition
 from incremental_assets.orchestration.plan import Action, Mode, Plan, Request
+from incremental_assets.orchestration.postgres.learned import keep_learned
 from incremental_assets.orchestration.postgres.planning import TablePlan, integer_keys, make_plan, run_keys
 from incremental_assets.orchestration.postgres.sync import TableSync
 from incremental_assets.orchestration.watermarks import newest_watermark
@@ -72,6 +73,10 @@ class TableMover:
         expected = reader.estimate(plan.windows, plan.include_nulls)
         log(f"{container.label}: {plan.reason}: {plan.asked}, about {expected:,} rows by {container.strategy.value}")
         return TableSync(self.definition, plan, reader, table, partitions, run_id, log)
+
+    def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:
+        assert isinstance(plan, TablePlan)
+        return keep_learned(instance, plan, LakeTable(lake, *self.definition.container.key_path))
 
     def preview(self, plan: Plan) -> Mapping[str, Any]:
         assert isinstance(plan, TablePlan)
@@ -129,7 +134,9 @@ class TableMover:
 
     def _reader(self) -> PostgresReader:
         settings = self.definition.settings
-        return PostgresReader(settings.address, self.definition.container, timezone=settings.timezone)
+        return PostgresReader(
+            settings.address, self.definition.container, timezone=settings.timezone, margin_seconds=settings.watermark_margin_seconds
+        )
 
     def _listed_again(self, instance: dg.DagsterInstance, reader: PostgresReader, partitions: IntegerPartitions) -> IntegerPartitions:
         """The integer partitions of a table whose list was lost with its DAGSTER_HOME."""

@@ -4,15 +4,15 @@ Belongs here: the decision (skip, load, sync, refresh) and its reason in words. 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from incremental_assets.lake.table import Head, LakeTable, expect_owner
 from incremental_assets.model.axis import format_value
-from incremental_assets.model.container import Container, Kind
+from incremental_assets.model.container import Container, HoldBack, Kind
 from incremental_assets.model.errors import ConfigurationError, RebuildNeeded
 from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.partitions import IntegerPartitions, Partitions
-from incremental_assets.model.watermark import TableState
+from incremental_assets.model.watermark import TableState, advance
 from incremental_assets.model.window import EVERYTHING, Window, in_words
 from incremental_assets.orchestration.plan import Action, Mode, Plan, Request
 from incremental_assets.sources.postgres.reader import PostgresReader
@@ -23,11 +23,16 @@ MOST_GENERATED_KEYS = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class TablePlan(Plan):
-    """``windows`` (and the rows without identifier) will be read and replaced; ``whole``: the table, with its schema."""
+    """``windows`` (and the rows without identifier) will be read and replaced; ``whole``: the table, with its schema.
+
+    ``learned``: of a plan that skips, the table's state with what was found out all the same: who has ended, and how far the watermark may
+    move without a row being read. None where that is nothing.
+    """
 
     windows: tuple[Window, ...]
     include_nulls: bool
     whole: bool = False
+    learned: TableState | None = None
 
     @property
     def asked(self) -> str:
@@ -107,7 +112,11 @@ def make_plan(
         count = len(request.keys)
         return plan(Action.REFRESH, f"refreshes {count} partition{'s' if count > 1 else ''} whole", windows, nulls and whole_axis)
     tail = container.tail.window(watermark)
-    reason = _unchanged(container, reader, table, state, (tail,), nulls)
+    learned: TableState | None = None
+    if state is not None and state.pending and state.watermark == watermark:
+        reason, learned = _unchanged_but_pending(container, reader, table, state, nulls)
+    else:
+        reason = _unchanged(container, reader, table, state, (tail,), nulls)
     if reason:
         # The row that a time's watermark came from is gone: never a silent skip. An integer's may come from a sequence alone.
         empty = (
@@ -115,7 +124,7 @@ def make_plan(
         )
         if empty:
             reason += f"; {fallen_back(container)}"
-        return plan(Action.SKIP, reason, (tail,), nulls, alarm=empty)
+        return replace(plan(Action.SKIP, reason, (tail,), nulls, alarm=empty), learned=learned)
     return plan(Action.SYNC, f"reads what is new since the watermark {_shown(container, watermark)}", (tail,), nulls)
 
 
@@ -200,6 +209,33 @@ def _unchanged(
     return f"nothing to do: the {rows:,} rows{since} are those of the last sync; watermark {_shown(container, state.watermark)}"
 
 
+def _unchanged_but_pending(
+    container: Container, reader: PostgresReader, table: LakeTable, state: TableState, nulls: bool
+) -> tuple[str | None, TableState | None]:
+    """As ``_unchanged``, where a value is pending: who has ended since, and the state with the watermark that follows.
+
+    The steps and their order are those of a sync: the highest identifier, who is at work, then one snapshot in which the old tail is
+    compared and the new one's fingerprint is taken. Rows that are as they were need not be read again.
+    """
+    highest = reader.highest()
+    held_by, now = reader.transactions.settle(highest.clock, 0)
+    moved = advance(state.watermark, state.pending, highest.value, held_by, now, True, highest.withheld)
+    old, new = container.tail.window(state.watermark), container.tail.window(moved.watermark)
+    if new == old:
+        reason = _unchanged(container, reader, table, state, (old,), nulls)
+        struck = replace(state, pending=moved.pending)
+        return reason, struck if reason and struck != state else None
+    if not table.is_written_by_delta_rs():  # a sync reads some rows once more, and moves it by Spark
+        return None, None
+    with reader.snapshot():
+        reason = _unchanged(container, reader, table, state, (old,), nulls)
+        if reason is None:
+            return None, None
+        fingerprint = reader.fingerprint((new,), nulls)
+    reason += f", and moves to {_shown(container, moved.watermark)}: whoever might have committed rows below that has ended"
+    return reason, replace(state, watermark=moved.watermark, pending=moved.pending, fingerprint=fingerprint)
+
+
 def _shown(container: Container, watermark: int | None) -> str:
     return "none" if watermark is None or container.axis is None else format_value(container.axis, watermark)
 
@@ -210,6 +246,12 @@ def _server_warnings(container: Container, server: Server) -> list[str]:
         warnings.append(
             "the source is a read replica: transactions open on its primary cannot be seen, so rows committed late may lie below the "
             f"watermark; a safety_lag must cover the longest of them (now {container.lag})"
+        )
+    by_session = container.identifier is not None and container.identifier.axis.is_time and container.options.hold_back is HoldBack.ALL
+    if by_session and not server.shows_activity:
+        warnings.append(
+            "this role cannot see what other roles' sessions are doing: a transaction whose now() is older than it shows may commit rows "
+            f"below the watermark; a safety_lag must cover that (now {container.lag}), or: GRANT pg_read_all_stats TO <this role>;"
         )
     if container.kind in (Kind.FOREIGN, Kind.MATERIALIZED_VIEW) and container.identifier is not None:
         hidden = "transactions open on its own server" if container.kind is Kind.FOREIGN else "what was uncommitted when it was refreshed"

@@ -18,7 +18,7 @@ from incremental_assets.model.errors import LakeError, RebuildNeeded, SourceErro
 from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.partitions import Partitions
 from incremental_assets.model.schema import Column
-from incremental_assets.model.watermark import Advance, OpenTransactions, TableState, advance
+from incremental_assets.model.watermark import Activity, Advance, OpenTransactions, TableState, advance
 from incremental_assets.model.window import Window, covered_from, merge
 from incremental_assets.orchestration.plan import Action
 from incremental_assets.orchestration.postgres.infinite import explained, infinite_columns
@@ -88,11 +88,10 @@ class TableSync:
         """Freezes the source, decides where the watermark goes, and offers the rows; the snapshot is held until the block ends."""
         plan, reader, settings = self._plan, self._reader, self._definition.settings
         container = plan.container
-        highest, noted = Highest(None, None, None, None), OpenTransactions()
+        highest, held_by, now = Highest(), OpenTransactions(), Activity()
         if container.identifier is not None:
             highest = reader.highest()
-            noted = reader.transactions.open_now()
-        now = reader.transactions.settle(noted, settings.settle_seconds) if noted else noted
+            held_by, now = reader.transactions.settle(highest.clock, settings.settle_seconds)
         with reader.snapshot():
             found = reader.table()
             if found is None:
@@ -104,7 +103,7 @@ class TableSync:
             # The catalog may not know yet that rows without identifier can exist now.
             some = plan.action is Action.REFRESH and plan.request.keys is not None
             nulls = last and (plan.include_nulls if some else container.has_null_identifiers)
-            moved = self._advance(container, windows, highest, noted, now)
+            moved = self._advance(container, windows, highest, held_by, now)
             self._check_rows(container, windows, nulls, highest)
             state = self._next_state(container, moved, windows, nulls)
             carried = carried_columns(container, state.text_columns, reader.server.version)
@@ -132,7 +131,7 @@ class TableSync:
             except (LakeError, SourceError) as error:
                 raise explained(error, reader, container, carried, windows, nulls) from error
             self.result.new = state.watermark
-            self._note_holders(container, reader.transactions.holders(noted.still_open(now)) if moved.held_back else [])
+            self._note_holders(container, reader.transactions.holders(held_by) if moved.held_back else [])
 
     def _emptied(self, windows: Sequence[Window], nulls: bool) -> Sequence[Window]:
         """What was asked for and has no row in the source: each partition of a refresh by itself, else all that is read."""
@@ -154,7 +153,7 @@ class TableSync:
         return self._container
 
     def _advance(
-        self, container: Container, windows: Sequence[Window], highest: Highest, noted: OpenTransactions, now: OpenTransactions
+        self, container: Container, windows: Sequence[Window], highest: Highest, held_by: OpenTransactions, now: Activity
     ) -> Advance:
         old = None if self._plan.whole or self._state is None else self._state.watermark
         if self._plan.watermark is not None and old is not None:
@@ -163,7 +162,7 @@ class TableSync:
         self._check_fallen_back(container, old, highest)
         if container.identifier is None:
             return Advance(None, (), False)
-        return advance(old, pending, highest.value, noted, now, container.tail.covered_to(windows, old))
+        return advance(old, pending, highest.value, held_by, now, container.tail.covered_to(windows, old), highest.withheld)
 
     def _check_fallen_back(self, container: Container, old: int | None, highest: Highest) -> None:
         if old is None or container.identifier is None or container.axis is None:

@@ -16,7 +16,14 @@ from psycopg.rows import tuple_row
 from incremental_assets.model.errors import ConfigurationError, SourceError, SourceUnreachable
 
 APPLICATION_NAME = "incremental-assets"
-"""Set on all our connections, so that our own read-only transactions never hold a watermark back."""
+"""Set on all our connections, for whoever watches the source. Our own read-only transactions hold no watermark back, but the name alone
+does not say that they are ours: see ``OWN_LOCK``."""
+
+OWN_LOCK = 1768841075
+"""The first half of the advisory locks that our transactions are known by. The second is the process id of who holds the snapshot that a
+reader of Spark joins, else 0."""
+OWN_MARK = f"select pg_advisory_xact_lock_shared({OWN_LOCK}, 0)"
+"""Taken by each transaction of ours, shared and until its end, so that it waits for nobody."""
 
 CONNECT_TIMEOUT_SECONDS = 15
 SET_LOCK_TIMEOUT = "set local lock_timeout = '5s'"
@@ -108,7 +115,8 @@ def ask(
     with psycopg.ClientCursor(connection, row_factory=row_factory) as cursor:
         text = query.as_string(connection) if isinstance(query, sql.Composable) else query
         # As text, which psycopg encodes as the connection does: not every database speaks UTF-8.
-        cursor.execute(f"{SET_LOCK_TIMEOUT};\n{text}", parameters)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        cursor.execute(f"{SET_LOCK_TIMEOUT};\n{OWN_MARK};\n{text}", parameters)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        cursor.nextset()
         cursor.nextset()
         return cursor.fetchall()
 

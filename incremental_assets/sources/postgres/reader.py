@@ -34,16 +34,31 @@ _BUCKET_TYPES = {Axis.INTEGER: "numeric", Axis.DAY: "date", Axis.LOCAL: "timesta
 
 
 @dataclass(frozen=True)
-class Highest:
-    """The highest identifier (None: no row has one), already cut to what the source's clock or sequence allows.
+class Limit:
+    """The highest value that the source can have made by now: its clock, or its sequence's last value.
 
-    ``seen``: as the rows have it; ``limit``: the clock or the sequence; ``sequence``: the last value drawn, where there is one.
+    ``clock``: the source's clock, in microseconds since 1970, where the identifier is a time. ``value``: what it cuts identifiers to, None
+    where nothing is known; ``settled``: the same a margin earlier, None where there is no margin.
     """
 
     value: int | None
-    seen: int | None
-    limit: int | None
-    sequence: int | None
+    settled: int | None = None
+    clock: int = 0
+
+
+@dataclass(frozen=True)
+class Highest:
+    """The highest identifier (None: no row has one), already cut to what the source's clock or sequence allows.
+
+    ``seen``: as the rows have it; ``sequence``: the last value drawn, where there is one; ``clock``: the source's clock just after, in
+    microseconds; ``withheld``: what the value would be without the margin below the clock, where that is more.
+    """
+
+    value: int | None = None
+    seen: int | None = None
+    sequence: int | None = None
+    clock: int = 0
+    withheld: int | None = None
 
 
 class PostgresReader(PostgresSession):
@@ -104,9 +119,10 @@ class PostgresReader(PostgresSession):
             query = query + sql.SQL(" where ") + sql.SQL(" and ").join(filters)
         text = self._row(query)[0]
         limit = self._limit(identifier)
-        seen = int(text) if text is not None and text.lstrip("-").isdigit() else limit if text == "infinity" else None
-        value = seen if seen is None or limit is None else min(seen, limit)
-        return Highest(value, seen, limit, limit if identifier.sequence else None)
+        seen = int(text) if text is not None and text.lstrip("-").isdigit() else limit.value if text == "infinity" else None
+        value = seen if seen is None or limit.value is None else min(seen, limit.value)
+        settled = value if value is None or limit.settled is None else min(value, limit.settled)
+        return Highest(settled, seen, limit.value if identifier.sequence else None, limit.clock, value if settled != value else None)
 
     def lowest(self) -> int | None:
         """The lowest identifier from ``@start`` on."""
@@ -130,19 +146,29 @@ class PostgresReader(PostgresSession):
         )
         return sorted(int(row[0]) for row in self.rows(query))
 
-    def _limit(self, identifier: Identifier) -> int | None:
+    def _limit(self, identifier: Identifier) -> Limit:
         """The clock cut to the column's precision and zone, or the last value its sequence gave out."""
         if identifier.axis is Axis.INTEGER:
-            return self._sequence_value(identifier.sequence) if identifier.sequence else None
-        clock = sql.SQL("clock_timestamp()")
+            return Limit(self._sequence_value(identifier.sequence) if identifier.sequence else None)
+        # The margin comes off before anything is cut: a message that has arrived may show nothing of itself for a moment.
+        query = sql.SQL("with now as (select clock_timestamp() as t) select {}, {}, {} from now").format(
+            axis_text(Axis.INSTANT, sql.SQL("t")),
+            self._on_axis(identifier, sql.SQL("t")),
+            self._on_axis(identifier, sql.SQL("t - make_interval(secs => {})").format(sql.Literal(self.margin_seconds))),
+        )
+        clock, value, settled = (int(text) for text in self._row(query))
+        return Limit(value, settled, clock)
+
+    def _on_axis(self, identifier: Identifier, instant: sql.Composable) -> sql.Composable:
+        """An instant as the text of a value that the identifier's column may have."""
         if identifier.axis is not Axis.INSTANT:
-            clock = sql.SQL("(clock_timestamp() at time zone {})").format(sql.Literal(self.timezone))
+            instant = sql.SQL("(({}) at time zone {})").format(instant, sql.Literal(self.timezone))
         if identifier.axis is Axis.DAY:
-            clock = sql.SQL("({})::date").format(clock)
+            instant = sql.SQL("({})::date").format(instant)
         else:
             # timestamp(3) rounds to a millisecond, which may lie after the clock: cut downwards instead.
-            clock = sql.SQL("date_trunc({}, {})").format(sql.Literal(self._precision(identifier)), clock)
-        return int(self._row(sql.SQL("select {}").format(axis_text(identifier.axis, clock)))[0])
+            instant = sql.SQL("date_trunc({}, {})").format(sql.Literal(self._precision(identifier)), instant)
+        return axis_text(identifier.axis, instant)
 
     def _precision(self, identifier: Identifier) -> str:
         types = [c.type for c in self.container.columns if c.name in identifier.columns]
@@ -160,8 +186,9 @@ class PostgresReader(PostgresSession):
 
     @property
     def transactions(self) -> Transactions:
-        """Who is open at the source."""
-        return Transactions(self.rows, self._regclass(), self.container.options.hold_back, self.server.started)
+        """Who is at work at the source."""
+        by_session = self.container.axis is not None and self.container.axis.is_time
+        return Transactions(self.rows, self._regclass(), self.container.options.hold_back, self.server.started, by_session)
 
     # ------------------------------------------------------------------ what do the windows hold?
     def estimate(self, windows: Sequence[Window], include_nulls: bool) -> int:

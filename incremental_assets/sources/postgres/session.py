@@ -15,12 +15,10 @@ from psycopg import sql
 
 from incremental_assets.model.container import Container, Kind
 from incremental_assets.model.errors import SourceError
-from incremental_assets.sources.postgres.connection import PostgresAddress, ask, source_errors
+from incremental_assets.sources.postgres.connection import OWN_LOCK, PostgresAddress, ask, source_errors
 from incremental_assets.sources.postgres.sql import relation
 
 LOCK_TIMEOUT = "set local lock_timeout = '30s'"
-READER_LOCK = 1768841075
-"""The first half of the advisory locks that readers are known by; the second is the process id of who holds the snapshot."""
 _SESSION_TEXT = (
     "set local timezone = 'UTC'; set local datestyle = 'ISO, YMD'; set local intervalstyle = 'postgres'; set local bytea_output = 'hex'"
 )
@@ -31,13 +29,15 @@ _Self = TypeVar("_Self", bound="PostgresSession")
 
 @dataclass(frozen=True)
 class Server:
-    """Facts of the source's server: ``source`` is what a table remembers; ``started`` in microseconds."""
+    """Facts of the source's server: ``source`` is what a table remembers; ``started`` in microseconds. ``shows_activity``: this role may
+    see what the sessions of other roles are doing."""
 
     source: str
     version: int
     started: int
     is_replica: bool
     is_pooled: bool
+    shows_activity: bool = True
 
 
 def no_timeouts_at(server_version: int) -> str:
@@ -47,12 +47,16 @@ def no_timeouts_at(server_version: int) -> str:
 
 
 class PostgresSession:
-    """A connection for one container. Raises SourceError for everything the source refuses."""
+    """A connection for one container. Raises SourceError for everything the source refuses.
 
-    def __init__(self, address: PostgresAddress, container: Container, *, timezone: str) -> None:
+    ``timezone``: of columns without one. ``margin_seconds``: how far below the source's clock a time's watermark stays.
+    """
+
+    def __init__(self, address: PostgresAddress, container: Container, *, timezone: str, margin_seconds: float = 0.0) -> None:
         self.address = address
         self.container = container
         self.timezone = timezone
+        self.margin_seconds = margin_seconds
         self.snapshot_id: str | None = None
         self._connection: psycopg.Connection | None = None
         self._server: Server | None = None
@@ -75,12 +79,13 @@ class PostgresSession:
         if self._server is None:
             row = self._row(
                 "select current_setting('server_version_num')::int, (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint,"
-                " pg_is_in_recovery(), pg_backend_pid(), (select oid::bigint from pg_database where datname = current_database())"
+                " pg_is_in_recovery(), pg_backend_pid(), (select oid::bigint from pg_database where datname = current_database()),"
+                " pg_has_role('pg_read_all_stats', 'usage')"
             )
             assert self._connection is not None
             # A pooler answers the start-up packet itself, with a process id of its own making.
             pooled = self._connection.info.backend_pid != row[3]
-            self._server = Server(f"{self._system_identifier()}/{row[4]}", row[0], row[1], row[2], pooled)
+            self._server = Server(f"{self._system_identifier()}/{row[4]}", row[0], row[1], row[2], pooled, row[5])
         return self._server
 
     def _system_identifier(self) -> str:
@@ -121,7 +126,7 @@ class PostgresSession:
     @property
     def reader_mark(self) -> str:
         """A statement by which each of Spark's readers marks itself as one of this snapshot, for as long as it reads."""
-        return f"SELECT pg_advisory_xact_lock_shared({READER_LOCK}, {self._row('select pg_backend_pid()')[0]})"
+        return f"SELECT pg_advisory_xact_lock_shared({OWN_LOCK}, {self._row('select pg_backend_pid()')[0]})"
 
     def _end_readers(self, connection: psycopg.Connection) -> None:
         """A cancelled Spark task waits for its query's first rows before it notices; the query would go on until then."""
@@ -130,7 +135,7 @@ class PostgresSession:
                 "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 2 and granted"
                 " and database = (select oid from pg_database where datname = current_database())"
                 " and classid = %s and objid = pg_backend_pid() and pid <> pg_backend_pid()",
-                [READER_LOCK],
+                [OWN_LOCK],
             )
 
     def still_there(self) -> None:

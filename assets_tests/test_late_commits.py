@@ -1,0 +1,299 @@
+"""Transactions that commit rows below the highest identifier, on a real PostgreSQL: what the watermark rule's simulation takes for granted.
+
+Belongs here: what PostgreSQL really shows of its sessions, and what a sync makes of it. Does not belong: the rule itself and its random
+histories (``test_watermark_rule``), whole histories (``test_property``).
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from assets_tests.harness import Project
+from incremental_assets.model.watermark import Pending, advance
+from incremental_assets.orchestration.watermarks import newest_watermark
+from incremental_assets.sources.postgres.connection import APPLICATION_NAME
+from incremental_assets.sources.postgres.reader import PostgresReader
+
+Make = Callable[..., Project]
+TABLE = "create table event (id int primary key, at timestamptz not null default now()); create index on event (at);"
+EVENTS: dict[str, Any] = {"incremental": ["public.event:at:timestamp"], "safety_lag_seconds": 0}
+
+
+@contextlib.contextmanager
+def gates(url: str, *numbers: int) -> Iterator[psycopg.Connection]:
+    """Holds advisory locks that the statements under test wait for, each until it is unlocked."""
+    with psycopg.connect(url, autocommit=True) as holder:
+        for number in numbers:
+            holder.execute("select pg_advisory_lock(%s)", [number])
+        yield holder
+
+
+def waits_at(holder: psycopg.Connection, number: int) -> None:
+    """Returns once somebody waits for the lock."""
+    deadline = time.monotonic() + 60
+    query = "select exists (select from pg_locks where locktype = 'advisory' and objid = %s and not granted)"
+    while holder.execute(query, [number]).fetchone() != (True,):
+        assert time.monotonic() < deadline, f"nobody came to wait at {number}"
+        time.sleep(0.02)
+
+
+def in_background(url: str, *messages: str) -> threading.Thread:
+    """Sends each message in turn, as one message of the simple protocol."""
+
+    def send() -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            for message in messages:
+                connection.execute(message.encode())
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
+
+
+def reader_of(project: Project, name: str = "event", url: str | None = None, margin: float = 0.0) -> PostgresReader:
+    definition = project.definition(name)
+    address = definition.settings.address if url is None else type(definition.settings.address).parse("shop", url)
+    return PostgresReader(address, definition.container, timezone="UTC", margin_seconds=margin)
+
+
+class Plans:
+    """The planning half of syncs, one after another: where the watermark goes, without Spark and without a table."""
+
+    def __init__(self, reader: PostgresReader) -> None:
+        self.reader = reader
+        self.watermark: int | None = None
+        self.pending: tuple[Pending, ...] = ()
+
+    def sync(self, settle: float = 0.0) -> bool:
+        """Whether somebody held it back."""
+        highest = self.reader.highest()
+        held_by, now = self.reader.transactions.settle(highest.clock, settle)
+        moved = advance(self.watermark, self.pending, highest.value, held_by, now, True, highest.withheld)
+        self.watermark, self.pending = moved.watermark, moved.pending
+        return moved.held_back
+
+
+TWO_IN_ONE = """
+begin; insert into event values (1); select pg_advisory_xact_lock(1); commit;
+begin; insert into event values (2); select pg_advisory_xact_lock(2); commit"""
+
+
+def test_the_second_transaction_of_one_message_is_not_lost(project: Make) -> None:
+    """Its ``now()`` is that of the first, and it has no virtual id while the first one runs: without it a row is lost for good."""
+    shop = project(**EVENTS)
+    shop.execute(TABLE)
+    with gates(shop.url, 1, 2) as holder:
+        thread = in_background(shop.url, TWO_IN_ONE)
+        waits_at(holder, 1)
+        shop.execute("insert into event values (3)")
+        assert shop.one("event")["watermark"]["held_back_by"]
+        holder.execute("select pg_advisory_unlock(1)")
+        waits_at(holder, 2)
+        shop.execute("insert into event values (4)")
+        shop.one("event")
+        holder.execute("select pg_advisory_unlock(2)")
+        thread.join()
+    shop.one("event")
+    shop.assert_equal("event")
+
+
+def test_a_chained_transaction_is_not_lost(project: Make) -> None:
+    """COMMIT AND CHAIN gives the next transaction the time at which it arrived, however long the commit took."""
+    shop = project(**EVENTS)
+    shop.execute(TABLE)
+    shop.execute(
+        "create function slow() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(1); return null; end $$;"
+        "create constraint trigger slow after insert on event initially deferred for each row when (new.id = 1) execute function slow()"
+    )
+    with gates(shop.url, 1, 2) as holder:
+        thread = in_background(
+            shop.url,
+            "begin",
+            "insert into event values (1)",
+            "commit and chain",
+            "insert into event values (2); select pg_advisory_xact_lock(2)",
+            "commit",
+        )
+        waits_at(holder, 1)
+        shop.execute("insert into event values (3)")
+        plans = Plans(reader_of(shop))
+        with plans.reader:
+            assert plans.sync() and plans.watermark is None
+            holder.execute("select pg_advisory_unlock(1)")
+            waits_at(holder, 2)
+            shop.execute("insert into event values (4)")
+            assert plans.sync()
+            late = shop.source.execute("select (extract(epoch from min(at)) * 1000000)::bigint from event where id = 1").fetchone()
+            assert late is not None and (plans.watermark is None or plans.watermark <= late[0] + 60_000_000)
+            holder.execute("select pg_advisory_unlock(2)")
+            thread.join()
+            chained = shop.source.execute("select (extract(epoch from at) * 1000000)::bigint from event where id = 2").fetchone()
+            assert chained is not None and (plans.watermark is None or plans.watermark <= chained[0]), "it would never be read"
+            assert not plans.sync() and plans.watermark is not None
+
+
+def test_whoever_calls_itself_as_we_do_counts(project: Make) -> None:
+    """Otherwise an application that sets our application_name, as a job beside us may, loses its rows."""
+    shop = project(**EVENTS)
+    shop.execute(TABLE)
+    with psycopg.connect(shop.url, application_name=APPLICATION_NAME) as impostor, reader_of(shop) as reader:
+        impostor.execute("insert into event values (1)")
+        shop.execute("insert into event values (2)")
+        plans = Plans(reader)
+        assert plans.sync() and plans.watermark is None
+        impostor.commit()
+        assert not plans.sync()
+
+
+def test_our_own_reads_hold_nothing_back(project: Make) -> None:
+    """Otherwise two syncs side by side hold back each other's watermarks."""
+    shop = project(**EVENTS)
+    shop.execute(TABLE + "insert into event values (1)")
+    with reader_of(shop) as beside, reader_of(shop) as reader, beside.snapshot():
+        plans = Plans(reader)
+        assert not plans.sync()
+        assert plans.watermark is not None
+
+
+def plain_role(shop: Project) -> str:
+    """The URL of a role that may read the table and nothing else."""
+    if shop.source.execute("select 1 from pg_roles where rolname = 'plain'").rowcount == 0:  # roles are the whole server's
+        shop.execute("create role plain login password 'x'")
+    shop.execute("grant select on all tables in schema public to plain")
+    return shop.url.replace(shop.url.split("//")[1].split("@")[0], "plain:x")
+
+
+@pytest.mark.parametrize("role", ["plain", "one that sees activity"])
+def test_the_watermark_moves_beside_a_pool_that_is_always_busy(project: Make, role: str) -> None:
+    """Otherwise an application with twenty connections at work makes each sync read all that is new since the first one."""
+    shop = project(**EVENTS)
+    shop.execute(TABLE + "insert into event values (0); create sequence ids")
+    url = plain_role(shop) if role == "plain" else None
+    done = threading.Event()
+
+    def work() -> None:
+        with psycopg.connect(shop.url, autocommit=True) as connection:
+            while not done.is_set():
+                connection.execute(b"begin; insert into event values (nextval('ids')); select pg_sleep(0.05); commit")
+
+    threads = [threading.Thread(target=work) for _ in range(20)]
+    try:
+        for thread in threads:
+            thread.start()
+        with reader_of(shop, url=url, margin=0.2) as reader:
+            plans = Plans(reader)
+            while (highest := plans.reader.highest().value) is None or not shop.source.execute(
+                "select 1 from event limit 21"
+            ).rowcount > 20:
+                time.sleep(0.05)
+            assert plans.sync(), "twenty transactions are open"
+            first = highest
+            time.sleep(0.5)
+            plans.sync()
+            assert plans.watermark is not None and plans.watermark >= first, "within two syncs"
+            before = plans.watermark
+            time.sleep(0.5)
+            plans.sync()
+            assert plans.watermark > before
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    seen = shop.source.execute("select count(*) from event").fetchone()
+    assert seen is not None and seen[0] > 20
+
+
+def test_a_role_that_sees_no_activity_is_told_so(project: Make) -> None:
+    """Otherwise nobody knows that the rule is weaker for it, and what would make it whole."""
+    shop = project(**EVENTS)
+    shop.execute(TABLE + "insert into event values (1)")
+    plain = project(**EVENTS)
+    plain.url = plain_role(shop)
+    seen = plain.definition("event")
+    from incremental_assets.orchestration.jobs import plan_container
+    from incremental_assets.orchestration.plan import Mode, Request
+
+    def warnings_of(one: Project, definition: Any) -> str:
+        with one.instance() as instance:
+            plan, _ = plan_container(definition, instance, Request(Mode.INCREMENTAL), one.lake)
+        return " ".join(plan.warnings)
+
+    assert "pg_read_all_stats" in warnings_of(plain, seen)
+    assert "pg_read_all_stats" not in warnings_of(shop, shop.definition("event"))
+
+
+# ---------------------------------------------------------------------- a sync with nothing to read
+def test_a_sync_without_a_change_takes_what_was_pending(project: Make) -> None:
+    """Otherwise, after a first load beside one open session, every tick hashes the whole table for ever."""
+    shop = project(**EVENTS)
+    shop.execute(TABLE + "insert into event select n, now() - interval '1 day' + n * interval '1 second' from generate_series(1, 100) n")
+    with psycopg.connect(shop.url) as session:
+        session.execute("select 1")
+        first = shop.one("event")
+        assert first["watermark"]["new"] is None and first["watermark"]["held_back_by"]
+        still = shop.one("event")
+        assert still["status"] == "skipped" and still["watermark"]["new"] is None
+    version = shop.table("event").head()
+    taken = shop.one("event")
+    assert (taken["status"], taken["run_id"]) == ("skipped", None)
+    assert taken["watermark"]["new"] is not None and "moves to" in taken["message"]
+    head, container = shop.table("event").head(), shop.definition("event").container
+    assert head is not None and version is not None and head.version == version.version + 1
+    state = head.state(container)
+    assert state is not None and state.watermark is not None and not state.pending
+    assert (state.fingerprint or "").startswith("1."), "only the tail from the new watermark on"
+    with shop.instance() as instance:
+        assert newest_watermark(instance, container) == state.watermark, "the event log says the same, or the lower one would count"
+    again = shop.one("event")
+    assert again["status"] == "skipped" and "moves" not in again["message"]
+    assert shop.table("event").head() == head
+    shop.execute("insert into event values (101)")
+    assert shop.one("event")["rows_read"] == 2
+    shop.assert_equal("event")
+
+
+def test_the_margin_keeps_the_last_second_and_a_quiet_table_takes_it_later(project: Make) -> None:
+    """Otherwise a message that had arrived, but showed nothing yet, is lost; or a quiet table never gets its last second."""
+    shop = project(**EVENTS, watermark_margin_seconds=3)
+    shop.execute(TABLE + "insert into event values (1, now() - interval '1 hour')")
+    shop.execute("insert into event values (2)")
+    before = shop.source.execute("select clock_timestamp()").fetchone()
+    first = shop.one("event")
+    assert first["watermark"]["held_back_by"] is None and first["status"] == "synced"
+    state = shop.table("event").head()
+    assert state is not None and before is not None
+    shop.execute("insert into event values (3, clock_timestamp() - interval '2 seconds')")
+    time.sleep(3.5)
+    assert shop.one("event")["rows_read"] >= 1
+    shop.assert_equal("event")
+    time.sleep(3.5)
+    shop.one("event")
+    assert shop.one("event")["status"] == "skipped"
+    head = shop.table("event").head()
+    kept = head.state(shop.definition("event").container) if head else None
+    assert kept is not None and not kept.pending
+
+
+def test_a_commit_between_who_is_at_work_and_the_fingerprint(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a sync without a change moves the watermark over rows that came while it looked."""
+    shop = project(**EVENTS)
+    shop.execute(TABLE + "insert into event values (1)")
+    with psycopg.connect(shop.url) as session:
+        session.execute("select 1")
+        shop.one("event")
+    snapshot = PostgresReader.snapshot
+
+    def with_a_commit(reader: PostgresReader) -> Any:
+        shop.execute("insert into event select coalesce(max(id), 0) + 1, now() - interval '1 hour' from event")
+        return snapshot(reader)
+
+    monkeypatch.setattr(PostgresReader, "snapshot", with_a_commit)
+    shop.one("event")
+    monkeypatch.undo()
+    shop.one("event")
+    shop.assert_equal("event")
