@@ -1,5 +1,5 @@
 # install, demo, test, ui, bench, clean. Needs make and Python 3.10 to 3.13; everything else goes into .venv, .java and .jars here.
-.PHONY: help install demo test test-by-hand test-s3 ui bench clean constraints
+.PHONY: help install demo test test-long test-s3 ui bench clean constraints
 .DEFAULT_GOAL := help
 
 SCALE ?= 0.1
@@ -13,7 +13,8 @@ help:
 	@echo "make install   prepare .venv, and Java and Spark's JARs where they are missing"
 	@echo "make demo      embedded PostgreSQL, TPC-H, two syncs and a comparison row by row  (SCALE=$(SCALE))"
 	@echo "make ui        Dagster's UI over the demo, on 127.0.0.1:3000"
-	@echo "make test      everything a change has to pass"
+	@echo "make test      what a change has to pass"
+	@echo "make test-long the longer tests: kills, bad input, random histories"
 	@echo "make test-s3   files and lakes on S3, against a server on this machine"
 	@echo "make bench     side by side with dlt"
 	@echo "make clean     remove what the commands above made (the environment stays; 'make distclean' removes that too)"
@@ -49,12 +50,13 @@ test: install
 	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports
 	$(BIN)/dg check defs
-	$(BIN)/python -m pytest -m "not by_hand and not s3" --durations=40 $(BESIDE)
+	$(BIN)/python -m pytest -m "not long and not by_hand and not s3" --durations=40 $(BESIDE)
 
-# What does not fit into the half hour that .ci/run has on two cores, and a kill at every point.
-test-by-hand: install
-	$(BIN)/python -m pytest -m "by_hand and not s3" --durations=40
-	$(BIN)/python -m pytest assets_tests/test_kill.py -k in_an_upsert --every-kill
+# All that is too long for `make test`, the object store's tests among it. ROTATION="--rotation --minutes 28" runs a share that changes with
+# the commit, as .ci/run does.
+test-long: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[s3-test]'
+	$(BIN)/python -m pytest -m "long or by_hand or s3" --durations=40 $(BESIDE) --no-loadscope-reorder $(ROTATION)
 
 # Files and lakes on an object store: an S3-compatible server on this machine, and a Spark server that has the connector.
 test-s3: install

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from assets_tests.harness import Folder, Project, small_spark
+from assets_tests.rotation import Rotation, commit_number
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
 _numbers = itertools.count()
@@ -19,8 +20,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("incremental_assets", "random histories of the watermark rule")
     group.addoption("--histories", type=int, default=1500, metavar="N", help="how many random histories to play (default: %(default)s)")
     group.addoption("--seed", type=int, default=0, metavar="N", help="number of the first history (default: %(default)s)")
-    group.addoption("--every-kill", action="store_true", help="kill a sync at all points, not only at two")
     group.addoption("--steps", type=int, default=45, metavar="N", help="steps of a history with real syncs (default: %(default)s)")
+    group.addoption("--rotation", action="store_true", help="run files in an order that depends on the commit, until the time is over")
+    group.addoption("--minutes", type=float, default=28.0, metavar="N", help="the time of --rotation (default: %(default)s)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--rotation"):
+        leads = not hasattr(config, "workerinput")
+        config.pluginmanager.register(Rotation(commit_number(config.rootpath), float(str(config.getoption("--minutes"))), leads))
 
 
 @pytest.fixture(scope="session")

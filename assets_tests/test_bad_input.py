@@ -88,7 +88,7 @@ def test_wrong_configuration_runs_nothing(shops: Callable[..., Project]) -> None
         assert not made.lake_root.exists()
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 def test_wrong_usage_runs_nothing(shops: Callable[..., Project], tmp_path: Path) -> None:
     """A wrong word on the command line would sync everything, or the wrong partition, or nothing with exit code 0."""
     made = shops(incremental=["public.orders:day:date"], containers={"orders": {"partition_by": "month", "tags": {"tier": "gold"}}})
@@ -130,7 +130,7 @@ def test_wrong_usage_runs_nothing(shops: Callable[..., Project], tmp_path: Path)
     assert code == 2 and "no project found" in said and "incremental-assets init DIR" in said
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 def test_a_table_that_is_newer_than_the_catalog(shops: Callable[..., Project]) -> None:
     """Naming a new table in the YAML would lock the project: no command would load, not even the one that looks for new tables."""
     made = shops()
@@ -145,7 +145,7 @@ def test_a_table_that_is_newer_than_the_catalog(shops: Callable[..., Project]) -
     assert ask(made, "catalog")[0] == 0
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 def test_a_source_that_does_not_answer(shops: Callable[..., Project]) -> None:
     """Nobody would know whether to look at the network, the password or the rights; and the lake must be as it was."""
     made = shops(incremental=["public.orders:id:integer"])
@@ -179,7 +179,7 @@ def test_a_source_that_does_not_answer(shops: Callable[..., Project]) -> None:
     assert sorted(made.rows("orders")) == before
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 def test_a_source_lost_in_mid_read(project: MakeProject) -> None:
     """Half of the rows would be taken for all of them."""
     made = project(incremental=["public.v:id:integer"])
@@ -218,7 +218,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 def test_a_full_disk(project: MakeProject, small_disk: Path) -> None:
     """A half-written table would be read as a whole one, or the next sync would not find its way back."""
     made = project(incremental=["public.t:id:integer"])
@@ -235,7 +235,7 @@ def test_a_full_disk(project: MakeProject, small_disk: Path) -> None:
     made.assert_equal("t")
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 def test_a_place_that_is_not_ours(project: MakeProject, shops: Callable[..., Project]) -> None:
     """Somebody else's files would be overwritten, or a container's rows end up in another one's table."""
     made = shops()
@@ -258,7 +258,7 @@ def test_a_place_that_is_not_ours(project: MakeProject, shops: Callable[..., Pro
     assert failed["status"] == "failed" and "cannot be written" in failed["message"], failed["message"]
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 def test_a_delta_table_of_somebody_else(project: MakeProject) -> None:
     """A table that others write would lose their rows to the first sync."""
     import pyarrow as pa
@@ -273,7 +273,7 @@ def test_a_delta_table_of_somebody_else(project: MakeProject) -> None:
         assert made.rows("t") == [(7,)]
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 def test_java_is_missing(shops: Callable[..., Project], tmp_path: Path) -> None:
     """The first sync on a new machine would end in a stack trace of Spark's."""
     made = shops()
@@ -283,7 +283,7 @@ def test_java_is_missing(shops: Callable[..., Project], tmp_path: Path) -> None:
     assert "Install Java 17 or 21" in lines[0]["message"], lines[0]["message"]
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 def test_upsert_without_a_key(shops: Callable[..., Project]) -> None:
     """Rows could not be told apart; the YAML line that fixes it must work as it is printed."""
     made = shops(incremental=["public.loose:day:date!upsert"])
@@ -297,7 +297,7 @@ def test_upsert_without_a_key(shops: Callable[..., Project]) -> None:
     made.assert_equal("loose")
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 def test_no_index_on_the_identifier(project: MakeProject) -> None:
     """Each tick of a schedule would scan the table, and nobody would know why the database is busy; the statement must work as printed."""
     made = project(incremental=["public.t:When:date"])
@@ -312,7 +312,7 @@ def test_no_index_on_the_identifier(project: MakeProject) -> None:
     assert "CREATE INDEX" not in made.one("t")["message"]
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 def test_environment_variable_is_missing(shops: Callable[..., Project]) -> None:
     """The URL would be an empty text, and the message about a host called nothing."""
     made = shops()

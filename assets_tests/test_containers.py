@@ -16,7 +16,7 @@ from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.orchestration.plan import Mode
 
 MakeProject = Callable[..., Project]
-pytestmark = pytest.mark.by_hand
+pytestmark = pytest.mark.long
 BY_MONTH = {"partition_by": "month"}
 
 

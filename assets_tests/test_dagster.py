@@ -278,7 +278,7 @@ def test_trouble_does_not_look_like_having_nothing_to_do(shop: Project) -> None:
 
 
 # ---------------------------------------------------------------------- the jobs over a datastore
-@pytest.mark.by_hand  # half a minute of OPTIMIZE and VACUUM
+@pytest.mark.long  # half a minute of OPTIMIZE and VACUUM
 def test_maintenance_keeps_rows_and_watermarks(shop: Project) -> None:
     """Small files pile up without it; with it, a sync must not take its commits for somebody else's, nor lose its watermark in them."""
     shop.one("orders")

@@ -83,7 +83,7 @@ def test_max_and_read_in_different_snapshots(project: MakeProject) -> None:
     made.assert_equal("t")
 
 
-@pytest.mark.by_hand  # the random histories do it too
+@pytest.mark.long  # the random histories do it too
 def test_ties_at_the_boundary(project: MakeProject) -> None:
     """Rows with the very value of the watermark would be lost by ``>``, or doubled by ``>=``."""
     made = project(incremental=["public.t:at:timestamp", "public.u:at:timestamp!upsert"], containers={"t": BY_MONTH, "u": BY_MONTH})
@@ -202,7 +202,7 @@ def test_crash_between_data_and_state(project: MakeProject) -> None:
         made.assert_equal(name)
 
 
-@pytest.mark.by_hand  # the random histories do it too
+@pytest.mark.long  # the random histories do it too
 def test_empty_run_resets_the_cursor(project: MakeProject) -> None:
     """A sync that finds no rows would store no watermark, and the next one reads all again, or nothing ever."""
     made = project(incremental=["public.t:day:date", "public.e:day:date"], containers={"t": BY_MONTH, "e": BY_MONTH})
@@ -240,7 +240,7 @@ def test_failed_rewrite_empties_the_table(project: MakeProject) -> None:
     made.assert_equal("v")
 
 
-@pytest.mark.by_hand  # the random histories do it too
+@pytest.mark.long  # the random histories do it too
 def test_merge_reads_the_whole_table(project: MakeProject) -> None:
     """One changed row would cost as much as the first load, each time."""
     made = project(incremental=["public.t:day:date!upsert"], containers={"t": BY_MONTH}, load_rows=500)
@@ -264,7 +264,7 @@ def test_merge_reads_the_whole_table(project: MakeProject) -> None:
     made.assert_equal("t")
 
 
-@pytest.mark.by_hand  # the random histories do it too
+@pytest.mark.long  # the random histories do it too
 def test_hard_deletes_linger(project: MakeProject) -> None:
     """Rows deleted in the source would stay in the lake for ever, even where their partition is read again."""
     made = project(incremental=["public.t:day:date", "public.u:day:date!upsert"], containers={"t": BY_MONTH, "u": BY_MONTH})

@@ -226,7 +226,7 @@ def test_nothing_is_lost_where_a_sync_breaks_off_between_the_rows_and_the_manife
     assert project.files("sales") == {"sales/orders_1.csv": 2, "sales/orders_2.csv": 1}
 
 
-@pytest.mark.by_hand  # the random histories restore and break off too
+@pytest.mark.long  # the random histories restore and break off too
 def test_after_a_restore_the_files_that_came_since_are_read_again(folder: Make, spark_home: Path) -> None:
     project = sales(folder)
     project.put("sales/orders_1.csv", "id\n1\n")
@@ -321,7 +321,7 @@ def test_a_run_that_fails_after_its_commit_is_told_by_the_next(folder: Make, mon
     assert project.one("sales")["status"] == "skipped"
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 def test_kill_9_at_any_moment_loses_and_doubles_nothing(folder: Make) -> None:
     """The command line really killed, at ten moments of its syncs; between them files come, change and go."""
     project = sales(folder, prune_files=True)

@@ -183,7 +183,7 @@ def make(folder: Callable[..., Folder]) -> Folder:
     return folder(containers={"all": entry}, settle_seconds=0)
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_short_history(
     folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch, spark_home: Path, pytestconfig: pytest.Config
@@ -193,7 +193,7 @@ def test_a_short_history(
         play(make(folder), int(str(pytestconfig.getoption("--seed"))), 6, monkeypatch, spark)
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_long_history(
     folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch, spark_home: Path, pytestconfig: pytest.Config

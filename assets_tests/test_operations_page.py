@@ -202,7 +202,7 @@ def test_a_scan_is_started_and_followed_by_call(served: Served) -> None:
         assert refused.returncode == 1 and said in refused.stderr, refused.stderr
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_what_a_scan_found_is_told_by_call_and_in_sql(served: Served, spark_home: Path) -> None:
     """Needs Spark. People join the records to their data by the SQL of the page; it must be right, and count what counts."""

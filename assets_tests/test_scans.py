@@ -266,7 +266,7 @@ def test_the_command_line_scans_and_tells(shop: Project) -> None:
     assert operation["options"]["looks"] == "full" and "90 rows of 3 partitions" in operation["message"]
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_kill_9_in_mid_scan_leaves_nothing_that_counts(shop: Project) -> None:
     """Half a record would show some anomalies and hide others; a watermark that had moved would hide the rows for good."""

@@ -129,7 +129,7 @@ def _made(project: Callable[..., Project], upsert: bool) -> Any:
     )
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("upsert", [False, True], ids=["append", "upsert"])
 def test_a_history(project: Callable[..., Project], pytestconfig: pytest.Config, upsert: bool) -> None:

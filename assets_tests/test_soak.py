@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from assets_tests.soak import ROOT, Ledger, Played, record
+from assets_tests.rotation import commit_number, first_seed
+from assets_tests.soak import ROOT, Ledger, Played, record, soak
+from assets_tests.test_watermark_rule import Rule, wrong_histories
 
 
 def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
@@ -37,7 +39,25 @@ def test_what_was_found_is_written_down(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_ten_thousand_histories_of_the_rule() -> None:
+    """The planning half alone, with other histories each commit: what a thousand of them do not show, the next ten thousand may."""
+    first = first_seed(commit_number(ROOT))
+    assert next(wrong_histories(Rule(), first, 10_000), None) is None, f"test_watermark_rule.py --seed {first} --histories 10000"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_four_minutes_of_histories_of_the_whole_path(tmp_path: Path) -> None:
+    """With other histories each commit; ``python -m assets_tests.soak --seed N --histories 1`` plays one of them again."""
+    first = first_seed(commit_number(ROOT)) // 4 * 4
+    ran = soak(Ledger(tmp_path), list(range(first, first + 1000)), 4, "")
+    wrong = [(tmp_path / f"seed-{one.seed}.txt").read_text() for one in ran if one.found]
+    assert ran and not wrong, "\n\n".join(wrong)
+
+
+@pytest.mark.long
 def test_the_command_plays_tables_and_files(tmp_path: Path) -> None:
     """Without it, nobody notices that the command itself no longer runs."""
     page = tmp_path / "soak.md"

@@ -11,7 +11,7 @@ from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.sources.postgres.types import carry
 
 MakeProject = Callable[..., Project]
-pytestmark = pytest.mark.by_hand
+pytestmark = pytest.mark.long
 
 # Column → (type, values). The tables have a row of NULLs, and as many more as the longest list.
 PLAIN: dict[str, tuple[str, list[str]]] = {

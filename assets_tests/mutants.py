@@ -1,0 +1,226 @@
+"""The product with one fault put into it, and the test that has to find the fault: ``python -m assets_tests.mutants``.
+
+Each mutant is one replacement of text. The command copies the product and its tests to another folder, makes the replacement there, and
+runs the mutant's test, which has to fail; exit code 1 where one does not. With words as arguments: only the mutants whose fault has one.
+
+Belongs here: faults that lose, double or empty rows, or let a watermark lie. Does not belong: the tests, and the table of the mutants
+(``docs/testing.md``), which ``test_mutants`` holds against this list.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from assets_tests.harness import small_spark
+from incremental_assets.spark import ensure_server, stop_server
+
+ROOT = Path(__file__).resolve().parent.parent
+COPIED = ("incremental_assets", "assets_tests", "docs", "pyproject.toml", "dagster.yaml", "workspace.yaml", "README.md", "Makefile")
+LINKED = (".jars", ".java")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``file``: below ``incremental_assets``; ``old``: text that is in it once; ``test``: the fast test that finds it."""
+
+    fault: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+MUTANTS = (
+    Mutant(
+        "The lake's predicate leaves out the rows without identifier",
+        "lake/sql.py",
+        "    if include_nulls:\n        either",
+        "    if False:\n        either",
+        "test_failures.py::test_null_identifier_skipped",
+    ),
+    Mutant(
+        "The source's predicate leaves out the rows without identifier",
+        "sources/postgres/sql.py",
+        "            if include_nulls:\n",
+        "            if False:\n",
+        "test_predicates.py::test_source_and_lake_select_the_same_rows",
+    ),
+    Mutant(
+        "The lake's window excludes its lower bound",
+        "lake/sql.py",
+        "{name} >= {literal(identifier.axis, window.lower)}",
+        "{name} > {literal(identifier.axis, window.lower)}",
+        "test_predicates.py::test_source_and_lake_select_the_same_rows",
+    ),
+    Mutant(
+        "The lake's window includes its upper bound",
+        "lake/sql.py",
+        "{identifier_expression(identifier)} < {literal(identifier.axis, window.upper)}",
+        "{identifier_expression(identifier)} <= {literal(identifier.axis, window.upper)}",
+        "test_predicates.py::test_source_and_lake_select_the_same_rows",
+    ),
+    Mutant(
+        "The source's window excludes its lower bound",
+        "sources/postgres/sql.py",
+        'sql.SQL("{} >= {}").format(name, literal(axis, window.lower))',
+        'sql.SQL("{} > {}").format(name, literal(axis, window.lower))',
+        "test_predicates.py::test_source_and_lake_select_the_same_rows",
+    ),
+    Mutant(
+        "The safety lag is not read again",
+        "model/tail.py",
+        "lower = value - self.lag",
+        "lower = value",
+        "test_refresh.py::test_late_rows_inside_the_lag_are_found_after_a_refresh",
+    ),
+    Mutant(
+        "The watermark is not stored after the rows",
+        "lake/write.py",
+        "        set_property(spark, table, STATE_PROPERTY, state.to_json(container.axis))\n",
+        "",
+        "test_sync.py::test_only_what_is_new_is_read",
+    ),
+    Mutant(
+        "The watermark is stored before the rows",
+        "lake/write.py",
+        "        if container.strategy is Strategy.UPSERT and not extraction.whole",
+        "        set_property(spark, table, STATE_PROPERTY, extraction.state.to_json(container.axis))\n"
+        "        if container.strategy is Strategy.UPSERT and not extraction.whole",
+        "test_stages.py::test_a_sync_that_dies_at_a_stage_is_healed_by_the_next",
+    ),
+    Mutant(
+        "A table that another host wrote since the plan is written all the same",
+        "lake/write.py",
+        "if (head.version if head else None) != extraction.base_version:",
+        "if False:",
+        "test_stages.py::test_another_host_before_the_commit_begins",
+    ),
+    Mutant(
+        "The last look before a write sees nothing",
+        "lake/guards.py",
+        "    if table.data_commits_since(head.version):",
+        "    if False:",
+        "test_stages.py::test_another_host_just_before_the_write",
+    ),
+    Mutant(
+        "A refresh may empty a partition unasked",
+        "lake/guards.py",
+        "if extraction.allow_empty or head.version == 0:",
+        "if True:",
+        "test_dagster.py::test_a_refresh_that_would_empty_a_partition_says_what_to_do",
+    ),
+    Mutant(
+        "An upsert does not delete rows that are gone",
+        "lake/merge.py",
+        '            f"WHEN MATCHED AND s.{_GONE} THEN DELETE",\n            f"WHEN MATCHED THEN',
+        '            f"WHEN MATCHED AND NOT s.{_GONE} THEN',
+        "test_refresh.py::test_rows_that_have_moved_away_are_no_loss",
+    ),
+    Mutant(
+        "An upsert takes rows that moved to another partition for deleted ones",
+        "lake/merge.py",
+        "found += [chunk[position] for position in extraction.by_key.existing(chunk)]",
+        "pass",
+        "test_refresh.py::test_rows_that_have_moved_away_are_no_loss",
+    ),
+    Mutant(
+        "The fingerprint does not change with the container's settings",
+        "sources/postgres/reader.py",
+        '" md5({settings}) from {table} where {scope}"',
+        "\" left(md5({settings}), 0) || 'x' from {table} where {scope}\"",
+        "test_predicates.py::test_the_fingerprint_changes_with_rows_columns_and_settings",
+    ),
+    Mutant(
+        "The fingerprint counts rows only",
+        "sources/postgres/reader.py",
+        "coalesce(sum({hash}::numeric), 0)::text",
+        "left(coalesce(sum({hash}::numeric), 0)::text, 0) || '0'",
+        "test_predicates.py::test_the_fingerprint_changes_with_rows_columns_and_settings",
+    ),
+    Mutant(
+        "A skip does not ask whether the lake is as it was left",
+        "orchestration/postgres/planning.py",
+        "if found != state.fingerprint or not table.is_as_left(state.data_version):",
+        "if found != state.fingerprint:",
+        "test_stages.py::test_rows_that_somebody_deleted_from_the_lake_come_back",
+    ),
+    Mutant(
+        "Spark's readers do not join the exported snapshot",
+        "sources/postgres/extract.py",
+        " SET TRANSACTION SNAPSHOT '{snapshot}';",
+        "",
+        "test_sync.py::test_all_readers_see_the_one_frozen_state",
+    ),
+    Mutant(
+        "A key that occurs twice is merged",
+        "sources/postgres/reader.py",
+        "        return rows[0][0] if rows else None\n\n    def any_true",
+        "        return None\n\n    def any_true",
+        "test_failures.py::test_null_in_a_merge_key_doubles_rows",
+    ),
+    Mutant(
+        "A table that was dropped and created anew counts as the old one",
+        "orchestration/postgres/planning.py",
+        "relation is not None and state.relation != relation:",
+        "relation is not None and False:",
+        "test_source_trouble.py::test_a_table_dropped_and_created_anew_is_refused",
+    ),
+    Mutant(
+        "Another container's table is written",
+        "lake/table.py",
+        "if head.owner != container.label:",
+        "if False:",
+        "test_stages.py::test_the_table_of_another_container_is_left_alone",
+    ),
+)
+
+
+def run(mutant: Mutant, environment: dict[str, str]) -> bool:
+    """Whether the mutant's test finds it."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as name:
+        copy = Path(name)
+        for each in COPIED:
+            source = ROOT / each
+            if source.is_dir():
+                shutil.copytree(source, copy / each, ignore=shutil.ignore_patterns("__pycache__", "images"))
+            else:
+                shutil.copy(source, copy / each)
+        for each in LINKED:
+            if (ROOT / each).exists():
+                (copy / each).symlink_to((ROOT / each).resolve())
+        file = copy / "incremental_assets" / mutant.file
+        before = file.read_text(encoding="utf-8")
+        assert before.count(mutant.old) == 1, f"{mutant.file} does not have this text once:\n{mutant.old}"
+        file.write_text(before.replace(mutant.old, mutant.new), encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"assets_tests/{mutant.test}"]
+        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode not in (0, 1):
+            raise RuntimeError(f"{mutant.test} did not run:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+        return done.returncode == 1 and " failed" in done.stdout.splitlines()[-1]
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the mutants one after another beside one Spark server, and names those that no test has found."""
+    chosen = [one for one in MUTANTS if not words or any(word.lower() in one.fault.lower() for word in words)]
+    small_spark()
+    unfound: list[Mutant] = []
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        try:
+            environment = {**os.environ, "SPARK_REMOTE": ensure_server(Path(name))}
+            for mutant in chosen:
+                found = run(mutant, environment)
+                print(f"{'found' if found else 'NOT FOUND'}: {mutant.fault} ({mutant.test})", flush=True)
+                unfound += [] if found else [mutant]
+        finally:
+            stop_server(Path(name))
+    print(f"{len(chosen) - len(unfound)} of {len(chosen)} faults were found")
+    return 1 if unfound or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""Which longer tests a commit runs, tried on a small folder of tests with a real pytest.
+
+Belongs here: order and time of ``--rotation``. Does not belong: the longer tests.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assets_tests.rotation import commit_number, first_seed, order
+from assets_tests.soak import ROOT
+
+FILES = [f"test_{number}.py" for number in range(20)]
+
+
+def test_each_file_comes_early_within_few_commits() -> None:
+    """A test that no commit runs rots, and nobody sees it."""
+    late = {name: 0 for name in FILES}
+    for commit in range(200):
+        ordered = order(FILES, str(commit))
+        assert sorted(ordered) == sorted(FILES) and ordered == order(reversed(FILES), str(commit))
+        late = {name: 0 if name in ordered[:10] else late[name] + 1 for name in FILES}
+        assert max(late.values()) <= 14, late
+    assert order([*FILES, "test_soak.py"], "any")[0] == "test_soak.py"
+    assert len({first_seed(str(commit)) for commit in range(200)}) > 190
+
+
+def test_outside_of_a_clone_the_day_takes_the_place_of_the_commit(tmp_path: Path) -> None:
+    assert len(commit_number(tmp_path)) == len("2026-01-01")
+    assert len(commit_number(ROOT)) in (40, len("2026-01-01"))
+
+
+@pytest.mark.parametrize("minutes", [60, -1])
+@pytest.mark.parametrize("beside", [[], ["--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder"]], ids=["alone", "beside"])
+def test_tests_run_in_the_commits_order_and_what_is_left_out_is_named(tmp_path: Path, minutes: int, beside: list[str]) -> None:
+    """A suite that runs past the time of its machine ends without a word of what it found; one that leaves tests out must say which."""
+    (tmp_path / "conftest.py").write_text(
+        "from assets_tests.rotation import Rotation\n"
+        "def pytest_configure(config):\n"
+        f"    config.pluginmanager.register(Rotation('abc', {minutes}, not hasattr(config, 'workerinput')))\n"
+    )
+    names = [f"test_{number}.py" for number in range(4)]
+    for name in names:
+        (tmp_path / name).write_text("def test_b(): pass\ndef test_a(): assert True\n")
+    command = [sys.executable, "-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path), *beside]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    if minutes < 0:
+        assert "8 skipped" in done.stdout.splitlines()[-1]
+        assert all(f"{name}: left out, the" in done.stdout for name in names), done.stdout
+    else:
+        assert "8 passed" in done.stdout.splitlines()[-1]
+    if not beside:
+        begun = [line.split("::")[0].rpartition("/")[2] for line in done.stdout.splitlines() if "::test_b" in line and "%]" in line]
+        assert begun == order(names, "abc")
