@@ -258,7 +258,6 @@ def test_a_place_that_is_not_ours(project: MakeProject, shops: Callable[..., Pro
     assert failed["status"] == "failed" and "cannot be written" in failed["message"], failed["message"]
 
 
-@pytest.mark.long
 def test_a_delta_table_of_somebody_else(project: MakeProject) -> None:
     """A table that others write would lose their rows to the first sync."""
     import pyarrow as pa
@@ -283,7 +282,6 @@ def test_java_is_missing(shops: Callable[..., Project], tmp_path: Path) -> None:
     assert "Install Java 17 or 21" in lines[0]["message"], lines[0]["message"]
 
 
-@pytest.mark.long
 def test_upsert_without_a_key(shops: Callable[..., Project]) -> None:
     """Rows could not be told apart; the YAML line that fixes it must work as it is printed."""
     made = shops(incremental=["public.loose:day:date!upsert"])

@@ -378,6 +378,7 @@ def lines_of_nothing() -> dict[str, Any]:
     return {**dict.fromkeys(names.split()), "primary_key": [], "columns": [], "fields": [], "status": "pruned", "change": "pruned"}
 
 
+@pytest.mark.long
 def test_bad_arguments_of_the_command(looks: Looks) -> None:
     """Each says what would be right, and nothing has run."""
     looks.project.write()

@@ -16,10 +16,10 @@ from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.orchestration.plan import Mode
 
 MakeProject = Callable[..., Project]
-pytestmark = pytest.mark.long
 BY_MONTH = {"partition_by": "month"}
 
 
+@pytest.mark.long
 def test_start_and_the_ends_of_the_calendar(project: MakeProject) -> None:
     """Rows below ``@start`` would come with a refresh, rows of the future or of long ago would be lost or keep all later rows out."""
     made = project(
@@ -61,6 +61,7 @@ def test_start_and_the_ends_of_the_calendar(project: MakeProject) -> None:
     made.assert_equal("w")
 
 
+@pytest.mark.long
 def test_safety_lag_of_each_type(project: MakeProject) -> None:
     """Rows that arrive late, but within the time that the YAML allows them, would be lost; or far too much would be read each time."""
     made = project(
@@ -87,6 +88,7 @@ def test_safety_lag_of_each_type(project: MakeProject) -> None:
     assert {line["status"] for line in made.sync().values()} == {"skipped"}
 
 
+@pytest.mark.long
 def test_integer_partitions_by_width_and_by_batch(project: MakeProject) -> None:
     """Rows added to the newest batch would be lost, a refreshed range would take its neighbours along, negative ids would have no home."""
     made = project(
@@ -123,6 +125,7 @@ def test_integer_partitions_by_width_and_by_batch(project: MakeProject) -> None:
     made.assert_equal("b")
 
 
+@pytest.mark.long
 def test_two_columns_and_a_composite_key(project: MakeProject) -> None:
     """A row that was created without ever being updated, or moved to another month, would be missed or doubled."""
     made = project(
@@ -153,6 +156,7 @@ def test_two_columns_and_a_composite_key(project: MakeProject) -> None:
     assert head is not None and "secret" not in {column.name for column in head.columns}
 
 
+@pytest.mark.long
 def test_who_holds_the_watermark_back(project: MakeProject) -> None:
     """A transaction that writes would be overtaken, or one that only reads would make every sync read more and more."""
     made = project(
@@ -198,6 +202,7 @@ def test_who_holds_the_watermark_back(project: MakeProject) -> None:
         assert lines[name]["watermark"]["held_back_by"] is None and lines[name]["watermark"]["new"] >= 2
 
 
+@pytest.mark.long
 def test_each_kind_of_relation(project: MakeProject) -> None:
     """Rows of partitions or heirs would be left out or doubled, a view would be skipped although it has changed."""
     names = ["parted", "heirs", "v", "mv", "empty", "nulls"]
@@ -235,6 +240,7 @@ def test_each_kind_of_relation(project: MakeProject) -> None:
         made.catalog()
 
 
+@pytest.mark.long
 def test_a_large_first_load_goes_window_by_window(project: MakeProject) -> None:
     """One transaction held open for hours, and all of it in vain when it breaks near its end."""
     made = project(incremental=["public.v:day:date", "public.i:id:integer!upsert"], containers={"v": BY_MONTH, "i": {"partition_by": 1000}},

@@ -221,6 +221,7 @@ def test_empty_run_resets_the_cursor(project: MakeProject) -> None:
         made.assert_equal(name)
 
 
+@pytest.mark.long
 def test_failed_rewrite_empties_the_table(project: MakeProject) -> None:
     """A reload that clears the table first and then fails would leave nothing behind for whoever reads it meanwhile."""
     made = project(incremental=["public.v:day:date"], containers={"v": BY_MONTH})
@@ -364,6 +365,7 @@ SECRET = "S3cr3t/p@ss:w%rd"
 IN_A_URL = "S3cr3t%2Fp%40ss%3Aw%25rd"
 
 
+@pytest.mark.long
 def test_passwords_show_nowhere(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever may read a log, the UI or a Delta table would have the shop's database."""
     made = project(incremental=["public.t:id:integer!upsert"])

@@ -149,6 +149,7 @@ def test_no_name_of_a_file_breaks_a_key_or_touches_the_rows_of_another(folder: M
     assert counted == dict.fromkeys(by_key, 1)
 
 
+@pytest.mark.long
 def test_a_partition_is_read_again_when_it_is_asked_for(folder: Make) -> None:
     project = sales(folder)
     for number in (1, 2, 3):

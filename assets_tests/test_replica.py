@@ -16,7 +16,6 @@ from assets_tests.harness import Project
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
 MakeProject = Callable[..., Project]
-pytestmark = pytest.mark.long
 
 
 @pytest.fixture

@@ -95,6 +95,7 @@ def test_an_incompatible_change_fails_before_anything_is_written(project: MakePr
     assert len(made.rows("t")) == 2 and made.table("t").commits(100)[-1].version == 0
 
 
+@pytest.mark.long
 def test_a_changed_description_is_refused_until_the_table_is_loaded_anew(project: MakeProject, postgres: EmbeddedPostgres) -> None:
     """The lake would be a mixture of two orders of things: rows between the old and the new identifier, start or database lost."""
     made = project(incremental=["public.t:created:date"], containers={"t": BY_MONTH})

@@ -11,7 +11,6 @@ from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.sources.postgres.types import carry
 
 MakeProject = Callable[..., Project]
-pytestmark = pytest.mark.long
 
 # Column → (type, values). The tables have a row of NULLs, and as many more as the longest list.
 PLAIN: dict[str, tuple[str, list[str]]] = {
@@ -161,6 +160,7 @@ def test_every_type_arrives_as_it_is(project: MakeProject) -> None:
     made.assert_equal("upserted")
 
 
+@pytest.mark.long
 def test_values_that_arrive_later_are_refused_rather_than_altered(project: MakeProject) -> None:
     """An infinite date in a column that had none would become NULL or a date of the year 294247, or stop the sync without a reason."""
     made = project(incremental=["public.t:at:timestamp!upsert"], containers={"t": {"partition_by": "month"}})
@@ -188,6 +188,7 @@ def test_values_that_arrive_later_are_refused_rather_than_altered(project: MakeP
     made.assert_equal("t", where="id < 4")
 
 
+@pytest.mark.long
 def test_rows_are_found_again_by_keys_of_any_type(project: MakeProject) -> None:
     """A refresh would delete a row that has only moved to another month, or fail on it, where its key is binary, padded or a time."""
     made = project(incremental=["public.t:day:date!upsert"], containers={"t": {"partition_by": "month"}})
@@ -209,6 +210,7 @@ def test_rows_are_found_again_by_keys_of_any_type(project: MakeProject) -> None:
     made.assert_equal("t")
 
 
+@pytest.mark.long
 def test_names_as_odd_as_postgres_allows(project: MakeProject) -> None:
     """A table with a keyword, a quote, a dot or a space in a name could not be synced, or would be written over another one."""
     name = """we"ird. tä`ble $1'😀"""
@@ -253,6 +255,7 @@ def test_names_as_odd_as_postgres_allows(project: MakeProject) -> None:
     made.assert_equal("third")
 
 
+@pytest.mark.long
 def test_names_that_differ_only_in_case_are_refused(project: MakeProject) -> None:
     """Delta Lake takes them for one column: the one would overwrite the other."""
     made = project()
@@ -264,6 +267,7 @@ def test_names_that_differ_only_in_case_are_refused(project: MakeProject) -> Non
     made.assert_equal("t", exclude=["ID"])
 
 
+@pytest.mark.long
 def test_old_servers_send_the_same_times(project: MakeProject) -> None:
     """PostgreSQL before 14 counts epochs in doubles: 9999-12-31 23:59:59.999999, which many write for "never", would be another year."""
     made = project()

@@ -1,0 +1,66 @@
+"""The pages that say what is tested, against the tests: each test that is named exists, and each fault can still be put in.
+
+Belongs here: `docs/promises.md`, `docs/testing.md` and the list of mutants. Does not belong: running mutants (``assets_tests.mutants``).
+"""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from assets_tests.mutants import MUTANTS, Mutant
+from assets_tests.soak import ROOT
+
+NAMED = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
+LONG = {"long", "by_hand", "s3"}
+
+
+@cache
+def named_tests(file: str) -> dict[str, bool]:
+    """The tests of a file, and whether each is a long one."""
+    tree = ast.parse(Path(ROOT, "assets_tests", file).read_text(encoding="utf-8"))
+    whole = any(isinstance(node, ast.Assign) and _marks(node.value) & LONG for node in tree.body)
+    return {
+        node.name: whole or any(_marks(mark) & LONG for mark in node.decorator_list)
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+def _marks(node: ast.AST) -> set[str]:
+    return {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+
+
+def test_each_test_that_a_promise_names_exists() -> None:
+    """A promise whose test is gone, or runs less often than is said, is held by nothing."""
+    rows = [line for line in Path(ROOT, "docs", "promises.md").read_text(encoding="utf-8").splitlines() if NAMED.search(line)]
+    assert len(rows) > 30
+    for row in rows:
+        for_each_commit, _, longer = row.partition("long: ")
+        for part, long in ((for_each_commit, False), (longer, True)):
+            for file, name in NAMED.findall(part):
+                assert named_tests(file).get(name) is long, (
+                    f"{file}::{name}: gone, or wrongly said to be {'long' if long else 'of each commit'}"
+                )
+
+
+def test_each_row_of_promises_names_a_test() -> None:
+    rows = [line for line in Path(ROOT, "docs", "promises.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    assert [row for row in rows if not NAMED.search(row) and row not in ("| promise | test |", "| --- | --- |")] == []
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault)
+def test_each_fault_can_be_put_in_and_has_a_fast_test(mutant: Mutant) -> None:
+    """A fault that can no longer be put in is found by nothing, and nobody notices."""
+    text = Path(ROOT, "incremental_assets", mutant.file).read_text(encoding="utf-8")
+    assert text.count(mutant.old) == 1 and mutant.new != mutant.old
+    file, name = mutant.test.split("::")
+    assert named_tests(file).get(name) is False
+
+
+def test_the_page_lists_the_faults() -> None:
+    page = Path(ROOT, "docs", "testing.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| (.+) \| `(test_\w+\.py::test_\w+)` \|$", page, flags=re.MULTILINE)
+    assert listed == [(mutant.fault, mutant.test) for mutant in MUTANTS]
