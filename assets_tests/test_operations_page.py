@@ -5,14 +5,9 @@ the pages rot: people copy calls that Dagster has renamed. The served project ha
 """
 
 import json
-import os
 import re
-import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +15,7 @@ from typing import Any
 import pytest
 
 from assets_tests.harness import Project
+from assets_tests.served import Served, serving
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,19 +30,8 @@ ORDERS = "public.orders:o_orderdate:date"
 CHECKS = [{"rule": "between", "column": "o_totalprice", "min": 0, "max": 600000}]
 
 
-class Served:
-    """A project behind its UI."""
-
-    def __init__(self, project: Project, port: int) -> None:
-        self.project, self.url = project, f"http://127.0.0.1:{port}"
-        self.location = project.path.name
-
-    def ask(self, query: str) -> dict[str, Any]:
-        request = urllib.request.Request(f"{self.url}/graphql", json.dumps({"query": query}).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as response:
-            answer = json.load(response)
-        assert "errors" not in answer, answer["errors"]
-        return next(iter(answer["data"].values()))
+class Pages(Served):
+    """A project behind its UI, and the calls of the pages."""
 
     def call(self, name: str, **words: str) -> dict[str, Any]:
         """One of the pages' calls, its placeholders filled in."""
@@ -64,20 +49,9 @@ class Served:
 
         return self.until(found)
 
-    def until(self, what: Callable[[], Any], seconds: float = 90) -> Any:
-        end = time.monotonic() + seconds
-        while not (found := what()):
-            assert time.monotonic() < end, "it never came"
-            time.sleep(0.5)
-        return found
-
-    def assets(self) -> set[str]:
-        found = self.ask("{ assetsOrError { ... on AssetConnection { nodes { key { path } } } } }")
-        return {"/".join(node["key"]["path"]) for node in found["nodes"]}
-
 
 @pytest.fixture(scope="module")
-def served(postgres: EmbeddedPostgres, spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(postgres: EmbeddedPostgres, spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     """A project that was just added: nothing has been catalogued."""
     path = tmp_path_factory.mktemp("served")
     project = Project(
@@ -94,32 +68,12 @@ def served(postgres: EmbeddedPostgres, spark_home: Path, tmp_path_factory: pytes
         insert into orders values (1, '2026-01-01', 5), (2, '2026-01-02', -5), (3, '2026-02-01', 5);"""
     )
     project.write()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = path / "dev.log"
-    command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(project.path), "dev", "--port", str(port)]
-    with log.open("wb") as output:
-        server = subprocess.Popen(command, env=project.environment(spark=False), stdout=output, stderr=output, start_new_session=True)
-    found = Served(project, port)
-
-    def answers() -> bool:
-        assert server.poll() is None, log.read_text()
-        try:
-            return bool(found.ask("{ version }"))
-        except OSError:
-            return False
-
-    try:
-        found.until(answers)
-        yield found
-    finally:
-        os.killpg(server.pid, signal.SIGINT)
-        server.wait(60)
-        project.source.close()
+    with serving(project, path) as found:
+        yield Pages(project, found.port)
+    project.source.close()
 
 
-def test_a_new_datastore_is_catalogued_by_itself_and_shows_in_the_ui(served: Served) -> None:
+def test_a_new_datastore_is_catalogued_by_itself_and_shows_in_the_ui(served: Pages) -> None:
     """Somebody adds a datastore and opens the UI: an empty page would look like a failure."""
     served.until(lambda: {"shop/a", "shop/b", "shop/v", "shop/catalog"} <= served.assets())
     found = served.ask("{ runsOrError { ... on Runs { results { jobName tags { key value } } } } }")["results"]
@@ -130,7 +84,7 @@ def test_a_new_datastore_is_catalogued_by_itself_and_shows_in_the_ui(served: Ser
     served.until(lambda: "shop/c" in served.assets())
 
 
-def test_the_calls_of_the_page(served: Served) -> None:
+def test_the_calls_of_the_page(served: Pages) -> None:
     """Start, look, list, run again, schedule, delete; and what the example script prints for a run that pruned."""
     served.until(lambda: "shop/catalog" in served.assets())
     started = served.call("start")
@@ -169,7 +123,7 @@ def test_the_calls_of_the_page(served: Served) -> None:
     assert refused.returncode == 1 and "prun" in refused.stderr
 
 
-def test_a_scan_is_started_and_followed_by_call(served: Served) -> None:
+def test_a_scan_is_started_and_followed_by_call(served: Pages) -> None:
     """By the call of the page and by the example. There is no table yet, so that it takes no Spark: what a scan finds is told below."""
     served.until(lambda: "shop/orders" in served.assets())
     started = served.call("scan")
@@ -204,7 +158,7 @@ def test_a_scan_is_started_and_followed_by_call(served: Served) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_what_a_scan_found_is_told_by_call_and_in_sql(served: Served, spark_home: Path) -> None:
+def test_what_a_scan_found_is_told_by_call_and_in_sql(served: Pages, spark_home: Path) -> None:
     """Needs Spark. People join the records to their data by the SQL of the page; it must be right, and count what counts."""
     from incremental_assets.spark import open_session
 
@@ -231,7 +185,7 @@ def test_what_a_scan_found_is_told_by_call_and_in_sql(served: Served, spark_home
     }
 
 
-def test_an_aborted_catalog_leaves_the_old_state_whole(served: Served) -> None:
+def test_an_aborted_catalog_leaves_the_old_state_whole(served: Pages) -> None:
     """*Terminate* in the middle must not leave half a project."""
     served.until(lambda: "shop/a" in served.assets())
     project = served.project

@@ -55,8 +55,12 @@ def demo(scale: Annotated[float, typer.Option(help="TPC-H scale factor.")] = 0.1
 
 
 @app.command(rich_help_panel="The project")
-def dev(port: Annotated[int, typer.Option(help="Of the UI, on 127.0.0.1.")] = 3000, project_dir: Project = None) -> None:
+def dev(
+    port: Annotated[int, typer.Option(help="Of the UI, on 127.0.0.1.")] = 3000,
+    read_only: Annotated[bool, typer.Option("--read-only", help="The UI shows, and changes nothing; schedules go on.")] = False,
+    project_dir: Project = None,
+) -> None:
     """The Dagster UI on 127.0.0.1:3000 with schedules running; the embedded Spark server ends with it."""
     from incremental_assets.orchestration.serve import serve
 
-    raise typer.Exit(serve(enter(project_dir), port))
+    raise typer.Exit(serve(enter(project_dir), port, read_only))
