@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition, missing
+from incremental_assets.lake.io_manager import OF_A_CONTAINER
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.model.errors import ContainerBusy
 from incremental_assets.orchestration.catalog_asset import RESULT_TAG
@@ -59,7 +60,7 @@ def _asset(definition: ContainerDefinition) -> dg.AssetsDefinition:
     face = mover.face()
     metadata: dict[str, Any] = {
         "dagster/table_name": ".".join(container.key_path),
-        "sync/strategy": container.strategy.value,
+        OF_A_CONTAINER: container.strategy.value,
         "sync/identifier": container.signature,
         "sync/safety_lag": container.lag,
         **face.metadata,
