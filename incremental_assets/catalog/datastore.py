@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from incremental_assets.catalog.definition import CatalogSettings
+from incremental_assets.catalog.definition import MAX_RUNTIME_SECONDS, CatalogSettings
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Known, Presence
 from incremental_assets.model.container import Container, ContainerOptions, SourceTable
@@ -20,6 +20,7 @@ from incremental_assets.model.names import nearest
 from incremental_assets.model.resolve import resolve
 from incremental_assets.quality.declared import check_rules
 from incremental_assets.sources.postgres.connection import PostgresAddress
+from incremental_assets.sources.postgres.watch import Limits
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,11 @@ class DatastoreSettings:
     settle_seconds: float = 2.0
     watermark_margin_seconds: float = 1.0
     load_rows: int = 20_000_000
+    limits: Limits = field(default_factory=Limits)
     timezone: str = "UTC"
     schedule: str | None = None
     maintenance: str | None = None
+    max_runtime_seconds: int = MAX_RUNTIME_SECONDS
     incremental: tuple[IncrementalSpec, ...] = ()
     options: Mapping[str, ContainerOptions] = field(default_factory=dict[str, ContainerOptions])
     exclude: tuple[str, ...] = ()

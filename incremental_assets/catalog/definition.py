@@ -21,6 +21,10 @@ class CatalogSettings:
     kinds: frozenset[Kind] = frozenset(Kind)
 
 
+MAX_RUNTIME_SECONDS = 24 * 3600
+"""What a run may take where the YAML says nothing: what was committed by then stays, and the next one goes on from there."""
+
+
 class Settings(Protocol):
     """What every datastore's settings have. ``timezone``: of times without zone; ``named``: containers that the YAML counts on."""
 
@@ -32,6 +36,8 @@ class Settings(Protocol):
     def schedule(self) -> str | None: ...
     @property
     def maintenance(self) -> str | None: ...
+    @property
+    def max_runtime_seconds(self) -> int: ...
     @property
     def catalog(self) -> CatalogSettings: ...
     @property
@@ -69,6 +75,11 @@ class ContainerDefinition(Protocol):
     def is_detected(self) -> bool:
         """Whether its identifier is one that the catalog has detected."""
         ...
+
+
+def max_runtime_seconds(definition: ContainerDefinition) -> int:
+    """What a run of the container may take."""
+    return definition.container.options.max_runtime_seconds or definition.settings.max_runtime_seconds
 
 
 def is_named(definition: ContainerDefinition) -> bool:

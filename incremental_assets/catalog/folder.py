@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from incremental_assets.catalog.definition import CatalogSettings
+from incremental_assets.catalog.definition import MAX_RUNTIME_SECONDS, CatalogSettings
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Presence
 from incremental_assets.model.axis import Axis, IdentifierType
@@ -56,6 +56,7 @@ class FolderSettings:
     prune_files: bool = False
     schedule: str | None = None
     maintenance: str | None = None
+    max_runtime_seconds: int = MAX_RUNTIME_SECONDS
     options: Mapping[str, FileOptions] = field(default_factory=dict[str, FileOptions])
     exclude: tuple[str, ...] = ()
     catalog: CatalogSettings = field(default_factory=CatalogSettings)

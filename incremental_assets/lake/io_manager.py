@@ -92,8 +92,9 @@ class DeltaIOManager(dg.IOManager):
         outcomes: list[Outcome] = []
         replaced_whole = nulls = False
         for step in output.steps:
+            spark = scope.spark  # before the step freezes its source, which must not wait for a JVM that starts
             with step as extraction:
-                outcome = commit(scope.spark, table, extraction, context.log.info)
+                outcome = commit(spark, table, extraction, context.log.info)
             output.done(extraction, outcome)
             written += extraction.windows
             nulls = nulls or extraction.include_nulls

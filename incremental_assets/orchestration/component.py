@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import dagster as dg
 from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
@@ -47,6 +47,16 @@ class CatalogEntry(dg.Model):
 CATALOG_RESOLVER = dg.Resolver(
     lambda context, value: CatalogEntry(**context.resolve_value(value.model_dump())), model_field_type=CatalogEntry
 )
+
+
+_Limit = TypeVar("_Limit", int, int | None)
+
+
+def run_limit(label: str, seconds: _Limit) -> _Limit:
+    """Raises ConfigurationError where it is none."""
+    if seconds is not None and seconds < 1:
+        raise ConfigurationError(f"{label}: max_runtime_seconds is {seconds}; it is at least 1.")
+    return seconds
 
 
 def local_state() -> ResolvedDefsStateConfig:

@@ -255,6 +255,7 @@ class TableSync:
         self._state = replace(extraction.state, data_version=outcome.data_version)
         self._base_version = outcome.version
         self.result.seconds = time.monotonic() - self._started
+        self.result.more["sync/snapshot_seconds"] = round(self._reader.snapshot_seconds, 3)
         for column in outcome.evolution.add:
             source = next((c for c in extraction.container.columns if c.name == column.name), None)
             older = ""
