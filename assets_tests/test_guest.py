@@ -26,6 +26,7 @@ from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.model.errors import ConfigurationError, SourceError
 from incremental_assets.orchestration.jobs import job_name
 from incremental_assets.orchestration.ordinary_run import RunTerminated, new_run_id, run_here
+from incremental_assets.sources.postgres import connection
 from incremental_assets.sources.postgres.reader import PostgresReader
 from incremental_assets.sources.postgres.watch import Limits
 
@@ -129,6 +130,24 @@ def test_the_server_keeps_the_limits_too(reader: PostgresReader) -> None:
     idle, interval, count, unanswered = (int(shown[n]) for n in names[3:])
     assert 0 < idle + interval * count < 60 and 0 < unanswered < 60_000, shown
     assert "transaction_timeout" in held and " = 0" not in held
+
+
+def test_a_query_of_a_plan_is_limited(reader: PostgresReader, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that waits for ever stops its datastore's schedule. A stricter limit of the source is not lifted."""
+    monkeypatch.setattr(connection, "PLAN_QUERY_LIMIT", "1s")
+    begun = time.monotonic()
+    with pytest.raises(SourceError, match="statement timeout"):
+        reader.rows("select pg_sleep(100)")
+    assert time.monotonic() - begun < 60
+    assert reader.rows("select 1") == [(1,)]
+    reader.rows("select set_config('statement_timeout', '300ms', false)")
+    assert reader.rows("select current_setting('statement_timeout')") == [("300ms",)]
+
+
+def test_a_load_goes_by_windows_that_fit_into_a_snapshot(project: MakeProject) -> None:
+    """A window of twenty million rows cannot be read while a snapshot is held for a minute."""
+    assert project(max_snapshot_seconds=60).component.settings().rows_a_window == 600_000
+    assert project().component.settings().rows_a_window == 20_000_000
 
 
 def test_limits_of_the_yaml(project: MakeProject) -> None:

@@ -22,6 +22,9 @@ from incremental_assets.quality.declared import check_rules
 from incremental_assets.sources.postgres.connection import PostgresAddress
 from incremental_assets.sources.postgres.watch import Limits
 
+ROWS_A_SECOND = 10_000
+"""A slow source and a slow lake read and write so many; 200,000 were measured on two cores."""
+
 
 @dataclass(frozen=True)
 class DatastoreSettings:
@@ -64,6 +67,11 @@ class DatastoreSettings:
     def named(self) -> frozenset[str]:
         """Tables that the YAML names."""
         return frozenset(self.specs) | frozenset(self.options)
+
+    @property
+    def rows_a_window(self) -> int:
+        """How many rows a load reads of one snapshot: what ``load_rows`` says, and what is read while it may be held."""
+        return min(self.load_rows, self.limits.snapshot * ROWS_A_SECOND)
 
     def is_excluded(self, table: str) -> bool:
         return any(fnmatch.fnmatchcase(table, pattern) for pattern in self.exclude)

@@ -28,6 +28,8 @@ OWN_MARK = f"select pg_advisory_xact_lock_shared({OWN_LOCK}, 0)"
 """Taken by each transaction of ours, shared and until its end, so that it waits for nobody."""
 
 CONNECT_TIMEOUT_SECONDS = 15
+PLAN_QUERY_LIMIT = "1h"
+"""What a query may take outside of a snapshot, which has a limit of its own. A limit that the source sets for our role holds as it is."""
 SET_LOCK_TIMEOUT = "set local lock_timeout = '5s'"
 """A query behind somebody's ALTER gives up in the end, and the other containers get their turn; all of a schedule's tick has a minute."""
 
@@ -136,8 +138,9 @@ def ask(
     """The rows of one query that does not wait for ever behind a lock: one round trip, also in autocommit and through a pooler."""
     with psycopg.ClientCursor(connection, row_factory=row_factory) as cursor:
         text = query.as_string(connection) if isinstance(query, sql.Composable) else query
+        limit = f"case when current_setting('statement_timeout') = '0' then set_config('statement_timeout', '{PLAN_QUERY_LIMIT}', true) end"
         # As text, which psycopg encodes as the connection does: not every database speaks UTF-8.
-        cursor.execute(f"{SET_LOCK_TIMEOUT};\n{OWN_MARK};\n{text}", parameters)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        cursor.execute(f"{SET_LOCK_TIMEOUT};\n{OWN_MARK}, {limit};\n{text}", parameters)  # pyright: ignore[reportArgumentType, reportCallIssue]
         cursor.nextset()
         cursor.nextset()
         return cursor.fetchall()
