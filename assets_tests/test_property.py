@@ -10,6 +10,7 @@ Belongs here: the engine as a whole. Does not belong: the watermark rule alone, 
 import contextlib
 import datetime
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from assets_tests.harness import Project
 from incremental_assets.lake import io_manager, write
 from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.plan import Mode
+from incremental_assets.orchestration.postgres import learned
 from incremental_assets.sources.postgres.reader import PostgresReader
 from incremental_assets.sources.postgres.transactions import Transactions
 from incremental_assets.spark import SparkSession, open_session
@@ -42,6 +44,7 @@ POINTS = [
     "before the data is committed",
     "between data and state",
     "after the state, before the event",
+    "before it keeps what it has learned without reading",
 ]
 HOUR, DAY = 3_600_000_000, 86_400_000_000
 SCHEMA = """
@@ -129,6 +132,42 @@ class Client:
     savepoint: bool = False
 
 
+class Message:
+    """One message of several transactions, on its way: each waits, before it commits, until the history lets it go on.
+
+    Each holds an advisory lock's wait as its gate; all of them bear the ``now()`` at which the message arrived.
+    """
+
+    def __init__(self, url: str, plain: psycopg.Connection, transactions: list[str]) -> None:
+        self._plain, self.gates = plain, list(range(1, len(transactions) + 1))
+        for gate in self.gates:
+            do(plain, "select pg_advisory_lock(%s)", [gate])
+        held = (f"begin; {one}; select pg_advisory_xact_lock({gate}); commit" for gate, one in zip(self.gates, transactions, strict=True))
+        self._thread = threading.Thread(target=self._send, args=(url, "; ".join(held)))
+        self._thread.start()
+        self._arrive()
+
+    def _send(self, url: str, text: str) -> None:
+        with psycopg.connect(url, autocommit=True, application_name="application") as connection:
+            do(connection, text)
+
+    def go_on(self) -> None:
+        """The transaction that waits commits, and the next one of the message begins."""
+        do(self._plain, "select pg_advisory_unlock(%s)", [self.gates.pop(0)])
+        if self.gates:
+            self._arrive()
+        else:
+            self._thread.join(60)
+            assert not self._thread.is_alive()
+
+    def _arrive(self) -> None:
+        waits = "select exists (select from pg_locks where locktype = 'advisory' and not granted and objid = %s and objsubid = 1)"
+        until = time.monotonic() + 60
+        while do(self._plain, waits, [self.gates[0]]).fetchone() != (True,):
+            assert time.monotonic() < until and self._thread.is_alive(), "the message did not come to its gate"
+            time.sleep(0.01)
+
+
 class History:
     """A random history. Everything it decides comes from ``random``, so a seed tells it again."""
 
@@ -150,6 +189,7 @@ class History:
         self.schema, self.pages, self.column = hostile.names(self.texts, 3)
         self.keys: set[str] = set()
         self.prepared: list[str] = []
+        self.message: Message | None = None
         self.armed: dict[str, list[Any]] = {}
         self.passed: set[str] = set()
         self.plain = psycopg.connect(url, autocommit=True)
@@ -161,7 +201,8 @@ class History:
         self.lakes = self.random.sample(every, 1) if short else [*every[:5], *self.random.sample(every[5:], 1)]
         for lake in self.lakes:
             others = {"items", "log"} - {lake.table} if lake.schema == "public" else ()
-            lake.project = Project(folder / lake.name, url, spark_home, exclude=[*others], settle_seconds=0.02, **lake.attributes)
+            times = {"settle_seconds": 0.02, "watermark_margin_seconds": 0.05}
+            lake.project = Project(folder / lake.name, url, spark_home, exclude=[*others], **times, **lake.attributes)
         self.source_steps: list[tuple[int, Callable[[], None]]] = [
             (6, self.begin),
             (16, self.insert_log),
@@ -172,6 +213,9 @@ class History:
             (8, self.change_pages),
             (5, self.draw),
             (14, self.commit),
+            (2, self.commit_and_chain),
+            (3, self.send_message),
+            (5, self.go_on_with_message),
             (3, self.roll_back),
             (3, self.savepoint),
             (3, self.prepare),
@@ -333,6 +377,26 @@ class History:
     def commit(self) -> None:
         if client := self.someone(open_=True):
             self.end(client, "commit")
+
+    def commit_and_chain(self) -> None:
+        """The next transaction begins at once, and bears the time at which this commit arrived."""
+        if client := self.someone(open_=True):
+            self.end(client, "commit and chain")
+            client.began = self.clock
+
+    def send_message(self) -> None:
+        """Several transactions in one message: the later ones bear a ``now()`` from before the first one has ended."""
+        if self.message is None:
+            rows = [f"insert into log (note) values ('m{len(self.told)}.{n}')" for n in range(self.random.choice([2, 2, 3]))]
+            self.tell(f"message: {'; '.join(rows)}, a transaction each")
+            self.message = Message(self.url, self.plain, rows)
+
+    def go_on_with_message(self) -> None:
+        if self.message is not None:
+            self.tell("message: the next of its transactions commits")
+            self.message.go_on()
+            if not self.message.gates:
+                self.message = None
 
     def roll_back(self) -> None:
         if client := self.someone(open_=True):
@@ -538,6 +602,8 @@ class History:
 
     def settle(self) -> None:
         """Everything commits."""
+        while self.message is not None:
+            self.go_on_with_message()
         for client in self.clients:
             if client.began is not None:
                 self.end(client, "commit")
@@ -545,6 +611,8 @@ class History:
             self.end_prepared()
 
     def close(self) -> None:
+        while self.message is not None:
+            self.go_on_with_message()
         for client in self.clients:
             client.connection.close()
         while self.prepared:
@@ -582,6 +650,7 @@ def watch(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
 
     before(PostgresReader, "highest", POINTS[0])
     before(Transactions, "at_work", POINTS[1])
+    before(learned, "set_property_without_spark", POINTS[7])
     before(PostgresReader, "still_there", POINTS[4])
     before(write, "set_property", POINTS[5])
     monkeypatch.setattr(PostgresReader, "snapshot", snapshot)
