@@ -465,7 +465,7 @@ class History:
                 self.source_step()
 
         if kill:
-            self.armed[self.random.choice(POINTS)] = [0, die]
+            self.armed[self.random.choice(POINTS[:7])] = [0, die]
         if not alone and self.random.random() < 0.6:
             for point in self.random.sample(POINTS, self.random.choice([1, 2])):
                 self.armed.setdefault(point, [self.random.choice([0, 0, 1, 2]), go_on])
