@@ -14,7 +14,8 @@ import psycopg
 from psycopg import ConnectionInfo, conninfo, sql
 from psycopg.rows import tuple_row
 
-from incremental_assets.model.errors import ConfigurationError, SourceError, SourceUnreachable
+from incremental_assets.model.errors import ConfigurationError, OutOfTime, SourceError, SourceUnreachable
+from incremental_assets.model.time_limit import seconds_left
 from incremental_assets.sources.postgres.options import jdbc_properties, resolved
 
 APPLICATION_NAME = "incremental-assets"
@@ -140,10 +141,17 @@ def ask(
         text = query.as_string(connection) if isinstance(query, sql.Composable) else query
         limit = f"case when current_setting('statement_timeout') = '0' then set_config('statement_timeout', '{PLAN_QUERY_LIMIT}', true) end"
         # As text, which psycopg encodes as the connection does: not every database speaks UTF-8.
-        cursor.execute(f"{SET_LOCK_TIMEOUT};\n{OWN_MARK}, {limit};\n{text}", parameters)  # pyright: ignore[reportArgumentType, reportCallIssue]
-        cursor.nextset()
-        cursor.nextset()
+        own = f"{SET_LOCK_TIMEOUT}{_set_statement_timeout()}"
+        cursor.execute(f"{own};\n{OWN_MARK}, {limit};\n{text}", parameters)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        while cursor.nextset():
+            pass
         return cursor.fetchall()
+
+
+def _set_statement_timeout() -> str:
+    """What ends a query that nobody waits for any more; nothing where there is no limit."""
+    left = seconds_left()
+    return "" if left is None else f"; set local statement_timeout = {max(1, int(left * 1000))}"
 
 
 def _reason(error: psycopg.Error, password: str) -> str:
@@ -178,6 +186,10 @@ def source_errors(label: str, address: PostgresAddress) -> Iterator[None]:
         raise SourceError(f"{label}: {_reason(error, address.password)} Run: incremental-assets catalog") from error
     except psycopg.errors.LockNotAvailable as error:
         raise SourceError(f"{label}: the table is locked by somebody's ALTER, TRUNCATE or VACUUM FULL; sync again later.") from error
+    except psycopg.errors.QueryCanceled as error:
+        if seconds_left() is None:
+            raise SourceError(f"{label}: a query was ended: {_reason(error, address.password)} Nothing was written; sync again.") from error
+        raise OutOfTime(f"{label}: a query took longer than there was time for it: {_reason(error, address.password)}") from error
     except psycopg.OperationalError as error:
         raise SourceError(
             f"{label}: the source was lost while reading: {_reason(error, address.password)} Nothing half-read was written; sync again."
