@@ -122,6 +122,7 @@ def test_the_server_keeps_the_limits_too(reader: PostgresReader) -> None:
     """A process that is stopped looks at no clock, and one that died sends no farewell."""
     reader.limits = Limits(snapshot=77)
     with reader.snapshot():
+        assert reader.free_connections(8) == 6, "one holds the snapshot, one sees who waits"
         names = ["statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout", "tcp_keepalives_idle"]
         names += ["tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"]
         shown = {name: reader.rows(f"show {name}")[0][0] for name in names}

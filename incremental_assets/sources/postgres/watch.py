@@ -82,7 +82,9 @@ class SnapshotWatch:
         self.reason: str | None = None
 
     def start(self) -> None:
-        """Begins to look."""
+        """Looks at once, so that its connection counts among those that the source has, and then again and again."""
+        with self._at_work:
+            self._look()
         self._thread.start()
 
     def stop(self) -> None:
