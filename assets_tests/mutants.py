@@ -37,6 +37,41 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "The watermark moves although somebody is at work who may still commit below it",
+        "model/watermark.py",
+        "    if highest is not None and not held_by:\n",
+        "    if highest is not None:\n",
+        "test_watermark_rule.py::test_no_history_loses_or_doubles_a_row",
+    ),
+    Mutant(
+        "A pending value is never taken",
+        "model/watermark.py",
+        "candidates = [p.value for p in known if not p.open]",
+        "candidates = []",
+        "test_watermark_rule.py::test_it_moves_although_somebody_is_always_open",
+    ),
+    Mutant(
+        "A pending value is taken although those who held it back are still at work",
+        "model/watermark.py",
+        "candidates = [p.value for p in known if not p.open]",
+        "candidates = [p.value for p in known]",
+        "test_watermark_rule.py::test_no_history_loses_or_doubles_a_row",
+    ),
+    Mutant(
+        "The watermark passes the end of what was read",
+        "model/watermark.py",
+        "return value if covered_to is True else min(value, covered_to)",
+        "return value",
+        "test_watermark_rule.py::test_it_stops_where_coverage_ends",
+    ),
+    Mutant(
+        "Of two watermarks the higher one counts",
+        "model/watermark.py",
+        "event is None else min(self.watermark, event)",
+        "event is None else max(self.watermark, event)",
+        "test_stages.py::test_after_a_restore_the_lower_watermark_counts",
+    ),
+    Mutant(
         "The lake's predicate leaves out the rows without identifier",
         "lake/sql.py",
         "    if include_nulls:\n        either",
@@ -205,7 +240,7 @@ def run(mutant: Mutant, environment: dict[str, str]) -> bool:
 
 
 def main(words: Sequence[str]) -> int:
-    """Runs the mutants one after another beside one Spark server, and names those that no test has found."""
+    """Runs the mutants one after another beside one Spark server, and names those that their tests have not found."""
     chosen = [one for one in MUTANTS if not words or any(word.lower() in one.fault.lower() for word in words)]
     small_spark()
     unfound: list[Mutant] = []

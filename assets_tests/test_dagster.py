@@ -20,6 +20,7 @@ from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NA
 from deltalake import DeltaTable
 
 from assets_tests.harness import Project
+from incremental_assets.orchestration import schedules
 from incremental_assets.orchestration.locks import container_lock
 from incremental_assets.orchestration.partition_keys import RANGE_END, RANGE_START
 from incremental_assets.orchestration.result import plain
@@ -253,7 +254,7 @@ def test_a_datastores_tick_asks_for_a_run_of_each_container_that_changed(shop: P
 def test_a_tick_leaves_a_container_alone_that_is_being_synced(shop: Project) -> None:
     """A sync that takes longer than the schedule's interval must not collect runs that wait for it."""
     container = shop.definition("orders").container
-    with shop.instance() as instance, container_lock(shop.home, container, "somebody", lambda _: None, instance, lake=shop.lake):
+    with shop.instance() as instance, container_lock(shop.home, container, "somebody", lambda _: None, instance):
         data = tick(shop, "sync_shop__orders_schedule")
     assert data.run_requests == [] and "it is being synced by run somebody" in data.skip_message
     assert len(tick(shop, "sync_shop__orders_schedule").run_requests) == 1
@@ -275,6 +276,35 @@ def test_trouble_does_not_look_like_having_nothing_to_do(shop: Project) -> None:
     with pytest.raises(Exception) as raised:  # once, and not a failed run for each of its containers
         tick(shop, "sync_shop_schedule", shop.dagster(known()))
     assert isinstance(raised.value.__cause__, dg.Failure) and "cannot connect" in str(raised.value.__cause__.description)
+
+
+def test_a_slow_container_keeps_no_other_from_being_scheduled(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dagster gives a tick a minute, for all containers of a datastore. The slow one's run plans it by itself; its query of the tick is
+    ended in the source, where it would go on for nobody."""
+    shop.source.execute(
+        """create table pace (seconds float); insert into pace values (0);
+        create function pace() returns int language plpgsql as 'begin perform pg_sleep((select seconds from pace)); return 1; end';
+        create view a_slow as select pace() as batch;
+        create table quick (id int primary key); insert into quick values (1);"""
+    )
+    shop.configure(incremental=[*shop.attributes["incremental"], "public.a_slow:batch:integer"])
+    known = shop.catalog_as_known()
+    shop.source.execute("update pace set seconds = 3600")
+    monkeypatch.setattr(schedules, "TICK_SECONDS", 20.0)
+    data = tick(shop, "sync_shop_schedule", shop.dagster(known()))
+    asked = {str(r.asset_selection[0].path[-1]) for r in data.run_requests}
+    assert {"a_slow", "quick", "orders", "events", "region"} <= asked
+    query = "select count(*) from pg_stat_activity where state = 'active' and query like '%a_slow%' and pid <> pg_backend_pid()"
+    for _ in range(100):
+        if shop.source.execute(query).fetchone() == (0,):
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("the source is still at a query that nobody waits for")
+    with shop.instance() as instance:  # the next tick begins with who is first in its memory
+        instance.daemon_cursor_storage.set_cursor_values({"incremental_assets/tick/sync_shop_schedule": "shop/region"})
+        order = schedules._Tick("sync_shop_schedule", known())._in_turn(instance)
+    assert order[0].container.label == "shop/region" and len(order) == len(known())
 
 
 # ---------------------------------------------------------------------- the jobs over a datastore

@@ -86,10 +86,13 @@ def test_restart_after_kill_9(folder: Path) -> None:
 def test_a_pid_file_whose_number_is_now_somebody_else_s(folder: Path) -> None:
     server = EmbeddedPostgres(folder).start()
     server.stop()
-    with subprocess.Popen(["sleep", "60"]) as other:
+    names_our_folder = [sys.executable, "-c", "import time; time.sleep(60)", str(server.home.data)]
+    with subprocess.Popen(names_our_folder) as other:
         lines = [str(other.pid), str(server.home.data), "1", "5432", "", "127.0.0.1", "0 0", "ready"]
         (server.home.data / "postmaster.pid").write_text("\n".join(lines) + "\n", encoding="utf-8")
         assert not server.is_running
+        server.stop()
+        assert other.poll() is None
         server.start()
         assert answer(server.url()) == 1
         other.kill()

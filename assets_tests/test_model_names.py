@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from incremental_assets.model.names import backticked, decode_name, encode_name, file_name, nearest
@@ -28,6 +28,7 @@ def test_encoded_names_use_only_letters_digits_and_underscores(name: str) -> Non
     assert re.fullmatch(r"[A-Za-z0-9_]*", encode_name(name))
 
 
+@settings(deadline=None)
 @given(names, st.integers(0, 300), st.sampled_from(['"', "é", "🙂", "a", "_", "_U", "_U22_"]))
 def test_a_name_is_never_too_long_for_a_folder(name: str, times: int, much: str) -> None:
     """Otherwise a table whose name has many characters that are encoded cannot be synced: "File name too long"."""

@@ -1,17 +1,20 @@
 """The pages that say what is tested, against the tests: each test that is named exists, and each fault can still be put in.
 
-Belongs here: `docs/promises.md`, `docs/testing.md` and the list of mutants. Does not belong: running mutants (``assets_tests.mutants``).
+Belongs here: `docs/promises.md`, `docs/testing.md` and the list of mutants. Does not belong: running one (``assets_tests.mutants``).
 """
 
 import ast
+import os
 import re
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from assets_tests.mutants import MUTANTS, Mutant
+from assets_tests.mutants import MUTANTS, Mutant, run
+from assets_tests.rotation import commit_number, first_seed
 from assets_tests.soak import ROOT
+from incremental_assets.spark import ensure_server
 
 NAMED = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
 LONG = {"long", "by_hand", "s3"}
@@ -58,6 +61,15 @@ def test_each_fault_can_be_put_in_and_has_a_fast_test(mutant: Mutant) -> None:
     assert text.count(mutant.old) == 1 and mutant.new != mutant.old
     file, name = mutant.test.split("::")
     assert named_tests(file).get(name) is False
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_some_faults_are_put_in_and_found(spark_home: Path) -> None:
+    """Others with each commit. A test that no longer finds its fault holds nothing."""
+    first, environment = first_seed(commit_number(ROOT)), {**os.environ, "SPARK_REMOTE": ensure_server(spark_home)}
+    chosen = {MUTANTS[(first + step) % len(MUTANTS)] for step in (0, 7, 14)}
+    assert [mutant.fault for mutant in chosen if not run(mutant, environment)] == []
 
 
 def test_the_page_lists_the_faults() -> None:

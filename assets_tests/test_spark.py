@@ -5,6 +5,7 @@ Each test says what breaks for a user when it fails. What Delta or a strategy do
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -318,6 +319,26 @@ def test_a_process_number_used_again_is_not_taken_for_the_server(tmp_path: Path)
     (home.folder / "alive.lock").write_text(str(os.getpid()))
     assert home.record() is None
     assert stop_server(tmp_path) is False
+
+
+def test_a_stop_signals_no_process_that_is_not_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder that containers share, the supervisor's number is another process's here; the lock, which is the kernel's, is held all
+    the same. So it is while a supervisor that has just begun has not written its own."""
+    monkeypatch.setattr(server, "WRITTEN_SECONDS", 0.2)
+    home = server.Home(tmp_path)
+    home.prepare()
+    code = "import time; time.sleep(600)"
+    for words in ([], [str(tmp_path)], [server.SUPERVISOR, str(tmp_path / "spark")]):
+        stranger = subprocess.Popen([sys.executable, "-c", code, *words])
+        try:
+            with home.lock("alive.lock", fcntl.LOCK_EX):
+                (home.folder / "alive.lock").write_text(str(stranger.pid))
+                with pytest.raises(SparkUnavailable, match="another container"):
+                    stop_server(tmp_path)
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+            stranger.wait()
 
 
 def test_it_ends_when_nobody_uses_it_and_not_before(expendable: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,6 +121,21 @@ def test_rows_that_somebody_deleted_from_the_lake_come_back(project: MakeProject
     shop.assert_equal("days")
 
 
+def test_after_a_restore_the_lower_watermark_counts(project: MakeProject, spark_home: Path) -> None:
+    """The events tell of rows that the restored table does not have: read from their watermark on, those would never come back."""
+    shop = days(project)
+    shop.one("days")
+    before = shop.table("days").head()
+    assert before is not None
+    shop.execute("insert into days select i, date '2026-03-01' + i from generate_series(50, 60) i")
+    shop.one("days")
+    with open_session(spark_home, name="somebody") as spark:
+        spark.sql(f"restore table {shop.table('days').sql_name} to version as of {before.version}").collect()
+    shop.execute("insert into days values (70, '2026-05-30')")
+    assert shop.one("days")["watermark"]["previous"] == "2026-02-19"
+    shop.assert_equal("days")
+
+
 def test_the_table_of_another_container_is_left_alone(project: MakeProject) -> None:
     """A folder that was renamed by hand would be filled with another table's rows."""
     shop = days(project)

@@ -9,9 +9,6 @@ from typing import Protocol
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.model.container import Container, Kind, SourceTable
 
-KEEP_DAYS = 90
-"""How long runs and what scans have recorded are kept, where the YAML does not say."""
-
 
 @dataclass(frozen=True)
 class CatalogSettings:
@@ -22,6 +19,10 @@ class CatalogSettings:
     prune: bool = False
     recreate: bool = False
     kinds: frozenset[Kind] = frozenset(Kind)
+
+
+MAX_RUNTIME_SECONDS = 24 * 3600
+"""What a run may take where the YAML says nothing: what was committed by then stays, and the next one goes on from there."""
 
 
 class Settings(Protocol):
@@ -36,10 +37,7 @@ class Settings(Protocol):
     @property
     def maintenance(self) -> str | None: ...
     @property
-    def keep_days(self) -> int | None:
-        """How long runs and what scans have recorded are kept; None: for ever."""
-        ...
-
+    def max_runtime_seconds(self) -> int: ...
     @property
     def catalog(self) -> CatalogSettings: ...
     @property
@@ -77,6 +75,11 @@ class ContainerDefinition(Protocol):
     def is_detected(self) -> bool:
         """Whether its identifier is one that the catalog has detected."""
         ...
+
+
+def max_runtime_seconds(definition: ContainerDefinition) -> int:
+    """What a run of the container may take."""
+    return definition.container.options.max_runtime_seconds or definition.settings.max_runtime_seconds
 
 
 def is_named(definition: ContainerDefinition) -> bool:

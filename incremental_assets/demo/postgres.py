@@ -223,7 +223,10 @@ class EmbeddedPostgres:
         """Whether this process is a live server on our data: after kill -9 or a reboot its number may belong to anything."""
         try:
             process = psutil.Process(pid)
-            return process.status() != psutil.STATUS_ZOMBIE and str(self.home.data) in process.cmdline()
+            command = process.cmdline()
+            if process.status() == psutil.STATUS_ZOMBIE or not command or Path(command[0]).name != "postgres":
+                return False  # a program that only names our folder, such as du, is none
+            return str(self.home.data) in command
         except psutil.NoSuchProcess:
             return False
         except psutil.AccessDenied:

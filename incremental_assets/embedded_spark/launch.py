@@ -20,6 +20,7 @@ from pathlib import Path
 
 from incremental_assets.embedded_spark.environment import NoVariable, asked_for, jvm_environment
 from incremental_assets.embedded_spark.java import Java, JavaMissing, find_java, tools_folder
+from incremental_assets.embedded_spark.pins import JARS, differing
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +143,12 @@ def _fetch_jars(folder: Path) -> list[Path]:
                 f"Spark could not fetch {' and '.join(wanted)}. Its resolver ends with:\n{said}\n"
                 f"Behind a mirror: set {CONF}='spark.jars.repositories=URL'. "
                 f"Without a network: copy {folder} from a machine where `make install` ran."
+            )
+        wrong = differing(found, JARS, only_these=wanted == COORDINATES)
+        if wrong:
+            raise SparkUnavailable(
+                f"What was fetched is not what was published: {', '.join(wrong)}. Nothing of it is kept. Whoever answers for the "
+                f"repository (a mirror, a proxy) hands out another file for the same version, or another version by the same name."
             )
         try:
             (work / "ivy" / "jars").rename(folder)

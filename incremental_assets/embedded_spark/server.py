@@ -26,6 +26,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from incremental_assets.embedded_spark import launch
 from incremental_assets.embedded_spark.launch import SparkUnavailable
 
@@ -33,6 +35,9 @@ log = logging.getLogger(__name__)
 
 START_SECONDS = 180
 STOP_SECONDS = 15
+WRITTEN_SECONDS = 3.0
+"""In which a supervisor that holds its lock has written its number."""
+SUPERVISOR = "incremental_assets.embedded_spark.supervisor"
 IDLE = "INCREMENTAL_ASSETS_SPARK_IDLE_SECONDS"
 DEFAULT_IDLE_SECONDS = 15 * 60
 
@@ -68,7 +73,7 @@ class Home:
 
     def prepare(self) -> None:
         try:
-            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may be Dagster's home
             self.folder.mkdir(mode=0o700, exist_ok=True)
             self.folder.chmod(0o700)
         except OSError as error:
@@ -97,6 +102,19 @@ class Home:
                 return None
         text = (self.folder / "alive.lock").read_text().strip()
         return int(text) if text.isdigit() else None
+
+    def process(self) -> psutil.Process | None:
+        """The living supervisor, to be signalled; None where the number that is written down is not its own here.
+
+        The lock tells that it lives, not that its number means the same process here: whoever holds it may be in another container, or on
+        another host, and one that has just begun has not written its number yet.
+        """
+        try:
+            process = psutil.Process(int((self.folder / "alive.lock").read_text()))
+            command = process.cmdline()
+            return process if SUPERVISOR in command and Path(command[-1]).samefile(self.folder.parent) else None
+        except (psutil.Error, OSError, ValueError):
+            return None
 
     def record(self) -> Record | None:
         """The server that is there and ready; None when there is none, or what is written down is of a dead one."""
@@ -171,7 +189,7 @@ def _start(home: Home) -> Record:
         output = os.open(home.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", "incremental_assets.embedded_spark.supervisor", str(home.folder.parent)],
+                [sys.executable, "-m", SUPERVISOR, str(home.folder.parent)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -214,17 +232,31 @@ def wait_until_gone(state_dir: Path, seconds: float) -> bool:
 def stop(state_dir: Path) -> bool:
     """Ends the server, with all that runs on it. False when there was none."""
     home = Home(state_dir)
-    pid = home.supervisor()
-    if pid is None:
+    if home.supervisor() is None:
         return False
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
+        process = _found(home)
+        if process is None and home.supervisor() is not None:
+            raise SparkUnavailable(
+                f"The embedded Spark server of {home.folder} is alive, but its supervisor is no process that is seen here: it runs in "
+                f"another container or on another host that shares this folder. Stop it there."
+            )
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process is not None:
+                process.send_signal(number)  # which looks once more whether it is the same process
         if wait_until_gone(state_dir, STOP_SECONDS):
             for process in _started:
                 process.poll()
             return True
-    raise SparkUnavailable(f"The embedded Spark server (process {pid}) does not end. It has to be killed by hand.")
+    raise SparkUnavailable(f"The embedded Spark server (process {home.supervisor()}) does not end. It has to be killed by hand.")
+
+
+def _found(home: Home) -> psutil.Process | None:
+    """One that has just taken the lock writes its number in a moment."""
+    deadline = time.monotonic() + WRITTEN_SECONDS
+    while (process := home.process()) is None and home.supervisor() is not None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return process
 
 
 def idle_seconds() -> float:

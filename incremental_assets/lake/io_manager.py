@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 PARTITION_EXPR = "partition_expr"
 """Dagster's conventional metadata key for the column that partitions go by."""
+OF_A_CONTAINER = "sync/strategy"
+"""A metadata key that containers' assets have."""
 
 MOST_RETRIES = 3
 RETRY_SECONDS = 2
@@ -60,13 +62,15 @@ class DeltaIOManager(dg.IOManager):
     def load_input(self, context: dg.InputContext) -> "DataFrame":
         scope: LakeScope = context.resources.lake  # pyright: ignore[reportAttributeAccessIssue]
         upstream = context.upstream_output
-        table = scope.table(*(encode_name(part) for part in context.asset_key.path))
+        metadata = dict(upstream.definition_metadata or {}) if upstream else {}
+        # A container's key is made of encoded names already.
+        parts = context.asset_key.path if OF_A_CONTAINER in metadata else map(encode_name, context.asset_key.path)
+        table = scope.table(*parts)
         if table.head() is None:
             raise LakeError(f"{'/'.join(context.asset_key.path)} has no table at {table.url} yet; materialize it first.")
         frame = scope.spark.read.format("delta").load(table.url)
         if not context.has_asset_partitions:
             return frame
-        metadata = dict(upstream.definition_metadata or {}) if upstream else {}
         described = metadata.get(WINDOWS_METADATA)
         if described is not None:  # a container: its own windows, so that early and late rows are not left out
             data = getattr(described, "data", described)
@@ -88,9 +92,9 @@ class DeltaIOManager(dg.IOManager):
         outcomes: list[Outcome] = []
         replaced_whole = nulls = False
         for step in output.steps:
+            spark = scope.spark  # before the step freezes its source, which must not wait for a JVM that starts
             with step as extraction:
-                scope.expect_lease()
-                outcome = commit(scope.spark, table, extraction, context.log.info)
+                outcome = commit(spark, table, extraction, context.log.info)
             output.done(extraction, outcome)
             written += extraction.windows
             nulls = nulls or extraction.include_nulls

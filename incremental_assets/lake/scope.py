@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from incremental_assets.lake.lease import Lease
 from incremental_assets.lake.table import LakeTable
 
 if TYPE_CHECKING:
@@ -29,14 +28,13 @@ class Written:
 class LakeScope:
     """One run's hold on the lake. ``stack`` is closed when the run has ended, after its last event.
 
-    ``written``: by the container's path, for who looks at it in the same run. ``lease``: on the container that it writes.
+    ``written``: by the container's path, for who looks at it in the same run.
     """
 
     def __init__(self, lake: str, state_dir: Path, name: str, log: Callable[[str], None]) -> None:
         self.lake = lake
         self.stack = contextlib.ExitStack()
         self.written: dict[tuple[str, str], Written] = {}
-        self.lease: Lease | None = None
         self._state_dir = state_dir
         self._name = name
         self._log = log
@@ -57,12 +55,7 @@ class LakeScope:
     def begin(self) -> None:
         """Gives back what an earlier attempt of this run still holds: its lock, its snapshot, its session."""
         self.stack.close()
-        self._spark = self.lease = None
-
-    def expect_lease(self) -> None:
-        """Right before a write. Raises LakeMoved where another host may have taken over."""
-        if self.lease is not None:
-            self.lease.expect_held()
+        self._spark = None
 
     def interrupt(self) -> None:
         """Ends what is running on the server."""

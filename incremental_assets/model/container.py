@@ -108,6 +108,7 @@ class ContainerOptions:
     hold_back_warning_seconds: int = 3600
     where: str | None = None
     identifiers: bool | None = None  # auto, or not; None: as the datastore says
+    max_runtime_seconds: int | None = None  # None: as the datastore says
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     checks: tuple[Rule, ...] = ()

@@ -32,6 +32,10 @@ class SourceUnreachable(SourceError):
     """Remedy: make the source reachable; none of its containers can be synced until then."""
 
 
+class OutOfTime(SourceError):
+    """Remedy: none is needed where somebody asks again with more time; else make the query quicker."""
+
+
 class LakeError(SyncError):
     """Remedy: repair or free the place the table is to be written to; the next sync heals what is half done."""
 

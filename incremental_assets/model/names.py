@@ -7,44 +7,40 @@ import difflib
 import hashlib
 import re
 from collections.abc import Iterable
-from functools import lru_cache
+from itertools import accumulate
 
 _ESCAPED = re.compile(r"_U([0-9A-F]+)_")
 _ALLOWED = re.compile(r"[A-Za-z0-9_]")
 _LOOKS_ESCAPED = re.compile(r"_U[0-9A-F]")
-
-
 LONGEST = 255
 """Bytes of a file's or folder's name on the usual file systems."""
-_KEPT, _CUT, _HALF_ESCAPED = 180, "_U110000_", re.compile(r"_(U[0-9A-F]*)?\Z")
+_KEPT, _CUT = 180, "_U110000_"
 
 
-@lru_cache(maxsize=65536)  # a project of many tables asks for the same names over and over
 def encode_name(name: str) -> str:
     """``order items`` → ``order_U20_items``: each other character becomes ``_U<hex code point>_``; ``decode_name`` reverses it.
 
     What would be longer than a folder's name can be is cut, and ends in a mark that no name has (there is no such code point) and a hash.
     """
-    encoded = _encoded(name)
-    return encoded if len(encoded) <= LONGEST else _shortened(encoded)
+    pieces: list[str] = []
+    for position, character in enumerate(name):
+        plain = _ALLOWED.fullmatch(character) and not _LOOKS_ESCAPED.match(name, position)
+        pieces.append(character if plain else f"_U{ord(character):X}_")
+    encoded = "".join(pieces)
+    if len(encoded) <= LONGEST:
+        return encoded
+    kept = [piece for piece, length in zip(pieces, accumulate(map(len, pieces)), strict=True) if length <= _KEPT]
+    return f"{''.join(kept)}{_CUT}{_digest(encoded)}"
 
 
 def file_name(parts: Iterable[str], ending: str) -> str:
     """A file's name made of encoded names, as long as it may be."""
     joined = "__".join(parts)
-    return (joined if len(joined) + len(ending) <= LONGEST else _shortened(joined)) + ending
+    return (joined if len(joined) + len(ending) <= LONGEST else f"{joined[:_KEPT]}{_CUT}{_digest(joined)}") + ending
 
 
-def _shortened(encoded: str) -> str:
-    return f"{_HALF_ESCAPED.sub('', encoded[:_KEPT])}{_CUT}{hashlib.sha256(encoded.encode()).hexdigest()[:32]}"
-
-
-def _encoded(name: str) -> str:
-    out: list[str] = []
-    for position, character in enumerate(name):
-        plain = _ALLOWED.fullmatch(character) and not _LOOKS_ESCAPED.match(name, position)
-        out.append(character if plain else f"_U{ord(character):X}_")
-    return "".join(out)
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def decode_name(encoded: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition, missing
+from incremental_assets.lake.io_manager import OF_A_CONTAINER
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.model.errors import ContainerBusy
 from incremental_assets.orchestration.catalog_asset import RESULT_TAG
@@ -45,11 +46,6 @@ class SyncConfig(dg.Config):
     most_files: int | None = None
 
 
-_CONFIG_SCHEMA: Any = (
-    SyncConfig.to_config_schema()
-)  # once: inferred again for each asset, it was a third of the time that many take to load
-
-
 def container_asset(definition: ContainerDefinition) -> dg.AssetsDefinition:
     """The asset of one container."""
     with warnings.catch_warnings():
@@ -64,7 +60,7 @@ def _asset(definition: ContainerDefinition) -> dg.AssetsDefinition:
     face = mover.face()
     metadata: dict[str, Any] = {
         "dagster/table_name": ".".join(container.key_path),
-        "sync/strategy": container.strategy.value,
+        OF_A_CONTAINER: container.strategy.value,
         "sync/identifier": container.signature,
         "sync/safety_lag": container.lag,
         **face.metadata,
@@ -84,11 +80,10 @@ def _asset(definition: ContainerDefinition) -> dg.AssetsDefinition:
         metadata=metadata,
         description=face.description if definition.missing_since is None else f"**Missing.** {missing(definition)}",
         pool="/".join(container.key_path),
-        config_schema=_CONFIG_SCHEMA,
         output_required=False,
     )
-    def sync(context: dg.AssetExecutionContext) -> Iterator[dg.Output[Any]]:
-        writes, config = False, SyncConfig(**context.op_execution_context.op_config)
+    def sync(context: dg.AssetExecutionContext, config: SyncConfig) -> Iterator[dg.Output[Any]]:
+        writes = False
         for output in _materialize(context, config, definition):
             writes = True
             yield output
@@ -105,8 +100,7 @@ def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definiti
     # Everything entered here is given back when the run has ended, after its last event.
     scope.begin()
     try:
-        lock = container_lock(dagster_home(), container, run_id, log, instance, lake=scope.lake, on_lost=scope.interrupt)
-        scope.lease = scope.stack.enter_context(lock)
+        scope.stack.enter_context(container_lock(dagster_home(), container, run_id, log, instance))
         begun = mover_of(definition).begin(instance, _request(context, config), scope, run_id, log)
     except ContainerBusy as error:
         log(str(error))

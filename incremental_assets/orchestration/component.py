@@ -4,13 +4,12 @@ Belongs here: `catalog:` of the YAML, and the passage between a component and th
 (``postgres.component``, ``files.component``).
 """
 
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import dagster as dg
 from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
@@ -45,24 +44,19 @@ class CatalogEntry(dg.Model):
         return CatalogSettings(self.schedule, self.name, self.prune, self.recreate, kinds_of(self.include))
 
 
-def maintenance_cron(datastore: str, word: str | None) -> str | None:
-    """``daily``: at some minute between two and six in the morning, another one for each datastore; ``off`` or nothing: never."""
-    if word in (None, "off"):
-        return None
-    minute = zlib.crc32(datastore.encode()) % 240
-    return f"{minute % 60} {2 + minute // 60} * * *" if word == "daily" else word
-
-
-def checked_days(datastore: str, days: int | None) -> int | None:
-    """Raises ConfigurationError for less than a day."""
-    if days is not None and days < 1:
-        raise ConfigurationError(f"{datastore}: keep_days is {days}; it is at least 1, or null, which keeps everything for ever.")
-    return days
-
-
 CATALOG_RESOLVER = dg.Resolver(
     lambda context, value: CatalogEntry(**context.resolve_value(value.model_dump())), model_field_type=CatalogEntry
 )
+
+
+_Limit = TypeVar("_Limit", int, int | None)
+
+
+def run_limit(label: str, seconds: _Limit) -> _Limit:
+    """Raises ConfigurationError where it is none."""
+    if seconds is not None and seconds < 1:
+        raise ConfigurationError(f"{label}: max_runtime_seconds is {seconds}; it is at least 1.")
+    return seconds
 
 
 def local_state() -> ResolvedDefsStateConfig:

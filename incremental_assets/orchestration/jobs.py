@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.tags import MAX_RUNTIME_SECONDS_TAG
 
-from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.catalog.definition import ContainerDefinition, max_runtime_seconds
 from incremental_assets.model.errors import ContainerBusy
 from incremental_assets.model.partitions import stretches
 from incremental_assets.orchestration.locks import container_lock
@@ -22,7 +23,6 @@ from incremental_assets.orchestration.project import dagster_home, lake_root
 
 log = logging.getLogger(__name__)
 CONTAINER_TAG, OPERATION_TAG = "incremental_assets/container", "incremental_assets/operation"
-DATASTORE_TAG = "incremental_assets/datastore"
 
 
 def job_name(definition: ContainerDefinition) -> str:
@@ -61,10 +61,9 @@ def keep_learned(definition: ContainerDefinition, instance: dg.DagsterInstance, 
 
     The watermark that counts from now on.
     """
-    lake = lake_root()
     with contextlib.suppress(ContainerBusy):
-        with container_lock(dagster_home(), definition.container, "of a plan", log.debug, instance, wait=0, lake=lake):
-            return mover_of(definition).keep_learned(instance, plan, lake)
+        with container_lock(dagster_home(), definition.container, "of a plan", log.debug, instance, wait=0):
+            return mover_of(definition).keep_learned(instance, plan, lake_root())
     return plan.watermark
 
 
@@ -86,8 +85,9 @@ def launch_of(definition: ContainerDefinition, instance: dg.DagsterInstance, pla
     """Run config and partition tags; new integer partitions are added first, as a run names only those that exist."""
     run_config = config_of(definition, plan.request)
     partitions_def = partitions_definition(definition)
+    limit = {MAX_RUNTIME_SECONDS_TAG: str(max_runtime_seconds(definition))}
     if partitions_def is None or not keys:
-        return Launch(plan, run_config, [{}])
+        return Launch(plan, run_config, [limit])
     if isinstance(partitions_def, dg.DynamicPartitionsDefinition):
         add_keys(instance, partitions_def, keys)
         assert partitions_def.name is not None
@@ -97,7 +97,7 @@ def launch_of(definition: ContainerDefinition, instance: dg.DagsterInstance, pla
         runs = [(keys[0], keys[-1])] if plan.request.keys is None else stretches(keys, partitions_def.get_partition_keys())
     if plan.request.keys is None:  # one sync is one run; rows that land elsewhere get their events all the same
         runs = runs[-1:]
-    return Launch(plan, run_config, [{RANGE_START: first, RANGE_END: last} for first, last in runs])
+    return Launch(plan, run_config, [{RANGE_START: first, RANGE_END: last, **limit} for first, last in runs])
 
 
 def container_job(definition: ContainerDefinition) -> Any:
@@ -105,5 +105,5 @@ def container_job(definition: ContainerDefinition) -> Any:
         job_name(definition),
         selection=dg.AssetSelection.assets(container_key(definition.container)),
         description=f"Sync of {definition.container.label}.",
-        tags={CONTAINER_TAG: definition.container.label},
+        tags={CONTAINER_TAG: definition.container.label, MAX_RUNTIME_SECONDS_TAG: str(max_runtime_seconds(definition))},
     )

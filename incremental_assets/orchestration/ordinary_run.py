@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.storage.tags import MAX_RUNTIME_SECONDS_TAG
 from filelock import FileLock
 
 from incremental_assets.orchestration.project import dagster_home
@@ -53,7 +55,8 @@ def run_here(
 ) -> Sequence[dg.DagsterEvent]:
     """The events of the run, which must have the main thread. ``location``: what workspace.yaml calls the code location.
 
-    Raises DagsterError where it cannot begin, RunTerminated where *Terminate* was pressed in the UI.
+    Raises DagsterError where it cannot begin, RunTerminated where *Terminate* was pressed in the UI, or where it took longer than its tag
+    ``dagster/max_runtime`` says, which the daemon enforces for its own runs.
     """
     repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), REPOSITORY)
     run = instance.create_run_for_job(
@@ -63,21 +66,30 @@ def run_here(
         tags={**job.run_tags, **tags},
         remote_job_origin=RemoteJobOrigin(repository, job.name),
     )
-    with _terminable(instance, run_id):
+    limit = run.tags.get(MAX_RUNTIME_SECONDS_TAG)
+    with _terminable(instance, run_id, None if limit is None else float(limit)):
         return execute_run(InMemoryJob(job), run, instance).all_events
 
 
 class RunTerminated(Exception):
-    """Somebody pressed *Terminate* for this run."""
+    """Somebody pressed *Terminate* for this run, or it took too long."""
 
 
 @contextlib.contextmanager
-def _terminable(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
-    """*Terminate* finds no process to tell for a run that the daemon did not start; it only marks the run. So the mark is looked for."""
-    ended, asked, at_work = threading.Event(), threading.Event(), threading.Lock()
+def _terminable(instance: dg.DagsterInstance, run_id: str, seconds: float | None) -> Iterator[None]:
+    """*Terminate* finds no process to tell for a run that the daemon did not start; it only marks the run. So the mark is looked for.
+    ``seconds``: what the run may take."""
+    ended, asked, late, at_work = threading.Event(), threading.Event(), threading.Event(), threading.Lock()
+    begun = time.monotonic()
 
     def watch() -> None:
         while not ended.wait(POLL_SECONDS):
+            if seconds is not None and time.monotonic() - begun > seconds:
+                with at_work:
+                    if not ended.is_set():
+                        late.set()
+                        os.kill(os.getpid(), signal.SIGINT)
+                return
             try:
                 run = instance.get_run_by_id(run_id)
             except Exception as error:  # noqa: BLE001 a storage that is busy now may answer the next time
@@ -98,8 +110,16 @@ def _terminable(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
             with at_work:  # no interrupt comes after this
                 ended.set()
     except KeyboardInterrupt:
-        if not asked.is_set():
+        if not asked.is_set() and not late.is_set():
             raise
+    if late.is_set():
+        text = (
+            f"ended after {seconds:.0f} s, which is all that max_runtime_seconds allows; what was committed stays, the rest is read again"
+        )
+        run = instance.get_run_by_id(run_id)
+        if run is not None and not run.is_finished:
+            instance.report_run_failed(run, text)
+        raise RunTerminated(text)
     if asked.is_set():
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:

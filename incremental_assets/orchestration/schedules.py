@@ -12,7 +12,7 @@ import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 
 from incremental_assets.catalog.definition import ContainerDefinition, Settings, is_named
-from incremental_assets.model.errors import ContainerMissing, SourceUnreachable, SyncError
+from incremental_assets.model.errors import ContainerMissing, SyncError
 from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.jobs import (
     CONTAINER_TAG,
@@ -30,7 +30,10 @@ from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.partition_keys import container_key
 from incremental_assets.orchestration.plan import Action, Plan
 from incremental_assets.orchestration.project import dagster_home
+from incremental_assets.orchestration.side_by_side import SideBySide
 
+TICK_SECONDS = 40.0
+"""Of the minute that Dagster's daemon waits for a tick."""
 _WAITING = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
 Requests = Iterator[dg.RunRequest | dg.SkipReason]
 
@@ -38,6 +41,7 @@ Requests = Iterator[dg.RunRequest | dg.SkipReason]
 def container_schedule(definition: ContainerDefinition, cron: str) -> dg.ScheduleDefinition:
     """Runs by default; skips with the numbers when there is nothing to do."""
     name = job_name(definition)
+    tick = _Tick(f"{name}_schedule", [definition])
 
     @dg.schedule(
         name=f"{name}_schedule",
@@ -48,16 +52,18 @@ def container_schedule(definition: ContainerDefinition, cron: str) -> dg.Schedul
         description=f"Syncs {definition.container.label} when something has changed.",
     )
     def schedule(context: dg.ScheduleEvaluationContext) -> Requests:
-        yield from _requests(context, [definition])
+        yield from tick.requests(context)
 
     return schedule
 
 
 def datastore_schedule(settings: Settings, definitions: Sequence[ContainerDefinition], cron: str) -> dg.ScheduleDefinition:
     """All containers, those with a schedule of their own too: one run each for those with something to do."""
+    name = f"sync_{encode_name(settings.name)}_schedule"
+    tick = _Tick(name, definitions)
 
     @dg.schedule(
-        name=f"sync_{encode_name(settings.name)}_schedule",
+        name=name,
         job_name=IMPLICIT_ASSET_JOB_NAME,  # the only asset job whose assets may differ in their partitions
         cron_schedule=cron,
         execution_timezone="UTC",
@@ -65,38 +71,9 @@ def datastore_schedule(settings: Settings, definitions: Sequence[ContainerDefini
         description=f"Syncs those containers of {settings.name} in which something has changed.",
     )
     def schedule(context: dg.ScheduleEvaluationContext) -> Requests:
-        yield from _requests(context, definitions)
+        yield from tick.requests(context)
 
     return schedule
-
-
-def _requests(context: dg.ScheduleEvaluationContext, definitions: Sequence[ContainerDefinition]) -> Requests:
-    """Trouble must not look like having nothing to do: where a container cannot be planned its run is started all the same, and fails with
-    the reason. Where the source is away, the tick fails, once."""
-    reasons: list[str] = []
-    for definition in definitions:
-        try:
-            found = _tick(context, definition)
-        except SourceUnreachable as error:
-            raise dg.Failure(str(error)) from error
-        except SyncError as error:
-            context.log.error(str(error))
-            yield _request(context, definition, config_of(definition, mover_of(definition).due), {})
-            continue
-        if isinstance(found, str):
-            reasons.append(found)
-        else:
-            yield from found
-    if len(reasons) == len(definitions):
-        yield dg.SkipReason("\n".join(reasons))
-
-
-def _tick(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition) -> str | list[dg.RunRequest]:
-    """Run requests, or the reason for none. Raises SyncError where the container cannot be planned."""
-    launch = launch_if_due(context.instance, definition)
-    if isinstance(launch, NotDue):
-        return launch.reason
-    return [_request(context, definition, launch.run_config, tags) for tags in launch.tags]
 
 
 @dataclass(frozen=True)
@@ -107,8 +84,77 @@ class NotDue:
     plan: Plan | None = None
 
 
-def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition) -> Launch | NotDue:
-    """What a run of the container would be started with now, or why none is. Raises SyncError where it cannot be planned."""
+class _Tick:
+    """The ticks of one schedule, in this process.
+
+    Trouble must not look like having nothing to do: where a container cannot be planned, or not in time, its run is started all the same;
+    its own plan decides, or fails with the reason. Where the source is away for all, the tick fails, once. What was not begun in time is
+    first in the next tick, so that none is left out for ever.
+    """
+
+    def __init__(self, schedule: str, definitions: Sequence[ContainerDefinition]) -> None:
+        self._cursor = f"incremental_assets/tick/{schedule}"
+        self._definitions = list(definitions)
+        self._planning = SideBySide()
+
+    def requests(self, context: dg.ScheduleEvaluationContext) -> Requests:
+        instance = context.instance
+        seen = self._planning.look(self._in_turn(instance), lambda definition: launch_if_due(instance, definition), TICK_SECONDS)
+        self._remember(instance, seen.left)
+        reasons: list[str] = []
+        requests: list[dg.RunRequest] = []
+        for definition, launch in seen.done:
+            if isinstance(launch, NotDue):
+                reasons.append(launch.reason)
+            else:
+                requests += [_request(context, definition, launch.run_config, tags) for tags in launch.tags]
+        for definition, error in seen.failed:
+            context.log.error(f"{definition.container.label}: {error}" if not isinstance(error, SyncError) else str(error))
+            requests.append(_own_plan(context, definition))
+        for definition in seen.late:
+            busy = at_work(instance, definition)
+            if busy is not None:
+                reasons.append(busy.reason)
+                continue
+            context.log.warning(
+                f"{definition.container.label}: it could not be planned within {TICK_SECONDS:g} s. A run of it is started, which plans it "
+                f"without that limit."
+            )
+            requests.append(_own_plan(context, definition))
+        if seen.unreachable:
+            named = ", ".join(definition.container.label for definition, _ in seen.unreachable)
+            if not requests:
+                raise dg.Failure(str(seen.unreachable[0][1]))
+            context.log.error(f"{named}: {seen.unreachable[0][1]}")
+            requests.append(_own_plan(context, seen.unreachable[0][0]))  # which fails with the reason, where it is still so
+        if seen.left:
+            reasons.append(
+                f"{len(seen.left):,} of {len(self._definitions):,} containers were not planned within {TICK_SECONDS:g} s; the next tick "
+                f"begins with {seen.left[0].container.label}"
+            )
+            context.log.warning(reasons[-1])
+        yield from requests
+        if not requests:
+            yield dg.SkipReason("\n".join(reasons))
+
+    def _in_turn(self, instance: dg.DagsterInstance) -> list[ContainerDefinition]:
+        """All of them, from the one that the last tick did not come to."""
+        first = instance.daemon_cursor_storage.get_cursor_values({self._cursor}).get(self._cursor)
+        at = next((n for n, definition in enumerate(self._definitions) if definition.container.label == first), 0)
+        return self._definitions[at:] + self._definitions[:at]
+
+    def _remember(self, instance: dg.DagsterInstance, left: Sequence[ContainerDefinition]) -> None:
+        if left:
+            instance.daemon_cursor_storage.set_cursor_values({self._cursor: left[0].container.label})
+
+
+def _own_plan(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition) -> dg.RunRequest:
+    """A run that plans by itself what is due."""
+    return _request(context, definition, config_of(definition, mover_of(definition).due), {})
+
+
+def at_work(instance: dg.DagsterInstance, definition: ContainerDefinition) -> NotDue | None:
+    """Who syncs the container, or is about to; None where nobody does."""
     container = definition.container
     label = container.label
     # First the lock, not the status of a run: a killed one stays "started", and its pool stays taken, until somebody says so.
@@ -119,6 +165,15 @@ def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition)
     waiting = [run for run in runs if is_sync(run)]
     if waiting:
         return NotDue(f"{label}: run {waiting[0].run_id} is about to sync it")
+    return None
+
+
+def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition) -> Launch | NotDue:
+    """What a run of the container would be started with now, or why none is. Raises SyncError where it cannot be planned."""
+    label = definition.container.label
+    busy = at_work(instance, definition)
+    if busy is not None:
+        return busy
     try:
         plan, keys = plan_container(definition, instance, mover_of(definition).due)
     except ContainerMissing as error:

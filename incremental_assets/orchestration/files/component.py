@@ -14,7 +14,7 @@ import dagster as dg
 from dagster.components import ResolvedDefsStateConfig
 from pydantic import Field
 
-from incremental_assets.catalog.definition import KEEP_DAYS
+from incremental_assets.catalog.definition import MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.folder import FileDefinition, FileOptions, FolderCatalog, FolderSettings, file_definitions
 from incremental_assets.catalog.look import CatalogSource, Said
 from incremental_assets.catalog.state import Catalog
@@ -22,14 +22,7 @@ from incremental_assets.lake.manifest import RESERVED
 from incremental_assets.model.container import ContainerOptions
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.files import FileFormat, format_of
-from incremental_assets.orchestration.component import (
-    CATALOG_RESOLVER,
-    CatalogEntry,
-    DatastoreComponent,
-    checked_days,
-    local_state,
-    maintenance_cron,
-)
+from incremental_assets.orchestration.component import CATALOG_RESOLVER, CatalogEntry, DatastoreComponent, local_state, run_limit
 from incremental_assets.orchestration.files.sensor import unclaimed_sensor
 from incremental_assets.orchestration.project import current_project
 from incremental_assets.orchestration.quality.entry import QualityEntry, placed_checks, rules_of
@@ -46,6 +39,7 @@ class FilesEntry(QualityEntry):
     schedule: str | None = Field(default=None, description="cron; runs by default, and the sensor then does not")
     prune_files: bool | None = Field(default=None, description="rows of files that are gone go too; default: as the datastore says")
     deletion_vectors: bool = True
+    max_runtime_seconds: int | None = Field(default=None, description="what a run may take; default: as the datastore says")
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
 
@@ -75,8 +69,8 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
     files_a_tick: int = 1000
     prune_files: bool = False
     schedule: str | None = None
-    maintenance: str | None = "daily"
-    keep_days: int | None = KEEP_DAYS
+    maintenance: str | None = None
+    max_runtime_seconds: int = MAX_RUNTIME_SECONDS
     catalog: Annotated[CatalogEntry, CATALOG_RESOLVER] = field(default_factory=CatalogEntry)
     defs_state: ResolvedDefsStateConfig = field(default_factory=local_state)
 
@@ -131,8 +125,8 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
             most_files=self.files_a_tick,
             prune_files=self.prune_files,
             schedule=self.schedule,
-            maintenance=maintenance_cron(self.name, self.maintenance),
-            keep_days=checked_days(self.name, self.keep_days),
+            maintenance=self.maintenance,
+            max_runtime_seconds=run_limit(self.name, self.max_runtime_seconds),
             options={name: _options(self.name, name, entry) for name, entry in self.containers.items()},
             exclude=tuple(self.exclude),
             catalog=self.catalog.settings(self.name),
@@ -169,5 +163,6 @@ def _options(datastore: str, name: str, entry: FilesEntry) -> FileOptions:
             tags=entry.tags,
             checks=rules_of(label, entry),
             auto_resolve=entry.auto_resolve,
+            max_runtime_seconds=run_limit(label, entry.max_runtime_seconds),
         ),
     )

@@ -16,26 +16,22 @@ from dagster.components import ResolvedDefsStateConfig
 from pydantic import Field
 
 from incremental_assets.catalog.datastore import DatastoreSettings, TableDefinition, definitions_of
-from incremental_assets.catalog.definition import KEEP_DAYS
+from incremental_assets.catalog.definition import MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.look import CatalogSource, Said
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.model.container import ContainerOptions, HoldBack, OnNull
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.grammar import IncrementalSpec, parse_incremental, parse_strategy, parse_type
-from incremental_assets.orchestration.component import (
-    CATALOG_RESOLVER,
-    CatalogEntry,
-    DatastoreComponent,
-    checked_days,
-    local_state,
-    maintenance_cron,
-)
+from incremental_assets.orchestration.component import CATALOG_RESOLVER, CatalogEntry, DatastoreComponent, local_state, run_limit
 from incremental_assets.orchestration.quality.entry import QualityEntry, placed_checks, rules_of
 from incremental_assets.sources.postgres.catalog import PostgresCatalog
 from incremental_assets.sources.postgres.connection import PostgresAddress
+from incremental_assets.sources.postgres.watch import Limits
 
 # The contract calls it `schema`, which pydantic's base class has a deprecated method of: harmless, and not worth a warning at each load.
 warnings.filterwarnings("ignore", message='Field name "schema" in "PostgresDatastoreModel" shadows', category=UserWarning)
+
+_MOST_SECONDS = 7 * 24 * 3600  # PostgreSQL counts such times in milliseconds, in 31 bits
 
 
 class IncrementalEntry(dg.Model):
@@ -66,6 +62,7 @@ class ContainerEntry(QualityEntry):
     hold_back_warning_seconds: int = 3600
     where: str | None = Field(default=None, description="SQL of the source; rows that do not match are not synced")
     identifiers: Literal["auto", "yaml"] | None = Field(default=None, description="auto: as the catalog detected it, where it is sure")
+    max_runtime_seconds: int | None = Field(default=None, description="what a run may take; default: as the datastore says")
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
 
@@ -101,10 +98,13 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
     settle_seconds: float = 2.0
     watermark_margin_seconds: float = 1.0
     load_rows: int = 20_000_000
+    max_snapshot_seconds: int = 3600
+    max_blocking_seconds: int = 30
+    max_silence_seconds: int = 600
     timezone: str = "UTC"
     schedule: str | None = None
-    maintenance: str | None = "daily"
-    keep_days: int | None = KEEP_DAYS
+    maintenance: str | None = None
+    max_runtime_seconds: int = MAX_RUNTIME_SECONDS
     incremental: Annotated[
         Sequence[str | IncrementalEntry],
         dg.Resolver(_entries, model_field_type=list[str | IncrementalEntry]),  # pyright: ignore[reportArgumentType]
@@ -149,8 +149,14 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
                              ("watermark_margin_seconds", self.watermark_margin_seconds)):  # fmt: skip
             if number < 0:
                 raise ConfigurationError(f"{self.name}: {what} is {number}; it cannot be negative.")
-        if self.max_source_connections < 2:
-            raise ConfigurationError(f"{self.name}: max_source_connections is {self.max_source_connections}; a sync needs at least 2.")
+        if self.max_source_connections < 3:
+            raise ConfigurationError(f"{self.name}: max_source_connections is {self.max_source_connections}; a sync needs at least 3.")
+        limits = Limits(self.max_snapshot_seconds, self.max_blocking_seconds, self.max_silence_seconds)
+        for what, limit in (("snapshot", limits.snapshot), ("blocking", limits.blocking), ("silence", limits.silence)):
+            if not 1 <= limit <= _MOST_SECONDS:
+                raise ConfigurationError(
+                    f"{self.name}: max_{what}_seconds is {limit}; a sync needs at least 1, and {_MOST_SECONDS} (a week) is the most."
+                )
         return DatastoreSettings(
             name=self.name,
             address=PostgresAddress.parse(self.name, self.url),
@@ -160,10 +166,11 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
             settle_seconds=self.settle_seconds,
             watermark_margin_seconds=self.watermark_margin_seconds,
             load_rows=self.load_rows,
+            limits=limits,
             timezone=self.timezone,
             schedule=self.schedule,
-            maintenance=maintenance_cron(self.name, self.maintenance),
-            keep_days=checked_days(self.name, self.keep_days),
+            maintenance=self.maintenance,
+            max_runtime_seconds=run_limit(self.name, self.max_runtime_seconds),
             incremental=tuple(_spec(self.name, self.schema, entry) for entry in self.incremental),
             options={table: _options(self.name, table, entry) for table, entry in self.containers.items()},
             exclude=tuple(self.exclude),
@@ -188,6 +195,7 @@ def _spec(datastore: str, own_schema: str, entry: str | IncrementalEntry) -> Inc
 def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOptions:
     if (entry.safety_lag or 0) < 0 or (entry.readers is not None and entry.readers < 1):
         raise ConfigurationError(f"{datastore}/{table}: safety_lag cannot be negative, and readers is at least 1.")
+    run_limit(f"{datastore}/{table}", entry.max_runtime_seconds)
     values: dict[str, Any] = {name: getattr(entry, name) for name in ContainerEntry.model_fields}
     values["identifiers"] = None if entry.identifiers is None else entry.identifiers == "auto"
     values["checks"] = rules_of(f"{datastore}/{table}", entry)

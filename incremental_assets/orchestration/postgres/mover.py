@@ -65,6 +65,7 @@ class TableMover:
     ) -> Sync | Plan:
         container = self.definition.container
         reader = scope.stack.enter_context(self._reader())
+        reader.limits, reader.interrupt = self.definition.settings.limits, scope.interrupt
         table = scope.table(*container.key_path)
         partitions = container_partitions(self.definition, instance)
         plan = make_plan(container, reader, table, partitions, request, newest_watermark(instance, container))

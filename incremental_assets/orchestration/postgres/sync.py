@@ -73,9 +73,10 @@ class TableSync:
     # ------------------------------------------------------------------ the steps
     def _steps(self) -> Iterator[contextlib.AbstractContextManager[Extraction]]:
         plan = self._plan
-        pieces = pieces_of_load(plan, self._reader, self._partitions, self._definition.settings.load_rows)
+        most = self._definition.settings.rows_a_window
+        pieces = pieces_of_load(plan, self._reader, self._partitions, most)
         if len(pieces) > 1:
-            self._log(f"{plan.container.label}: more than {self._definition.settings.load_rows:,} rows: loads in {len(pieces)} windows")
+            self._log(f"{plan.container.label}: more than {most:,} rows: loads in {len(pieces)} windows")
         for number, piece in enumerate(pieces):
             if len(pieces) > 1:
                 self._log(f"window {number + 1} of {len(pieces)}: {replace(plan, windows=(piece,)).asked}")
@@ -255,6 +256,7 @@ class TableSync:
         self._state = replace(extraction.state, data_version=outcome.data_version)
         self._base_version = outcome.version
         self.result.seconds = time.monotonic() - self._started
+        self.result.more["sync/snapshot_seconds"] = round(self._reader.snapshot_seconds, 3)
         for column in outcome.evolution.add:
             source = next((c for c in extraction.container.columns if c.name == column.name), None)
             older = ""

@@ -18,7 +18,7 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.lake.table import Head, LakeTable
-from incremental_assets.model.anomalies import Anomaly, State, after_scan, capped, findings_of, looked_at_of
+from incremental_assets.model.anomalies import Anomaly, State, after_scan, findings_of, looked_at_of
 from incremental_assets.model.axis import format_value, json_value, parse_value
 from incremental_assets.model.container import Container, Kind
 from incremental_assets.model.errors import SyncError
@@ -148,7 +148,7 @@ def _scan(
     # Asked again: somebody may have said something of one meanwhile. What is said from now on is said after this scan.
     now = _now()
     known = records.anomalies(container.label)
-    findings = capped(findings_of(result.verdicts, result.failed_rows), known, container.label)
+    findings = findings_of(result.verdicts, result.failed_rows)
     looked_at = looked_at_of(result.verdicts)
     changes = after_scan(known, looked_at, findings, container.label, operation.id, now, resolve, result.moved)
     all_rules = len(rules) == len(container.options.checks)

@@ -14,7 +14,6 @@ from incremental_assets.model.container import Container, Kind
 from incremental_assets.model.names import backticked
 from incremental_assets.model.window import Window, merge
 from incremental_assets.sources.postgres.reader import PostgresReader
-from incremental_assets.sources.postgres.session import no_timeouts_at
 from incremental_assets.sources.postgres.sql import (
     identifier_expression,
     literal,
@@ -43,7 +42,7 @@ _FROM_KEY_TEXT = {
 """The inverse of ``lake.sql.key_text``, by the type a column has in the lake."""
 _SETTINGS = (
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}';"
-    " {no_timeouts}; SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO, YMD';"
+    " {limits}; SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO, YMD';"
     " SET LOCAL intervalstyle = 'postgres'; SET LOCAL bytea_output = 'hex'; SET LOCAL extra_float_digits = 1; {mark}"
 )
 
@@ -136,11 +135,9 @@ def _read(
     # Each cut becomes a query of its own: a predicate outside the subquery could not use ctid.
     scopes = [sql.SQL("({}) and ({})").format(scope, cut) for cut in cuts] or [scope]
     options = {
-        **reader.address.jdbc_options(),
+        **reader.jdbc_options,
         "fetchsize": str(FETCH_SIZE),
-        "sessionInitStatement": _SETTINGS.format(
-            snapshot=reader.snapshot_id, no_timeouts=no_timeouts_at(reader.server.version), mark=reader.reader_mark
-        ),
+        "sessionInitStatement": _SETTINGS.format(snapshot=reader.snapshot_id, limits=reader.reader_settings, mark=reader.reader_mark),
         "customSchema": ", ".join(f"c{i} {c.wire}" for i, c in enumerate(carried)),
         "preferTimestampNTZ": "true",
         "pushDownPredicate": "false",

@@ -5,7 +5,7 @@ else is open (``transactions``), or Spark (``extract``).
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from incremental_assets.model.container import Container, Kind
 from incremental_assets.model.errors import SourceError
 from incremental_assets.sources.postgres.connection import OWN_LOCK, PostgresAddress, ask, source_errors
 from incremental_assets.sources.postgres.sql import relation
+from incremental_assets.sources.postgres.watch import Limits, SnapshotWatch, settings_at
 
 LOCK_TIMEOUT = "set local lock_timeout = '30s'"
 _SESSION_TEXT = (
@@ -25,6 +26,10 @@ _SESSION_TEXT = (
 
 
 _Self = TypeVar("_Self", bound="PostgresSession")
+
+
+def _nothing() -> None:
+    """There is nothing to interrupt."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +45,6 @@ class Server:
     shows_activity: bool = True
 
 
-def no_timeouts_at(server_version: int) -> str:
-    """Switches off, for one transaction, what would end a long read."""
-    names = ["statement_timeout", "idle_in_transaction_session_timeout", *(["transaction_timeout"] if server_version >= 170000 else [])]
-    return "; ".join(f"set local {name} = 0" for name in names)
-
-
 class PostgresSession:
     """A connection for one container. Raises SourceError for everything the source refuses.
 
@@ -57,7 +56,13 @@ class PostgresSession:
         self.container = container
         self.timezone = timezone
         self.margin_seconds = margin_seconds
+        self.limits = Limits()
+        self.interrupt: Callable[[], None] = _nothing
+        """Ends what is being written, where the snapshot that it is read from was ended."""
         self.snapshot_id: str | None = None
+        self.snapshot_seconds = 0.0
+        """How long snapshots were held so far."""
+        self._watch: SnapshotWatch | None = None
         self._connection: psycopg.Connection | None = None
         self._server: Server | None = None
 
@@ -101,27 +106,53 @@ class PostgresSession:
         """
         connection = self._live()
         with source_errors(self.container.label, self.address):
-            no_timeouts = no_timeouts_at(self.server.version)
+            version = self.server.version
             connection.execute("begin isolation level repeatable read read only")
             given_up = True
             try:
-                connection.execute(no_timeouts.encode())
+                connection.execute(settings_at(version, self.limits.snapshot).encode())
                 connection.execute(_SESSION_TEXT)
                 connection.execute(LOCK_TIMEOUT)
                 # A view's tables are locked with it; what stands behind a foreign table is out of reach.
                 if self.container.kind in (Kind.TABLE, Kind.PARTITIONED, Kind.VIEW):
                     connection.execute(sql.SQL("lock table {} in access share mode").format(relation(self.container)))
-                self.snapshot_id = self._row("select pg_export_snapshot()")[0]
+                self.snapshot_id, holder = self._row("select pg_export_snapshot(), pg_backend_pid()")
                 assert self.snapshot_id is not None
-                yield self.snapshot_id
+                with self._watched(holder):
+                    yield self.snapshot_id
                 given_up = False
             finally:
                 self.snapshot_id = None
                 # The Delta commit is done or given up; a connection lost by now changes nothing.
                 if not connection.closed and not connection.broken:
-                    connection.execute("rollback")
-                    if given_up:
-                        self._end_readers(connection)
+                    with contextlib.suppress(psycopg.OperationalError):  # it was ended since it was last used
+                        connection.execute("rollback")
+                        if given_up:
+                            self._end_readers(connection)
+
+    @contextlib.contextmanager
+    def _watched(self, holder: int) -> Iterator[None]:
+        """Ends the snapshot where a limit is passed; whatever fails by it fails with the reason."""
+        watch = self._watch = SnapshotWatch(self.address, self.container.label, self.limits, holder, self.interrupt)
+        watch.start()
+        try:
+            yield
+        except Exception as error:
+            watch.stop()
+            reason = watch.explanation()
+            if reason is None and "SocketTimeoutException" in f"{error} {error.__cause__}":
+                reason = (
+                    f"{self.container.label}: the source sent nothing to a reader for {self.limits.silence} s; nothing was written. Is the "
+                    "network between Spark and the source whole? A query that takes so long to its first row needs a higher "
+                    "max_silence_seconds."
+                )
+            if reason is not None:
+                raise SourceError(reason) from error
+            raise
+        finally:
+            watch.stop()
+            self._watch = None
+            self.snapshot_seconds += watch.seconds
 
     @property
     def reader_mark(self) -> str:
@@ -139,8 +170,20 @@ class PostgresSession:
             )
 
     def still_there(self) -> None:
-        """Raises SourceError when the connection that holds the snapshot is gone."""
+        """The last look before a commit. Raises SourceError where the connection that holds the snapshot is gone, or a limit is passed."""
+        if self._watch is not None:
+            self._watch.check()
         self._row("select 1")
+
+    @property
+    def reader_settings(self) -> str:
+        """The limits of a reader's transaction: it ends no later than the snapshot that it joins."""
+        return settings_at(self.server.version, self._watch.seconds_left if self._watch is not None else self.limits.snapshot)
+
+    @property
+    def jdbc_options(self) -> dict[str, str]:
+        """Of Spark's readers, which go where this connection has gone; none of them waits for ever."""
+        return self.address.jdbc_options(self._live().info, socketTimeout=str(self.limits.silence))
 
     # ------------------------------------------------------------------ one query
     def _regclass(self) -> str:

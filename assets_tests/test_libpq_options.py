@@ -1,0 +1,211 @@
+"""TLS and authentication are the same for plan and rows: every option that libpq knows, in the URL and as a ``PG*`` variable.
+
+Belongs here: what becomes of each option, and a real server with TLS. Elsewhere: what is read and when (``test_guest``).
+"""
+
+import contextlib
+import socket
+import socketserver
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit
+
+import pytest
+from psycopg import pq
+
+from assets_tests.harness import Project
+from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.sources.postgres.connection import PostgresAddress
+from incremental_assets.sources.postgres.options import RULES, Use
+
+URL = "postgresql://reader:secret@db.example/shop"
+KNOWN = {o.keyword.decode(): o.envvar.decode() if o.envvar else None for o in pq.Conninfo.get_defaults()}
+VALUES = {  # as libpq has them, where any word will not do
+    "sslmode": "verify-full", "channel_binding": "require", "require_auth": "scram-sha-256", "target_session_attrs": "standby",
+    "sslnegotiation": "direct", "gssencmode": "disable", "connect_timeout": "7", "sslsni": "0", "gssdelegation": "1", "replication": "true",
+    "ssl_min_protocol_version": "TLSv1.3", "min_protocol_version": "3.2", "sslcertmode": "disable", "options": "-c search_path=sales",
+}  # fmt: skip
+JDBC = {  # what the driver must be given for it
+    "sslmode": ("sslmode", "verify-full"), "channel_binding": ("channelBinding", "require"),
+    "require_auth": ("requireAuth", "scram-sha-256"), "target_session_attrs": ("targetServerType", "secondary"),
+    "sslnegotiation": ("sslNegotiation", "direct"),
+    "gssencmode": ("gssEncMode", "disable"), "connect_timeout": ("connectTimeout", "7"), "options": ("options", "-c search_path=sales"),
+    "sslrootcert": ("sslrootcert", "word"), "sslcert": ("sslcert", "word"), "sslkey": ("sslkey", "word"),
+    "krbsrvname": ("kerberosServerName", "word"), "gsslib": ("gsslib", "word"),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home without files of PostgreSQL, and no variable of it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in [*KNOWN.values(), "PGREQUIRESSL"]:
+        monkeypatch.delenv(variable or "PGUSER", raising=False)
+    return tmp_path
+
+
+def of_jdbc(address: PostgresAddress) -> dict[str, str]:
+    options = address.jdbc_options()
+    return {k: v[0] for k, v in parse_qs(urlsplit(options["url"].removeprefix("jdbc:")).query).items()}
+
+
+def test_no_option_of_libpq_is_unknown() -> None:
+    """A new libpq brings new options, and each would be lost for the rows without a word."""
+    assert set(KNOWN) == set(RULES)
+
+
+ASKED = sorted(set(RULES) - {"host", "port", "dbname", "user", "password"})
+
+
+@pytest.mark.parametrize(("name", "place"), [(n, "url") for n in ASKED] + [(n, "environment") for n in ASKED if KNOWN.get(n)])
+def test_an_option_is_the_same_for_both_or_refused(name: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the plan demands of the server, and the rows do not, protects nobody."""
+    value = VALUES.get(name, "word")
+    url = f"{URL}?{name}={quote(value)}"
+    if place == "environment":
+        monkeypatch.setenv(str(KNOWN[name]), value)
+        url = URL
+    if RULES[name].use is Use.REFUSED:
+        with pytest.raises(ConfigurationError) as refused:
+            PostgresAddress.parse("shop", url)
+        assert str(name if place == "url" else KNOWN[name]) in str(refused.value) and "JDBC" in str(refused.value)
+        return
+    address = PostgresAddress.parse("shop", url)
+    assert (name in JDBC) or name == "sslpassword" or RULES[name].use is not Use.BOTH
+    if name in JDBC:
+        property_, wanted = JDBC[name]
+        assert of_jdbc(address)[property_] == wanted and address.options[name] == value
+    elif name == "sslpassword":
+        assert address.jdbc_options()["sslpassword"] == "word" and "word" not in address.jdbc_options()["url"]
+    elif RULES[name].use is Use.PLAN:
+        assert address.options[name] == value
+    else:
+        assert name not in address.options
+    assert "word" not in repr(address)
+
+
+def test_files_in_the_home_are_named_to_both(nobody: Path) -> None:
+    """The driver has other default places than libpq, and its process may have another home."""
+    folder = nobody / ".postgresql"
+    folder.mkdir()
+    for file in ("root.crt", "postgresql.crt", "postgresql.key"):
+        (folder / file).touch()
+    address = PostgresAddress.parse("shop", f"{URL}?sslmode=require")
+    expected = {"sslrootcert": "root.crt", "sslcert": "postgresql.crt", "sslkey": "postgresql.key"}
+    assert {n: address.options[n] for n in expected} == {n: str(folder / file) for n, file in expected.items()}
+    assert {n: of_jdbc(address)[n] for n in expected} == {n: str(folder / file) for n, file in expected.items()}
+    assert of_jdbc(address)["sslmode"] == "verify-ca", "libpq verifies where it has an authority"
+    assert "sslcert" not in PostgresAddress.parse("shop", f"{URL}?sslmode=disable").options
+    (folder / "root.crl").touch()
+    with pytest.raises(ConfigurationError, match=r"root\.crl"):
+        PostgresAddress.parse("shop", URL)
+
+
+@pytest.mark.parametrize(("variable", "value", "wanted"), [("PGREQUIRESSL", "1", "require"), ("PGSSLMODE", "verify-ca", "verify-ca")])
+def test_the_url_comes_before_the_environment(variable: str, value: str, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, value)
+    assert of_jdbc(PostgresAddress.parse("shop", URL))["sslmode"] == wanted
+    assert of_jdbc(PostgresAddress.parse("shop", f"{URL}?sslmode=verify-full"))["sslmode"] == "verify-full"
+
+
+def test_the_authorities_of_the_system_are_another_list() -> None:
+    """OpenSSL's and Java's are not the same."""
+    with pytest.raises(ConfigurationError, match="ca-certificates"):
+        PostgresAddress.parse("shop", f"{URL}?sslmode=verify-full&sslrootcert=system")
+
+
+# ---------------------------------------------------------------- nobody gets in without TLS
+def authority(folder: Path, name: str) -> Path:
+    """A certificate authority of one's own, and by it a certificate for 127.0.0.1: ``<name>.crt``, ``<name>-server.crt`` and ``.key``."""
+
+    def openssl(*arguments: str) -> None:
+        done = subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    new = ("req", "-new", "-newkey", "rsa:2048", "-nodes")
+    openssl(*new, "-x509", "-days", "2", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.crt")
+    openssl(*new, "-subj", "/CN=127.0.0.1", "-keyout", f"{name}-server.key", "-out", f"{name}-server.csr")
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1")
+    by = ("-CA", f"{name}.crt", "-CAkey", f"{name}.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
+    openssl("x509", "-req", "-in", f"{name}-server.csr", *by, "-out", f"{name}-server.crt")
+    return folder / f"{name}.crt"
+
+
+@pytest.fixture
+def tls(tmp_path: Path, database: str) -> Iterator[tuple[str, Path, Path]]:
+    """(the database's URL behind a real TLS handshake, the authority of its certificate, another authority)
+
+    The wheel's PostgreSQL is built without TLS: as PostgreSQL's protocol has it, this takes the request for it, and hands on what comes
+    to the real server. Nobody gets through without TLS.
+    """
+    right, wrong = authority(tmp_path, "right"), authority(tmp_path, "wrong")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "right-server.crt", tmp_path / "right-server.key")
+    to = urlsplit(database)
+
+    class Secured(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            if self.request.recv(8)[4:] != (80877103).to_bytes(4, "big"):  # SSLRequest
+                return
+            self.request.sendall(b"S")
+            try:
+                client = context.wrap_socket(self.request, server_side=True)
+            except OSError:
+                return  # it does not like our certificate
+            with client, socket.create_connection((str(to.hostname), int(to.port or 0))) as server:
+                back = threading.Thread(target=copy, args=(server, client), daemon=True)
+                back.start()
+                copy(client, server)
+                back.join()
+
+    def copy(one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # either side may hang up
+            while data := one.recv(65536):
+                other.sendall(data)
+        with contextlib.suppress(OSError):
+            other.shutdown(socket.SHUT_WR)
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads, block_on_close = True, False
+
+    with Server(("127.0.0.1", 0), Secured) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        yield database.replace(f":{to.port}/", f":{proxy.server_address[1]}/"), right, wrong
+        proxy.shutdown()
+
+
+def test_a_wrong_authority_is_refused_by_plan_and_rows(
+    tls: tuple[str, Path, Path], project: Callable[..., Project], spark_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A certificate that only the plan verifies lets whoever stands between read every row. Spark is asked by itself, too, as nothing
+    reaches it once the plan has failed."""
+    from pyspark.errors import PySparkException
+
+    from incremental_assets.spark import open_session
+
+    url, right, wrong = tls
+    shop = project(incremental=["public.orders:day:date"])
+    shop.execute("create table orders (id int primary key, day date); insert into orders values (1, '2026-05-01')")
+    shop.url = f"{url}?sslmode=verify-full&sslrootcert={quote(str(right))}"
+    assert shop.one("orders")["rows_read"] == 1
+
+    def rows(url: str) -> int:
+        with open_session(spark_home, name="tls") as spark:
+            options = PostgresAddress.parse("shop", url).jdbc_options()
+            return spark.read.format("jdbc").options(**options).option("dbtable", "orders").load().count()
+
+    monkeypatch.setenv("PGSSLROOTCERT", str(right))
+    monkeypatch.setenv("PGSSLMODE", "verify-full")
+    assert rows(url) == 1
+    monkeypatch.setenv("PGSSLROOTCERT", str(wrong))
+    for mode in ("require", "verify-ca", "verify-full"):
+        monkeypatch.setenv("PGSSLMODE", mode)
+        with pytest.raises(PySparkException, match=r"SSL|PKIX|certificat"):
+            rows(url)
+    shop.url = f"{url}?sslmode=verify-full&sslrootcert={quote(str(wrong))}"
+    refused = shop.one("orders", ok=False, stale=True)
+    assert refused["status"] == "failed" and "certificate verify failed" in refused["message"], refused
+    assert "sslrootcert" in refused["message"]

@@ -1,0 +1,83 @@
+"""A source behind Debian's pgbouncer in transaction mode, where a connection of ours is not one of the server's.
+
+Belongs here: what a pooler changes. ``apt-get install pgbouncer`` brings it; without it these tests are skipped, and say so.
+"""
+
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from assets_tests.harness import Project
+from incremental_assets.demo.server_home import account
+from incremental_assets.model.errors import SourceError
+from incremental_assets.sources.postgres.reader import PostgresReader
+from incremental_assets.sources.postgres.watch import Limits
+
+PROGRAM = shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin:/usr/bin") or shutil.which("pgbouncer")
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed on this machine: apt-get install pgbouncer")
+
+
+@pytest.fixture
+def pooled(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The database's URL through a pooler that gives a connection of the server for one transaction."""
+    to, folder, who = urlsplit(database), tmp_path_factory.mktemp("pooler"), account()
+    port = int(to.port or 0) + 1
+    settings = {
+        "listen_addr": "127.0.0.1", "listen_port": port, "auth_type": "plain", "auth_file": folder / "users", "pool_mode": "transaction",
+        "default_pool_size": 20, "pidfile": folder / "pid", "logfile": folder / "log", "unix_socket_dir": "",
+    }  # fmt: skip
+    lines = ["[databases]", f"* = host=127.0.0.1 port={to.port}", "[pgbouncer]", *(f"{k} = {v}" for k, v in settings.items())]
+    (folder / "pgbouncer.ini").write_text("\n".join(lines))
+    (folder / "users").write_text(f'"{to.username}" "{to.password}"\n')
+    for path in (folder, *folder.iterdir()):
+        who.owns(path)
+    for parent in (folder, *folder.parents[:2]):
+        parent.chmod(parent.stat().st_mode | 0o011)
+    done = who.run([str(PROGRAM), "-d", str(folder / "pgbouncer.ini")])
+    assert done.returncode == 0, done.stdout
+    url = database.replace(f":{to.port}/", f":{port}/")
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            psycopg.connect(url).close()
+            break
+        except psycopg.OperationalError:
+            assert time.monotonic() < deadline, (folder / "log").read_text()
+            time.sleep(0.1)
+    yield url
+    subprocess.run(["kill", (folder / "pid").read_text().strip()], check=True)
+
+
+def test_a_snapshot_through_a_pooler(pooled: str, project: Callable[..., Project], tmp_path: Path) -> None:
+    """Its limits must be of one transaction: the server's connection is somebody else's afterwards. Who waits is let through as without."""
+    shop = project(incremental=["public.orders:day:date"])
+    shop.execute("create table orders (id int primary key, day date); insert into orders values (1, '2026-05-01')")
+    shop.url = pooled
+    definition = shop.definition("orders")
+    with PostgresReader(definition.settings.address, definition.container, timezone="UTC") as reader:
+        assert reader.server.is_pooled
+        limits = "select current_setting('transaction_timeout'), current_setting('statement_timeout'), current_setting('tcp_user_timeout')"
+        before = shop.source.execute(limits).fetchone()
+        reader.limits = Limits(blocking=1)
+        with pytest.raises(SourceError, match=r"migration.*max_blocking_seconds"), reader.snapshot():
+            assert reader.rows("select count(*) from orders") == [(1,)]
+
+            def alter() -> None:
+                with psycopg.connect(shop.source.info.dsn, password=shop.source.info.password, autocommit=True) as other:
+                    other.execute("set application_name = 'migration'")
+                    other.execute("alter table orders add column note text")
+
+            waiting = threading.Thread(target=alter, daemon=True)
+            waiting.start()
+            waiting.join(60)
+            assert not waiting.is_alive()
+            reader.still_there()
+    with psycopg.connect(pooled, autocommit=True, prepare_threshold=None) as somebody:
+        assert somebody.execute(limits).fetchone() == before
