@@ -18,7 +18,7 @@ import pytest
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import compressions
 
-from incremental_assets.model.errors import ConfigurationError, SourceError, SourceUnreachable
+from incremental_assets.model.errors import ConfigurationError, SourceError, SourceInterrupted, SourceUnreachable
 from incremental_assets.model.files import FileStamp
 from incremental_assets.sources.files.listing import FolderAddress
 
@@ -207,6 +207,75 @@ def test_a_link_to_itself_is_told(tmp_path: Path) -> None:
     troubles: dict[str, str] = {}
     assert [path for path, _ in address(tmp_path).list("", troubles.__setitem__)] == ["a.csv"]
     assert list(troubles) == ["itself.csv"] and "symbolic links" in troubles["itself.csv"]
+
+
+def test_a_link_that_leaves_the_folder_is_refused_and_named(tmp_path: Path) -> None:
+    """Otherwise who may put a link into a landing folder reads every file of this machine through the lake."""
+    secret = write(tmp_path / "secret.csv", b"password")
+    inbox = tmp_path / "inbox"
+    write(inbox / "sub" / "real.csv", b"123")
+    (inbox / "inside.csv").symlink_to("sub/real.csv")
+    (inbox / "sub" / "up.csv").symlink_to("../sub/real.csv")
+    (inbox / "absolute.csv").symlink_to(secret)
+    (inbox / "sub" / "climbs.csv").symlink_to("../../secret.csv")
+    (inbox / "chain.csv").symlink_to("absolute.csv")
+    (tmp_path / "inbox2").mkdir()
+    (inbox / "sibling.csv").symlink_to(write(tmp_path / "inbox2" / "begins_alike.csv"))
+    troubles: dict[str, str] = {}
+    found = [path for path, _ in address(inbox).list("", troubles.__setitem__)]
+    assert sorted(found) == ["inside.csv", "sub/real.csv", "sub/up.csv"]
+    assert sorted(troubles) == ["absolute.csv", "chain.csv", "sibling.csv", "sub/climbs.csv"]
+    assert f"'absolute.csv' in {inbox} is a link that leads out of the folder, to {secret}" in troubles["absolute.csv"]
+    # One that takes a file's place after the listing is not followed either.
+    with pytest.raises(SourceError, match="leads out of the folder"):
+        address(inbox).head("absolute.csv", 9)
+    with pytest.raises(SourceError, match="leads out of the folder"):
+        address(inbox).resolved("chain.csv")
+    assert address(inbox).resolved("inside.csv") == inbox.resolve() / "sub" / "real.csv"
+    linked = tmp_path / "linked"
+    linked.symlink_to(inbox)  # the folder itself may be one
+    assert address(linked).head("inside.csv", 3) == b"123"
+
+
+def test_a_link_of_a_remote_folder_is_refused(canned: dict[str, Any]) -> None:
+    """A server's links lead anywhere on the server."""
+    canned["x"] = [
+        {"name": "x/a.csv", "size": 1, "type": "file", "mtime": 1.0},
+        {"name": "x/b.csv", "size": 1, "type": "link", "mtime": 1.0},
+        {"name": "x/c.csv", "size": 1, "type": "file", "islink": True, "mtime": 1.0},
+    ]
+    troubles: dict[str, str] = {}
+    assert [path for path, _ in address("canned://x").list("", troubles.__setitem__)] == ["a.csv"]
+    assert sorted(troubles) == ["b.csv", "c.csv"] and "is a link" in troubles["b.csv"]
+
+
+def test_trouble_of_disk_and_network_is_not_a_files_fault(tmp_path: Path, canned: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise an hour of a failing disk refuses good files, which are then not read until they change."""
+    with pytest.raises(SourceInterrupted, match=r"Input/output error.*Have the disk looked at.*sync again"):
+        address("/proc/self").head("mem", 10)  # the kernel's own EIO: nothing is mapped at address 0
+    write(tmp_path / "a.csv", b"1")
+    with pytest.raises(SourceInterrupted, match=r"No space left on device.*Free space"):
+        with address(tmp_path).open("a.csv") as stream, open("/dev/full", "wb") as full:
+            full.write(stream.read())
+            full.flush()
+
+    class ReadTimeoutError(Exception):
+        """As botocore calls it, and it is no OSError."""
+
+    def fails(error: Exception) -> Callable[..., Any]:
+        def opened(*_: Any, **__: Any) -> Any:
+            raise error
+
+        return opened
+
+    for error in (TimeoutError(), ConnectionResetError(104, "Connection reset by peer"), ReadTimeoutError("no answer for 60 s")):
+        monkeypatch.setattr(Canned, "_open", fails(error))
+        with pytest.raises(SourceInterrupted, match=r"Check the network, then sync again"):
+            address("canned://x").head("a.csv", 1)
+    monkeypatch.setattr(Canned, "_open", fails(PermissionError(13, "Permission denied")))
+    with pytest.raises(SourceError) as refused:
+        address("canned://x").head("a.csv", 1)
+    assert not isinstance(refused.value, SourceInterrupted)
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, folder: Path, error: OSError) -> None:

@@ -18,7 +18,7 @@ from incremental_assets.model.container import Container, ContainerOptions, Cut,
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.evidence import Listed, TableEvidence
 from incremental_assets.model.file_groups import group_files
-from incremental_assets.model.files import FILE, MODIFIED, FileFormat, FileStamp, format_of
+from incremental_assets.model.files import FILE, MODIFIED, FileFormat, FileStamp, Limits, format_of
 from incremental_assets.model.globs import fixed_part, owner_of
 from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.names import nearest
@@ -41,6 +41,9 @@ class FileOptions:
     read: Mapping[str, str] = field(default_factory=dict[str, str])
     types: Mapping[str, str] = field(default_factory=dict[str, str])
     prune: bool | None = None
+    max_file_bytes: int | None = None
+    max_line_bytes: int | None = None
+    max_columns: int | None = None
     container: ContainerOptions = field(default_factory=ContainerOptions)
 
 
@@ -54,6 +57,7 @@ class FolderSettings:
     look_seconds: int = 30
     most_files: int = 1000
     prune_files: bool = False
+    limits: Limits = field(default_factory=Limits)
     schedule: str | None = None
     maintenance: str | None = None
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
@@ -122,10 +126,18 @@ class FileDefinition:
         return self.settings.prune_files if own is None else own
 
     @cached_property
+    def limits(self) -> Limits:
+        own, all_ = self.options, self.settings.limits
+        return Limits(own.max_file_bytes or all_.file_bytes, own.max_line_bytes or all_.line_bytes, own.max_columns or all_.columns)
+
+    @cached_property
     def how(self) -> str:
         """A digest of how its files are read, as far as the YAML says so."""
         own = self.options
-        return hashlib.sha256(repr((self.format.value, sorted(own.read.items()), sorted(own.types.items()))).encode()).hexdigest()[:16]
+        said: tuple[object, ...] = (self.format.value, sorted(own.read.items()), sorted(own.types.items()))
+        if self.limits != Limits():
+            said = (*said, self.limits)
+        return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
 
     def listing(self, on_trouble: OnTrouble) -> Iterator[tuple[str, FileStamp]]:
         """Path and stamp of each file that its pattern matches. Raises as ``FolderAddress.list``."""

@@ -94,6 +94,10 @@ class Manifest:
                 newest[record.file] = record
         return Remembered(newest, covered, idle)
 
+    def files(self) -> frozenset[str]:
+        """Keys of all files that anything is recorded of, also of those whose rows were removed."""
+        return frozenset(record.file for record in self._all() if record.file != EVERY_FILE)
+
     def clear(self) -> None:
         """Before the table is replaced whole: what breaks off then must not leave files that count as read."""
         if self.table.opened() is not None:

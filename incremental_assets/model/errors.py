@@ -36,6 +36,10 @@ class OutOfTime(SourceError):
     """Remedy: none is needed where somebody asks again with more time; else make the query quicker."""
 
 
+class SourceInterrupted(SourceError):
+    """Remedy: free the disk, or repair disk or network, and sync again; no file and no row is at fault, and nothing was written."""
+
+
 class LakeError(SyncError):
     """Remedy: repair or free the place the table is to be written to; the next sync heals what is half done."""
 

@@ -49,6 +49,33 @@ def is_hidden(path: str) -> bool:
     return any(part.startswith((".", "_")) for part in path.split("/"))
 
 
+@dataclass(frozen=True)
+class Limits:
+    """A file beyond one of these is refused, so that no file can use up the memory or the disk that others need too.
+
+    ``file_bytes``: of a file, as it is stored, and as it is when it is unpacked. ``line_bytes``: of a line, or of a JSON file that is one
+    array or object. ``columns``: of a file, and of the table that it makes.
+    """
+
+    file_bytes: int = 8 * 1024**3
+    line_bytes: int = 64 * 1024**2
+    columns: int = 2000
+
+    def too_large(self, what: str) -> str:
+        return f"{what} more than max_file_bytes ({self.file_bytes:,}). If it is what it should be, say a higher max_file_bytes"
+
+    def too_long(self, what: str) -> str:
+        return f"{what} more than max_line_bytes ({self.line_bytes:,}). If it is what it should be, say a higher max_line_bytes"
+
+    def too_many(self, count: int, what: str) -> str:
+        """``what`` there are so many of."""
+        return f"it has {count:,} {what}, more than max_columns ({self.columns:,}). If they are names and no data, say a higher max_columns"
+
+
+LONGEST_LINE = 2**31 - 2**20
+"""The JVM has no longer arrays, and needs a little of them itself."""
+
+
 # ---------------------------------------------------------------- partition keys
 # Lookbehinds see the path as it was: of several dots, and of several slashes, only the first one stays as it is.
 _NOT_AS_IT_IS = re.compile(r"[^A-Za-z0-9_\-./=+,@]|(?<![^./])\.|\.\Z|(?<![^/])/|/\Z")

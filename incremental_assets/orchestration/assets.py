@@ -17,7 +17,7 @@ from incremental_assets.model.errors import ContainerBusy
 from incremental_assets.orchestration.catalog_asset import RESULT_TAG
 from incremental_assets.orchestration.locks import container_lock
 from incremental_assets.orchestration.mover import mover_of
-from incremental_assets.orchestration.partition_keys import add_keys, container_key, partitions_definition
+from incremental_assets.orchestration.partition_keys import add_keys, container_key, partitions_definition, restore_range
 from incremental_assets.orchestration.plan import Mode, Plan, Request
 from incremental_assets.orchestration.project import dagster_home
 from incremental_assets.orchestration.quality.evaluations import repeat_evaluations
@@ -97,6 +97,7 @@ def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definiti
     scope: LakeScope = context.resources.lake
     container, instance, run_id = definition.container, context.instance, context.run.run_id
     log = context.log.info
+    restore_range(instance, definition, context.run.tags)
     # Everything entered here is given back when the run has ended, after its last event.
     scope.begin()
     try:

@@ -18,6 +18,13 @@ from incremental_assets.model.partitions import Partitions
 PARTITION = "dagster/partition"
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 KEYS_A_BATCH = 1000
+_UNFINISHED = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
 
 
 def container_key(container: Container) -> dg.AssetKey:
@@ -46,8 +53,43 @@ def keys_of_run(context: Any, definition: ContainerDefinition) -> list[str] | No
         return [tags[PARTITION]]
     if RANGE_START in tags:
         known = partitions_def.get_partition_keys(dynamic_partitions_store=context.instance)
-        return list(known[known.index(tags[RANGE_START]) : known.index(tags[RANGE_END]) + 1])
+        return between(known, tags[RANGE_START], tags[RANGE_END])
     return None
+
+
+def between(known: Sequence[str], first: str, last: str) -> list[str]:
+    """The partitions from one to another, both included, in the order that Dagster has them in.
+
+    Where one of the two is not there any more, as the file that it was is gone, its place is not known: then the range goes by the names.
+    """
+    if first in known and last in known:
+        return list(known[known.index(first) : known.index(last) + 1])
+    return [key for key in known if first <= key <= last]
+
+
+def restore_range(instance: dg.DagsterInstance, definition: ContainerDefinition, tags: Mapping[str, str]) -> None:
+    """Makes a run of a range of files valid again whose ends have been removed since it was launched.
+
+    Dagster itself looks both ends up, several times in a run. They are put back, and what lies between them by name is put between them.
+    """
+    partitions_def, cut = partitions_definition(definition), definition.container.cut
+    if RANGE_START not in tags or cut is None or not cut.by_file:
+        return
+    assert isinstance(partitions_def, dg.DynamicPartitionsDefinition) and partitions_def.name is not None
+    first, last = tags[RANGE_START], tags[RANGE_END]
+    known = instance.get_dynamic_partitions(partitions_def.name)
+    if first in known and last in known:
+        return
+    keys = list(dict.fromkeys((first, *between(known, first, last), last)))
+    for key in keys:
+        instance.delete_dynamic_partition(partitions_def.name, key)
+    add_keys(instance, partitions_def, keys)
+
+
+def ends_of_unfinished_runs(instance: dg.DagsterInstance) -> set[str]:
+    """Partitions that a run which has not ended names: Dagster refuses the run, also in its midst, once they are not there any more."""
+    runs = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
+    return {run.tags[tag] for run in runs for tag in (PARTITION, RANGE_START, RANGE_END) if tag in run.tags}
 
 
 def expect_files(definition: ContainerDefinition, instance: dg.DagsterInstance, keys: Sequence[str]) -> None:

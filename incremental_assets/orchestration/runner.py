@@ -13,6 +13,7 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition, is_named
+from incremental_assets.lake.manifest import Manifest
 from incremental_assets.model.axis import json_value
 from incremental_assets.model.errors import ConfigurationError, ContainerMissing, SyncError
 from incremental_assets.model.files import decode_path, encode_path
@@ -21,9 +22,15 @@ from incremental_assets.orchestration.jobs import job_name, keep_learned, launch
 from incremental_assets.orchestration.locks import holder_of
 from incremental_assets.orchestration.loggers import BRIEF_LOGGER
 from incremental_assets.orchestration.ordinary_run import RunTerminated, command_line_instance, new_run_id, run_here
-from incremental_assets.orchestration.partition_keys import container_key, container_partitions, expect_known, partitions_definition
+from incremental_assets.orchestration.partition_keys import (
+    between,
+    container_key,
+    container_partitions,
+    expect_known,
+    partitions_definition,
+)
 from incremental_assets.orchestration.plan import Action, Mode, Plan, Request
-from incremental_assets.orchestration.project import current_project, dagster_home, location_name
+from incremental_assets.orchestration.project import current_project, dagster_home, lake_root, location_name
 from incremental_assets.orchestration.quality.summary import summary_in
 from incremental_assets.orchestration.result import NEW, in_one, line, plain
 from incremental_assets.orchestration.workers import side_by_side
@@ -62,9 +69,7 @@ def keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance, 
     dagster_definition, partitions = partitions_definition(definition), container_partitions(definition, instance)
     assert dagster_definition is not None
     if partitions is None:
-        return _files_between(
-            definition.container.label, dagster_definition.get_partition_keys(dynamic_partitions_store=instance), first, last
-        )
+        return _files_between(definition, dagster_definition.get_partition_keys(dynamic_partitions_store=instance), first, last)
     try:
         partitions.windows_of([first, last])  # raises for a key that is none
     except ConfigurationError as error:
@@ -79,15 +84,19 @@ def keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance, 
     return chosen
 
 
-def _files_between(label: str, known: Sequence[str], first: str, last: str) -> list[str]:
-    """In the order in which they came. One by itself may be new: the plan knows whether there is such a file."""
+def _files_between(definition: ContainerDefinition, known: Sequence[str], first: str, last: str) -> list[str]:
+    """In the order in which they came; by name where an end is gone. One by itself may be new: the plan knows whether there is such a
+    file."""
+    container = definition.container
     if first == last:
         return [first if first in known or decode_path(first) is not None else encode_path(first)]
-    expect_known(label, known, (first, last))
-    start, end = known.index(first), known.index(last)
-    if start > end:
-        raise ConfigurationError(f"{label}: --from {first} came after --to {last}.")
-    return list(known[start : end + 1])
+    gone = Manifest(lake_root(), container.key_path).files()
+    expect_known(container.label, known, [key for key in (first, last) if key not in gone])
+    keys = between(known, first, last)
+    if not keys:
+        where = "came after" if first in known and last in known else "and all files that are left lie outside of the range to"
+        raise ConfigurationError(f"{container.label}: --from {first} {where} --to {last}.")
+    return keys
 
 
 class Runner:

@@ -21,7 +21,7 @@ from incremental_assets.catalog.state import Catalog
 from incremental_assets.lake.manifest import RESERVED
 from incremental_assets.model.container import ContainerOptions
 from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.model.files import FileFormat, format_of
+from incremental_assets.model.files import LONGEST_LINE, FileFormat, Limits, format_of
 from incremental_assets.orchestration.component import CATALOG_RESOLVER, CatalogEntry, DatastoreComponent, local_state, run_limit
 from incremental_assets.orchestration.files.sensor import unclaimed_sensor
 from incremental_assets.orchestration.project import current_project
@@ -38,6 +38,9 @@ class FilesEntry(QualityEntry):
     columns: dict[str, str] = Field(default_factory=dict, description="types of columns, as Spark calls them; others are inferred")
     schedule: str | None = Field(default=None, description="cron; runs by default, and the sensor then does not")
     prune_files: bool | None = Field(default=None, description="rows of files that are gone go too; default: as the datastore says")
+    max_file_bytes: int | None = Field(default=None, description="a larger file, stored or unpacked, is refused; default: the datastore's")
+    max_line_bytes: int | None = Field(default=None, description="a file with a longer line is refused; default: the datastore's")
+    max_columns: int | None = Field(default=None, description="a file that brings more is refused; default: the datastore's")
     deletion_vectors: bool = True
     max_runtime_seconds: int | None = Field(default=None, description="what a run may take; default: as the datastore says")
     owners: list[str] = Field(default_factory=list)
@@ -68,6 +71,9 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
     sensor_seconds: int = 30
     files_a_tick: int = 1000
     prune_files: bool = False
+    max_file_bytes: int = Limits.file_bytes
+    max_line_bytes: int = Limits.line_bytes
+    max_columns: int = Limits.columns
     schedule: str | None = None
     maintenance: str | None = None
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
@@ -107,6 +113,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
         for what, number in (("files_a_tick", self.files_a_tick), ("sensor_seconds", self.sensor_seconds)):
             if number < 1:
                 raise ConfigurationError(f"{self.name}: {what} is {number}; it is at least 1.")
+        limits = _limits(self.name, self.max_file_bytes, self.max_line_bytes, self.max_columns)
         without = [name for name, entry in self.containers.items() if entry.glob is None]
         if without and len(without) < len(self.containers):
             raise ConfigurationError(
@@ -124,6 +131,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
             look_seconds=self.sensor_seconds,
             most_files=self.files_a_tick,
             prune_files=self.prune_files,
+            limits=limits,
             schedule=self.schedule,
             maintenance=self.maintenance,
             max_runtime_seconds=run_limit(self.name, self.max_runtime_seconds),
@@ -131,6 +139,15 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
             exclude=tuple(self.exclude),
             catalog=self.catalog.settings(self.name),
         )
+
+
+def _limits(label: str, file_bytes: int | None, line_bytes: int | None, columns: int | None) -> Limits:
+    for what, number in (("max_file_bytes", file_bytes), ("max_line_bytes", line_bytes), ("max_columns", columns)):
+        if number is not None and number < 1:
+            raise ConfigurationError(f"{label}: {what} is {number}; it is at least 1.")
+    if line_bytes is not None and line_bytes > LONGEST_LINE:
+        raise ConfigurationError(f"{label}: max_line_bytes is {line_bytes}; Spark keeps no text of more than {LONGEST_LINE} bytes.")
+    return Limits(file_bytes or Limits.file_bytes, line_bytes or Limits.line_bytes, columns or Limits.columns)
 
 
 def _of_the_project(path: str) -> str:
@@ -143,6 +160,7 @@ def _options(datastore: str, name: str, entry: FilesEntry) -> FileOptions:
     label = f"{datastore}/{name}"
     if name in RESERVED:
         raise ConfigurationError(f"{label}: this name is the product's own; choose another.")
+    _limits(label, entry.max_file_bytes, entry.max_line_bytes, entry.max_columns)
     glob, found = entry.glob, None
     if glob is not None:
         if not glob.strip() or glob.startswith("/") or glob.endswith("/") or ".." in glob.split("/"):
@@ -156,6 +174,9 @@ def _options(datastore: str, name: str, entry: FilesEntry) -> FileOptions:
         read={key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in entry.options.items()},
         types=dict(entry.columns),
         prune=entry.prune_files,
+        max_file_bytes=entry.max_file_bytes,
+        max_line_bytes=entry.max_line_bytes,
+        max_columns=entry.max_columns,
         container=ContainerOptions(
             schedule=entry.schedule,
             deletion_vectors=entry.deletion_vectors,

@@ -21,7 +21,7 @@ from incremental_assets.model.files import FILE, MODIFIED
 from incremental_assets.orchestration.files.planning import FilesPlan, list_files, make_files_plan
 from incremental_assets.orchestration.files.sync import FileSync
 from incremental_assets.orchestration.mover import Face, Sync
-from incremental_assets.orchestration.partition_keys import add_keys, partitions_definition
+from incremental_assets.orchestration.partition_keys import add_keys, ends_of_unfinished_runs, partitions_definition
 from incremental_assets.orchestration.plan import Action, Mode, Plan, Request
 
 
@@ -39,7 +39,9 @@ class FileMover:
         """Raises ContainerMissing where none of its files is in the folder any more, since the catalog has seen that."""
         plan = self._plan(request, lake)
         self._list_again(instance, plan)
-        return plan, [file.key for file in plan.files]
+        keys = [file.key for file in plan.files]
+        # Of the asked partitions also those whose rows go: the run is asked for them too.
+        return plan, keys if request.keys is None else [*keys, *plan.drop]
 
     def begin(
         self, instance: dg.DagsterInstance, request: Request, scope: LakeScope, run_id: str, log: Callable[[str], None]
@@ -107,15 +109,20 @@ class FileMover:
         return make_files_plan(definition, LakeTable(lake, *key_path), Manifest(lake, key_path), request, listed)
 
     def _list_again(self, instance: dg.DagsterInstance, plan: FilesPlan) -> None:
-        """The partitions of a table whose list was lost with its DAGSTER_HOME."""
+        """The partitions of a table whose list was lost with its DAGSTER_HOME; and without those that could not be removed by a sync."""
         partitions = partitions_definition(self.definition)
         assert isinstance(partitions, dg.DynamicPartitionsDefinition) and partitions.name is not None
-        if plan.known and not instance.get_dynamic_partitions(partitions.name):
+        keys = instance.get_dynamic_partitions(partitions.name)
+        if plan.known and not keys:
             add_keys(instance, partitions, list(plan.known))
+        if plan.action is Action.SKIP:  # then all that the table holds is remembered
+            listed = plan.listed
+            self._forget(instance, [key for key in keys if key not in listed.stamps and key not in plan.known and not listed.may_hide(key)])
 
     def _forget(self, instance: dg.DagsterInstance, keys: Sequence[str]) -> None:
-        """Partitions of files whose rows were removed."""
+        """Partitions of files whose rows were removed. Those that a run still names stay until the next look."""
         partitions = partitions_definition(self.definition)
         assert isinstance(partitions, dg.DynamicPartitionsDefinition) and partitions.name is not None
-        for key in keys:
+        named = ends_of_unfinished_runs(instance) if keys else ()
+        for key in (key for key in keys if key not in named):
             instance.delete_dynamic_partition(partitions.name, key)

@@ -37,7 +37,7 @@ class Listed:
         return bool(self.unseen) and (path is None or any(path == one or path.startswith(f"{one}/") for one in self.unseen))
 
     def file(self, key: str) -> ReadFile:
-        return ReadFile(key, self.paths[key], self.stamps[key].modified)
+        return ReadFile(key, self.paths[key], self.stamps[key].modified, self.stamps[key].size)
 
 
 @dataclass(frozen=True, kw_only=True)

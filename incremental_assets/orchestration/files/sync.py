@@ -170,7 +170,7 @@ class FileSync:
     def _read(self, known: tuple[Column, ...]) -> FileRows:
         definition = self._definition
         options = definition.options
-        reading = Reading(definition.format, options.read, options.types)
+        reading = Reading(definition.format, options.read, options.types, definition.limits)
         staging = Path(self._scope.stack.enter_context(tempfile.TemporaryDirectory(prefix="incremental-assets-")))
         rows = FileRows(self._scope.spark, definition.settings.address, reading, self._files, known, staging, self._log)
         self._scope.stack.callback(rows.close)

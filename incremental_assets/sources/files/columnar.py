@@ -12,6 +12,7 @@ from incremental_assets.model.errors import SourceError
 from incremental_assets.model.files import FileFormat
 from incremental_assets.model.schema import Column, widens
 from incremental_assets.model.spark_types import UnknownType, names_within, type_text
+from incremental_assets.sources.files.beginning import Beginning
 from incremental_assets.sources.files.listing import FolderAddress
 from incremental_assets.sources.files.reading import RESERVED, Group, ReadFile, Reading, refusal, shortened
 from incremental_assets.sources.files.staging import Staging
@@ -40,7 +41,7 @@ class Schemas:
         address: FolderAddress,
         reading: Reading,
         files: Sequence[ReadFile],
-        heads: Mapping[str, bytes],
+        heads: Mapping[str, Beginning],
         known: Sequence[Column],
         types: Mapping[str, str],
     ) -> None:
@@ -100,6 +101,9 @@ class Schemas:
         names = [field.name.lower() for field in schema]
         if len(set(names)) < len(names):
             return "it has two columns whose names differ in upper and lower case only"
+        all_names = {*names, *known}
+        if len(all_names) > max(self._reading.limits.columns, len(known)):
+            return self._reading.limits.too_many(len(all_names), "columns with those of the table and of other files")
         reserved = (RESERVED | {"_metadata"}) & set(names)
         if reserved:
             return f"it has a column that the table, or Spark, has itself: {', '.join(sorted(reserved))}; rename it"
@@ -129,16 +133,19 @@ def _type_of(field: Any) -> str:
     return _NARROW.get(found, found)
 
 
-def _look(address: FolderAddress, reading: Reading, file: ReadFile, head: bytes) -> object:
+def _look(address: FolderAddress, reading: Reading, file: ReadFile, head: Beginning) -> object:
     """Equal for files of one schema."""
-    if not head:
+    if head.blank:
         raise SourceError(refusal(file, "it is empty: not even a file without rows is"))
     if reading.format is FileFormat.AVRO:
-        # The schema is in the first bytes, and a random mark after it tells one file from another.
-        begin = head.find(b"avro.schema")
-        return head[begin : head.find(b"\x00", begin)] if begin >= 0 else file.key
+        return head.schema or file.key
     import pyarrow.parquet as pq
 
     with address.open(file.path, decompress=False) as stream:
+        metadata, limits = pq.read_metadata(stream), reading.limits
+        if metadata.num_columns > limits.columns:
+            raise SourceError(refusal(file, limits.too_many(metadata.num_columns, "columns")))
+        if sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)) > limits.file_bytes:
+            raise SourceError(refusal(file, limits.too_large("unpacked, it has")))
         # The first line is an object's address.
-        return str(pq.read_metadata(stream).schema).partition("\n")[2]
+        return str(metadata.schema).partition("\n")[2]

@@ -6,32 +6,29 @@ Lines are taken whole and parsed one by one, with a mark behind each: where a qu
 reading takes such a line for complete and cuts the rest of the cell off.
 """
 
-import csv
-import io
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from incremental_assets.model.errors import ConfigurationError, SourceError
 from incremental_assets.model.names import literal
 from incremental_assets.model.schema import Column
+from incremental_assets.sources.files.beginning import HEAD_BYTES, Beginning
 from incremental_assets.sources.files.reading import LINE, NAME, RESERVED, WRONG, Group, ReadFile, Reading, refusal, shortened
-from incremental_assets.sources.files.staging import HEAD_BYTES, Staging
+from incremental_assets.sources.files.staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
 _BAD, _MARK, _UNLIKELY = "_bad", "X", "\x01"
-_NUMBER, _DAY = re.compile(r"\s*[+-]?[0-9]+([.,][0-9]+)?\s*\Z"), re.compile(r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?\Z")
-_LINE_END = re.compile(r"\r\n|\n|\r")
 _OTHER_SEPARATORS = {";": "';'", "\t": '"\\t"', "|": "'|'"}
 
 
 # ---------------------------------------------------------------- headers
 def grouped(
-    reading: Reading, files: Sequence[ReadFile], heads: Mapping[str, bytes], known: Sequence[Column]
+    reading: Reading, files: Sequence[ReadFile], heads: Mapping[str, Beginning], known: Sequence[Column]
 ) -> tuple[list[Group], dict[str, str]]:
     """Files of one header are read together. With them, by key, why a file is refused."""
     refused: dict[str, str] = {}
@@ -55,7 +52,21 @@ def grouped(
                     f"its first line ({shortened(', '.join(header))}) has no column of {whose} ({shortened(', '.join(sorted(base)))}). "
                     f"Without a header, say options: {{header: 'false'}}; with another delimiter than {reading.separator!r}, say it as sep",
                 )
-    return _one_spelling(headers, names), refused
+    return _together(reading, _one_spelling(headers, names), names, refused), refused
+
+
+def _together(reading: Reading, groups: Sequence[Group], names: Mapping[str, str], refused: dict[str, str]) -> list[Group]:
+    """Without those that would bring the table more columns than it may have."""
+    have, kept = set(names), []
+    for group in groups:
+        wanted = have | {name.lower() for name in group.names}
+        if len(wanted) > max(reading.limits.columns, len(have)):
+            reason = reading.limits.too_many(len(wanted), "columns with those of the table and of other files")
+            refused |= {file.key: refusal(file, reason) for file in group.files}
+        else:
+            have = wanted
+            kept.append(group)
+    return kept
 
 
 def _one_spelling(headers: Mapping[tuple[str, ...], list[ReadFile]], names: Mapping[str, str]) -> list[Group]:
@@ -77,21 +88,18 @@ def _most_common(headers: Mapping[tuple[str, ...], list[ReadFile]]) -> tuple[str
     return min(counts, key=lambda header: (-counts[header], oldest[header]))
 
 
-def _header(reading: Reading, file: ReadFile, head: bytes, known: Mapping[str, str]) -> tuple[str, ...] | None:
+def _header(reading: Reading, file: ReadFile, head: Beginning, known: Mapping[str, str]) -> tuple[str, ...] | None:
     """The columns of a file; None where it is empty. Raises SourceError where it cannot be one of this container."""
-    text = head.decode("utf-8-sig", errors="replace")
-    if not text.strip():
-        if len(head) >= HEAD_BYTES:
+    if head.blank:
+        if not head.whole:
             raise SourceError(refusal(file, f"its first {HEAD_BYTES} bytes are white space"))
         return None
-    try:
-        lines = _first_lines(reading, text)
-    except csv.Error as error:
-        raise SourceError(refusal(file, f"its first line cannot be read: {error}")) from None
-    if not lines:
+    if head.trouble is not None:
+        raise SourceError(refusal(file, head.trouble))
+    if not head.lines:
         return None
-    first = lines[0]
-    if len(lines) == 1 and len(head) >= HEAD_BYTES:
+    first = head.first
+    if head.lines == 1 and not head.whole:
         raise SourceError(refusal(file, f"its first line is longer than {HEAD_BYTES} bytes; is it CSV?"))
     if any("\ufffd" in cell for cell in first):
         raise SourceError(refusal(file, "its first line is not UTF-8; say options: {encoding: windows-1252}, or whichever it is"))
@@ -116,45 +124,15 @@ def _header(reading: Reading, file: ReadFile, head: bytes, known: Mapping[str, s
         for separator, written in _OTHER_SEPARATORS.items():
             if separator in first[0]:
                 raise SourceError(refusal(file, f"its only column is {shortened(first[0])!r}; say options: {{sep: {written}}}"))
-    if reading.option("header") is None and len(lines) > 1 and not all(name.lower() in known for name in names):
-        alike = [a for a, b in zip(first, lines[1], strict=False) for kind in (_NUMBER, _DAY) if kind.match(a) and kind.match(b)]
-        if alike:
-            raise SourceError(
-                refusal(
-                    file,
-                    f"its first line looks like data ({shortened(', '.join(first))}). Without a header, say options: {{header: 'false'}}; "
-                    f"if that is one, say options: {{header: 'true'}}",
-                )
+    if reading.option("header") is None and head.data and not all(name.lower() in known for name in names):
+        raise SourceError(
+            refusal(
+                file,
+                f"its first line looks like data ({shortened(', '.join(first))}). Without a header, say options: {{header: 'false'}}; "
+                f"if that is one, say options: {{header: 'true'}}",
             )
-    return names
-
-
-def _first_lines(reading: Reading, text: str) -> list[list[str]]:
-    """The cells of the first two lines that are neither empty nor a comment."""
-    separator, comment = reading.separator, reading.option("comment")
-    end = reading.option("linesep")
-    lines = text.split(end) if end else _LINE_END.split(text)
-    full = [line for line in lines if line.strip() and not (comment and line.startswith(comment))]
-    if len(separator) > 1:
-        return [line.split(separator) for line in full[:2]]
-    quote = '"' if reading.option("quote") is None else reading.option("quote") or None
-    escape = reading.option("escape")
-    doubled = escape is None or escape in ('"', quote)
-
-    def parsed(source: "io.StringIO | list[str]") -> Iterator[list[str]]:
-        return csv.reader(
-            source,
-            delimiter=separator,
-            quotechar=quote,
-            quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
-            doublequote=doubled,
-            escapechar=None if doubled else escape,
         )
-
-    if reading.says("multiline"):
-        rows = parsed(io.StringIO("\n".join(full), newline=""))
-        return [row for row, _ in zip(rows, range(2), strict=False)]
-    return [next(parsed([line]), [""]) for line in full[:2]]
+    return names
 
 
 # ---------------------------------------------------------------- lines
@@ -163,6 +141,9 @@ def options_of(reading: Reading) -> dict[str, str]:
     quote = reading.option("quote")
     return {
         "escape": quote if quote else '"',
+        "maxcolumns": str(max(20480, reading.limits.columns + 2)),
+        # A quote that is not closed would make one cell of all that follows.
+        "maxcharspercolumn": str(reading.limits.line_bytes),
         **reading.passed_on,
         "sep": reading.separator,
         "mode": "PERMISSIVE",

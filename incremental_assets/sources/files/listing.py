@@ -21,9 +21,10 @@ from fsspec.core import url_to_fs
 from fsspec.registry import known_implementations, registry
 from fsspec.utils import infer_compression
 
-from incremental_assets.model.errors import ConfigurationError, SourceError, SourceUnreachable
+from incremental_assets.model.errors import ConfigurationError, SourceError, SourceInterrupted, SourceUnreachable
 from incremental_assets.model.files import FileStamp, is_hidden
 from incremental_assets.model.globs import Reach, fixed_part
+from incremental_assets.sources.files.trouble import Leaves, inside, passing_remedy
 
 _BLOCK = 1 << 20
 """Drivers read ahead by tens of megabytes unless told; the first bytes are asked for here."""
@@ -134,9 +135,20 @@ class FolderAddress:
         with self.open(path) as stream:
             return stream.read(size)
 
+    def resolved(self, path: str) -> Path:
+        """Where a file of a local folder really is. Raises SourceError where that is outside of the folder."""
+        assert self.local is not None
+        try:
+            return Path(inside(str(self.local), path))
+        except OSError as error:
+            raise self._unreadable(path, error) from None
+
     @contextlib.contextmanager
     def open(self, path: str, *, decompress: bool = True) -> Iterator[IO[bytes]]:
-        """A file's bytes. Raises SourceError for a file that cannot be read, also for what goes wrong within the block."""
+        """A file's bytes. Raises SourceError for a file that cannot be read, also for what goes wrong within the block.
+
+        Raises SourceInterrupted where it is the disk, the machine or the network that fails, and not the file.
+        """
         tree = self._tree()
         try:
             with contextlib.ExitStack() as stack:
@@ -147,11 +159,21 @@ class FolderAddress:
                 elif decompress and path.lower().endswith(".zst"):
                     raise ImportError("the package zstandard is not installed")
                 yield stream
+        except SourceError:
+            raise
         except Exception as error:  # noqa: BLE001 - as above, and each decompressor has errors of its own
-            raise SourceError(
-                f"{self.datastore}: the file {path!r} in {self.display} cannot be read: {self._reason(error)}. Is it complete, is it what "
-                f"its name says, and may it be read?"
-            ) from None
+            raise self._unreadable(path, error) from None
+
+    def _unreadable(self, path: str, error: Exception) -> SourceError:
+        what = f"{self.datastore}: the file {path!r} in {self.display}"
+        if isinstance(error, Leaves):
+            return SourceError(f"{what} {error}")
+        remedy = passing_remedy(error)
+        if remedy is not None:
+            where = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
+            said = f"{self._reason(error)}{where}. {remedy}, then sync again"
+            return SourceInterrupted(f"{what} could not be read now, which is not its fault: {said}.")
+        return SourceError(f"{what} cannot be read: {self._reason(error)}. Is it complete, is it what its name says, and may it be read?")
 
     def _tree(self) -> "_Tree":
         local = _local_path(self.url)
@@ -178,6 +200,8 @@ class FolderAddress:
     def _what(self, error: Exception) -> str:
         """What is the matter, and what to do."""
         local = _local_path(self.url) is not None
+        if isinstance(error, Leaves):
+            return str(error)
         if isinstance(error, _NoPath):
             return "has keys with // in them, which Spark cannot read. Rename those objects."
         if isinstance(error, FileNotFoundError):
@@ -236,7 +260,7 @@ class _NoPath(ValueError):
 
 
 class _LocalTree:
-    """Symbolic links to files are followed. Those to folders are not: they may lead round in circles."""
+    """Symbolic links to files within the folder are followed. Those to folders are not: they may lead round in circles."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -250,6 +274,8 @@ class _LocalTree:
                         yield entry.name, None
                         continue
                     seen = entry.stat()
+                    if entry.is_symlink() and stat.S_ISREG(seen.st_mode):
+                        inside(self._root, os.path.join(folder, entry.name))
                 except FileNotFoundError:
                     self.vanished = True
                     continue
@@ -264,7 +290,7 @@ class _LocalTree:
         os.stat(self._root)
 
     def open(self, path: str) -> IO[bytes]:
-        return open(os.path.join(self._root, path), "rb")
+        return open(inside(self._root, path), "rb")
 
 
 class _RemoteTree:
@@ -285,6 +311,8 @@ class _RemoteTree:
             if path == here and name != here:  # an object store's: keys are no paths
                 if detail["type"] == "directory":
                     yield "", _NoPath()
+            elif path != here and (detail["type"] == "link" or detail.get("islink")):
+                yield path.rpartition("/")[2], Leaves("is a link, and where it leads cannot be seen from here. Put the file itself there.")
             elif path != here:
                 yield path.rpartition("/")[2], None if detail["type"] == "directory" else _stamp(detail)
             elif detail["type"] != "directory" and len(found) == 1:

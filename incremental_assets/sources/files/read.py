@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from incremental_assets.model.errors import SourceError, store_remedy
+from incremental_assets.model.errors import SourceError, SourceInterrupted, store_remedy
 from incremental_assets.model.files import FILE, MODIFIED, FileFormat
 from incremental_assets.model.names import backticked as quote
 from incremental_assets.model.names import literal
 from incremental_assets.model.schema import Column
 from incremental_assets.sources.files import cells, delimited, records
+from incremental_assets.sources.files.beginning import Beginning
 from incremental_assets.sources.files.columnar import Schemas
 from incremental_assets.sources.files.listing import FolderAddress
 from incremental_assets.sources.files.reading import (
@@ -32,7 +33,8 @@ from incremental_assets.sources.files.reading import (
     refusal,
     shortened,
 )
-from incremental_assets.sources.files.staging import HEAD_BYTES, Staging
+from incremental_assets.sources.files.staging import Staging
+from incremental_assets.sources.files.trouble import passing_remedy_in
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -127,8 +129,8 @@ class FileRows:
         elif self._reading.format is FileFormat.JSON:
             records.check_options(self._spark, self._reading)
 
-    def _take(self) -> dict[str, bytes]:
-        heads: dict[str, bytes] = {}
+    def _take(self) -> dict[str, Beginning]:
+        heads: dict[str, Beginning] = {}
         for key, head in self._stage.take(self._files).items():
             if isinstance(head, SourceError):
                 self._refused[key] = str(head)
@@ -149,6 +151,12 @@ class FileRows:
                 remedy = store_remedy(str(error))
                 if remedy is not None:
                     raise SourceError(f"{self._address.datastore}: {self._address.display} cannot be read. {remedy}") from error
+                remedy = passing_remedy_in(_told(error))
+                if remedy is not None:
+                    raise SourceInterrupted(
+                        f"{self._address.datastore}: Spark could not read the files now: {_message(error)}. {remedy}, then sync again; no "
+                        f"file was refused for it."
+                    ) from error
                 named = self._stage.named_in(_told(error), self._left())
                 if not named and isinstance(error, AnalysisException):
                     raise SourceError(f"{self._address.datastore}: Spark cannot read these files: {_message(error)}") from error
@@ -177,7 +185,7 @@ class FileRows:
         if self._reading.format in (FileFormat.PARQUET, FileFormat.AVRO):
             self._parts = self._columnar(left)
         else:
-            empty = {file.key for file in left if len(head := self._heads[file.key]) < HEAD_BYTES and not _stripped(head)}
+            empty = {file.key for file in left if self._heads[file.key].whole and self._heads[file.key].blank}
             left = [file for file in left if file.key not in empty]
             match self._reading.format:
                 case FileFormat.JSON:
@@ -272,20 +280,31 @@ class FileRows:
         def found(group: Group) -> "DataFrame":
             return records.json_records(self._spark, self._stage, self._reading, group)
 
-        groups = records.json_groups(files, self._heads, self._reading)
-        self._parts = [_Part(group, found, lambda frame: frame) for group in groups]  # as above
+        limits = self._reading.limits
+        while True:
+            groups = records.json_groups(files, self._heads)
+            self._parts = [_Part(group, found, lambda frame: frame) for group in groups]  # as above
+            frames = [found(group) for group in groups]
+            keys = records.keys_of(frames, max(limits.columns, len(self._known)))
+            have = {column.name.lower() for column in self.columns}
+            if keys is not None and len(have | {key.lower() for key in keys}) <= max(limits.columns, len(have)):
+                break
+            own = {file.key: file for file in files}
+            named = [(name, own[key]) for name, key in self._stage.names.items() if key in own]
+            too_many = records.too_many_keys(frames, named, have, limits)
+            self._refused |= too_many
+            files = [file for file in files if file.key not in too_many]
         spellings: dict[str, list[str]] = {}
         types: dict[str, str | None] = {}
-        for key, type_ in records.keys_of([found(group) for group in groups]).items():
+        for key, type_ in keys.items():
             name = (key.strip() or "_c0").lower()
             spellings.setdefault(name, []).append(key)
             types[name] = type_ if types.get(name, type_) in (type_, None) else (types[name] if type_ is None else "string")
-        have = {column.name.lower() for column in self.columns}
         new = [name for name in spellings if name not in have]
         self.columns += tuple(Column(spellings[n][0].strip() or "_c0", self._types.get(n) or types[n] or "string") for n in new)
-        keys = [spellings.get(column.name.lower(), []) for column in self.columns]
+        spelled = [spellings.get(column.name.lower(), []) for column in self.columns]
         typed = self._typed([column.name for column in self.columns])
-        return [replace(part, typed=lambda frame: typed(records.json_cells(frame, keys))) for part in self._parts]
+        return [replace(part, typed=lambda frame: typed(records.json_cells(frame, spelled))) for part in self._parts]
 
     def _text(self, files: Sequence[ReadFile]) -> list[_Part]:
         def raw(group: Group) -> "DataFrame":
@@ -347,10 +366,6 @@ def _is_text() -> str:
 
 def _null(column: Column) -> str:
     return f"cast(NULL AS {column.type}) AS {quote(column.name)}"
-
-
-def _stripped(head: bytes) -> str:
-    return head.decode("utf-8-sig", errors="replace").strip()
 
 
 def _told(error: Exception) -> str:

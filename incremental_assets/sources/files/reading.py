@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.model.files import FILE, MODIFIED, FileFormat, shown_path
+from incremental_assets.model.files import FILE, MODIFIED, FileFormat, Limits, shown_path
 
 RESERVED = frozenset((FILE.name, MODIFIED.name))
 NAME, LINE, WRONG = "_incremental_assets_name", "_incremental_assets_line", "_incremental_assets_wrong"
@@ -27,11 +27,12 @@ _REFUSED = {
 
 @dataclass(frozen=True)
 class ReadFile:
-    """One file to read: the key of its partition, its path within the folder, and its modification time in microseconds."""
+    """One file to read: the key of its partition, its path within the folder, its modification time in microseconds, its stored bytes."""
 
     key: str
     path: str
     modified: int
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Reading:
     format: FileFormat
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     types: Mapping[str, str] = field(default_factory=dict[str, str])
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         for name in self.options:

@@ -3,17 +3,17 @@
 Belongs here: records as cells of text, by key. Does not belong: what a cell's text is worth (``cells``).
 """
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.model.files import Limits
 from incremental_assets.model.names import literal
+from incremental_assets.sources.files.beginning import Beginning
 from incremental_assets.sources.files.delimited import refused_option
-from incremental_assets.sources.files.reading import LINE, NAME, RESERVED, WRONG, Group, ReadFile, Reading
-from incremental_assets.sources.files.staging import HEAD_BYTES, Staging
+from incremental_assets.sources.files.reading import LINE, NAME, RESERVED, WRONG, Group, ReadFile, Reading, refusal
+from incremental_assets.sources.files.staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -25,33 +25,10 @@ _OTHERS = {"BOOLEAN": "boolean", "DOUBLE": "double", "FLOAT": "double"}
 _OPTIONS = frozenset(("multiline", "linesep"))
 
 
-def is_whole(head: bytes, reading: Reading) -> bool:
-    """Whether a JSON file is one array or one object over several lines, by its first bytes."""
-    if reading.says("multiline"):
-        return True
-    text = head.decode("utf-8-sig", errors="replace").strip()
-    first, _, rest = text.partition("\n")
-    if _is_json(first):
-        return first.lstrip().startswith("[") and not rest.strip()
-    if text.startswith("["):
-        return True
-    if len(head) < HEAD_BYTES and _is_json(text):
-        return True
-    return first.rstrip().endswith(("{", ",", ":", "["))
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def json_groups(files: Sequence[ReadFile], heads: Mapping[str, bytes], reading: Reading) -> list[Group]:
+def json_groups(files: Sequence[ReadFile], heads: Mapping[str, Beginning]) -> list[Group]:
     by_kind: dict[bool, list[ReadFile]] = defaultdict(list)
     for file in files:
-        by_kind[is_whole(heads[file.key], reading)].append(file)
+        by_kind[heads[file.key].record].append(file)
     return [Group(tuple(own), whole=whole) for whole, own in by_kind.items()]
 
 
@@ -96,22 +73,54 @@ def json_records(spark: "SparkSession", staging: Staging, reading: Reading, grou
     return mapped.selectExpr(NAME, LINE, f"coalesce({', '.join(wrong)}) AS {WRONG}", _MAP)
 
 
-def keys_of(records: "Iterable[DataFrame]") -> dict[str, str | None]:
-    """Each key of the records and the type of what it holds; None where that is always null. Of several spellings the usual one first."""
+def keys_of(records: "Iterable[DataFrame]", most: int) -> dict[str, str | None] | None:
+    """Each key of the records and the type of what it holds; None where that is always null. Of several spellings the usual one first.
+
+    None where there are more than so many.
+    """
     from pyspark.sql import functions as F
 
     found: dict[str, set[str]] = defaultdict(set)
     counts: Counter[str] = Counter()
     for frame in records:
         good = frame.where(f"{WRONG} IS NULL").selectExpr(f"explode({_MAP}) AS (name, value)")
-        for row in good.groupBy("name").agg(F.expr("schema_of_variant_agg(value)").alias("type"), F.count("*").alias("rows")).collect():
+        each = good.groupBy("name").agg(F.expr("schema_of_variant_agg(value)").alias("type"), F.count("*").alias("rows"))
+        for row in each.limit(most + 1).collect():
             found[row["name"]].add(row["type"])
             counts[row["name"]] += row["rows"]
-    if len(found) > 5000:
-        raise ConfigurationError(
-            f"the objects have {len(found)} keys; a table cannot have so many columns. Are these data rather than names?"
-        )
+        if len(found) > most:
+            return None
     return {name: _merged(found[name]) for name in sorted(found, key=lambda name: (name.lower(), -counts[name], name))}
+
+
+def too_many_keys(
+    records: "Iterable[DataFrame]", files: Sequence[tuple[str, ReadFile]], known: Iterable[str], limits: Limits
+) -> dict[str, str]:
+    """Which files have too many keys by themselves or, the oldest first, with those of the table and of other files; and why, by key.
+
+    ``files``: with Spark's names of them.
+    """
+    from pyspark.sql import functions as F
+
+    counts: Counter[str] = Counter()
+    pairs: list[DataFrame] = []
+    have, own = set(known), defaultdict[str, set[str]](set)
+    for frame in records:
+        pairs.append(frame.where(f"{WRONG} IS NULL").selectExpr(NAME, f"explode(map_keys({_MAP})) AS name"))
+        for row in pairs[-1].groupBy(NAME).agg(F.count_distinct(F.col("name")).alias("keys")).collect():
+            counts[row[NAME]] += row["keys"]
+    reason = {name: limits.too_many(count, "keys") for name, count in counts.items() if count > limits.columns}
+    if not reason:
+        for frame in pairs:
+            for row in frame.groupBy(NAME).agg(F.collect_set("name").alias("names")).collect():
+                own[row[NAME]] |= {name.lower() if name.lower() in have else name for name in row["names"]}
+        for name, _ in sorted(files, key=lambda one: (one[1].modified, one[1].path)):
+            wanted = have | own[name]
+            if len(wanted) > max(limits.columns, len(have)):
+                reason[name] = limits.too_many(len(wanted), "keys with those of the table and of other files")
+            else:
+                have = wanted
+    return {file.key: refusal(file, reason[name]) for name, file in files if name in reason}
 
 
 def json_cells(frame: "DataFrame", spellings: Sequence[Sequence[str]]) -> "DataFrame":

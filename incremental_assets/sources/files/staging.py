@@ -12,24 +12,25 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from fsspec.utils import infer_compression
 
-from incremental_assets.model.errors import ConfigurationError, SourceError
+from incremental_assets.model.errors import ConfigurationError, SourceError, SourceInterrupted
 from incremental_assets.model.files import FileFormat
+from incremental_assets.sources.files.beginning import HEAD_BYTES, Beginning
 from incremental_assets.sources.files.listing import FolderAddress
-from incremental_assets.sources.files.reading import NAME, ReadFile, Reading
+from incremental_assets.sources.files.measure import CHUNK, Meter, expect_stored, is_surely_small, unzst
+from incremental_assets.sources.files.reading import NAME, ReadFile, Reading, refusal
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.readwriter import DataFrameReader
     from pyspark.sql.dataframe import DataFrame
     from pyspark.sql.types import StructType
 
-HEAD_BYTES = 256 * 1024
-_CHUNK = 1 << 20
 _TEXT = (FileFormat.CSV, FileFormat.TSV, FileFormat.JSON, FileFormat.TEXT)
 _SPARK_KNOWS = {"gzip": ".gz", "bz2": ".bz2"}
 _SLASHES = re.compile(r"\A([A-Za-z0-9+.\-]+:)/+")
@@ -49,6 +50,7 @@ class Staging:
         self._folder = Path(tempfile.mkdtemp(prefix="files", dir=folder)).absolute()
         self._paths: dict[str, str] = {}
         self._copies: dict[str, Path] = {}
+        self._firsts: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.names: dict[str, str] = {}
         """Spark's name of a file → its key."""
 
@@ -58,13 +60,15 @@ class Staging:
             self._parent.rmdir()
 
     # ------------------------------------------------------------------ bringing files here
-    def take(self, files: Sequence[ReadFile]) -> dict[str, bytes | SourceError]:
-        """The first bytes of each file, decompressed and as UTF-8, or why it cannot be read."""
+    def take(self, files: Sequence[ReadFile]) -> dict[str, Beginning | SourceError]:
+        """How each file begins, decompressed and as UTF-8, or why it cannot be read. Raises SourceInterrupted."""
         with ThreadPoolExecutor(16) as pool:  # a folder may be far away
-            return dict(zip((file.key for file in files), pool.map(self._take, range(len(files)), files), strict=True))
+            found = pool.map(self._take, range(len(files)), files)
+            return dict(zip((file.key for file in files), found, strict=True))
 
-    def _take(self, number: int, file: ReadFile) -> bytes | SourceError:
+    def _take(self, number: int, file: ReadFile) -> Beginning | SourceError:
         try:
+            expect_stored(file, self._size(file), self._reading.limits)
             compression = infer_compression(file.path) if self._reading.format in _TEXT else None
             if file.path.lower().endswith(".zst"):
                 compression = "zstd"
@@ -74,20 +78,54 @@ class Staging:
             ours = bool(compression and not suffix) or (self._reading.format in _TEXT and self._reading.encoding is not None)
             if ours or (suffix and local is None and not file.path.endswith(suffix)):
                 copy = self._folder / f"f{number:06d}.{self._reading.format.value}"
+                self._measure(file, compression, record=False)
                 self._copy(file, copy, compression)
                 self._copies[file.key] = copy
                 self._set(file, copy)
                 with open(copy, "rb") as stream:
-                    return stream.read(HEAD_BYTES)
+                    return self._begins(file, stream.read(HEAD_BYTES), copy.stat().st_size)
             if local is None:
                 self._paths[file.key] = _escaped(self._address.spark_url(file.path))
             else:
-                link.symlink_to(local / file.path)
+                # Not the path as it is: what takes its place later may be a link that leads elsewhere.
+                link.symlink_to(self._address.resolved(file.path))
                 self._set(file, link)
             with self._address.open(file.path, decompress=compression is not None) as stream:
-                return stream.read(HEAD_BYTES)
+                begins = self._begins(file, stream.read(HEAD_BYTES), None)
+            if self._reading.format in _TEXT:
+                self._measure(file, compression, record=begins.record)
+            return begins
+        except SourceInterrupted:
+            raise
         except SourceError as error:
             return error
+
+    def _begins(self, file: ReadFile, head: bytes, size: int | None) -> Beginning:
+        """``size``: of all of it, where that is known."""
+        begins = Beginning.of(head, self._reading)
+        if begins.record and size is not None and size > self._reading.limits.line_bytes:
+            raise SourceError(refusal(file, self._reading.limits.too_long("it is one JSON value and not one a line, of")))
+        # Many files have one header: it is kept once.
+        return replace(begins, first=self._firsts.setdefault(begins.first, begins.first))
+
+    def _size(self, file: ReadFile) -> int:
+        """Its stored bytes: as they are now where that costs nothing, else as they were listed."""
+        if self._address.local is None:
+            return file.size
+        try:
+            return self._address.resolved(file.path).stat().st_size
+        except OSError:  # it is gone, which shows when it is opened
+            return file.size
+
+    def _measure(self, file: ReadFile, compression: str | None, *, record: bool) -> None:
+        """Raises SourceError where it does not keep to the limits; nothing of it is kept."""
+        if is_surely_small(self._size(file), compression, self._reading.limits):
+            return
+        meter = Meter(file, self._reading, record=record)
+        zstd = compression == "zstd"
+        with self._address.open(file.path, decompress=compression is not None and not zstd) as stream:
+            for chunk in unzst(stream) if zstd else iter(lambda: stream.read(CHUNK), b""):
+                meter.feed(chunk)
 
     def _set(self, file: ReadFile, path: Path) -> None:
         self._paths[file.key] = _escaped(str(path))
@@ -97,10 +135,13 @@ class Staging:
         """Decompressed, and as UTF-8 where it is another encoding."""
         zstd = compression == "zstd"
         with self._address.open(file.path, decompress=compression is not None and not zstd) as stream, open(copy, "wb") as out:
-            chunks = _unzst(stream) if zstd else iter(lambda: stream.read(_CHUNK), b"")
+            chunks = unzst(stream) if zstd else iter(lambda: stream.read(CHUNK), b"")
+            meter = Meter(file, self._reading, record=False)
             decoder = codecs.getincrementaldecoder(self._reading.encoding or "utf-8")("replace") if self._reading.encoding else None
             for chunk in chunks:
-                out.write(decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk)
+                text = decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk
+                meter.feed(text)
+                out.write(text)
             if decoder:
                 out.write(decoder.decode(b"", True).encode())
 
@@ -148,30 +189,11 @@ class Staging:
                     for _ in parquet.iter_batches(batch_size=4096):
                         pass
                 else:
-                    while stream.read(_CHUNK):
+                    while stream.read(CHUNK):
                         pass
         except SourceError as error:
             return str(error)
         return None
-
-
-def _unzst(stream: IO[bytes]) -> Iterable[bytes]:
-    """All frames of a zst file. Raises for one that ends too early: zstandard's own reader takes that for the end of the file."""
-    try:
-        import zstandard
-    except ImportError:
-        raise ImportError("the package zstandard is not installed (pip install zstandard)") from None
-    frame = zstandard.ZstdDecompressor().decompressobj()
-    begun = False
-    while chunk := stream.read(_CHUNK):
-        while chunk:
-            begun = True
-            yield frame.decompress(chunk)
-            chunk = frame.unused_data if frame.eof else b""
-            if frame.eof:
-                frame, begun = zstandard.ZstdDecompressor().decompressobj(), False
-    if begun:
-        raise EOFError("it ends in the middle of a zst frame")
 
 
 def _escaped(path: str) -> str:

@@ -1,0 +1,141 @@
+"""Files beyond what one may use of memory and disk: each is refused with a reason that names the setting, and never unpacked as a whole.
+
+Real files; without Spark. What becomes of the others beside them is in ``test_file_reading``.
+"""
+
+import bz2
+import gzip
+import io
+import resource
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from incremental_assets.model.errors import ConfigurationError, SourceError, SourceInterrupted
+from incremental_assets.model.files import FileFormat, Limits
+from incremental_assets.orchestration.files.component import FileDatastore, FilesEntry
+from incremental_assets.sources.files.beginning import Beginning
+from incremental_assets.sources.files.listing import FolderAddress
+from incremental_assets.sources.files.measure import Meter, unzst
+from incremental_assets.sources.files.reading import ReadFile, Reading
+from incremental_assets.sources.files.staging import Staging
+
+FILE = ReadFile("a.csv", "a.csv", 0)
+
+
+def taken(folder: Path, name: str, limits: Limits, format: FileFormat = FileFormat.CSV, **options: str) -> Beginning | SourceError:
+    staging = Staging(FolderAddress.parse("landing", str(folder)), Reading(format, options, limits=limits), folder.parent / "staging")
+    try:
+        return staging.take([ReadFile(name, name, 0)])[name]
+    finally:
+        staged = sum(path.stat().st_size for path in staging._folder.iterdir() if not path.is_symlink())
+        assert staged <= 2 * limits.file_bytes, "so much of it was unpacked onto the disk"
+        staging.close()
+
+
+@given(st.lists(st.binary(max_size=40).map(lambda b: b.replace(b"a", b"\n").replace(b"b", b"\r")), max_size=8), st.integers(1, 30))
+def test_the_longest_line_is_found_whatever_the_chunks_are(chunks: list[bytes], most: int) -> None:
+    """Otherwise a long line gets through where it begins in one chunk and ends in another, or a good file is refused."""
+    whole = b"".join(chunks)
+    longest = max(len(line) for line in whole.replace(b"\r", b"\n").split(b"\n"))
+    meter = Meter(FILE, Reading(FileFormat.CSV, limits=Limits(line_bytes=most)), record=False)
+    if longest > most:
+        with pytest.raises(SourceError, match="max_line_bytes"):
+            for chunk in chunks:
+                meter.feed(chunk)
+    else:
+        for chunk in chunks:
+            meter.feed(chunk)
+
+
+def bomb(name: str, megabytes: int, line: bytes) -> bytes:
+    """So many megabytes of one line again and again, packed."""
+    piece = line * ((1 << 20) // len(line))
+    if name.endswith("gz"):
+        packed = io.BytesIO()
+        with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=9) as out:
+            for _ in range(megabytes):
+                out.write(piece)
+        return packed.getvalue()
+    if name.endswith("bz2"):
+        packer = bz2.BZ2Compressor()
+        return b"".join([*(packer.compress(piece) for _ in range(megabytes)), packer.flush()])
+    compressor = zstandard.ZstdCompressor(level=19).compressobj()
+    return b"".join([*(compressor.compress(piece) for _ in range(megabytes)), compressor.flush()])
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.csv.bz2", "a.csv.zst"])
+def test_a_bomb_is_unpacked_neither_into_the_memory_nor_onto_the_disk(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for line, limits, reason in (
+        (b"1,2\n", Limits(file_bytes=20 << 20), "max_file_bytes"),
+        (b"\0", Limits(line_bytes=20 << 20), "max_line_bytes"),
+    ):
+        (folder / name).write_bytes(bomb(name, 120, line))
+        assert (folder / name).stat().st_size < 2 << 20
+        tracemalloc.start()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        found = taken(folder, name, limits)
+        peak, grown = tracemalloc.get_traced_memory()[1], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        tracemalloc.stop()
+        assert isinstance(found, SourceError) and reason in str(found) and name in str(found)
+        assert peak < 80 << 20 and grown < 90 << 10, (peak, grown)
+
+
+def test_one_piece_of_a_zst_file_never_becomes_more_than_fits_into_the_memory() -> None:
+    packed = bomb("a.zst", 2000, b"\0")
+    assert len(packed) < 1 << 20  # as one piece it would be unpacked at once, to two gigabytes
+    assert max(len(chunk) for chunk in unzst(io.BytesIO(packed))) <= 64 << 20
+
+
+def test_stored_bytes_lines_and_one_value_are_limited(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+
+    def reason(content: bytes, limits: Limits, name: str = "a.csv", format: FileFormat = FileFormat.CSV, **options: str) -> str | None:
+        (tmp_path / "in" / name).write_bytes(content)
+        found = taken(tmp_path / "in", name, limits, format, **options)
+        return str(found) if isinstance(found, SourceError) else found.trouble
+
+    assert reason(b"id\n" * 30, Limits(file_bytes=90)) is None
+    assert "it has 93 bytes, more than max_file_bytes (90)" in str(reason(b"id\n" * 31, Limits(file_bytes=90)))
+    assert reason(b"id\n" + b"x" * 50 + b"\n" + b"y" * 50, Limits(line_bytes=50)) is None
+    assert "a.csv: it has a line of more than max_line_bytes (50)" in str(reason(b"id\n" + b"x" * 51, Limits(line_bytes=50)))
+    assert "max_line_bytes" in str(
+        reason("id\n".encode("utf-16") + ("x" * 51).encode("utf-16-le"), Limits(line_bytes=50), encoding="utf-16")
+    )
+    array = b"[" + b",".join(b'{"id": 1}\n' for _ in range(10)) + b"]"
+    assert reason(array, Limits(line_bytes=200), "a.json", FileFormat.JSON) is None
+    assert "one JSON value" in str(reason(array, Limits(line_bytes=100), "a.json", FileFormat.JSON))
+    assert reason(b'{"id": 1}\n' * 100, Limits(line_bytes=100), "a.json", FileFormat.JSON) is None
+    assert "it has 3 cells in its first line, more than max_columns (2)" in str(reason(b"a,b,c\n", Limits(columns=2)))
+
+
+def test_trouble_of_the_disk_is_not_the_files_fault(tmp_path: Path) -> None:
+    """The kernel's own EIO: nothing is mapped at address 0. Refused, the file would not be read again until it changes."""
+    reading = Reading(FileFormat.TEXT, {"encoding": "latin-1"})
+    staging = Staging(FolderAddress.parse("landing", "/proc/self"), reading, tmp_path / "staging")
+    with pytest.raises(SourceInterrupted, match="Input/output error"):
+        staging.take([ReadFile("mem", "mem", 0)])
+    staging.close()
+
+
+def test_limits_are_said_for_all_or_for_one_container() -> None:
+    made = FileDatastore(
+        name="landing",
+        path="/x",
+        max_columns=7,
+        containers={"a": FilesEntry(glob="a*.csv", max_line_bytes=5), "b": FilesEntry(glob="b*.csv")},
+    )
+    assert made.settings().limits == Limits(columns=7) and made.settings().options["a"].max_line_bytes == 5
+    for wrong in (
+        FileDatastore(name="landing", path="/x", max_file_bytes=0),
+        FileDatastore(name="landing", path="/x", max_line_bytes=2**31),
+        FileDatastore(name="landing", path="/x", containers={"a": FilesEntry(glob="a*.csv", max_columns=-1)}),
+    ):
+        with pytest.raises(ConfigurationError, match=r"max_\w+ is"):
+            wrong.settings()

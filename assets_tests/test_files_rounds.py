@@ -1,0 +1,65 @@
+"""What a command asks of a container of files: a range whose ends are gone, and many files, so many a commit.
+
+Real folder, real Spark, real Delta, real Dagster runs.
+"""
+
+from collections.abc import Callable
+
+import pytest
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run
+
+from assets_tests.harness import Folder
+from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.orchestration.partition_keys import RANGE_END, RANGE_START, between
+
+Make = Callable[..., Folder]
+
+
+def daily(make: Make, days: int, **attributes: object) -> Folder:
+    """A container ``sales`` of a file of one row a day."""
+    project = make(containers={"sales": {"glob": "day_*.csv"}}, **attributes)
+    for day in range(1, days + 1):
+        project.put(f"day_{day:02}.csv", f"id,amount\n{day},10\n")
+    return project
+
+
+def test_a_range_goes_by_the_names_where_an_end_is_not_there() -> None:
+    known = ["b", "d", "a", "c"]
+    assert between(known, "b", "a") == ["b", "d", "a"]
+    assert between(known, "a", "b") == []
+    assert between(known, "aa", "c") == ["b", "c"]
+    assert between(known, "b", "cc") == ["b", "c"]
+
+
+def test_a_range_of_files_whose_end_is_gone_is_refreshed_all_the_same(folder: Make) -> None:
+    project = daily(folder, 5, prune_files=True)
+    project.one("sales")
+    (project.root / "day_03.csv").unlink()
+    project.put("day_02.csv", "id,amount\n2,20\n")
+    refreshed = project.one("sales", keys=("day_01.csv", "day_03.csv"))
+    assert refreshed["status"] == "synced", refreshed
+    assert sorted(refreshed["partitions"]) == ["day_01.csv", "day_02.csv", "day_03.csv"]
+    assert sorted(project.rows("sales", "id, amount")) == [(1, 10), (2, 20), (4, 10), (5, 10)]
+    assert project.one("sales")["status"] == "skipped"
+    with project.instance() as instance:
+        assert "day_03.csv" not in instance.get_dynamic_partitions("landing/sales")
+        # A backfill from the UI that waits in a queue while the files at both ends of its range go, and a sync is done.
+        job = project.dagster().resolve_job_def("sync_landing__sales")
+        run = instance.create_run_for_job(job, tags={RANGE_START: "day_02.csv", RANGE_END: "day_05.csv"})
+        for day in (2, 5):
+            (project.root / f"day_{day:02}.csv").unlink()
+            instance.delete_dynamic_partition("landing/sales", f"day_{day:02}.csv")
+        project.put("day_04.csv", "id,amount\n4,40\n")
+        done = execute_run(InMemoryJob(job), run, instance, raise_on_error=False)
+        assert done.success, [event.message for event in done.all_events if event.is_failure]
+    assert sorted(project.rows("sales", "id, amount")) == [(1, 10), (4, 40)]
+    assert project.one("sales")["status"] == "skipped"
+    with project.instance() as instance:
+        assert set(instance.get_dynamic_partitions("landing/sales")) == {"day_01.csv", "day_04.csv"}
+    # On the command line too, where the ends have no partitions any more.
+    project.put("day_04.csv", "id,amount\n4,41\n")
+    again = project.one("sales", keys=("day_03.csv", "day_05.csv"))
+    assert again["status"] == "synced" and again["partitions"] == ["day_04.csv"], again
+    with pytest.raises(ConfigurationError, match=r"there is no partition 'day_99\.csv'"):
+        project.one("sales", keys=("day_01.csv", "day_99.csv"))
