@@ -22,7 +22,7 @@ import pytest
 import zstandard
 
 from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.model.files import FileFormat, encode_path
+from incremental_assets.model.files import FileFormat, Limits, encode_path
 from incremental_assets.model.schema import Column
 from incremental_assets.model.spark_types import type_text
 from incremental_assets.sources.files.listing import FolderAddress
@@ -65,6 +65,7 @@ def read(spark: SparkSession, tmp_path: Path) -> Callable[..., Read]:
         types: Mapping[str, str] | None = None,
         known: Sequence[tuple[str, str]] = (),
         address: type[FolderAddress] = FolderAddress,
+        limits: Limits | None = None,
     ) -> Read:
         number = next(_numbers)
         folder, staging = tmp_path / f"in [{number}]", tmp_path / f"st {{{number}}}"
@@ -82,7 +83,7 @@ def read(spark: SparkSession, tmp_path: Path) -> Callable[..., Read]:
         rows = FileRows(
             spark,
             address.parse("landing", str(folder)),
-            Reading(FileFormat(format), options or {}, types or {}),
+            Reading(FileFormat(format), options or {}, types or {}, limits or Limits()),
             asked,
             [Column(*one) for one in known],
             staging,
@@ -431,6 +432,34 @@ def test_json_files_that_are_one_array_or_one_object(read: Callable[..., Read]) 
     assert found.counts["array.json"] == (2, 1)
     assert found.counts["half.json"] == (0, 1)
     assert ("array.json", "3") in [(file, line) for file, line, _ in found.bad]
+
+
+def test_files_beyond_a_limit_are_refused_and_the_others_read(read: Callable[..., Read]) -> None:
+    """Otherwise one file whose keys are data makes thousands of columns, or fails all files of its container."""
+    limits = Limits(columns=4, line_bytes=1000)
+    keys = b'{"id": 1, "a": 1}\n'
+    files = {
+        "1.json": keys,
+        "many.json": b"".join(b'{"id": 2, "k%d": 1}\n' % i for i in range(50)),
+        "3.json": b'{"id": 3, "b": 2, "c": 3}\n',
+        "one_too_many.json": b'{"id": 4, "d": 4}\n',
+        "long.json": b'{"id": 5, "a": "' + b"x" * 1000 + b'"}\n',
+        "array.json": b"[" + keys * 60 + b"]",
+        "6.json": keys,
+    }
+    found = read(files, "json", limits=limits)
+    assert set(found.counts) == {"1.json", "3.json", "6.json"} and set(found.columns) == {"id", "a", "b", "c"}
+    assert "many.json: it has 51 keys, more than max_columns (4)" in found.refused["many.json"]
+    assert "5 keys with those of the table and of other files" in found.refused["one_too_many.json"]
+    assert all("max_line_bytes" in found.refused[name] for name in ("long.json", "array.json"))
+    known = [("id", "bigint"), ("a", "bigint"), ("b", "bigint"), ("c", "bigint"), ("e", "bigint")]  # a limit that came later
+    assert set(read({"1.json": keys, "2.json": b'{"f": 1}\n'}, "json", limits=limits, known=known).counts) == {"1.json"}
+    csv = {"1.csv": b"id,a\n1,1\n", "2.csv": b"id,a\n2,2\n", "3.csv": b"id,b,c\n3,1,1\n", "4.csv": b"id,d\n4,4\n", "5.csv": b"id,e,f,g,h\n"}
+    found = read(csv, limits=limits)
+    assert set(found.counts) == {"1.csv", "2.csv", "3.csv"} and set(found.refused) == {"4.csv", "5.csv"}
+    unclosed = b'id,a\n1,"' + b"x\n" * 2000
+    quoted = read({"1.csv": b"id,a\n1,1\n", "open.csv": unclosed}, options={"multiLine": "true"}, limits=limits)
+    assert set(quoted.counts) == {"1.csv"} and "open.csv" in quoted.refused, quoted
 
 
 def test_text_is_one_row_a_line(read: Callable[..., Read]) -> None:

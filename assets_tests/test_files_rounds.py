@@ -12,6 +12,7 @@ from dagster._core.execution.api import execute_run
 from assets_tests.harness import Folder
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.orchestration.partition_keys import RANGE_END, RANGE_START, between
+from incremental_assets.orchestration.plan import Mode
 
 Make = Callable[..., Folder]
 
@@ -63,3 +64,27 @@ def test_a_range_of_files_whose_end_is_gone_is_refreshed_all_the_same(folder: Ma
     assert again["status"] == "synced" and again["partitions"] == ["day_04.csv"], again
     with pytest.raises(ConfigurationError, match=r"there is no partition 'day_99\.csv'"):
         project.one("sales", keys=("day_01.csv", "day_99.csv"))
+
+
+def test_the_command_line_reads_so_many_files_a_commit_and_goes_on_where_it_stopped(folder: Make) -> None:
+    """Else a first sync needs as much memory as there are files, and one that is stopped begins anew."""
+    project = daily(folder, 5, files_a_tick=2)
+    for name in ("day_00.csv.gz", "day_09.csv.gz"):
+        project.put(name, b"this is no gzip")
+    project.configure(containers={"sales": {"glob": "day_*", "format": "csv"}})
+    line = project.one("sales")
+    assert line["status"] == "warning" and line["rows_read"] == 5 and len(line["partitions"]) == 5, line
+    table = project.table("sales").opened()
+    assert table is not None
+    commits = [one for one in table.history() if one["operation"] == "WRITE"]
+    assert len(commits) == 3 and all(one["operationMetrics"]["numOutputRows"] in ("1", "2", 1, 2) for one in commits), commits
+    again = project.one("sales")  # by hand, what could not be read is tried again, and once
+    assert again["status"] == "warning" and again["rows_read"] == 0 and "day_09.csv.gz" in again["message"], again
+    for day in range(1, 6):
+        project.put(f"day_{day:02}.csv", f"id,amount\n{day},20\n")
+    (project.root / "day_00.csv.gz").unlink(), (project.root / "day_09.csv.gz").unlink()
+    assert project.one("sales", mode=Mode.REFRESH)["rows_read"] == 5
+    assert sorted(project.rows("sales", "id, amount")) == [(day, 20) for day in range(1, 6)]
+    assert project.one("sales", reset=True)["rows_read"] == 5
+    assert sorted(project.rows("sales", "id, amount")) == [(day, 20) for day in range(1, 6)]
+    assert project.one("sales")["status"] == "skipped"

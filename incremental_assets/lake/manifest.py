@@ -16,8 +16,8 @@ from incremental_assets.lake.errors import place_errors
 from incremental_assets.lake.table import LakeTable, read_rows, storage_options
 from incremental_assets.model.files import FileStamp
 
-FOLDER, REJECTED_FOLDER, QUALITY_FOLDER = "_files", "_rejected", "_quality"
-RESERVED = frozenset({FOLDER, REJECTED_FOLDER, QUALITY_FOLDER})
+FOLDER, ATTEMPTS_FOLDER, REJECTED_FOLDER, QUALITY_FOLDER = "_files", "_attempts", "_rejected", "_quality"
+RESERVED = frozenset({FOLDER, ATTEMPTS_FOLDER, REJECTED_FOLDER, QUALITY_FOLDER})
 """Folders of a datastore in the lake that are no containers."""
 COMPACT_AFTER = 50
 EVERY_FILE = ""

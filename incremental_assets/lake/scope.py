@@ -4,6 +4,9 @@ Belongs here: the resource behind the IO manager. Does not belong: what is done 
 """
 
 import contextlib
+import os
+import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +38,7 @@ class LakeScope:
         self.lake = lake
         self.stack = contextlib.ExitStack()
         self.written: dict[tuple[str, str], Written] = {}
-        self._state_dir = state_dir
+        self._state_dir = self._shared_dir = state_dir
         self._name = name
         self._log = log
         self._spark: SparkSession | None = None
@@ -56,6 +59,37 @@ class LakeScope:
         """Gives back what an earlier attempt of this run still holds: its lock, its snapshot, its session."""
         self.stack.close()
         self._spark = None
+        self._state_dir = self._shared_dir
+
+    def open_apart(self) -> bool:
+        """From now on, a Spark server of this run's own, so that nobody else is harmed when it ends. A new one where that has ended.
+
+        False where SPARK_REMOTE names one, and there is no other.
+        """
+        self._spark = None  # the session itself is on the stack
+        if os.environ.get("SPARK_REMOTE"):
+            return False
+        if self._state_dir == self._shared_dir:
+            self._state_dir = self._shared_dir / "apart" / uuid.uuid4().hex
+            self.stack.callback(_end_server, self._state_dir)
+        else:
+            from incremental_assets.embedded_spark.server import wait_until_gone
+
+            wait_until_gone(self._state_dir, seconds=10)
+        return True
+
+    def is_server_gone(self) -> bool:
+        """Whether the session can no longer be used."""
+        if self._spark is None:
+            return False
+        import grpc
+        from pyspark.errors import PySparkException
+
+        try:
+            self._spark.range(1).collect()
+        except (PySparkException, grpc.RpcError):
+            return True
+        return False
 
     def interrupt(self) -> None:
         """Ends what is running on the server."""
@@ -64,6 +98,15 @@ class LakeScope:
 
             with contextlib.suppress(PySparkException):  # the server is gone, and the query with it
                 self._spark.interruptAll()
+
+
+def _end_server(state_dir: Path) -> None:
+    from incremental_assets.spark import stop_server
+
+    stop_server(state_dir)
+    shutil.rmtree(state_dir, ignore_errors=True)
+    with contextlib.suppress(OSError):  # another run's is beside it
+        state_dir.parent.rmdir()
 
 
 def lake_resource(lake: Callable[[], str], state_dir: Callable[[], Path]) -> dg.ResourceDefinition:

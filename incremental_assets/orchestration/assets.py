@@ -36,7 +36,7 @@ class SyncConfig(dg.Config):
     """``mode``: schedules send ``incremental``; *Materialize* in the UI means ``refresh``: the chosen partitions are read whole.
 
     ``all_partitions``: a refresh of the whole container, whichever partitions the run is launched with. ``most_files``: of new and changed
-    files at most so many are read.
+    files at most so many are read; ``again_before``: and of those that could not be read, the ones that were refused before that moment.
     """
 
     mode: ModeConfig = ModeConfig.refresh
@@ -44,6 +44,7 @@ class SyncConfig(dg.Config):
     reset_watermarks: bool = False
     allow_empty: bool = False
     most_files: int | None = None
+    again_before: int | None = None
 
 
 def container_asset(definition: ContainerDefinition) -> dg.AssetsDefinition:
@@ -135,4 +136,4 @@ def _request(context: dg.AssetExecutionContext, config: SyncConfig) -> Request:
     some = not config.reset_watermarks and not config.all_partitions
     if mode is Mode.REFRESH and some and (context.has_partition_key or context.has_partition_key_range):
         keys = tuple(context.partition_keys)
-    return Request(mode, keys, config.reset_watermarks, config.allow_empty, config.most_files)
+    return Request(mode, keys, config.reset_watermarks, config.allow_empty, config.most_files, config.again_before)

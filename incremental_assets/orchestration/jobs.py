@@ -78,6 +78,8 @@ def config_of(definition: ContainerDefinition, request: Request) -> Mapping[str,
         config["allow_empty"] = True
     if request.most_files is not None:
         config["most_files"] = request.most_files
+    if request.again_before is not None:
+        config["again_before"] = request.again_before
     return {"ops": {op_name(definition): {"config": config}}}
 
 

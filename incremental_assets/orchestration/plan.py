@@ -31,6 +31,7 @@ class Request:
     """What was asked for. ``keys``: partitions of a refresh (None: all of them).
 
     ``most_files``: at most so many files are read, as a tick asks; one of those that could not be read before is not tried again by it.
+    ``again_before``: all the same those are that were refused before this moment, in microseconds since 1970.
     """
 
     mode: Mode
@@ -38,6 +39,7 @@ class Request:
     reset: bool = False
     allow_empty: bool = False
     most_files: int | None = None
+    again_before: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ Belongs here: running, and reading a run's events back into a line. Does not bel
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from incremental_assets.model.axis import json_value
 from incremental_assets.model.errors import ConfigurationError, ContainerMissing, SyncError
 from incremental_assets.model.files import decode_path, encode_path
 from incremental_assets.orchestration.events import failure_of, is_interrupted, told_by
+from incremental_assets.orchestration.files.rounds import first_round, next_round, parts_of_refresh
 from incremental_assets.orchestration.jobs import job_name, keep_learned, launch_of, plan_container
 from incremental_assets.orchestration.locks import holder_of
 from incremental_assets.orchestration.loggers import BRIEF_LOGGER
@@ -105,6 +106,7 @@ class Runner:
     def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
         self._definitions = definitions
         self._instance = instance
+        self._left = self._done = 0  # files, of the last run
 
     def sync(self, chosen: Sequence[ContainerDefinition], asked: Asked) -> Iterator[dict[str, Any]]:
         """The line of each container, as it finishes. Raises KeyboardInterrupt once a run was cancelled."""
@@ -112,6 +114,20 @@ class Runner:
             yield from self._one(definition, request, asked.started_by)
 
     def _one(self, definition: ContainerDefinition, request: Request, started_by: str) -> list[dict[str, Any]]:
+        """In as many rounds as it takes."""
+        lines: list[dict[str, Any]] = []
+        asked: Request | None = first_round(definition, request)
+        while asked is not None:
+            found, asked = self._round(definition, asked, started_by)
+            if lines and all(one["status"] == "skipped" for one in found):
+                break
+            lines += found
+        for one in lines[1:-1]:  # each round says how much is left; the first and the last one are enough of that
+            one["message"] = one["message"] if one["status"] != "synced" else ""
+        return [in_one(lines)]
+
+    def _round(self, definition: ContainerDefinition, request: Request, started_by: str) -> tuple[list[dict[str, Any]], Request | None]:
+        """The lines of one plan, and what is to be asked next."""
         container = definition.container
         started = time.monotonic()
         told: dict[str, Any] = {"mode": request.mode.value, "strategy": container.strategy.value}
@@ -124,13 +140,20 @@ class Runner:
                 moved = {} if container.axis is None else {NEW: json_value(container.axis, now)}
                 status = "warning" if plan.alarm else "skipped"
                 seconds = time.monotonic() - started
-                return [line(container.label, status, metadata=moved, message=plan.reason, watermark=watermark, seconds=seconds, **told)]
+                skipped = line(container.label, status, metadata=moved, message=plan.reason, watermark=watermark, seconds=seconds, **told)
+                return [skipped], None
+            parts = parts_of_refresh(definition, plan)
+            if len(parts) > 1:
+                return [one for part in parts for one in self._round(definition, part, started_by)[0]], None
             launch = launch_of(definition, self._instance, plan, keys)
         except ContainerMissing as error:
-            return [line(container.label, "failed" if is_named(definition) else "warning", message=str(error), **told)]
+            return [line(container.label, "failed" if is_named(definition) else "warning", message=str(error), **told)], None
         except SyncError as error:
-            return [line(container.label, "failed", message=str(error), seconds=time.monotonic() - started, **told)]
-        return [in_one([self._run(definition, plan, launch.run_config, tags, started_by) for tags in launch.tags])]
+            return [line(container.label, "failed", message=str(error), seconds=time.monotonic() - started, **told)], None
+        self._left = self._done = 0
+        lines = [self._run(definition, plan, launch.run_config, tags, started_by) for tags in launch.tags]
+        failed = any(one["status"] == "failed" for one in lines)
+        return lines, None if failed else next_round(plan, self._left, self._done)
 
     def _run(self, definition: ContainerDefinition, plan: Plan, run_config: Any, tags: Any, started_by: str) -> dict[str, Any]:
         container = definition.container
@@ -169,11 +192,13 @@ class Runner:
             seen = [e.asset_observation_data.asset_observation for e in events if e.is_asset_observation]
             observed = next((one for one in seen if "sync/message" in one.metadata), None)
             said = plain(observed.metadata) if observed else {"sync/message": "nothing to do any more"}
+            self._count(said)
             status, message = str(said.get("sync/status", "skipped")), str(said.get("sync/message", ""))
             return line(container.label, status, message=message, watermark=watermark, **common)
         keys = sorted(m.partition for m in written if m.partition is not None and "file/refused" not in m.metadata)
         metadata = max((m.metadata for m in written), key=len)
         values = plain(metadata)
+        self._count(values)
         status, message = str(values.get("sync/status", "synced")), str(values.get("sync/message", ""))
         if failure:  # the rows are in the lake; a blocking rule is broken
             status, message = "failed", failure
@@ -181,6 +206,10 @@ class Runner:
             status, message = "warning", f"{message}; quality: {checks['message']}"
         partitions = _in_order(container.axis, keys)
         return line(container.label, status, metadata=metadata, partitions=partitions, message=message, checks=checks, **common)
+
+    def _count(self, said: Mapping[str, Any]) -> None:
+        self._left = int(said.get("sync/files_left", 0))
+        self._done = int(said.get("sync/files_read", 0)) + int(said.get("sync/files_refused", 0))
 
     def _say_cancelled(self, run_id: str) -> None:
         """Dagster takes an interrupt that it did not ask for as a failure; this one was asked for, at the terminal."""

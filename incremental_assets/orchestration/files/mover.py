@@ -11,6 +11,7 @@ import dagster as dg
 
 from incremental_assets.catalog.definition import missing
 from incremental_assets.catalog.folder import FileDefinition
+from incremental_assets.lake.attempts import Attempts
 from incremental_assets.lake.manifest import Manifest
 from incremental_assets.lake.partitioning import WINDOWS_METADATA, windows_metadata
 from incremental_assets.lake.rejected import rejected_table
@@ -96,7 +97,7 @@ class FileMover:
 
     def beside(self, lake: str) -> Sequence[LakeTable]:
         key_path = self.definition.container.key_path
-        return [Manifest(lake, key_path).table, rejected_table(lake, key_path)]
+        return [Manifest(lake, key_path).table, Attempts(lake, key_path).table, rejected_table(lake, key_path)]
 
     # ------------------------------------------------------------------
     def _plan(self, request: Request, lake: str) -> FilesPlan:

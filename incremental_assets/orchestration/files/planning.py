@@ -15,6 +15,7 @@ from incremental_assets.model.errors import ConfigurationError, EmptyRefused, Re
 from incremental_assets.model.files import FilePlan, FileStamp, decode_path, encode_path, plan_files, shown_path
 from incremental_assets.model.names import nearest
 from incremental_assets.model.watermark import TableState
+from incremental_assets.orchestration.files.attempt import ended_with
 from incremental_assets.orchestration.plan import Action, Mode, Plan, Request
 from incremental_assets.sources.files.read import ReadFile
 
@@ -107,7 +108,7 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
         )
     asked, phantoms = _asked(definition, request, listed, known)
     choice = plan_files(listed.stamps, stamps(known), _now(), round(settings.settle_seconds * 1_000_000), asked, request.most_files)
-    again = _tried_again(definition, request, choice, listed, known) if asked is None else ()
+    again, postponed = _tried_again(definition, request, choice, listed, known) if asked is None else ((), 0)
     read = (*choice.read, *again)
     gone = tuple(key for key in choice.removed if not listed.may_hide(key) and (known[key].rows or known[key].rejected))
     drop = tuple(key for key in gone if definition.prunes or request.reset or key in listed.elsewhere)
@@ -136,7 +137,7 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
         gone=gone,
         phantoms=phantoms,
         waiting=len(choice.waiting),
-        left=choice.left,
+        left=choice.left + postponed,
         whole=request.reset and head is not None,
         recheck=recheck,
         prunes=definition.prunes,
@@ -169,18 +170,24 @@ def _of_phantoms(phantoms: Sequence[str]) -> list[str]:
 
 def _tried_again(
     definition: FileDefinition, request: Request, choice: FilePlan, listed: Listed, known: Mapping[str, FileRecord]
-) -> tuple[str, ...]:
-    """Unchanged files that could not be read before. A tick tries them only beside others, or where the YAML says otherwise by now.
+) -> tuple[tuple[str, ...], int]:
+    """Unchanged files that could not be read before, and how many more of them are left for the next round.
 
-    Else it would start a run for them each time. They come last, so that they never keep others from being read.
+    A tick tries them only beside others, or where the YAML says otherwise by now. Else it would start a run for them each time. They come
+    last, so that they never keep others from being read. One that the Spark server ended with is not tried again as long as it would be
+    told the same.
     """
     chosen = {*choice.changed, *choice.waiting}
     refused = [key for key in listed.stamps if key in known and known[key].refused is not None and key not in chosen]
+    refused = [key for key in refused if known[key].refused != ended_with(listed.file(key))]
     if request.most_files is None:
-        return tuple(refused)
+        return tuple(refused), 0
+    most = max(0, request.most_files - len(choice.read))
+    if request.again_before is not None:
+        due = [key for key in refused if known[key].at < request.again_before]
+        return tuple(due[:most]), len(due[most:])
     other = [key for key in refused if known[key].how != definition.how]
-    room = request.most_files - len(choice.read)
-    return tuple(refused if choice.read else other)[: max(0, room)]
+    return tuple(refused if choice.read else other)[:most], 0
 
 
 def _decide(

@@ -17,6 +17,7 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.folder import FileDefinition
+from incremental_assets.lake.attempts import Attempts
 from incremental_assets.lake.errors import lake_errors
 from incremental_assets.lake.extraction import Extraction, Extractions, Outcome
 from incremental_assets.lake.manifest import EVERY_FILE, FileRecord, Manifest
@@ -28,9 +29,11 @@ from incremental_assets.model.files import FILE, MODIFIED, shown_path
 from incremental_assets.model.names import backticked
 from incremental_assets.model.schema import Column
 from incremental_assets.model.watermark import TableState
+from incremental_assets.orchestration.files.attempt import Attempt
 from incremental_assets.orchestration.files.planning import FilesPlan
+from incremental_assets.orchestration.plan import Mode
 from incremental_assets.orchestration.result import Result, result_metadata
-from incremental_assets.sources.files.read import FileCount, FileRows, Reading
+from incremental_assets.sources.files.read import FileCount, FileRows, ReadFile, Reading
 
 SHOWN_FILES = 20
 
@@ -69,6 +72,7 @@ class FileSync:
         self._definition, self._plan, self._table, self._manifest = definition, plan, table, manifest
         self._scope, self._run_id, self._log, self._forget = scope, run_id, log, forget
         self._started = time.monotonic()
+        self._attempt = Attempt(scope, Attempts(scope.lake, plan.container.key_path), log)
         self._rows: FileRows | None = None
         self._columns: tuple[Column, ...] = ()
         self._files, self._drop = plan.files, plan.drop
@@ -86,7 +90,7 @@ class FileSync:
             self._recheck()
         in_lake = () if head is None or plan.whole else tuple(c for c in head.columns if c.name not in (FILE.name, MODIFIED.name))
         if self._files:
-            self._rows = self._read(in_lake)
+            self._files, self._rows = self._attempt.read(self._files, lambda files: self._read(files, in_lake))
         self._columns = self._rows.columns if self._rows is not None else in_lake
         self._note()
         if not self._counts and (plan.whole or not self._drop):
@@ -122,6 +126,7 @@ class FileSync:
         """The manifest comes last: where the events were not told either, all is done once more."""
         self._forget([*self._drop, *self._plan.phantoms])
         self._manifest.add(self._records)
+        self._attempt.done()
 
     # ------------------------------------------------------------------ files that nobody remembers
     def _recheck(self) -> None:
@@ -167,12 +172,12 @@ class FileSync:
         return FileRecord(key, 0, 0, None, 0, 0, None, False, table_id, version, _now(), self._run_id, self._definition.how)
 
     # ------------------------------------------------------------------ reading
-    def _read(self, known: tuple[Column, ...]) -> FileRows:
+    def _read(self, files: Sequence[ReadFile], known: tuple[Column, ...]) -> FileRows:
         definition = self._definition
         options = definition.options
         reading = Reading(definition.format, options.read, options.types, definition.limits)
         staging = Path(self._scope.stack.enter_context(tempfile.TemporaryDirectory(prefix="incremental-assets-")))
-        rows = FileRows(self._scope.spark, definition.settings.address, reading, self._files, known, staging, self._log)
+        rows = FileRows(self._scope.spark, definition.settings.address, reading, files, known, staging, self._log)
         self._scope.stack.callback(rows.close)
         return rows
 
@@ -182,7 +187,7 @@ class FileSync:
 
     @property
     def _refusals(self) -> Mapping[str, str]:
-        return self._rows.refused if self._rows is not None else {}
+        return {**(self._rows.refused if self._rows is not None else {}), **self._attempt.refused}
 
     def _note(self) -> None:
         result, plan = self.result, self._plan
@@ -191,11 +196,16 @@ class FileSync:
             "sync/files_read": len(self._counts),
             "sync/files_refused": len(self._refusals),
             "sync/files_waiting": plan.waiting,
-            "sync/files_left": plan.left,
+            "sync/files_left": plan.left + len(self._attempt.postponed),
             "sync/files_gone": len(plan.gone),
             "sync/rows_rejected": rejected,
         }
         result.messages.append(plan.reason)
+        postponed = len(self._attempt.postponed)
+        if postponed and plan.request.mode is Mode.REFRESH:
+            result.warnings.append(f"{postponed:,} files were not read again, as the Spark server ended while it read them: ask once more")
+        elif postponed:
+            result.messages.append(f"{postponed:,} wait for the next sync, as the Spark server ended while it read them with others")
         if self._refusals:
             shown = list(self._refusals.values())[:3]
             more = f" … and {len(self._refusals) - 3:,} more" if len(self._refusals) > 3 else ""

@@ -5,6 +5,7 @@ Belongs here: first lines, and whether a file is one record. Does not belong: wh
 
 import csv
 import io
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -84,12 +85,22 @@ def _is_json(text: str) -> bool:
     return True
 
 
+def _split(text: str, end: re.Pattern[str]) -> Iterator[str]:
+    """The lines, as far as they are asked for."""
+    at = 0
+    for found in end.finditer(text):
+        yield text[at : found.start()]
+        at = found.end()
+    yield text[at:]
+
+
 def _first_lines(reading: Reading, text: str) -> list[list[str]]:
     """The cells of the first two lines that are neither empty nor a comment."""
     separator, comment = reading.separator, reading.option("comment")
     end = reading.option("linesep")
-    lines = text.split(end) if end else _LINE_END.split(text)
-    full = [line for line in lines if line.strip() and not (comment and line.startswith(comment))]
+    lines = _split(text, re.compile(re.escape(end)) if end else _LINE_END)
+    told = (line for line in lines if line.strip() and not (comment and line.startswith(comment)))
+    full = list(told if reading.says("multiline") else itertools.islice(told, 2))
     if len(separator) > 1:
         return [line.split(separator) for line in full[:2]]
     quote = '"' if reading.option("quote") is None else reading.option("quote") or None

@@ -15,7 +15,18 @@ from incremental_assets.model.errors import ConfigurationError, SourceError
 from incremental_assets.model.names import literal
 from incremental_assets.model.schema import Column
 from incremental_assets.sources.files.beginning import HEAD_BYTES, Beginning
-from incremental_assets.sources.files.reading import LINE, NAME, RESERVED, WRONG, Group, ReadFile, Reading, refusal, shortened
+from incremental_assets.sources.files.reading import (
+    LINE,
+    NAME,
+    RESERVED,
+    WRONG,
+    Group,
+    ReadFile,
+    Reading,
+    is_packed,
+    refusal,
+    shortened,
+)
 from incremental_assets.sources.files.staging import Staging
 
 if TYPE_CHECKING:
@@ -142,8 +153,6 @@ def options_of(reading: Reading) -> dict[str, str]:
     return {
         "escape": quote if quote else '"',
         "maxcolumns": str(max(20480, reading.limits.columns + 2)),
-        # A quote that is not closed would make one cell of all that follows.
-        "maxcharspercolumn": str(reading.limits.line_bytes),
         **reading.passed_on,
         "sep": reading.separator,
         "mode": "PERMISSIVE",
@@ -186,7 +195,11 @@ def cells(spark: "SparkSession", staging: Staging, reading: Reading, group: Grou
     )
     wrong = f"CASE WHEN {_BAD} IS NOT NULL THEN {literal(number)} END AS {WRONG}"
     if reading.says("multiline"):
-        reader = spark.read.format("csv").options(**options, **header).schema(f"{schema}, {_BAD} string")
+        # A quote that is not closed would make one cell of all that follows. So much is allocated at once, for each file that is read.
+        sizes = [file.size for file in group.files]
+        most = reading.limits.line_bytes if 0 in sizes or any(map(is_packed, group.files)) else min(max(sizes), reading.limits.line_bytes)
+        reader = spark.read.format("csv").options(**{"maxcharspercolumn": str(most), **options}, **header)
+        reader = reader.schema(f"{schema}, {_BAD} string")
         frame = staging.load(reader, group.files, *names, _BAD)
         texts = ", ".join(f"coalesce({name}, '')" for name in names)
         together = f"concat_ws({literal(reading.separator)}, {texts})"

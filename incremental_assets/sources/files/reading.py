@@ -86,6 +86,11 @@ class Group:
     whole: bool = False
 
 
+def is_packed(file: ReadFile) -> bool:
+    """Whether its stored bytes say nothing of how many there are when it is unpacked."""
+    return file.path.lower().endswith((".gz", ".bz2", ".zst"))
+
+
 def refusal(file: ReadFile, reason: str) -> str:
     return f"{shown_path(file.path)}: {reason}"
 

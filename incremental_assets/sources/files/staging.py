@@ -10,7 +10,7 @@ import io
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -88,7 +88,9 @@ class Staging:
                 self._paths[file.key] = _escaped(self._address.spark_url(file.path))
             else:
                 # Not the path as it is: what takes its place later may be a link that leads elsewhere.
-                link.symlink_to(self._address.resolved(file.path))
+                target = self._address.resolved(file.path)
+                with self._writing():
+                    link.symlink_to(target)
                 self._set(file, link)
             with self._address.open(file.path, decompress=compression is not None) as stream:
                 begins = self._begins(file, stream.read(HEAD_BYTES), None)
@@ -127,6 +129,17 @@ class Staging:
             for chunk in unzst(stream) if zstd else iter(lambda: stream.read(CHUNK), b""):
                 meter.feed(chunk)
 
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raises SourceInterrupted where the disk for files on their way is at fault."""
+        try:
+            yield
+        except OSError as error:
+            raise SourceInterrupted(
+                f"{self._address.datastore}: {self._folder}, where files are on their way to Spark, cannot be written: {error.strerror}. "
+                f"Free space there, or name another folder with TMPDIR, then sync again; no file was refused for it."
+            ) from error
+
     def _set(self, file: ReadFile, path: Path) -> None:
         self._paths[file.key] = _escaped(str(path))
         self.names[f"{path.parent.name}/{path.name}"] = file.key
@@ -141,7 +154,9 @@ class Staging:
             for chunk in chunks:
                 text = decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk
                 meter.feed(text)
-                out.write(text)
+                with self._writing():
+                    out.write(text)
+                    out.flush()
             if decoder:
                 out.write(decoder.decode(b"", True).encode())
 

@@ -1,0 +1,134 @@
+"""Files of which some end the Spark server: those are found and refused, and all others are read.
+
+The decisions with a server that ends as a test says, and what is remembered of them in a real Delta table. With a real server and real
+bombs: ``test_files_bomb``.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+from incremental_assets.embedded_spark.launch import SparkUnavailable
+from incremental_assets.lake.attempts import TIDY_AFTER, Attempts, Suspect, of_files
+from incremental_assets.orchestration.files.attempt import Attempt, ended_with
+from incremental_assets.sources.files.read import ReadFile
+
+
+class Server:
+    """Stands for the run's hold on the lake: ends with given files, or where too many are read at once."""
+
+    def __init__(self, culprits: set[str], most: int = 1000, own: bool = True) -> None:
+        self.culprits, self.most, self.own = culprits, most, own
+        self.stack = contextlib.ExitStack()
+        self.spark, self.gone, self.apart, self.ended = object(), False, False, 0
+
+    def open_apart(self) -> bool:
+        self.apart, self.gone = self.own, False
+        return self.own
+
+    def is_server_gone(self) -> bool:
+        return self.gone
+
+    def read(self, files: Sequence[ReadFile]) -> Any:
+        if len(files) > self.most or self.culprits & {file.key for file in files}:
+            self.gone = True
+            self.ended += 1
+            raise SparkConnectGrpcException("UNAVAILABLE")
+        return tuple(files)
+
+
+def files(count: int) -> list[ReadFile]:
+    return [ReadFile(f"f{i}", f"f{i}", i, 10) for i in range(count)]
+
+
+class Memory(Attempts):
+    """What would be in the lake."""
+
+    def __init__(self) -> None:
+        self.held: list[Suspect] = []
+
+    def suspects(self) -> dict[str, Suspect]:
+        together = sum(one.open for one in self.held)
+        return {one.file: one.ended(together) if one.open else one for one in self.held}
+
+    def write(self, suspects: Any) -> None:
+        self.held = list(suspects)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
+@given(st.integers(1, 40), st.sets(st.integers(0, 39), max_size=3), st.integers(1, 40), st.booleans())
+def test_exactly_the_culprits_are_refused_and_all_others_read(count: int, bad: set[int], most: int, own: bool) -> None:
+    """Also where the server has no room for many at once, which is no file's fault; and where there is no second server."""
+    attempts, culprits = Memory(), {f"f{i}" for i in bad if i < count}
+    left, refused, read = files(count), dict[str, str](), set[str]()
+    for _ in range(200):
+        server = Server(culprits, most, own)
+        attempt = Attempt(server, attempts, lambda _: None)  # pyright: ignore[reportArgumentType]
+        with server.stack, contextlib.suppress(SparkUnavailable):
+            chosen, rows = attempt.read(left, server.read)
+            assert rows is None or rows == tuple(chosen)
+            attempt.done()
+            assert {file.key for file in (*chosen, *attempt.postponed)} | set(attempt.refused) == {file.key for file in left}
+            read |= {file.key for file in chosen}
+            refused |= attempt.refused
+            left = list(attempt.postponed)
+        if not left:
+            break
+    assert not left and set(refused) == culprits and read == {file.key for file in files(count)} - culprits
+    # Asked for once more, nobody else is read together with one of them.
+    assert {one.file for one in attempts.held} == culprits
+    for key, reason in refused.items():
+        assert reason == ended_with(next(file for file in files(count) if file.key == key))
+
+
+def test_one_culprit_costs_few_servers() -> None:
+    server = Server({"f700"})
+    attempt = Attempt(server, Memory(), lambda _: None)  # pyright: ignore[reportArgumentType]
+    left = files(1000)
+    while left:
+        attempt.read(left, server.read)
+        attempt.done()
+        assert server.apart
+        left = list(attempt.postponed)
+    assert server.ended <= 12
+    assert set(attempt.refused) == {"f700"}
+
+
+def test_what_a_killed_sync_was_reading_is_under_suspicion(tmp_path: Path) -> None:
+    """In the lake, as the next sync may be another process, or on another machine; and it does not grow with each sync."""
+    attempts = Attempts(str(tmp_path / "lake"), ("landing", "sales"))
+    assert attempts.suspects() == {}
+    attempts.write([])
+    assert attempts.table.opened() is None  # nothing is made for nothing
+    now = files(3)
+    for _ in range(TIDY_AFTER * 2 + 5):
+        attempts.write(of_files(((file.key, file.modified, file.size) for file in now), {}))
+        attempts.write([])
+    assert len(list(Path(attempts.table.address).rglob("*.parquet"))) < TIDY_AFTER * 2
+    assert attempts.suspects() == {}
+    attempts.write(of_files(((file.key, file.modified, file.size) for file in now), {}))  # and is killed
+    again = Attempts(str(tmp_path / "lake"), ("landing", "sales")).suspects()
+    assert {key: (one.together, one.alone) for key, one in again.items()} == {"f0": (3, 0), "f1": (3, 0), "f2": (3, 0)}
+    attempts.write(of_files([("f0", 0, 10)], again))
+    assert attempts.suspects()["f0"].alone == 1
+    server = Server(set())
+    attempt = Attempt(server, attempts, lambda _: None)  # pyright: ignore[reportArgumentType]
+    changed = [ReadFile("f0", "f0", 99, 10), *now[1:]]
+    assert attempt.read(changed, server.read)[0] == changed and not server.apart  # another version of it is another file
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_run_that_ends_after_the_read_is_the_files_fault_only_with_the_server(gone: bool) -> None:
+    """A commit that somebody else's came before, or Ctrl-C, says nothing of the files."""
+    attempts, server = Memory(), Server(set())
+    with server.stack:
+        Attempt(server, attempts, lambda _: None).read(files(4), server.read)  # pyright: ignore[reportArgumentType]
+        assert all(one.open for one in attempts.held)
+        server.gone = gone
+    assert {one.file: one.together for one in attempts.held} == ({f"f{i}": 4 for i in range(4)} if gone else {})
