@@ -194,7 +194,8 @@ class Runner:
             said = plain(observed.metadata) if observed else {"sync/message": "nothing to do any more"}
             self._count(said)
             status, message = str(said.get("sync/status", "skipped")), str(said.get("sync/message", ""))
-            return line(container.label, status, message=message, watermark=watermark, **common)
+            numbers = observed.metadata if observed else None
+            return line(container.label, status, metadata=numbers, message=message, watermark=watermark, **common)
         keys = sorted(m.partition for m in written if m.partition is not None and "file/refused" not in m.metadata)
         metadata = max((m.metadata for m in written), key=len)
         values = plain(metadata)
