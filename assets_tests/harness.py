@@ -28,6 +28,7 @@ from incremental_assets.orchestration.catalog_asset import catalog_definitions
 from incremental_assets.orchestration.component import CatalogEntry, DatastoreComponent
 from incremental_assets.orchestration.datastore import datastore_definitions
 from incremental_assets.orchestration.files.component import FileDatastore, FilesEntry
+from incremental_assets.orchestration.locks import table_lock
 from incremental_assets.orchestration.loggers import LOGGERS
 from incremental_assets.orchestration.postgres.component import ContainerEntry, IncrementalEntry, PostgresDatastore
 from incremental_assets.orchestration.quality.command import AskedScan, scan_lines
@@ -99,7 +100,7 @@ class Workspace:
     def dagster(self, definitions: Sequence[ContainerDefinition] | None = None) -> dg.Definitions:
         """The code location, with the lake of this project and the session's Spark server."""
         chosen = definitions if definitions is not None else self.catalog()
-        resources = {"lake": lake_resource(lambda: self.lake, lambda: self.spark_home), "delta": delta_io_manager}
+        resources = {"lake": lake_resource(lambda: self.lake, lambda: self.spark_home, table_lock), "delta": delta_io_manager}
         own = dg.Definitions(resources=resources, executor=dg.in_process_executor, loggers=LOGGERS)
         settings = self.component.settings()
         return dg.Definitions.merge(datastore_definitions(settings, chosen), catalog_definitions(self.component, settings, chosen), own)

@@ -3,7 +3,8 @@
 Belongs here: the passage between Dagster's contexts and ``write``. Does not belong: planning, or the strategies themselves.
 
 For assets of your own: return a Spark DataFrame, and name the column that the partitions go by in the asset's metadata as
-``partition_expr``. The asked partitions are overwritten in one commit. Load a container, or one of its partitions, by depending on it.
+``partition_expr``. The asked partitions are overwritten in one commit, while no other run writes to the table. Load a container, or one of
+its partitions, by depending on it.
 """
 
 from collections.abc import Sequence
@@ -14,12 +15,13 @@ import dagster as dg
 from incremental_assets.lake.counts import partition_rows, row_count
 from incremental_assets.lake.errors import lake_errors
 from incremental_assets.lake.extraction import Extractions, Outcome
+from incremental_assets.lake.own_partitions import own_windows
 from incremental_assets.lake.partitioning import WINDOWS_METADATA, from_windows_metadata
 from incremental_assets.lake.scope import LakeScope, Written
 from incremental_assets.lake.sql import file_predicate, scope_predicate
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.lake.write import commit
-from incremental_assets.model.axis import Axis, IdentifierType, parse_value
+from incremental_assets.model.axis import Axis, IdentifierType
 from incremental_assets.model.container import Identifier
 from incremental_assets.model.errors import ConfigurationError, LakeError, LakeMoved
 from incremental_assets.model.grammar import Strategy
@@ -126,8 +128,8 @@ class DeltaIOManager(dg.IOManager):
 
     # ------------------------------------------------------------------ anybody's DataFrame
     def _write_frame(self, context: dg.OutputContext, scope: LakeScope, frame: "DataFrame") -> None:
-        table = scope.table(*(encode_name(part) for part in context.asset_key.path))
-        label = "/".join(context.asset_key.path)
+        path = tuple(encode_name(part) for part in context.asset_key.path)
+        table, label, run = scope.table(*path), "/".join(context.asset_key.path), context.step_context
         writer = frame.write.format("delta").mode("overwrite")
         identifier: Identifier | None = None
         if context.has_asset_partitions:
@@ -137,7 +139,7 @@ class DeltaIOManager(dg.IOManager):
             writer = writer.option("replaceWhere", scope_predicate(identifier, windows, False))
         else:
             writer = writer.option("overwriteSchema", "true")
-        with lake_errors(label, table.url):
+        with scope.held(path, label, run.run_id, run.instance, context.log.info), lake_errors(label, table.url):
             writer.save(table.url)
             context.add_output_metadata({"dagster/uri": table.url, "dagster/row_count": row_count(scope.spark, table)})
 
@@ -170,13 +172,7 @@ def _identifier(column: str, types: dict[str, str], key: dg.AssetKey) -> Identif
 
 
 def _windows(context: dg.OutputContext | dg.InputContext, axis: Axis) -> Sequence[Window]:
-    """The windows of the context's partitions: Dagster's own for time, one value a key for integers."""
-    definition = context.asset_partitions_def
-    if axis.is_time and isinstance(definition, dg.TimeWindowPartitionsDefinition):
-        spans = [definition.time_window_for_partition_key(key) for key in context.asset_partition_keys]
-        forms = "%Y-%m-%d" if axis is Axis.DAY else "%Y-%m-%d %H:%M:%S"
-        return merge(Window(parse_value(axis, span.start.strftime(forms)), parse_value(axis, span.end.strftime(forms))) for span in spans)
-    return merge(Window(value, value + 1) for value in (parse_value(axis, key) for key in context.asset_partition_keys))
+    return own_windows("/".join(context.asset_key.path), axis, context.asset_partitions_def, list(context.asset_partition_keys))
 
 
 @dg.io_manager(required_resource_keys={"lake"}, description="Delta tables in the lake: partitions are overwritten or merged.")

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -28,15 +28,25 @@ class Written:
     nulls: bool
 
 
+TableLock = Callable[[tuple[str, ...], str, str, dg.DagsterInstance, Callable[[str], None]], contextlib.AbstractContextManager[None]]
+"""Of the table at a path: with its label, the run that asks, the instance that knows the others, and where waiting is logged."""
+
+
+def _unheld(*_: Any) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
 class LakeScope:
     """One run's hold on the lake. ``stack`` is closed when the run has ended, after its last event.
 
-    ``written``: by the container's path, for who looks at it in the same run.
+    ``written``: by the container's path, for who looks at it in the same run. ``held``: keeps other writers from a table that is no
+    container's.
     """
 
-    def __init__(self, lake: str, state_dir: Path, name: str, log: Callable[[str], None]) -> None:
+    def __init__(self, lake: str, state_dir: Path, name: str, log: Callable[[str], None], held: "TableLock | None" = None) -> None:
         self.lake = lake
         self.stack = contextlib.ExitStack()
+        self.held = held or _unheld
         self.written: dict[tuple[str, str], Written] = {}
         self._state_dir = self._shared_dir = state_dir
         self._name = name
@@ -109,14 +119,14 @@ def _end_server(state_dir: Path) -> None:
         state_dir.parent.rmdir()
 
 
-def lake_resource(lake: Callable[[], str], state_dir: Callable[[], Path]) -> dg.ResourceDefinition:
-    """The resource ``lake``; the folders are asked for when a run begins."""
+def lake_resource(lake: Callable[[], str], state_dir: Callable[[], Path], held: TableLock | None = None) -> dg.ResourceDefinition:
+    """The resource ``lake``; the folders are asked for when a run begins. ``held``: left out, nothing keeps two runs from one table."""
 
     @dg.resource(description="The lake and, when needed, a Spark Connect session of the run's own.")
     def resource(context: dg.InitResourceContext) -> Iterator[LakeScope]:
         run = context.run
         log = context.log.info if context.log else (lambda _: None)
-        scope = LakeScope(lake(), state_dir(), run.job_name if run else "incremental-assets", log)
+        scope = LakeScope(lake(), state_dir(), run.job_name if run else "incremental-assets", log, held)
         with scope.stack:
             yield scope
 

@@ -11,6 +11,7 @@ import dagster as dg
 
 from incremental_assets.lake.io_manager import delta_io_manager
 from incremental_assets.lake.scope import lake_resource
+from incremental_assets.orchestration.locks import table_lock
 from incremental_assets.orchestration.loggers import LOGGERS
 from incremental_assets.orchestration.project import dagster_home, lake_root, serve_project
 
@@ -19,7 +20,7 @@ def build_definitions(project: Path, *, resource_overrides: Mapping[str, Any] | 
     """The code location of the project. A run is one asset, so it needs no further processes of its own."""
     serve_project(project)
     resources = {
-        "lake": lake_resource(lambda: lake_root(project), lambda: dagster_home(project)),
+        "lake": lake_resource(lambda: lake_root(project), lambda: dagster_home(project), table_lock),
         "delta": delta_io_manager,
         **(resource_overrides or {}),
     }

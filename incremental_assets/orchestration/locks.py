@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from incremental_assets.model.container import Container
 from incremental_assets.model.errors import ContainerBusy
 from incremental_assets.model.names import file_name
+from incremental_assets.orchestration.project import dagster_home
 
 WAIT_SECONDS = 600.0
 WAIT_VARIABLE = "INCREMENTAL_ASSETS_LOCK_SECONDS"
@@ -30,21 +31,40 @@ def container_lock(
 
     The run that had it before and could not give it back is marked as failed.
     """
-    with _held(home, container, "", "synced", run_id, log, instance, wait):
+    with _held(home, container.key_path, container.label, "", "synced", run_id, log, instance, wait):
         yield
 
 
 @contextlib.contextmanager
-def scan_lock(home: Path, container: Container, run_id: str, log: Callable[[str], None], instance: dg.DagsterInstance) -> Iterator[None]:
-    """Holds the container's records of quality, as ``container_lock`` its table. A scan reads one version: syncs go on beside it."""
-    with _held(home, container, ".scan", "scanned", run_id, log, instance):
+def scan_lock(
+    home: Path, container: Container, run_id: str, log: Callable[[str], None], instance: dg.DagsterInstance, *, profile: bool = False
+) -> Iterator[None]:
+    """One scan (or profile) by itself of a container at a time. Syncs and their checks do not ask for it: a scan reads one version of the
+    table, and may take hours."""
+    suffix, doing = (".profile", "profiled") if profile else (".scan", "scanned")
+    with _held(home, container.key_path, container.label, suffix, doing, run_id, log, instance):
+        yield
+
+
+@contextlib.contextmanager
+def record_lock(home: Path, container: Container, run_id: str, log: Callable[[str], None], instance: dg.DagsterInstance) -> Iterator[None]:
+    """Holds the container's records of quality while what a scan found is compared with them and written: for moments."""
+    with _held(home, container.key_path, container.label, ".record", "recorded", run_id, log, instance):
+        yield
+
+
+@contextlib.contextmanager
+def table_lock(path: tuple[str, ...], label: str, run_id: str, instance: dg.DagsterInstance, log: Callable[[str], None]) -> Iterator[None]:
+    """Holds the table of a user's own asset while the IO manager writes to it, as ``container_lock`` a container's."""
+    with _held(dagster_home(), path, label, "", "written", run_id, log, instance):
         yield
 
 
 @contextlib.contextmanager
 def _held(
     home: Path,
-    container: Container,
+    key_path: tuple[str, ...],
+    label: str,
     suffix: str,
     doing: str,
     run_id: str,
@@ -52,7 +72,7 @@ def _held(
     instance: dg.DagsterInstance,
     wait: float | None = None,
 ) -> Iterator[None]:
-    path, holder_path = _paths(home, container, suffix)
+    path, holder_path = _paths(home, key_path, suffix)
     lock = FileLock(path)
     deadline = time.monotonic() + (float(os.environ.get(WAIT_VARIABLE, WAIT_SECONDS)) if wait is None else wait)
     said = False
@@ -63,9 +83,9 @@ def _held(
         except Timeout:
             if time.monotonic() >= deadline:
                 skipped = "skipped: " if doing == "synced" else ""
-                raise ContainerBusy(f"{container.label}: {skipped}it is being {doing} by {_holder(holder_path)}.") from None
+                raise ContainerBusy(f"{label}: {skipped}it is being {doing} by {_holder(holder_path)}.") from None
             if not said:
-                log(f"{container.label}: waits for {_holder(holder_path)}")
+                log(f"{label}: waits for {_holder(holder_path)}")
                 said = True
     try:
         before = _run_of(holder_path)
@@ -82,7 +102,7 @@ def _held(
 
 def holder_of(home: Path, container: Container, instance: dg.DagsterInstance) -> str | None:
     """Who holds the container right now, in words; None when nobody does: one that was killed is marked as failed."""
-    path, holder_path = _paths(home, container)
+    path, holder_path = _paths(home, container.key_path)
     lock = FileLock(path)
     try:
         lock.acquire(timeout=0)
@@ -105,10 +125,10 @@ def _report_killed(instance: dg.DagsterInstance, run_id: str) -> None:
         instance.report_run_failed(run, "Its process ended without a word (killed?). The next one heals what it left.")
 
 
-def _paths(home: Path, container: Container, suffix: str = "") -> tuple[Path, Path]:
+def _paths(home: Path, key_path: tuple[str, ...], suffix: str = "") -> tuple[Path, Path]:
     folder = home / "locks"
     folder.mkdir(parents=True, exist_ok=True)
-    lock, holder = (folder / file_name(container.key_path, suffix + ending) for ending in (".lock", ".holder.json"))
+    lock, holder = (folder / file_name(key_path, suffix + ending) for ending in (".lock", ".holder.json"))
     return lock, holder
 
 
