@@ -30,7 +30,7 @@ from incremental_assets.model.errors import LakeError
 from incremental_assets.model.rules import Severity
 from incremental_assets.quality import records as module
 from incremental_assets.quality.records import Records, Result, ScanOperation, ScanWatermark
-from incremental_assets.quality.verdict import FailedRow, Status, Verdict
+from incremental_assets.quality.verdict import FailedRow, ScanResult, Status, Verdict
 
 SHOP, RULE, DAY = "shop/orders", "not_null_price", 24 * 3600 * 1_000_000
 TABLES = ("failed_rows", "check_metrics", "anomalies", "scan_operations")  # as they are written
@@ -64,6 +64,17 @@ def scan(
     records.record(operation(run, container, watermark=watermark), [verdict("a", value)], rows, changes)
 
 
+def test_only_their_owner_reads_them(lake: Path, records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They keep rows as they were, also those that have since been deleted for good reason. A cluster's Spark may be another user."""
+    folder = lake / "shop" / "_quality"
+    monkeypatch.setenv("SPARK_REMOTE", "sc://cluster")
+    scan(records, "run1", [1])
+    assert folder.stat().st_mode & 0o077
+    monkeypatch.delenv("SPARK_REMOTE")
+    scan(records, "run2", [1])
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
     return tmp_path / "lake of ours"
@@ -84,6 +95,25 @@ def rows_of(lake: Path, name: str) -> list[dict]:
 
 def open_keys(records: Records, container: str = SHOP) -> set[str | None]:
     return {one.key for one in records.anomalies(container).values() if one.is_open}
+
+
+# ---------------------------------------------------------------- two scans side by side
+def test_a_newer_version_that_was_judged_meanwhile_is_not_overruled(records: Records) -> None:
+    """A scan that began before a sync ends after the sync's own checks: rows that were mended would be bad again."""
+    began = operation("old")
+    for run, version, ended in (("before", 8, began.started - 1), ("new", 8, began.started + 5), ("as old", 7, began.started + 5)):
+        said = dataclasses.replace(operation(run), delta_version=version, ended=ended)
+        records.record(said, [verdict(run), verdict("a", rule="r2")] if run == "new" else [verdict(run)], [], [])
+    records.record(dataclasses.replace(operation("other", "shop/other"), delta_version=9, ended=began.ended), [verdict("x")], [], [])
+    failed = dataclasses.replace(operation("failed", result=Result.FAILURE), delta_version=None, ended=began.ended)
+    records.record(failed, [], [], [])
+    judged = records.judged(SHOP, 7, began.started)
+    assert judged == {(RULE, "new"), ("r2", "a")}
+    assert records.judged(SHOP, 8, began.started) == set()
+    seen = ScanResult(7, 1, {"a": 10}, [verdict("a"), verdict("new")], [failed_row(1, "a"), failed_row(2, "new")])
+    left = seen.without(judged)
+    assert [(one.rule, one.partition) for one in left.verdicts] == [(RULE, "a")]
+    assert [(row.partition, row.rules) for row in left.failed_rows] == [("a", (RULE,)), ("new", ("r2",))]
 
 
 # ---------------------------------------------------------------- what is read is what was written

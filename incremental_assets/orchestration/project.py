@@ -14,6 +14,7 @@ import yaml
 from dagster._core.secrets.env_file import get_env_var_dict
 from dagster_shared.utils.config import discover_config_file, load_toml_as_dict
 
+from incremental_assets.lake.private import private
 from incremental_assets.model.errors import ConfigurationError
 
 HOME = ".dagster_home"
@@ -48,6 +49,8 @@ def current_project() -> Path:
 def serve_project(project: Path) -> None:
     """Makes this process find the project's modules without being installed, and know whose lake, locks and Spark server it uses."""
     os.environ[PROJECT_VARIABLE] = str(project)
+    if (project / HOME).is_dir():
+        private(project / HOME)  # also where `dagster dev` has made it
     for folder in (project / "src", project):
         if folder.is_dir() and str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
@@ -58,7 +61,8 @@ def enter_project(project: Path) -> None:
     serve_project(project)
     os.environ.update(get_env_var_dict(str(project)))
     home = dagster_home(project)
-    home.mkdir(parents=True, exist_ok=True)
+    if home == project / HOME or not home.exists():  # one that somebody named is as open as they made it
+        private(home)
     os.environ["DAGSTER_HOME"] = str(home)
     config, target = project / "dagster.yaml", home / "dagster.yaml"
     own = home == project / HOME

@@ -40,6 +40,7 @@ from incremental_assets.lake import maintenance
 from incremental_assets.lake.append_only import AppendOnly
 from incremental_assets.lake.errors import place_errors
 from incremental_assets.lake.manifest import QUALITY_FOLDER
+from incremental_assets.lake.private import keep_private
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.anomalies import Anomaly, State
 from incremental_assets.model.rules import Severity
@@ -130,6 +131,7 @@ class Records:
     """The records of a datastore. All methods raise LakeError where the place cannot be read or written."""
 
     def __init__(self, lake: str, datastore_key: str) -> None:
+        self._folder = LakeTable(lake, datastore_key, QUALITY_FOLDER).url
         self._tables = {name: AppendOnly(LakeTable(lake, datastore_key, QUALITY_FOLDER, name), schema) for name, schema in _SCHEMAS.items()}
 
     # ---------------------------------------------------------------- writing
@@ -192,6 +194,18 @@ class Records:
                 return ScanWatermark(operation.watermark, operation.identifier)
         return None
 
+    def judged(self, container: str, newer_than: int, since: int) -> set[tuple[str, str | None]]:
+        """The rules and partitions that scans of newer versions of the table have judged which ended since that moment."""
+        newer = {
+            one.id
+            for one in self.operations(container)
+            if one.type is OperationType.SCAN and one.ended >= since and one.delta_version is not None and one.delta_version > newer_than
+        }
+        if not newer:
+            return set()
+        rows = self._read(_METRICS, container).filter(_is_in("recording", self._counting(container)) & _is_in("operation_id", newer))
+        return set(zip(rows["rule"].to_pylist(), rows["partition"].to_pylist(), strict=True))
+
     def metrics(
         self,
         container: str,
@@ -239,6 +253,9 @@ class Records:
     # ---------------------------------------------------------------- the tables
     def _append(self, name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
         """Returns whether its files are to be joined now."""
+        if rows:
+            with place_errors(self._folder):
+                keep_private(self._folder)
         return bool(rows) and self._tables[name].append(rows)
 
     def _read(self, name: str, container: str | None, *more: tuple[str, Sequence[str]]) -> pa.Table:

@@ -4,8 +4,8 @@ Belongs here: the types between the scan (``scan``), the records (``records``) a
 verdict is reached.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from incremental_assets.model.rules import Severity
@@ -80,3 +80,11 @@ class ScanResult:
     verdicts: Sequence[Verdict] = field(repr=False)
     failed_rows: Sequence[FailedRow] = field(repr=False)
     moved: Mapping[str, str | None] = field(default_factory=dict[str, str | None], repr=False)
+
+    def without(self, judged: Set[tuple[str, str | None]]) -> "ScanResult":
+        """What it says of other rules and partitions than these."""
+        if not judged:
+            return self
+        rows = (replace(row, rules=tuple(rule for rule in row.rules if (rule, row.partition) not in judged)) for row in self.failed_rows)
+        verdicts = [one for one in self.verdicts if (one.rule, one.partition) not in judged]
+        return replace(self, verdicts=verdicts, failed_rows=[row for row in rows if row.rules])

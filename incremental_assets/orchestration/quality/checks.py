@@ -82,7 +82,7 @@ def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefi
             request = ScanRequest(Looks.full)
         else:
             request = ScanRequest(Looks.partitions, tuple(dict.fromkeys((*(keys or ()), *written.keys))), written.nulls)
-        summary = _scan(inner, definition, request, rules, lambda summary: log_evaluations(inner, definition, summary, keys))
+        summary = _scan(inner, definition, request, rules, lambda summary: log_evaluations(inner, definition, summary, keys), in_sync=True)
         if summary is not None:
             enforce(definition, summary)
         yield from ()
@@ -129,10 +129,14 @@ def _scan(
     request: ScanRequest,
     rules: Sequence[Rule],
     tell: Callable[[Summary], None],
+    *,
+    in_sync: bool = False,
 ) -> Summary | None:
     scope: LakeScope = context.resources.lake
     try:
-        return scan_container(definition, context.instance, scope, request, rules, told_of(context), context.log.info, tell)
+        return scan_container(
+            definition, context.instance, scope, request, rules, told_of(context), context.log.info, tell, in_sync=in_sync
+        )
     except ContainerBusy as error:
         raise dg.Failure(str(error)) from error
     except BaseException:

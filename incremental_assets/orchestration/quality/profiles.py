@@ -99,7 +99,7 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
         triggered_by=told.triggered_by, schedule=told.schedule, options=json.dumps(request.options(), ensure_ascii=False),
         identifier=container.signature,
     )  # fmt: skip
-    with scan_lock(dagster_home(), container, told.run_id, context.log.info, context.instance):
+    with scan_lock(dagster_home(), container, told.run_id, context.log.info, context.instance, profile=True):
         try:
             head = scope.table(*container.key_path).head()
             if head is None:

@@ -6,6 +6,7 @@ itself (``quality.scan``), where records are kept (``quality.records``).
 Nothing of a scan counts before its record does, which is written last and carries the watermark: a scan that is killed has not been.
 """
 
+import contextlib
 import datetime
 import json
 import time
@@ -25,7 +26,7 @@ from incremental_assets.model.errors import SyncError
 from incremental_assets.model.grammar import Strategy
 from incremental_assets.model.names import encode_name
 from incremental_assets.model.rules import ExpectedSchema, Freshness, Rule
-from incremental_assets.orchestration.locks import scan_lock
+from incremental_assets.orchestration.locks import record_lock, scan_lock
 from incremental_assets.orchestration.project import dagster_home
 from incremental_assets.orchestration.quality.request import ScanRequest, ground_asked, scanned_after
 from incremental_assets.quality.ground import Ground
@@ -82,10 +83,13 @@ def scan_container(
     told: Told,
     log: Callable[[str], None],
     tell: Callable[[Summary], None],
+    *,
+    in_sync: bool = False,
 ) -> Summary | None:
     """None where there is no table yet. Raises SyncError; what went wrong is on record then, too.
 
     ``tell``: called with what became of it before that counts: killed while it tells, the scan has not been, and is made again.
+    ``in_sync``: it is of the run of a sync, which waits for no scan or profile of somebody else.
     """
     container = definition.container
     records = Records(scope.lake, container.key_path[0])
@@ -102,12 +106,17 @@ def scan_container(
         rules=len(rules),
         identifier=container.signature,
     )
-    with scan_lock(dagster_home(), container, told.run_id, log, instance):
+    home = dagster_home()
+    with contextlib.ExitStack() as held:
+        if not in_sync:
+            held.enter_context(scan_lock(home, container, told.run_id, log, instance))
         try:
             head = scope.table(*container.key_path).head()
             if head is None:
                 return None
-            summary, changes = _scan(definition, instance, scope, request, rules, records, head, operation)
+            looked = _look(definition, instance, scope, request, rules, records, head)
+            held.enter_context(record_lock(home, container, told.run_id, log, instance))
+            summary, changes = _judged(definition, request, rules, records, operation, looked)
             tell(summary)
             records.record(summary.operation, summary.result.verdicts, summary.result.failed_rows, changes)
         except SyncError as error:
@@ -117,7 +126,19 @@ def scan_container(
     return summary
 
 
-def _scan(
+@dataclass(frozen=True)
+class _Look:
+    """What a scan saw, and of what: the version of the table, and the anomalies that were known when it began."""
+
+    head: Head
+    ground: Ground
+    result: ScanResult
+    before: int | None
+    known: Mapping[str, Anomaly]
+    clock: float
+
+
+def _look(
     definition: ContainerDefinition,
     instance: dg.DagsterInstance,
     scope: LakeScope,
@@ -125,9 +146,8 @@ def _scan(
     rules: Sequence[Rule],
     records: Records,
     head: Head,
-    operation: ScanOperation,
-) -> tuple[Summary, list[Anomaly]]:
-    """What became of it, and the anomalies that it changed."""
+) -> _Look:
+    """Reads the rows, for as long as that takes: others may scan, sync and record meanwhile."""
     container, clock = definition.container, time.monotonic()
     before = scanned_to(records, container)
     known = records.anomalies(container.label)
@@ -144,15 +164,33 @@ def _scan(
         elsewhere=lambda keys: _elsewhere(known, container, {rule.id for rule in rules}, set(keys)),
     )
     result = scanner.scan(container.label, scope.table(*container.key_path), head, ground, rules, row_key(container))
+    return _Look(head, ground, result, before, known, clock)
+
+
+def _judged(
+    definition: ContainerDefinition,
+    request: ScanRequest,
+    rules: Sequence[Rule],
+    records: Records,
+    operation: ScanOperation,
+    looked: _Look,
+) -> tuple[Summary, list[Anomaly]]:
+    """What became of it, and the anomalies that it changed. While nobody else records."""
+    container, ground, before = definition.container, looked.ground, looked.before
+    # A sync that went on beside may have written a newer version, and its checks have judged that: then this is old news.
+    result = looked.result.without(records.judged(container.label, looked.result.version, operation.started))
     resolve = request.auto_resolve or container.options.auto_resolve
     # Asked again: somebody may have said something of one meanwhile. What is said from now on is said after this scan.
     now = _now()
     known = records.anomalies(container.label)
     findings = findings_of(result.verdicts, result.failed_rows)
-    looked_at = looked_at_of(result.verdicts)
+    # Rows that somebody else has found meanwhile were not asked for by their keys, so that nothing is known of them.
+    asked = {id for id, one in looked.known.items() if one.is_open}
+    new = {(one.rule, one.partition) for id, one in known.items() if one.key is not None and one.is_open and id not in asked}
+    looked_at = looked_at_of(result.verdicts) - new
     changes = after_scan(known, looked_at, findings, container.label, operation.id, now, resolve, result.moved)
     all_rules = len(rules) == len(container.options.checks)
-    after = scanned_after(container, head, ground, before) if all_rules else before
+    after = scanned_after(container, looked.head, ground, before) if all_rules else before
     rows = sum(result.rows.values())
     failed = {v.rule for v in result.verdicts if v.status is Status.FAILED}
     errored = {v.rule for v in result.verdicts if v.status is Status.ERRORED}
@@ -180,7 +218,7 @@ def _scan(
         still_open=sum(1 for anomaly in now_open.values() if anomaly.is_open),
         previous=None if axis is None else json_value(axis, before),
         new=None if axis is None else json_value(axis, after),
-        seconds=time.monotonic() - clock,
+        seconds=time.monotonic() - looked.clock,
     )
     return summary, changes
 

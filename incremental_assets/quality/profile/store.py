@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from incremental_assets.lake.errors import lake_errors
+from incremental_assets.lake.errors import lake_errors, place_errors
 from incremental_assets.lake.guards import expr
 from incremental_assets.lake.manifest import QUALITY_FOLDER
+from incremental_assets.lake.private import keep_private
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.errors import LakeMoved
 from incremental_assets.model.names import encode_name
@@ -95,6 +96,8 @@ class ProfileStore:
         partition). ``whole``: the frame has all of the container; what is not in it is gone. Raises LakeError, LakeMoved.
         """
         spark: Any = frame.sparkSession
+        with place_errors(self.table.url):
+            keep_private(self.table.url.rpartition("/")[0])
         with lake_errors(container, self.table.url):
             # The rows are read here, and never again, whatever becomes of the write; nor is this large plan analysed again.
             with _active(spark):
