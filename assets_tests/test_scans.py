@@ -27,6 +27,7 @@ from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.orchestration.events import failure_of
 from incremental_assets.orchestration.locks import scan_lock
 from incremental_assets.orchestration.plan import Mode
+from incremental_assets.orchestration.quality.command import AskedScan, profile_lines
 from incremental_assets.orchestration.quality.request import Looks, ScanRequest, ground_asked
 from incremental_assets.quality.predicates import Asked
 from incremental_assets.quality.records import Records
@@ -76,6 +77,25 @@ def shop(project: MakeProject) -> Iterator[Project]:
         update orders set customer = null where id = 7; update orders set price = -5 where id in (11, 12);"""
     )
     yield made
+
+
+def test_without_samples_no_row_and_no_text_is_kept(shop: Project) -> None:
+    """Who has asked to be forgotten is deleted in the source and the lake, and must not live on in records and on pages."""
+    options = shop.attributes["containers"]["orders"]
+    shop.configure(containers={"orders": {**options, "samples": False}})
+    shop.execute("alter table orders add who text; update orders set who = 'secret-' || id % 3")
+    line = shop.one("orders")
+    assert line["checks"]["failed"] == 2 and ("not_null_customer", '{"id":"7"}') in anomalies(shop)
+    with shop.instance() as instance:
+        (told,) = profile_lines(shop.dagster(), shop.catalog(), AskedScan(), instance)
+    assert told["status"] == "profiled", told
+    folder = shop.lake_root / "shop" / "_quality"
+    assert not (folder / "failed_rows").exists()
+    kept = DeltaTable(folder / "profiles").to_pyarrow_table()
+    assert "secret-" not in str(kept.to_pylist()) and b"secret-" not in b"".join(v or b"" for v in kept["frequent_state"].to_pylist())
+    (who,) = {row["distinct_count"] for row in kept.to_pylist() if row["column_name"] == "who"}
+    assert who == 3
+    assert "secret-" not in Path(told["page"]).read_text(encoding="utf-8")
 
 
 def test_a_scan_or_profile_of_somebody_else_keeps_no_sync_waiting(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,7 @@ class ContainerOptions:
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     checks: tuple[Rule, ...] = ()
     auto_resolve: bool = False  # anomalies that a later scan no longer finds
+    samples: bool = True  # rows and values, in records and profiles
 
 
 @dataclass(frozen=True)

@@ -185,5 +185,6 @@ def _options(datastore: str, name: str, entry: FilesEntry) -> FileOptions:
             checks=rules_of(label, entry),
             auto_resolve=entry.auto_resolve,
             max_runtime_seconds=run_limit(label, entry.max_runtime_seconds),
+            samples=entry.samples,
         ),
     )

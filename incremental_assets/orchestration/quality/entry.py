@@ -1,4 +1,4 @@
-"""``auto_resolve:`` and ``checks:`` of a container's YAML.
+"""``auto_resolve:``, ``samples:`` and ``checks:`` of a container's YAML.
 
 Belongs here: reading them, and telling in which line of the file something is wrong. Does not belong: what a rule means
 (``model.rules``), or whether the container has what it names (``quality.declared``).
@@ -25,6 +25,7 @@ class QualityEntry(dg.Model):
     """What every kind of container may say of its quality."""
 
     auto_resolve: bool = Field(default=False, description="anomalies that a later scan no longer finds are resolved")
+    samples: bool = Field(default=True, description="records keep failed rows as they were, profiles keep values of texts")
     checks: list[Any] = Field(default_factory=list, description="rules of quality, asked of the partitions that a run wrote")
 
 

@@ -120,6 +120,7 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
                 keys=() if whole else (*(ground.keys or ()), *ground.also),
                 key_of=ground.key_of,
                 whole=whole,
+                samples=container.options.samples,
             )
             merged = store.profile(scope.spark, container.label, order=_order_of_arrival(definition, context.instance))
             in_table = _rows_of_table(scope, container, head) if merged is not None and not whole else None

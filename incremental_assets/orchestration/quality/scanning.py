@@ -188,6 +188,8 @@ def _judged(
     asked = {id for id, one in looked.known.items() if one.is_open}
     new = {(one.rule, one.partition) for id, one in known.items() if one.key is not None and one.is_open and id not in asked}
     looked_at = looked_at_of(result.verdicts) - new
+    if not container.options.samples:  # they were needed to tell which rows have an anomaly
+        result = replace(result, failed_rows=())
     changes = after_scan(known, looked_at, findings, container.label, operation.id, now, resolve, result.moved)
     all_rules = len(rules) == len(container.options.checks)
     after = scanned_after(container, looked.head, ground, before) if all_rules else before

@@ -103,6 +103,24 @@ def profile_states(
     return states.selectExpr("*", *estimates("distinct_state", "quantiles_state", "frequent_state", parameters, RANKS))
 
 
+_SHOW_VALUES = ("examples", "frequent_state", "frequent")
+
+
+def kept_columns(samples: bool) -> list[str]:
+    """Select expressions of what is kept of states; without samples no value of a text, nor any of the frequent values.
+
+    What sketches and numbers tell stays: how many values, how they are distributed, the bounds of numbers and times.
+    """
+    names = [*STATE_COLUMNS, *ESTIMATE_COLUMNS]
+    if samples:
+        return names
+    shown = [Form.TEXT.value, Form.BINARY.value]
+    hidden = {name: f"cast(NULL AS {(STATE_COLUMNS | ESTIMATE_COLUMNS)[name][0]}) AS {name}" for name in _SHOW_VALUES}
+    listed = ", ".join(f"'{form}'" for form in shown)
+    hidden |= {name: f"CASE WHEN form NOT IN ({listed}) THEN {name} END AS {name}" for name in ("minimum", "maximum")}
+    return [hidden.get(name, name) for name in names]
+
+
 def empty_states(columns: Sequence[Column], parameters: Parameters = PARAMETERS) -> list[dict[str, Any]]:
     """What ``profile_states`` gives of no rows, a state a column."""
     found: list[dict[str, Any]] = []

@@ -36,6 +36,7 @@ from incremental_assets.quality.profile.states import (
     empty_states,
     estimates,
     frequent_state,
+    kept_columns,
     profile_states,
 )
 
@@ -88,12 +89,14 @@ class ProfileStore:
         key_of: Callable[[Any], str] = str,
         whole: bool = False,
         parameters: Parameters = PARAMETERS,
+        samples: bool = True,
     ) -> Refreshed:
         """Profiles the rows of the frame, in one pass, and puts the states in the place of those of the same partitions, in one commit.
 
         ``frame``: all rows of the partitions, which its column ``partition`` tells apart; ``key_of`` makes a key of a value of it, another
         one of another. ``keys``: further partitions, which have no rows any more where the frame has none (None in it: the rows of no
-        partition). ``whole``: the frame has all of the container; what is not in it is gone. Raises LakeError, LakeMoved.
+        partition). ``whole``: the frame has all of the container; what is not in it is gone. ``samples``: whether values of texts,
+        and frequent values, are kept. Raises LakeError, LakeMoved.
         """
         spark: Any = frame.sparkSession
         with place_errors(self.table.url):
@@ -112,7 +115,8 @@ class ProfileStore:
                 nothing = [{"partition": key, **state} for key in empty for state in empty_states(columns, parameters)]
                 rows = rows.unionByName(spark.createDataFrame([tuple(one.values()) for one in nothing], _schema(nothing[0])))
         stamp = (f"{int(delta_version)}L AS delta_version", "current_timestamp() AS profiled_at", f"{text(operation_id)} AS operation_id")
-        stamped = rows.selectExpr(f"{text(container)} AS container", "partition", *stamp, *STATE_COLUMNS, *ESTIMATE_COLUMNS)
+        of_what = f"{text(container)} AS container"
+        stamped = rows.selectExpr(of_what, "partition", *stamp, *kept_columns(samples))
         self._write(stamped, container, None if whole or partition is None else [*named.values(), *empty])
         head = self.table.head()
         counts = {named[_as_text(value)]: int(count) for value, count in found}
