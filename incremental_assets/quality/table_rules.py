@@ -16,6 +16,8 @@ from incremental_assets.quality.predicates import CannotAsk
 from incremental_assets.quality.rows import Rows
 from incremental_assets.quality.verdict import Status, Verdict
 
+AHEAD_SECONDS = 300
+"""What a source's clock may be ahead of ours: a row that is dated later than that does not tell that rows come in."""
 Told = tuple[Status, float | None, str]
 
 
@@ -55,6 +57,8 @@ def schema_as_expected(rule: ExpectedSchema, columns: Sequence[Column]) -> Told:
 def fresh(rule: Freshness, rows: Rows, identifier: Sequence[str]) -> Told:
     """The value is the age of the newest row in seconds; None where it is older than is allowed. Reads only files that may have newer ones.
 
+    Rows that are dated in the future do not count: one of them would make a table look well that nobody fills any more.
+
     Raises CannotAsk.
     """
     columns = (rule.column,) if rule.column is not None else tuple(identifier)
@@ -63,6 +67,7 @@ def fresh(rule: Freshness, rows: Rows, identifier: Sequence[str]) -> Told:
     asked = rows.asked
     limit = asked.now - datetime.timedelta(seconds=rule.seconds)
     newest: list[float] = []
+    ahead = 0
     for name in columns:
         rows.passes += 1
         quoted, kind = asked.column(name), asked.type_of(name)
@@ -73,10 +78,15 @@ def fresh(rule: Freshness, rows: Rows, identifier: Sequence[str]) -> Told:
         now = asked.moment(name, asked.now)
         micros = [f"unix_micros(cast({value} AS timestamp))" for value in (now, quoted)]
         ago = f"cast(datediff({now}, {quoted}) AS bigint) * 86400" if kind == "date" else f"({micros[0]} - {micros[1]}) / 1000000"
-        found = frame.selectExpr(f"min({ago}) AS age").collect()[0]["age"]
-        newest += [float(found)] if found is not None else []
+        come = f"min(CASE WHEN ago >= {-AHEAD_SECONDS} THEN ago END) AS age"
+        found = (
+            frame.selectExpr(f"{ago} AS ago").selectExpr(come, f"count(CASE WHEN ago < {-AHEAD_SECONDS} THEN 1 END) AS ahead").collect()[0]
+        )
+        newest += [float(found["age"])] if found["age"] is not None else []
+        ahead += found["ahead"]
+    but = f"; {ahead:,} of a time that is still to come do not count" if ahead else ""
     if not newest:
-        return Status.FAILED, None, f"there is no row with {' or '.join(columns)} since {limit.isoformat(timespec='seconds')}"
+        return Status.FAILED, None, f"there is no row with {' or '.join(columns)} since {limit.isoformat(timespec='seconds')}{but}"
     age = max(0.0, min(newest))
     status = Status.PASSED if age <= rule.seconds else Status.FAILED  # a day's rows are read whole, and may be older
-    return status, age, f"the newest row is {datetime.timedelta(seconds=int(age))} old; allowed are {rule.max_age}"
+    return status, age, f"the newest row is {datetime.timedelta(seconds=int(age))} old; allowed are {rule.max_age}{but}"
