@@ -3,6 +3,9 @@
 Belongs here: what somebody who writes an asset downstream of a container types, and gets. Does not belong: containers' own writes.
 """
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +14,9 @@ import pytest
 
 from assets_tests.harness import Project
 from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.model.errors import ContainerBusy
 from incremental_assets.model.names import encode_name
+from incremental_assets.orchestration.locks import table_lock
 from incremental_assets.orchestration.partition_keys import RANGE_END, RANGE_START
 
 MakeProject = Callable[..., Project]
@@ -38,8 +43,10 @@ def shop(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return made
 
 
-def run(shop: Shop, asset: dg.AssetsDefinition, first: str | None = None, last: str | None = None) -> dg.ExecuteInProcessResult:
-    definitions = dg.Definitions.merge(shop.dagster(shop.known), dg.Definitions(assets=[asset]))
+def run(
+    shop: Shop, asset: dg.AssetsDefinition, first: str | None = None, last: str | None = None, beside: Any = ()
+) -> dg.ExecuteInProcessResult:
+    definitions = dg.Definitions.merge(shop.dagster(shop.known), dg.Definitions(assets=[asset, *beside]))
     tags = {RANGE_START: first, RANGE_END: last or first} if first and last else {}
     with shop.instance() as instance:
         job = definitions.resolve_implicit_global_asset_job_def()
@@ -131,6 +138,79 @@ def test_a_missing_partition_column_is_named(shop: Shop) -> None:
 
     with pytest.raises(Exception, match="partition_expr"):
         run(shop, nameless, "2026-02-01")
+
+
+def at_own_days(zone: str) -> tuple[dg.AssetsDefinition, dg.AssetsDefinition, dict[str, list[str]]]:
+    """An asset with an event every six hours of UTC, by days of the zone, and one that reads it; what that was given, by its first key."""
+    days = dg.DailyPartitionsDefinition(start_date="2026-03-05", timezone=zone)
+    seen: dict[str, list[str]] = {}
+    events = "select explode(sequence(timestamp'2026-03-04 00:00:00Z', timestamp'2026-03-13 00:00:00Z', interval 6 hours)) as at"
+
+    @dg.asset(
+        partitions_def=days,
+        io_manager_key="delta",
+        required_resource_keys={"lake"},
+        metadata={"partition_expr": "at"},
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def events_by_day(context: dg.AssetExecutionContext) -> Any:
+        span = context.partition_time_window
+        return context.resources.lake.spark.sql(f"select at from ({events})").where(
+            f"at >= timestamp'{span.start.isoformat()}' and at < timestamp'{span.end.isoformat()}'"
+        )
+
+    @dg.asset(partitions_def=days, ins={"events_by_day": dg.AssetIn(key="events_by_day")}, backfill_policy=dg.BackfillPolicy.single_run())
+    def read_again(context: dg.AssetExecutionContext, events_by_day: Any) -> None:
+        rows = events_by_day.selectExpr("date_format(at, 'dd HH')").collect()
+        seen[context.partition_key_range.start] = sorted(row[0] for row in rows)
+
+    return events_by_day, read_again, seen
+
+
+def test_an_own_asset_goes_by_the_days_of_its_time_zone(shop: Shop) -> None:
+    """Written as a range in one run, over the night in which clocks are set; one day again; read by a day and by a range. In UTC's days
+    Delta refused the write, or rows of the evening before were returned."""
+    events, again, seen = at_own_days("America/New_York")
+    assert run(shop, events, "2026-03-06", "2026-03-09").success
+    assert run(shop, events, "2026-03-07").success  # replaces its own rows and no others
+    for first, last in (("2026-03-06", None), ("2026-03-08", None), ("2026-03-07", "2026-03-09")):
+        assert run(shop, again, first, last, beside=[events]).success
+    assert seen["2026-03-06"] == ["06 06", "06 12", "06 18", "07 00"]
+    assert seen["2026-03-08"] == ["08 06", "08 12", "08 18", "09 00"]  # of 23 hours: to four o'clock of UTC
+    assert seen["2026-03-07"] == [f"{day:02d} {hour:02d}" for day in range(7, 11) for hour in (0, 6, 12, 18)][1:13]
+
+
+def test_an_own_asset_waits_for_who_writes_to_its_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs of one table at once conflict in Delta, and one of them fails; so each waits, and says for whom."""
+    events, _, _ = at_own_days("UTC")
+    monkeypatch.setenv("INCREMENTAL_ASSETS_LOCK_SECONDS", "1")
+    with shop.instance() as instance, table_lock(("events_by_day",), "events_by_day", "the-other-run", instance, print):
+        with pytest.raises(ContainerBusy, match="events_by_day: it is being written by run the-other-run"):
+            run(shop, events, "2026-03-06")
+    assert run(shop, events, "2026-03-06").success
+
+
+@pytest.mark.by_hand
+def test_four_runs_at_once_write_four_partitions_of_one_table(shop: Shop) -> None:
+    """As a backfill of an asset without single_run launches them: processes of their own, from the first write on."""
+    code = (
+        "import sys, dagster as dg; from assets_tests.test_io_manager import at_own_days; from incremental_assets.lake.io_manager import *;"
+        "from incremental_assets.lake.scope import lake_resource; from incremental_assets.orchestration.locks import table_lock;"
+        "from pathlib import Path;"
+        "events, _, _ = at_own_days('UTC'); lake, home, key = sys.argv[1:];"
+        "resources = {'lake': lake_resource(lambda: lake, lambda: Path(home), table_lock), 'delta': delta_io_manager};"
+        "dg.materialize([events], partition_key=key, instance=dg.DagsterInstance.get(), resources=resources)"
+    )
+    shop.instance().dispose()
+    days = [f"2026-03-{day:02d}" for day in range(6, 10)]
+    environment = {**os.environ, **shop.environment(), "DAGSTER_HOME": str(shop.home)}
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, shop.lake, str(shop.spark_home), day], env=environment, stderr=subprocess.PIPE)
+        for day in days
+    ]
+    ended = [(process.communicate()[1], process.returncode) for process in started]
+    assert [code for _, code in ended] == [0] * 4, [text.decode()[-2000:] for text, code in ended if code]
+    assert len(_rows(shop, "events_by_day")) == 16
 
 
 def _rows(shop: Shop, *key: str) -> list[tuple[Any, ...]]:
