@@ -175,13 +175,17 @@ class Workspace:
 
 
 class Project(Workspace):
-    """One datastore called ``shop`` over a PostgreSQL database."""
+    """One datastore called ``shop`` over a PostgreSQL database.
+
+    Without a safety lag unless a test asks for one, so that the rows that a sync reads can be counted.
+    """
 
     store, kind = "shop", "PostgresDatastore"
     place: Mapping[str, str] = {"url": "{{ env.SHOP_URL }}"}
 
     def __init__(self, path: Path, url: str, spark_home: Path, **attributes: Any) -> None:
-        super().__init__(path, spark_home, **{"settle_seconds": 0.2, "watermark_margin_seconds": 0, **attributes})
+        quiet = {"settle_seconds": 0.2, "watermark_margin_seconds": 0, "safety_lag_seconds": 0}
+        super().__init__(path, spark_home, **{**quiet, **attributes})
         self.url = url
         self.source: psycopg.Connection = psycopg.connect(url, autocommit=True)
 

@@ -36,6 +36,7 @@ type: incremental_assets.PostgresDatastore
 attributes:
   name: {name}
   url: "{{{{ env.BENCH_URL }}}}"
+  safety_lag_seconds: 0   # both sides read the same rows
   incremental: ["public.line_item:{spec}"]
   containers: {{line_item: {{partition_by: month}}}}
   exclude: [lineitem, orders, "part*", customer, supplier, nation, region, events, customer_profile, orders_by_nation, warm_up]

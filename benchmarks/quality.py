@@ -127,7 +127,12 @@ class Bench:
 
     def configure(self, count: int) -> None:
         containers = {f"t{size}": {"partition_by": "day", "checks": self.entries[:count]} for size in SIZES}
-        attributes = {"name": "bench", "url": "{{ env.BENCH_URL }}", "incremental": [f"public.t{size}:day:date" for size in SIZES]}
+        attributes = {
+            "name": "bench",
+            "url": "{{ env.BENCH_URL }}",
+            "safety_lag_seconds": 0,
+            "incremental": [f"public.t{size}:day:date" for size in SIZES],
+        }
         entry = {"type": "incremental_assets.PostgresDatastore", "attributes": {**attributes, "containers": containers}}
         (self.project / "defs" / "bench" / "defs.yaml").write_text(yaml.safe_dump(entry))
 

@@ -9,6 +9,7 @@ import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 from incremental_assets.catalog.definition import MAX_RUNTIME_SECONDS, CatalogSettings
 from incremental_assets.catalog.detect import Proposal
@@ -33,7 +34,7 @@ class DatastoreSettings:
     name: str
     address: PostgresAddress
     schema: str = "public"
-    safety_lag_seconds: int = 0
+    safety_lag_seconds: int | Literal["auto"] = "auto"
     max_source_connections: int = 8
     settle_seconds: float = 2.0
     watermark_margin_seconds: float = 1.0
@@ -125,10 +126,10 @@ class TableDefinition:
         return self.pinned if auto and self.pinned is not None and self.pinned.type is not None else None
 
     def with_columns_of(self, now: SourceTable) -> Container:
-        """The same container with the columns, keys and indexes the source has now."""
-        old = self.table
+        """The same container with the columns, keys and indexes the source has now; the safety lag is the one it was planned with."""
+        old, planned = self.table, self.container
         fresh = replace(now, first=old.first, last=old.last, span=old.span, rows=old.rows, bytes=old.bytes)
-        return self._resolve(fresh)
+        return replace(self._resolve(fresh), lag=planned.lag, lag_is_auto=planned.lag_is_auto, lag_reason=planned.lag_reason)
 
     def _resolve(self, table: SourceTable) -> Container:
         settings, detected = self.settings, self._detected

@@ -60,6 +60,9 @@ def print_catalog(datastore: str, records: list[dict[str, Any]]) -> None:
     ]
     if changed:
         print_table("differences", changed, ("container", "change", "fields"))
+    unproved = [r for r in records if r["safety_lag_is_auto"] and r["safety_lag"]]
+    if unproved:
+        print_table("safety lag that nobody has set", unproved, ("container", "identifier", "safety_lag", "safety_lag_reason"))
     proposed = [{"container": r["container"], **r["proposal"]} for r in records if r["proposal"]]
     if proposed:
         print_table("proposals (for incremental:)", proposed, ("container", "used", "trusted", "entry", "partition_by", "why"))

@@ -7,6 +7,7 @@ Does not belong: reading either, or how the two are put together (``resolve``).
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Literal
 
 from incremental_assets.model.axis import Axis, IdentifierType
 from incremental_assets.model.grammar import Strategy
@@ -52,8 +53,27 @@ class Kind(str, Enum):
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Who makes a column's values, as the source says it, in the table and in each of its partitions.
+
+    ``identity``: ``GENERATED ALWAYS AS IDENTITY``. ``in_turn``: its sequences give values one by one and upwards. ``block``: the values
+    that a session may draw from them at once (CACHE times increment; None: no sequence). ``at_insert``, ``at_update``: triggers that set it
+    to the clock at each insert or update, whatever the application sends.
+    """
+
+    identity: bool = False
+    in_turn: bool = False
+    block: int | None = None
+    at_insert: str | None = None
+    at_update: str | None = None
+
+
+@dataclass(frozen=True)
 class SourceColumn:
-    """``type``: the source's own name for it (``numeric(12,2)``); ``base``: without modifiers and domains (``numeric``)."""
+    """``type``: the source's own name for it (``numeric(12,2)``); ``base``: without modifiers and domains (``numeric``).
+
+    ``origin``: None where nothing is known, as of views, and in what earlier versions have stored.
+    """
 
     name: str
     type: str
@@ -61,6 +81,7 @@ class SourceColumn:
     not_null: bool = False
     default: str | None = None
     sequence: str | None = None
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +90,7 @@ class SourceTable:
 
     ``span``: from first to last integer identifier when the container was first found; the width of its partitions follows from it.
     ``glob``, ``format``, ``files``: of a container of files: its pattern, what they are, how many there were.
+    ``subscribed``: a subscription of logical replication fills it, or one of its partitions.
     """
 
     name: str
@@ -85,6 +107,7 @@ class SourceTable:
     glob: str | None = None
     format: str | None = None
     files: int | None = None
+    subscribed: bool = False
 
     def column(self, name: str) -> SourceColumn | None:
         return next((c for c in self.columns if c.name == name), None)
@@ -92,11 +115,11 @@ class SourceTable:
 
 @dataclass(frozen=True)
 class ContainerOptions:
-    """What the YAML says under ``containers:``, already of the right types."""
+    """What the YAML says under ``containers:``, already of the right types. ``safety_lag``: None, as the datastore says."""
 
     partition_by: str | int | None = None
     schedule: str | None = None
-    safety_lag: int | None = None
+    safety_lag: int | Literal["auto"] | None = None
     primary_key: tuple[str, ...] = ()
     on_null: OnNull = OnNull.INCLUDE
     exclude_columns: tuple[str, ...] = ()
@@ -157,7 +180,11 @@ class Cut:
 
 @dataclass(frozen=True)
 class Container:
-    """Everything about one container; ``identifier`` and ``cut`` are None together (a snapshot)."""
+    """Everything about one container; ``identifier`` and ``cut`` are None together (a snapshot).
+
+    ``lag``: the safety lag, in seconds for time and values for integers. ``lag_is_auto``: nobody has set it. ``lag_reason``: why it is
+    needed or not, in words.
+    """
 
     datastore: str
     schema: str
@@ -175,6 +202,8 @@ class Container:
     rows: int | None = None
     bytes: int | None = None
     comment: str | None = None
+    lag_is_auto: bool = False
+    lag_reason: str = ""
 
     @property
     def label(self) -> str:

@@ -6,11 +6,13 @@ What ``resolve`` accepts needs no further checks downstream.
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 from incremental_assets.model.axis import Axis, IdentifierType, parse_value
 from incremental_assets.model.container import Container, ContainerOptions, Cut, HoldBack, Identifier, Kind, SourceColumn, SourceTable
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.grammar import IncrementalSpec, Strategy
+from incremental_assets.model.lag import safety_lag
 from incremental_assets.model.names import nearest
 from incremental_assets.model.partitions import Granularity, default_granularity, floor_to, next_start
 
@@ -54,7 +56,7 @@ def resolve(
     table: SourceTable,
     spec: IncrementalSpec | None,
     options: ContainerOptions,
-    safety_lag_seconds: int,
+    safety_lag_seconds: int | Literal["auto"],
     today: int,
 ) -> Container:
     """Checks the YAML against what the catalog found. ``today``: days since 1970, the first partition of an empty table.
@@ -103,8 +105,8 @@ def resolve(
             f"{label}: hold_back: writers goes by the locks of those who write to the table, and a {table.kind.value} has none of its own: "
             f"rows committed late would be lost. Leave hold_back out."
         )
-    lag = options.safety_lag if options.safety_lag is not None else safety_lag_seconds if identifier and identifier.axis.is_time else 0
-    if options.hold_back is HoldBack.WRITERS and identifier is not None and lag == 0:
+    lag = safety_lag(table, identifier, strategy, options, safety_lag_seconds, batch=cut is not None and cut.batch)
+    if options.hold_back is HoldBack.WRITERS and identifier is not None and (lag.value == 0 or lag.is_auto):
         _refuse_earlier_times(label, table, identifier)
     key = options.primary_key or table.primary_key
     for name in key:
@@ -127,7 +129,9 @@ def resolve(
         strategy=strategy,
         primary_key=tuple(key),
         key_is_enforced=enforced,
-        lag=lag,
+        lag=lag.value,
+        lag_is_auto=lag.is_auto,
+        lag_reason=lag.reason,
         options=options,
         indexed=table.indexed,
         rows=table.rows,

@@ -64,6 +64,8 @@ def _asset(definition: ContainerDefinition) -> dg.AssetsDefinition:
         OF_A_CONTAINER: container.strategy.value,
         "sync/identifier": container.signature,
         "sync/safety_lag": container.lag,
+        "sync/safety_lag_is_auto": container.lag_is_auto,
+        "sync/safety_lag_reason": container.lag_reason,
         **face.metadata,
     }
 

@@ -78,6 +78,9 @@ def _record(definition: ContainerDefinition, difference: Mapping[str, Any], trou
         "identifier": "/".join(container.identifier.columns) if container.identifier else None,
         "partition_by": None if cut is None else cut.word,
         "primary_key": list(container.primary_key),
+        "safety_lag": None if container.identifier is None else container.lag,
+        "safety_lag_is_auto": container.lag_is_auto,
+        "safety_lag_reason": container.lag_reason or None,
         "rows": table.rows,
         "bytes": table.bytes,
         "first": table.first,
@@ -110,6 +113,6 @@ def _proposal(definition: ContainerDefinition) -> dict[str, Any] | None:
 
 def _forgotten(label: str) -> dict[str, Any]:
     names = "missing_since kind strategy identifier partition_by rows bytes first last glob format files trouble"
-    empty = dict.fromkeys(names.split())
+    empty = dict.fromkeys([*names.split(), "safety_lag", "safety_lag_is_auto", "safety_lag_reason"])
     lists: dict[str, list[Any]] = {"primary_key": [], "columns": [], "fields": []}
     return {"container": label, "status": "pruned", "change": Change.PRUNED.value, "proposal": None, **empty, **lists}

@@ -11,6 +11,7 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition, is_named
 from incremental_assets.model.axis import json_value
 from incremental_assets.model.errors import ContainerMissing, SyncError
+from incremental_assets.model.lag import lag_warning
 from incremental_assets.orchestration.jobs import plan_container
 from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.runner import Asked
@@ -39,6 +40,6 @@ def dry_run_lines(chosen: Sequence[ContainerDefinition], asked: Asked, instance:
             "range": plan.asked,
             "watermark": None if container.axis is None else json_value(container.axis, plan.watermark),
             "partitions": keys,
-            "warnings": list(plan.warnings),
+            "warnings": list(dict.fromkeys([*plan.warnings, *lag_warning(container)])),
             **preview,
         }

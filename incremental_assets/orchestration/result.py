@@ -77,6 +77,8 @@ def result_metadata(result: Result, url: str) -> dict[str, Any]:
             NEW: json_value(axis, result.new),
             PREVIOUS: json_value(axis, result.previous),
             SIGNATURE: container.signature,
+            "sync/safety_lag": container.lag,
+            "sync/safety_lag_reason": container.lag_reason or None,
             "watermark/held_back_by": dg.MetadataValue.json([asdict(h) for h in result.held_back_by]) if result.held_back_by else None,
         }
     shown = {name: value for name, value in values.items() if value is not None}

@@ -50,7 +50,9 @@ class ContainerEntry(QualityEntry):
 
     partition_by: str | int | None = Field(default=None, description="hour, day, week, month; a width or 'batch' for integers")
     schedule: str | None = Field(default=None, description="cron; runs by default")
-    safety_lag: int | None = Field(default=None, description="seconds for time (whole days for dates), values for integers")
+    safety_lag: int | Literal["auto"] | None = Field(
+        default=None, description="seconds for time (whole days for dates), values for integers; auto: by who makes the values"
+    )
     primary_key: list[str] = Field(default_factory=list, description="where the source declares none, or another is meant")
     on_null: OnNull = Field(default=OnNull.INCLUDE, description="rows without identifier: include, exclude or error")
     exclude_columns: list[str] = Field(default_factory=list)
@@ -93,7 +95,7 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
     name: Annotated[str, dg.Resolver.default(description="Asset key prefix, and folder in the lake.", examples=["shop"])]
     url: Annotated[str, dg.Resolver.default(description="postgresql://user:password@host:port/database", examples=["{{ env.SHOP_URL }}"])]
     schema: str = "public"
-    safety_lag_seconds: int = 0
+    safety_lag_seconds: int | Literal["auto"] = "auto"
     max_source_connections: int = 8
     settle_seconds: float = 2.0
     watermark_margin_seconds: float = 1.0
@@ -145,7 +147,8 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
             ZoneInfo(self.timezone)
         except (KeyError, ValueError, OSError):
             raise ConfigurationError(f"{self.name}: there is no time zone {self.timezone!r}; write one such as Europe/Berlin.") from None
-        for what, number in (("safety_lag_seconds", self.safety_lag_seconds), ("settle_seconds", self.settle_seconds),
+        lag = 0 if self.safety_lag_seconds == "auto" else self.safety_lag_seconds
+        for what, number in (("safety_lag_seconds", lag), ("settle_seconds", self.settle_seconds),
                              ("watermark_margin_seconds", self.watermark_margin_seconds)):  # fmt: skip
             if number < 0:
                 raise ConfigurationError(f"{self.name}: {what} is {number}; it cannot be negative.")
@@ -193,7 +196,8 @@ def _spec(datastore: str, own_schema: str, entry: str | IncrementalEntry) -> Inc
 
 
 def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOptions:
-    if (entry.safety_lag or 0) < 0 or (entry.readers is not None and entry.readers < 1):
+    lag = 0 if entry.safety_lag in (None, "auto") else entry.safety_lag
+    if lag < 0 or (entry.readers is not None and entry.readers < 1):
         raise ConfigurationError(f"{datastore}/{table}: safety_lag cannot be negative, and readers is at least 1.")
     run_limit(f"{datastore}/{table}", entry.max_runtime_seconds)
     values: dict[str, Any] = {name: getattr(entry, name) for name in ContainerEntry.model_fields}

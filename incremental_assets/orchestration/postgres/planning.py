@@ -11,6 +11,7 @@ from incremental_assets.model.axis import format_value
 from incremental_assets.model.container import Container, HoldBack, Kind
 from incremental_assets.model.errors import ConfigurationError, RebuildNeeded
 from incremental_assets.model.grammar import Strategy
+from incremental_assets.model.lag import lag_warning
 from incremental_assets.model.partitions import IntegerPartitions, Partitions
 from incremental_assets.model.watermark import TableState, advance
 from incremental_assets.model.window import EVERYTHING, Window, in_words
@@ -84,7 +85,7 @@ def make_plan(
             watermark=watermark,
             state=state,
             base_version=head.version if head else None,
-            warnings=tuple(warnings),
+            warnings=(*warnings, *lag_warning(container)) if action is Action.LOAD else tuple(warnings),
             alarm=alarm,
         )
 

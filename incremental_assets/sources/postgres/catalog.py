@@ -6,6 +6,7 @@ Belongs here: the queries on PostgreSQL's own catalog. Does not belong: what cha
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -13,11 +14,12 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from incremental_assets.model.axis import Axis
-from incremental_assets.model.container import Kind, SourceColumn, SourceTable
+from incremental_assets.model.container import Kind, Origin, SourceColumn, SourceTable
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.evidence import Listed, TableEvidence
 from incremental_assets.sources.postgres.connection import PostgresAddress, ask, source_errors
 from incremental_assets.sources.postgres.evidence import read_evidence
+from incremental_assets.sources.postgres.origins import Origins, read_origins
 from incremental_assets.sources.postgres.sql import axis_text
 
 _KINDS = {"r": Kind.TABLE, "p": Kind.PARTITIONED, "f": Kind.FOREIGN, "v": Kind.VIEW, "m": Kind.MATERIALIZED_VIEW}
@@ -76,7 +78,7 @@ with recursive listed as (
   group by parts.root
 ), columns as (
   select a.attrelid, string_agg(concat_ws(':', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated, a.attidentity,
-                                          md5(pg_get_expr(d.adbin, 0)), q.name), ',' order by a.attnum) as said
+                                          md5(pg_get_expr(d.adbin, 0)), q.name, r.draws), ',' order by a.attnum) as said
   from listed join pg_attribute a on a.attrelid = listed.oid and a.attnum > 0 and not a.attisdropped
   left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
   left join lateral (
@@ -84,6 +86,15 @@ with recursive listed as (
     where x.refobjid = a.attrelid and x.refobjsubid = a.attnum and x.refclassid = 'pg_class'::regclass
       and x.deptype in ('a', 'i') and s.relkind = 'S' limit 1
   ) q on a.atttypid in (20, 21, 23)
+  left join lateral (
+    select string_agg(concat_ws('/', s.seqrelid, s.seqcache, s.seqincrement, s.seqcycle), ';' order by s.seqrelid) as draws
+    from pg_sequence s where s.seqrelid in (
+      select x.objid from pg_depend x where x.refobjid = a.attrelid and x.refobjsubid = a.attnum and x.refclassid = 'pg_class'::regclass
+        and x.classid = 'pg_class'::regclass and x.deptype in ('a', 'i')
+      union all
+      select x.refobjid from pg_depend x where x.classid = 'pg_attrdef'::regclass and x.objid = d.oid
+        and x.refclassid = 'pg_class'::regclass)
+  ) r on d.oid is not null or a.attidentity <> ''
   group by a.attrelid
 ), indexes as (
   select i.indrelid,
@@ -93,12 +104,17 @@ with recursive listed as (
   select t.tgrelid, string_agg(concat_ws(':', t.oid, t.tgenabled, t.tgtype, t.tgfoid, t.tgattr, md5(t.tgqual::text), md5(p.prosrc)),
                                ',' order by t.oid) as said
   from listed join pg_trigger t on t.tgrelid = listed.oid and not t.tgisinternal join pg_proc p on p.oid = t.tgfoid group by t.tgrelid
+), subscribed as (
+  select distinct parts.root from pg_subscription_rel s join parts on parts.oid = s.srrelid
+), inherited as (
+  select distinct inhparent from pg_inherits
 )
 select l.relname, l.relkind::text as kind, coalesce(s.rows, l.reltuples::bigint) as rows, coalesce(s.known, l.reltuples >= 0) as known,
        s.bytes, s.activity, case when l.relkind in ('r', 'p') then l.oid::text end as identity,
-       md5(concat_ws('|', l.oid, l.relkind, l.comment, c.said, '|', i.said, '|', t.said)) as fingerprint
+       md5(concat_ws('|', l.oid, l.relkind, l.comment, c.said, '|', i.said, '|', t.said, b.root is not null, h.inhparent is not null))
+         as fingerprint
 from listed l left join sizes s on s.root = l.oid left join columns c on c.attrelid = l.oid left join indexes i on i.indrelid = l.oid
-left join triggers t on t.tgrelid = l.oid
+left join triggers t on t.tgrelid = l.oid left join subscribed b on b.root = l.oid left join inherited h on h.inhparent = l.oid
 order by l.relname
 """
 
@@ -122,7 +138,8 @@ class PostgresCatalog:
 
     def tables(self, names: Sequence[str]) -> Sequence[SourceTable]:
         with source_errors(self._datastore, self._address):
-            return read_tables(self._connection, self._schema, names)
+            origins = read_origins(self._connection, self._schema, names)
+            return [_with_origins(table, origins[table.name]) for table in read_tables(self._connection, self._schema, names)]
 
     def evidence(self, names: Sequence[str]) -> Mapping[str, TableEvidence]:
         with source_errors(self._datastore, self._address):
@@ -169,6 +186,12 @@ def read_tables(connection: psycopg.Connection, schema: str, names: Sequence[str
         )
         for oid, row in first_row.items()
     ]
+
+
+def _with_origins(table: SourceTable, found: Origins) -> SourceTable:
+    known = table.kind in (Kind.TABLE, Kind.PARTITIONED)
+    columns = [replace(column, origin=found.columns.get(column.name, Origin()) if known else None) for column in table.columns]
+    return replace(table, columns=tuple(columns), subscribed=found.subscribed)
 
 
 def _key(columns: list[SourceColumn], indexes: list[dict[str, Any]]) -> tuple[str, ...]:
