@@ -375,6 +375,7 @@ def test_the_command_is_an_ordinary_run(looks: Looks) -> None:
 
 def lines_of_nothing() -> dict[str, Any]:
     names = "missing_since kind strategy identifier partition_by rows bytes first last glob format files trouble proposal"
+    names += " safety_lag safety_lag_is_auto safety_lag_reason"
     return {**dict.fromkeys(names.split()), "primary_key": [], "columns": [], "fields": [], "status": "pruned", "change": "pruned"}
 
 

@@ -111,7 +111,8 @@ def test_a_start_value_is_the_ground() -> None:
         ("public.orders:o_orderdate:date", 3600, None, 3600),
         ("public.orders:o_orderdate:date", 3600, 0, 0),
         ("public.orders:o_orderdate:date", 0, 86_400, 86_400),
-        ("public.orders:id:integer", 3600, None, 0),  # seconds mean nothing for integers
+        ("public.orders:id:integer", 3600, None, 1000),  # seconds mean nothing for integers, so it is the automatic one
+        ("public.orders:id:integer", 0, None, 0),
         ("public.orders:id:integer", 3600, 500, 500),
     ],
 )

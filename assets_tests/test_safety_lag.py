@@ -60,7 +60,7 @@ FOUND: list[tuple[str, str, str, int, str]] = [
     ("if_null", with_trigger("if_null", "insert", "if new.at is null then new.at := now(); end if;"), ":at:timestamp", 300, ""),
     ("kept", with_trigger("kept", "insert", "new.at := coalesce(new.at, now());"), ":at:timestamp", 300, ""),
     ("set_again", with_trigger("set_again", "insert", "new.at := now(); new.at := new.at - interval '1 day';"), ":at:timestamp", 300, ""),
-    ("into", with_trigger("into", "insert", "new.at := now(); select '2020-01-01' into new.at;"), ":at:timestamp", 300, ""),
+    ("stored_into", with_trigger("stored_into", "insert", "new.at := now(); select '2020-01-01' into new.at;"), ":at:timestamp", 300, ""),
     ("disabled", with_trigger("disabled") + "alter table disabled disable trigger m", ":at:timestamp", 300, ""),
     ("on_replica", with_trigger("on_replica") + "alter table on_replica enable replica trigger m", ":at:timestamp", 300, ""),
     ("undone", with_trigger("undone") + later("z_undo", "undone", "new.at := old.at;", "update"), ":at:timestamp!upsert", 300, ""),
@@ -221,20 +221,20 @@ def test_what_a_triggers_function_assigns(body: str, assigned: dict[str, bool] |
 def test_the_default_and_an_explicit_zero_from_the_yaml_on(project: MakeProject) -> None:
     """What `catalog` and `--dry-run` say: the default is auto with its reason, a 0 stays 0, and a word that is neither is refused."""
     made = project(
-        incremental=[f"public.{name}:at:timestamp" for name in ("auto", "none", "zero", "some")],
-        containers={"auto": {"safety_lag": "auto"}, "zero": {"safety_lag": 0}, "some": {"safety_lag": 60}},
+        incremental=[f"public.{name}:at:timestamp" for name in ("auto", "none", "zero", "sixty")],
+        containers={"auto": {"safety_lag": "auto"}, "zero": {"safety_lag": 0}, "sixty": {"safety_lag": 60}},
     )
     del made.attributes["safety_lag_seconds"]
-    for name in ("auto", "none", "zero", "some"):
+    for name in ("auto", "none", "zero", "sixty"):
         made.execute(f"create table {name} (at timestamptz default now()); insert into {name} default values")
     made.write()
     _, records, _ = made.cli("catalog", "shop", "--json", spark=False)
     found = {record["container"]: (record["safety_lag"], record["safety_lag_is_auto"]) for record in records}
-    assert found == {"shop/auto": (300, True), "shop/none": (300, True), "shop/zero": (0, False), "shop/some": (60, False)}
+    assert found == {"shop/auto": (300, True), "shop/none": (300, True), "shop/zero": (0, False), "shop/sixty": (60, False)}
     assert "its default now() is no proof" in records[0]["safety_lag_reason"]
     _, plans, _ = made.cli("sync", "--dry-run", "--json", spark=False)
     warned = {plan["container"]: sum("safety_lag is auto" in warning for warning in plan["warnings"]) for plan in plans}
-    assert warned == {"shop/auto": 1, "shop/none": 1, "shop/zero": 0, "shop/some": 0}
+    assert warned == {"shop/auto": 1, "shop/none": 1, "shop/zero": 0, "shop/sixty": 0}
     made.configure(safety_lag_seconds=0)
     made.write()
     _, records, _ = made.cli("catalog", "shop", "--json", spark=False)
@@ -255,7 +255,7 @@ def test_a_time_that_the_application_made_arrives_late(project: MakeProject) -> 
     first = by_default.one("t")
     assert first["status"] == "synced" and first["message"].count("safety_lag is auto") == 1
     zero.one("t")
-    zero.execute("insert into t values (2, now() - interval '2 minutes'), (3, now())")
+    zero.execute("insert into t select 2, updated_at - interval '2 minutes' from t union all select 3, now()")
     line = by_default.one("t")
     assert line["status"] == "synced" and "safety_lag is auto" not in line["message"], "it is said once"
     zero.one("t")
