@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from assets_tests.harness import Project
+from incremental_assets.model.lag import AUTO_LAG_SECONDS
 from incremental_assets.model.watermark import Pending, advance
 from incremental_assets.orchestration.watermarks import newest_watermark
 from incremental_assets.sources.postgres.connection import APPLICATION_NAME
@@ -237,6 +238,16 @@ def test_a_role_that_sees_no_activity_is_told_so(project: Make) -> None:
         return " ".join(plan.warnings)
 
     assert "pg_read_all_stats" in warnings_of(plain, seen)
+    plain.configure(safety_lag_seconds="auto")
+    shop.execute(
+        "create function stamp() returns trigger language plpgsql as $$ begin new.at := now(); return new; end $$;"
+        "create trigger stamp before insert on event for each row execute function stamp()"
+    )
+    trusted = plain.definition("event")
+    assert (trusted.container.lag, trusted.container.lag_is_auto) == (0, True)
+    with plain.instance() as instance:
+        plan, _ = plan_container(trusted, instance, Request(Mode.INCREMENTAL), plain.lake)
+    assert plan.container.lag == AUTO_LAG_SECONDS and "pg_read_all_stats" in plan.container.lag_reason
     assert "pg_read_all_stats" not in warnings_of(shop, shop.definition("event"))
 
 

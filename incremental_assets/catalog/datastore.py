@@ -17,6 +17,7 @@ from incremental_assets.catalog.state import Catalog, Known, Presence
 from incremental_assets.model.container import Container, ContainerOptions, SourceTable
 from incremental_assets.model.errors import ConfigurationError, MisfitError
 from incremental_assets.model.grammar import IncrementalSpec
+from incremental_assets.model.lag import where_sessions_are_hidden
 from incremental_assets.model.names import nearest
 from incremental_assets.model.resolve import resolve
 from incremental_assets.quality.declared import check_rules
@@ -89,7 +90,10 @@ class DatastoreSettings:
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """A ``ContainerDefinition`` of a table or view, which can be resolved again when its columns have changed."""
+    """A ``ContainerDefinition`` of a table or view, which can be resolved again when its columns have changed.
+
+    ``shows_activity``: the role of the datastore may see what other roles' sessions are doing, as far as is known.
+    """
 
     settings: DatastoreSettings
     table: SourceTable
@@ -97,6 +101,7 @@ class TableDefinition:
     proposal: Proposal = field(default_factory=Proposal)
     pinned: Proposal | None = None
     missing_since: str | None = None
+    shows_activity: bool = True
 
     @property
     def container(self) -> Container:
@@ -104,7 +109,8 @@ class TableDefinition:
 
     @cached_property
     def _container(self) -> Container:
-        return self._resolve(self.table)
+        resolved = self._resolve(self.table)
+        return resolved if self.shows_activity else where_sessions_are_hidden(resolved)
 
     @property
     def entry(self) -> str | None:

@@ -8,7 +8,7 @@ made before, or that was drawn from a sequence long before its row was inserted,
 the automatic lag is for. A DEFAULT is no proof that the database makes the values, as most applications send the column all the same.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from incremental_assets.model.axis import Axis
@@ -75,6 +75,20 @@ def automatic_lag(
     return SafetyLag(
         lag, True, f"{_doubt(table, identifier, found)}, so the last {lag:,} values ({AUTO_LAG_BLOCKS} blocks of {block:,}) are read again"
     )
+
+
+def where_sessions_are_hidden(container: Container) -> Container:
+    """The container with the lag that it needs where the role cannot see what other roles' sessions are doing.
+
+    An automatic lag of 0 for times rests on seeing that: a transaction may bear a time from before it shows itself.
+    """
+    if not container.lag_is_auto or container.lag or container.axis is None or not container.axis.is_time:
+        return container
+    reason = (
+        f"{container.lag_reason}, but this role, which lacks pg_read_all_stats, cannot see who is about to commit an earlier time, so the "
+        f"last {AUTO_LAG_SECONDS} seconds are read again"
+    )
+    return replace(container, lag=AUTO_LAG_SECONDS, lag_reason=reason)
 
 
 def lag_warning(container: Container) -> list[str]:

@@ -5,7 +5,7 @@ Belongs here: one connection a plan or a sync, and what is found out through it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -43,10 +43,11 @@ class TableMover:
 
     def plan(self, instance: dg.DagsterInstance, request: Request, lake: str) -> tuple[TablePlan, list[str]]:
         """Raises ContainerMissing where it is gone from the source."""
-        definition, container = self.definition, self.definition.container
-        partitions = container_partitions(definition, instance)
-        table = LakeTable(lake, *container.key_path)
+        partitions = container_partitions(self.definition, instance)
         with self._reader() as reader:
+            definition = self._seen_by(reader)
+            container = definition.container
+            table = LakeTable(lake, *container.key_path)
             if definition.missing_since is not None and reader.table() is None:
                 raise ContainerMissing(missing(definition))
             if container.identifier is not None and definition.table.span is None:
@@ -63,8 +64,9 @@ class TableMover:
     def begin(
         self, instance: dg.DagsterInstance, request: Request, scope: LakeScope, run_id: str, log: Callable[[str], None]
     ) -> Sync | Plan:
-        container = self.definition.container
         reader = scope.stack.enter_context(self._reader())
+        definition = self._seen_by(reader)
+        container = definition.container
         reader.limits, reader.interrupt = self.definition.settings.limits, scope.interrupt
         table = scope.table(*container.key_path)
         partitions = container_partitions(self.definition, instance)
@@ -73,7 +75,7 @@ class TableMover:
             return plan
         expected = reader.estimate(plan.windows, plan.include_nulls)
         log(f"{container.label}: {plan.reason}: {plan.asked}, about {expected:,} rows by {container.strategy.value}")
-        return TableSync(self.definition, plan, reader, table, partitions, run_id, log)
+        return TableSync(definition, plan, reader, table, partitions, run_id, log)
 
     def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:
         assert isinstance(plan, TablePlan)
@@ -128,6 +130,14 @@ class TableMover:
         return []
 
     # ------------------------------------------------------------------
+    def _seen_by(self, reader: PostgresReader) -> TableDefinition:
+        """The definition with what only a connection tells; the reader asks for its container from now on."""
+        if reader.server.shows_activity:
+            return self.definition
+        definition = replace(self.definition, shows_activity=False)
+        reader.container = definition.container
+        return definition
+
     @property
     def _source_key(self) -> dg.AssetKey:
         container = self.definition.container
