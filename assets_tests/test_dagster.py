@@ -254,7 +254,7 @@ def test_a_datastores_tick_asks_for_a_run_of_each_container_that_changed(shop: P
 def test_a_tick_leaves_a_container_alone_that_is_being_synced(shop: Project) -> None:
     """A sync that takes longer than the schedule's interval must not collect runs that wait for it."""
     container = shop.definition("orders").container
-    with shop.instance() as instance, container_lock(shop.home, container, "somebody", lambda _: None, instance):
+    with shop.instance() as instance, container_lock(shop.home, container, "somebody", lambda _: None, instance, lake=shop.lake):
         data = tick(shop, "sync_shop__orders_schedule")
     assert data.run_requests == [] and "it is being synced by run somebody" in data.skip_message
     assert len(tick(shop, "sync_shop__orders_schedule").run_requests) == 1

@@ -321,7 +321,7 @@ def test_one_writer_a_container(project: MakeProject, monkeypatch: pytest.Monkey
     made.execute("create table t (id int); insert into t values (1)")
     container = made.definition("t").container
     monkeypatch.setenv("INCREMENTAL_ASSETS_LOCK_SECONDS", "0.5")
-    with made.instance() as instance, container_lock(made.home, container, "the-first-run", lambda _: None, instance):
+    with made.instance() as instance, container_lock(made.home, container, "the-first-run", lambda _: None, instance, lake=made.lake):
         line = made.one("t")
         assert line["status"] == "skipped" and "is being synced by run the-first-run (pid " in line["message"]
         assert made.table("t").head() is None

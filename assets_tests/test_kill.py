@@ -288,9 +288,18 @@ def stands_at_the_gate(project: Project) -> bool:
     return count(project, f"select count(*) from pg_stat_activity where {OURS} and wait_event = 'advisory'") > 0
 
 
+class Heedless(Project):
+    """A host that pays no attention to leases, as one does whose own has ended while it stood still."""
+
+    def one(self, name: str, *, ok: bool = True, **kwargs: Any) -> dict[str, Any]:
+        with pytest.MonkeyPatch.context() as environment:
+            environment.setenv("INCREMENTAL_ASSETS_LEASE", "off")
+            return super().one(name, ok=ok, **kwargs)
+
+
 def other_host(project: Project) -> Project:
-    """The same datastore and lake from another DAGSTER_HOME: no lock and no event is shared."""
-    other = Project(project.path.parent / f"{project.path.name}-other", project.url, project.spark_home, **project.attributes)
+    """The same datastore and lake from another DAGSTER_HOME: no lock, no lease and no event is shared."""
+    other = Heedless(project.path.parent / f"{project.path.name}-other", project.url, project.spark_home, **project.attributes)
     other.lake = project.lake
     return other
 

@@ -9,7 +9,9 @@ import io
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from assets_tests.harness import Folder, Project
+from incremental_assets.lake.lease import Holder, Lease, held, this_holder
 from incremental_assets.lake.maintenance import maintain
 from incremental_assets.lake.table import LakeTable
-from incremental_assets.model.errors import LakeError, SourceUnreachable, store_remedy
+from incremental_assets.model.errors import ContainerBusy, LakeError, SourceUnreachable, store_remedy
 from incremental_assets.model.files import encode_path
 from incremental_assets.sources.files.listing import FolderAddress
 from incremental_assets.spark import open_session, stop_server
@@ -272,6 +275,38 @@ def test_tables_of_a_database_go_to_a_lake_on_s3(project: Callable[..., Project]
     assert kept is not None and kept.files_after == 1 < kept.files_before
     assert shop.one("orders")["status"] == "skipped"
     assert shop.rows("orders", "note", "id = 110") == [("round 3",)]
+
+
+def test_of_two_hosts_one_holds_a_container_of_a_lake_on_s3(s3: Any, bucket: str, tmp_path: Path) -> None:
+    """The store keeps their commits of one version apart, by a put with a condition."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    one, two = (this_holder(tmp_path / name, f"run-{name}") for name in ("one", "two"))
+
+    def taken(me: Holder) -> AbstractContextManager[Lease]:
+        place = f"s3a://{bucket}/lake", ("shop", "orders")
+        return held("shop/orders", *place, me, time.monotonic(), lambda _: None, lambda: None)
+
+    for _ in range(2):
+        with taken(one) as lease:
+            with pytest.raises(ContainerBusy, match="it is being synced by run run-one on host"), taken(two):
+                pass
+            lease.expect_held()
+        with taken(two):
+            pass
+    assert s3.list_objects_v2(Bucket=bucket, Prefix="lake/_leases/shop/orders/_delta_log/")["KeyCount"] > 8
+
+
+def test_a_store_that_takes_each_put_is_refused(s3: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hosts' commits would overwrite each other there."""
+    monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
+    monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
+    me = this_holder(tmp_path, "run")
+    with (
+        pytest.raises(LakeError, match="lets one host overwrite the commit of another"),
+        held("shop/orders", f"s3a://{bucket}/lake", ("shop", "orders"), me, time.monotonic(), lambda _: None, lambda: None),
+    ):
+        pass
 
 
 def test_a_lake_that_cannot_be_reached_says_what_to_do(s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,12 @@ found (``state``).
 
 import contextlib
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
-from incremental_assets.catalog.definition import MAX_RUNTIME_SECONDS, CatalogSettings
+from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS, CatalogSettings
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Known, Presence
 from incremental_assets.model.container import Container, ContainerOptions, SourceTable
@@ -45,6 +45,7 @@ class DatastoreSettings:
     schedule: str | None = None
     maintenance: str | None = None
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
+    keep_days: int | None = KEEP_DAYS
     incremental: tuple[IncrementalSpec, ...] = ()
     options: Mapping[str, ContainerOptions] = field(default_factory=dict[str, ContainerOptions])
     exclude: tuple[str, ...] = ()
@@ -65,7 +66,7 @@ class DatastoreSettings:
                     f"{{table: {self.schema}.{spec.table}, column: [<created>, <updated>], type: {spec.type.value}, strategy: upsert}}."
                 )
 
-    @property
+    @cached_property
     def named(self) -> frozenset[str]:
         """Tables that the YAML names."""
         return frozenset(self.specs) | frozenset(self.options)
@@ -83,8 +84,8 @@ class DatastoreSettings:
         own = self.options.get(table, ContainerOptions()).identifiers
         return self.auto_identifiers if own is None else own
 
-    @property
-    def specs(self) -> dict[str, IncrementalSpec]:
+    @cached_property
+    def specs(self) -> Mapping[str, IncrementalSpec]:
         return {spec.table: spec for spec in self.incremental}
 
 
@@ -170,7 +171,8 @@ def definitions_of(settings: DatastoreSettings, catalog: Catalog) -> list[TableD
             if not settings.is_excluded(name):
                 _expect(settings, what, name, known)
     shown = [one for one in catalog.entries if one.presence is not Presence.HIDDEN and is_synced(settings, one.table)]
-    definitions = [_definition(settings, catalog, one) for one in shown]
+    columns = {one.table.name: [column.name for column in one.table.columns] for one in catalog.entries}
+    definitions = [_definition(settings, catalog.found_on, one, columns) for one in shown]
     paths: dict[tuple[str, str], str] = {}
     for definition in definitions:
         other = paths.setdefault(definition.container.key_path, definition.table.name)
@@ -195,14 +197,13 @@ def _expect(settings: DatastoreSettings, what: str, name: str, known: Mapping[st
         raise ConfigurationError(f"{settings.name}: {what} names {name!r}, a {one.table.kind.value}, which catalog: include leaves out.")
 
 
-def _definition(settings: DatastoreSettings, catalog: Catalog, known: Known) -> TableDefinition:
-    """Raises MisfitError where the YAML does not fit the container, or its rules do not."""
+def _definition(settings: DatastoreSettings, found_on: int, known: Known, others: Mapping[str, Sequence[str]]) -> TableDefinition:
+    """``others``: the columns of all tables. Raises MisfitError where the YAML does not fit the container, or its rules do not."""
     missing_since = known.since if known.presence is Presence.MISSING else None
-    definition = TableDefinition(settings, known.table, catalog.found_on, known.proposal, known.pinned, missing_since)
+    definition = TableDefinition(settings, known.table, found_on, known.proposal, known.pinned, missing_since)
     try:
         container = definition.container
         columns = [column.name for column in container.columns]
-        others = {one.table.name: [column.name for column in one.table.columns] for one in catalog.entries}
         check_rules(container.label, container.options.checks, columns, others, container.cut is not None)
     except ConfigurationError as error:
         raise MisfitError(known.table.name, str(error)) from error

@@ -9,6 +9,9 @@ from typing import Protocol
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.model.container import Container, Kind, SourceTable
 
+KEEP_DAYS = 90
+"""How long runs and what scans have recorded are kept, where the YAML does not say."""
+
 
 @dataclass(frozen=True)
 class CatalogSettings:
@@ -38,6 +41,11 @@ class Settings(Protocol):
     def maintenance(self) -> str | None: ...
     @property
     def max_runtime_seconds(self) -> int: ...
+    @property
+    def keep_days(self) -> int | None:
+        """How long runs and what scans have recorded are kept; None: for ever."""
+        ...
+
     @property
     def catalog(self) -> CatalogSettings: ...
     @property

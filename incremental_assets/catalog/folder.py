@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from incremental_assets.catalog.definition import MAX_RUNTIME_SECONDS, CatalogSettings
+from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS, CatalogSettings
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Presence
 from incremental_assets.model.axis import Axis, IdentifierType
@@ -61,6 +61,7 @@ class FolderSettings:
     schedule: str | None = None
     maintenance: str | None = None
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
+    keep_days: int | None = KEEP_DAYS
     options: Mapping[str, FileOptions] = field(default_factory=dict[str, FileOptions])
     exclude: tuple[str, ...] = ()
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
@@ -207,8 +208,9 @@ def file_definitions(settings: FolderSettings, catalog: Catalog) -> list[FileDef
     excluded = [options.glob for name, options in settings.options.items() if settings.is_excluded(name)]
     globs = (*(table.glob for table in (*owners, *hidden)), *excluded)
     patterns = tuple(dict.fromkeys(glob for glob in globs if glob is not None))
-    for name, options in settings.options.items():  # the columns of files show when they are read
-        check_rules(f"{settings.name}/{name}", options.container.checks, None, dict.fromkeys(tables))
+    unknown = dict.fromkeys(tables)  # the columns of files show when they are read
+    for name, options in settings.options.items():
+        check_rules(f"{settings.name}/{name}", options.container.checks, None, unknown)
     return [FileDefinition(settings, table, since, patterns) for _, (table, since) in sorted(tables.items()) if table.glob is not None]
 
 

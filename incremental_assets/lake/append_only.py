@@ -62,18 +62,20 @@ class AppendOnly:
             if delta is not None:
                 delta.optimize.compact()
 
-    def read(self, *where: tuple[str, Sequence[str]]) -> pa.Table:
-        """The rows whose columns have one of the values; columns that the table has not are NULL."""
+    def read(self, *where: tuple[str, Sequence[str]], columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows whose columns have one of the values; columns that the table has not are NULL. ``columns``: only these are read."""
+        schema = self._schema if columns is None else pa.schema([self._schema.field(name) for name in columns])
         delta = self.opened()
         if delta is None:
-            return self._schema.empty_table()
+            return schema.empty_table()
+        there = {field.name for field in delta.schema().fields}
         try:
-            found = read_rows(delta, *where)
+            found = read_rows(delta, *where, columns=[name for name in schema.names if name in there])
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise LakeError(f"{self.table.url}: the Delta table cannot be read: {reason(error)}") from error
         known = set(found.column_names)
-        columns = [found[f.name].cast(f.type) if f.name in known else pa.nulls(len(found), f.type) for f in self._schema]
-        return pa.Table.from_arrays(columns, schema=self._schema)
+        values = [found[f.name].cast(f.type) if f.name in known else pa.nulls(len(found), f.type) for f in schema]
+        return pa.Table.from_arrays(values, schema=schema)
 
     def _made(self) -> DeltaTable:
         delta = self.opened()

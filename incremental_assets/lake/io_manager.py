@@ -96,6 +96,7 @@ class DeltaIOManager(dg.IOManager):
         for step in output.steps:
             spark = scope.spark  # before the step freezes its source, which must not wait for a JVM that starts
             with step as extraction:
+                scope.expect_lease()
                 outcome = commit(spark, table, extraction, context.log.info)
             output.done(extraction, outcome)
             written += extraction.windows

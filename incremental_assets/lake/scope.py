@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from incremental_assets.lake.lease import Lease
 from incremental_assets.lake.table import LakeTable
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class LakeScope:
     """One run's hold on the lake. ``stack`` is closed when the run has ended, after its last event.
 
     ``written``: by the container's path, for who looks at it in the same run. ``held``: keeps other writers from a table that is no
-    container's.
+    container's. ``lease``: on the container that the run writes.
     """
 
     def __init__(self, lake: str, state_dir: Path, name: str, log: Callable[[str], None], held: "TableLock | None" = None) -> None:
@@ -48,6 +49,7 @@ class LakeScope:
         self.stack = contextlib.ExitStack()
         self.held = held or _unheld
         self.written: dict[tuple[str, str], Written] = {}
+        self.lease: Lease | None = None
         self._state_dir = self._shared_dir = state_dir
         self._name = name
         self._log = log
@@ -68,7 +70,7 @@ class LakeScope:
     def begin(self) -> None:
         """Gives back what an earlier attempt of this run still holds: its lock, its snapshot, its session."""
         self.stack.close()
-        self._spark = None
+        self._spark = self.lease = None
         self._state_dir = self._shared_dir
 
     def open_apart(self) -> bool:
@@ -100,6 +102,11 @@ class LakeScope:
         except (PySparkException, grpc.RpcError):
             return True
         return False
+
+    def expect_lease(self) -> None:
+        """Right before a write. Raises LakeMoved where another host may have taken over."""
+        if self.lease is not None:
+            self.lease.expect_held()
 
     def interrupt(self) -> None:
         """Ends what is running on the server."""

@@ -161,16 +161,17 @@ class LakeTable:
             raise LakeError(f"{self.url}: the Delta table cannot be read: {reason(error)}") from error
 
 
-def read_rows(delta: DeltaTable, *filters: tuple[str, Sequence[str]]) -> pa.Table:
-    """The rows of a small table, of those whose columns have one of the given texts.
+def read_rows(delta: DeltaTable, *filters: tuple[str, Sequence[str]], columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows of a small table, of those whose columns have one of the given texts. ``columns``: only these; None: all.
 
     By delta-rs' own engine: Arrow's readers call Python from threads of theirs, which now and then aborts a process that is about to end.
     Raises DeltaError.
     """
     wanted = [f"{_column(name)} IN ({', '.join(_text(value) for value in values)})" if values else "false" for name, values in filters]
     where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
+    chosen = "*" if columns is None else ", ".join(map(_column, columns))
     try:
-        found = pa.table(QueryBuilder().register("rows", delta).execute(f"SELECT * FROM rows{where}").read_all())
+        found = pa.table(QueryBuilder().register("rows", delta).execute(f"SELECT {chosen} FROM rows{where}").read_all())
     except Exception as error:  # the engine raises nothing more special
         raise DeltaError(str(error)) from error
     plain = [pa.field(f.name, pa.string(), f.nullable) if f.type == pa.string_view() else f for f in found.schema]

@@ -9,6 +9,7 @@ keeps it. Each change is later than the one that it was made from, even where a 
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -76,6 +77,9 @@ class Finding:
     severity: Severity
 
 
+MOST_OPEN_KEYS = 10_000
+"""Open anomalies of rows, of one rule of a container: each scan reads all of them, and no person would."""
+
 Place = tuple[str, str | None]
 """A rule's id and a partition."""
 
@@ -137,6 +141,38 @@ def findings_of(verdicts: Iterable[_Verdict], failed_rows: Iterable[_FailedRow])
         if rest is None or rest > 0 or not keys:
             found.append(Finding(v.rule, v.partition, None, rest, v.message, v.severity))
     return found
+
+
+def capped(findings: Iterable[Finding], known: Mapping[str, Anomaly], container: str, most: int = MOST_OPEN_KEYS) -> list[Finding]:
+    """With at most ``most`` open anomalies of rows of each rule, those that are open already among them.
+
+    The rows beyond that are counted in the finding of their partition, whose number of rows is then the true one.
+    """
+    open_keys = Counter(one.rule for one in known.values() if one.is_open and one.key is not None and one.container == container)
+    kept: list[Finding] = []
+    beyond: dict[Place, Finding] = {}
+    added: set[str] = set()
+    for f in sorted(findings, key=lambda one: one.key is None):
+        place = f.rule, f.partition
+        if f.key is None:
+            other = beyond.pop(place, None)
+            rows = f.rows if other is None or f.rows is None or other.rows is None else f.rows + other.rows
+            kept.append(replace(f, rows=rows))
+            continue
+        identity = fingerprint(container, f.rule, f.partition, f.key)
+        old = known.get(identity)
+        if (old is not None and old.state is not State.RESOLVED) or identity in added:
+            kept.append(f)
+        elif open_keys[f.rule] < most:
+            open_keys[f.rule] += 1
+            added.add(identity)
+            kept.append(f)
+        else:
+            other = beyond.get(place)
+            known_rows = other is None or (other.rows is not None and f.rows is not None)
+            rows = (f.rows if other is None else (f.rows or 0) + (other.rows or 0)) if known_rows else None
+            beyond[place] = replace(f, key=None, rows=rows)
+    return [*kept, *beyond.values()]
 
 
 def after_scan(

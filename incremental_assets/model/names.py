@@ -7,6 +7,7 @@ import difflib
 import hashlib
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import accumulate
 
 _ESCAPED = re.compile(r"_U([0-9A-F]+)_")
@@ -17,6 +18,7 @@ LONGEST = 255
 _KEPT, _CUT = 180, "_U110000_"
 
 
+@lru_cache(maxsize=65536)  # a project of many tables asks for the same names over and over
 def encode_name(name: str) -> str:
     """``order items`` → ``order_U20_items``: each other character becomes ``_U<hex code point>_``; ``decode_name`` reverses it.
 

@@ -4,6 +4,7 @@ Belongs here: `catalog:` of the YAML, and the passage between a component and th
 (``postgres.component``, ``files.component``).
 """
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -42,6 +43,21 @@ class CatalogEntry(dg.Model):
         if not self.include:
             raise ConfigurationError(f"{datastore}: catalog: include is empty, which leaves no container; it takes table, view, or both.")
         return CatalogSettings(self.schedule, self.name, self.prune, self.recreate, kinds_of(self.include))
+
+
+def maintenance_cron(datastore: str, word: str | None) -> str | None:
+    """``daily``: at some minute between two and six in the morning, another one for each datastore; ``off`` or nothing: never."""
+    if word in (None, "off"):
+        return None
+    minute = zlib.crc32(datastore.encode()) % 240
+    return f"{minute % 60} {2 + minute // 60} * * *" if word == "daily" else word
+
+
+def checked_days(datastore: str, days: int | None) -> int | None:
+    """Raises ConfigurationError for less than a day."""
+    if days is not None and days < 1:
+        raise ConfigurationError(f"{datastore}: keep_days is {days}; it is at least 1, or null, which keeps everything for ever.")
+    return days
 
 
 CATALOG_RESOLVER = dg.Resolver(

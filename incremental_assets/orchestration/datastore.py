@@ -8,6 +8,7 @@ runs, fails when one failed, and cancels them when it is terminated.
 """
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import dagster as dg
@@ -18,19 +19,20 @@ from incremental_assets.lake.scope import LakeScope
 from incremental_assets.model.errors import ContainerBusy, SyncError
 from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.assets import container_asset
-from incremental_assets.orchestration.jobs import container_job
+from incremental_assets.orchestration.catalog_asset import catalog_key
+from incremental_assets.orchestration.jobs import DATASTORE_TAG, container_job
 from incremental_assets.orchestration.locks import container_lock
 from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.partition_keys import container_key
 from incremental_assets.orchestration.project import current_project, dagster_home
 from incremental_assets.orchestration.quality.checks import container_checks, scan_job
 from incremental_assets.orchestration.quality.profiles import profile_job
+from incremental_assets.orchestration.run_history import forget_runs
 from incremental_assets.orchestration.runner import Asked, sync_side_by_side
 from incremental_assets.orchestration.schedules import container_schedule, datastore_schedule
 from incremental_assets.quality.profile.store import ProfileStore
 from incremental_assets.quality.records import Records
-
-DATASTORE_TAG = "incremental_assets/datastore"
+from incremental_assets.quality.retention import prune
 
 
 class DatastoreConfig(dg.Config):
@@ -84,7 +86,7 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
             container = definition.container
             table = scope.table(*container.key_path)
             try:
-                with container_lock(dagster_home(), container, context.run_id, context.log.info, context.instance):
+                with container_lock(dagster_home(), container, context.run_id, context.log.info, context.instance, lake=scope.lake):
                     kept = maintain(lambda: scope.spark, table, container)
                     for beside in mover_of(definition).beside(scope.lake):
                         tidy(beside)
@@ -100,6 +102,7 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
                 continue
             context.log.info(f"{container.label}: {kept}")
             context.log_event(dg.AssetObservation(container_key(container), description=str(kept), metadata=_metadata(kept)))
+        _forget_old(context, settings, definitions, Records(scope.lake, name))
         removed = Records(scope.lake, name).tidy()  # whether there are rules or not: profiles, and rules that were there, leave some, too
         context.log.info(f"records of scans and profiles: joined; {removed:,} rows of scans that broke off removed")
         with next_time_if_moved():
@@ -112,6 +115,17 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
         maintain_all()
 
     return job
+
+
+def _forget_old(context: dg.OpExecutionContext, settings: Settings, definitions: Sequence[ContainerDefinition], records: Records) -> None:
+    """What nobody may ask any more of runs and scans that are older than the datastore's ``keep_days``."""
+    if settings.keep_days is None:
+        return
+    before = datetime.now(timezone.utc) - timedelta(days=settings.keep_days)
+    rows = prune(records, before)
+    keys = {container_key(definition.container) for definition in definitions} | {catalog_key(settings.name, definitions)}
+    runs = forget_runs(context.instance, settings, keys, before)
+    context.log.info(f"older than {settings.keep_days} days: {rows:,} rows of the records of scans and {runs:,} runs removed")
 
 
 def _metadata(kept: Kept) -> dict[str, Any]:
@@ -130,15 +144,14 @@ def datastore_definitions(settings: Settings, definitions: Sequence[ContainerDef
     jobs += [profile_job(d) for d in definitions]
     schedules = [container_schedule(d, d.container.options.schedule) for d in definitions if d.container.options.schedule]
     if definitions:
-        jobs.append(datastore_job(settings, definitions))
+        jobs += [datastore_job(settings, definitions), maintenance_job(settings, definitions)]
     if settings.schedule and definitions:
         schedules.append(datastore_schedule(settings, definitions, settings.schedule))
     if settings.maintenance and definitions:
-        job = maintenance_job(settings, definitions)
-        jobs.append(job)
         schedules.append(
             dg.ScheduleDefinition(
-                job=job,
+                name=f"maintain_{encode_name(settings.name)}_schedule",
+                job_name=f"maintain_{encode_name(settings.name)}",
                 cron_schedule=settings.maintenance,
                 execution_timezone="UTC",
                 default_status=dg.DefaultScheduleStatus.RUNNING,

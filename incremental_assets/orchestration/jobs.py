@@ -23,6 +23,7 @@ from incremental_assets.orchestration.project import dagster_home, lake_root
 
 log = logging.getLogger(__name__)
 CONTAINER_TAG, OPERATION_TAG = "incremental_assets/container", "incremental_assets/operation"
+DATASTORE_TAG = "incremental_assets/datastore"
 
 
 def job_name(definition: ContainerDefinition) -> str:
@@ -61,9 +62,10 @@ def keep_learned(definition: ContainerDefinition, instance: dg.DagsterInstance, 
 
     The watermark that counts from now on.
     """
+    lake = lake_root()
     with contextlib.suppress(ContainerBusy):
-        with container_lock(dagster_home(), definition.container, "of a plan", log.debug, instance, wait=0):
-            return mover_of(definition).keep_learned(instance, plan, lake_root())
+        with container_lock(dagster_home(), definition.container, "of a plan", log.debug, instance, wait=0, lake=lake):
+            return mover_of(definition).keep_learned(instance, plan, lake)
     return plan.watermark
 
 

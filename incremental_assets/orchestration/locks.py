@@ -1,7 +1,8 @@
-"""One writer a container, whoever starts it: the daemon's runs, the command line, several of them.
+"""One writer a container, whoever starts it: the daemon's runs, the command line, several of them, on this host or on another.
 
-Belongs here: the lock, its wait and its message. Does not belong: Dagster's pools, which guard the daemon's queue only. The lock is the
-operating system's: a killed process gives it back.
+Belongs here: the locks, their wait and their message. Does not belong: Dagster's pools, which guard the daemon's queue only. There are two:
+one is the operating system's, which a killed process gives back, and keeps out whoever has the same DAGSTER_HOME; the other is a lease in
+the lake (``lake.lease``), which keeps out the others.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ from pathlib import Path
 import dagster as dg
 from filelock import FileLock, Timeout
 
+from incremental_assets.lake.lease import Lease, held, leases_are_on, this_holder
 from incremental_assets.model.container import Container
 from incremental_assets.model.errors import ContainerBusy
 from incremental_assets.model.names import file_name
@@ -25,14 +27,29 @@ WAIT_VARIABLE = "INCREMENTAL_ASSETS_LOCK_SECONDS"
 
 @contextlib.contextmanager
 def container_lock(
-    home: Path, container: Container, run_id: str, log: Callable[[str], None], instance: dg.DagsterInstance, wait: float | None = None
-) -> Iterator[None]:
+    home: Path,
+    container: Container,
+    run_id: str,
+    log: Callable[[str], None],
+    instance: dg.DagsterInstance,
+    wait: float | None = None,
+    *,
+    lake: str,
+    on_lost: Callable[[], None] = lambda: None,
+) -> Iterator[Lease | None]:
     """Holds the container. Waits up to ten minutes (or ``wait`` seconds) for whoever has it; raises ContainerBusy, naming them, after that.
 
-    The run that had it before and could not give it back is marked as failed.
+    The run that had it before and could not give it back is marked as failed. Yields its lease, None where leases are switched off;
+    ``on_lost`` is called, by another thread, where another host may have taken it over.
     """
-    with _held(home, container.key_path, container.label, "", "synced", run_id, log, instance, wait):
-        yield
+    deadline = _deadline(wait)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_held(home, container.key_path, container.label, "", "synced", run_id, log, instance, wait))
+        if not leases_are_on():
+            yield None
+            return
+        me = this_holder(home, run_id)
+        yield stack.enter_context(held(container.label, lake, container.key_path, me, deadline, log, on_lost))
 
 
 @contextlib.contextmanager
@@ -74,7 +91,7 @@ def _held(
 ) -> Iterator[None]:
     path, holder_path = _paths(home, key_path, suffix)
     lock = FileLock(path)
-    deadline = time.monotonic() + (float(os.environ.get(WAIT_VARIABLE, WAIT_SECONDS)) if wait is None else wait)
+    deadline = _deadline(wait)
     said = False
     while True:
         try:
@@ -98,6 +115,10 @@ def _held(
     finally:
         holder_path.unlink(missing_ok=True)
         lock.release()
+
+
+def _deadline(wait: float | None) -> float:
+    return time.monotonic() + (float(os.environ.get(WAIT_VARIABLE, WAIT_SECONDS)) if wait is None else wait)
 
 
 def holder_of(home: Path, container: Container, instance: dg.DagsterInstance) -> str | None:

@@ -17,11 +17,11 @@ from incremental_assets.orchestration.result import NEW, PREVIOUS, SIGNATURE, pl
 PAGE = 500
 
 
-def _events(instance: dg.DagsterInstance, container: Container, page: int) -> Iterator[dg.EventLogRecord]:
+def _events(instance: dg.DagsterInstance, key: dg.AssetKey, page: int) -> Iterator[dg.EventLogRecord]:
     """Materializations, newest first; unlike ``get_latest_materialization_event`` this leaves deleted runs out."""
     cursor: str | None = None
     while True:
-        found = instance.fetch_materializations(dg.AssetKey(list(container.key_path)), limit=page, cursor=cursor)
+        found = instance.fetch_materializations(key, limit=page, cursor=cursor)
         yield from found.records
         if not found.has_more:
             return
@@ -33,8 +33,8 @@ def newest_watermark(instance: dg.DagsterInstance, container: Container) -> int 
     that had nothing to read."""
     if container.axis is None:
         return None
-    materialized = next((r for r in _events(instance, container, 20) if NEW in _values(r.asset_materialization)), None)
-    observed = _newest_observed(instance, container, materialized)
+    materialized = next((r for r in _events(instance, _key(container), 20) if NEW in _values(r.asset_materialization)), None)
+    observed = _newest_observed(instance, _key(container), materialized)
     newest = observed or materialized
     if newest is None:
         return None
@@ -42,13 +42,11 @@ def newest_watermark(instance: dg.DagsterInstance, container: Container) -> int 
     return value_from_json(container.axis, values[NEW]) if values.get(SIGNATURE) == container.signature else None
 
 
-def _newest_observed(
-    instance: dg.DagsterInstance, container: Container, materialized: dg.EventLogRecord | None
-) -> dg.EventLogRecord | None:
+def _newest_observed(instance: dg.DagsterInstance, key: dg.AssetKey, materialized: dg.EventLogRecord | None) -> dg.EventLogRecord | None:
     """The newest observation with a watermark that is newer than the materialization."""
     cursor: str | None = None
     while True:
-        found = instance.fetch_observations(dg.AssetKey(list(container.key_path)), limit=20, cursor=cursor)
+        found = instance.fetch_observations(key, limit=20, cursor=cursor)
         for record in found.records:
             if materialized is not None and record.storage_id < materialized.storage_id:
                 return None
@@ -63,10 +61,21 @@ def _values(event: dg.AssetMaterialization | dg.AssetObservation | None) -> dict
     return plain(event.metadata) if event is not None else {}
 
 
+def runs_with_watermark(instance: dg.DagsterInstance, key: dg.AssetKey) -> set[str]:
+    """The runs of the events that ``newest_watermark`` goes by."""
+    materialized = next((r for r in _events(instance, key, 20) if NEW in _values(r.asset_materialization)), None)
+    observed = _newest_observed(instance, key, materialized)
+    return {record.run_id for record in (materialized, observed) if record is not None}
+
+
+def _key(container: Container) -> dg.AssetKey:
+    return dg.AssetKey(list(container.key_path))
+
+
 def history(instance: dg.DagsterInstance, container: Container) -> Iterator[dict[str, Any]]:
     """One record a run, newest first: the lines of ``watermarks --history``."""
     seen: set[str] = set()
-    for record in _events(instance, container, PAGE):
+    for record in _events(instance, _key(container), PAGE):
         materialization = record.asset_materialization
         if materialization is None or record.run_id in seen:
             continue

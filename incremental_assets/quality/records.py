@@ -50,23 +50,23 @@ BROKEN_OFF_AFTER = timedelta(days=1)
 """How old a recording without its row of ``scan_operations`` is when nobody is writing it any more. Clocks of hosts may differ by less."""
 _TEXT, _COUNT, _TIME = pa.string(), pa.int64(), pa.timestamp("us", tz="UTC")
 _ORIGIN: list[Any] = [("container", _TEXT), ("recording", _TEXT), ("operation_id", _TEXT), ("recorded_at", _TIME)]
-_OPERATIONS, _METRICS, _FAILED_ROWS, _ANOMALIES = "scan_operations", "check_metrics", "failed_rows", "anomalies"
+OPERATIONS, CHECK_METRICS, FAILED_ROWS, ANOMALIES = "scan_operations", "check_metrics", "failed_rows", "anomalies"
 _SCHEMAS = {
-    _OPERATIONS: pa.schema(
+    OPERATIONS: pa.schema(
         [
             *_ORIGIN, ("type", _TEXT), ("started", _TIME), ("ended", _TIME), ("result", _TEXT), ("message", _TEXT), ("triggered_by", _TEXT),
             ("schedule", _TEXT), ("options", _TEXT), ("delta_version", _COUNT), ("passes", _COUNT), ("rows", _COUNT), ("rules", _COUNT),
             ("failed_rules", _COUNT), ("watermark", _TEXT), ("identifier", _TEXT),
         ]
     ),
-    _METRICS: pa.schema(
+    CHECK_METRICS: pa.schema(
         [
             *_ORIGIN, ("rule", _TEXT), ("partition", _TEXT), ("status", _TEXT), ("severity", _TEXT), ("blocking", pa.bool_()),
             ("rows", _COUNT), ("asserted", _COUNT), ("failed", _COUNT), ("value", pa.float64()), ("message", _TEXT), ("asks", _TEXT),
         ]
     ),
-    _FAILED_ROWS: pa.schema([*_ORIGIN, ("partition", _TEXT), ("key", _TEXT), ("row", _TEXT), ("rules", pa.list_(_TEXT))]),
-    _ANOMALIES: pa.schema(
+    FAILED_ROWS: pa.schema([*_ORIGIN, ("partition", _TEXT), ("key", _TEXT), ("row", _TEXT), ("rules", pa.list_(_TEXT))]),
+    ANOMALIES: pa.schema(
         [
             *_ORIGIN, ("id", _TEXT), ("rule", _TEXT), ("partition", _TEXT), ("key", _TEXT), ("rows", _COUNT), ("message", _TEXT),
             ("severity", _TEXT), ("state", _TEXT), ("first_seen", _TIME), ("changed_at", _TIME), ("changed_by", _TEXT), ("comment", _TEXT),
@@ -74,6 +74,10 @@ _SCHEMAS = {
     ),
 }  # fmt: skip
 
+
+_OF_WATERMARK = ["recorded_at", "recording", "operation_id", "type", "result", "watermark", "identifier"]
+_NEWEST_FIRST = [("recorded_at", "descending"), ("recording", "descending")]
+_ROWS_AT_ONCE = 100
 
 _Kind = TypeVar("_Kind", Verdict, Anomaly, "ScanOperation")
 
@@ -132,7 +136,7 @@ class Records:
 
     def __init__(self, lake: str, datastore_key: str) -> None:
         self._folder = LakeTable(lake, datastore_key, QUALITY_FOLDER).url
-        self._tables = {name: AppendOnly(LakeTable(lake, datastore_key, QUALITY_FOLDER, name), schema) for name, schema in _SCHEMAS.items()}
+        self.tables = {name: AppendOnly(LakeTable(lake, datastore_key, QUALITY_FOLDER, name), schema) for name, schema in _SCHEMAS.items()}
 
     # ---------------------------------------------------------------- writing
     def record(
@@ -145,24 +149,26 @@ class Records:
         changes = list(changes)
         if any((one.container, one.operation) != (operation.container, operation.id) for one in changes):
             raise ValueError(f"changes of another scan than {operation.id} of {operation.container}")
-        newest = max(self._read(_OPERATIONS, operation.container)["recorded_at"].cast(_COUNT).to_pylist(), default=0)
+        newest = max(
+            self._read(OPERATIONS, operation.container, columns=["recorded_at"])["recorded_at"].cast(_COUNT).to_pylist(), default=0
+        )
         origin = {
             "container": operation.container,
             "recording": uuid.uuid4().hex,
             "operation_id": operation.id,
             "recorded_at": max(_now(), newest + 1),  # clocks may be set back
         }
-        parts = {_FAILED_ROWS: failed_rows, _METRICS: verdicts, _ANOMALIES: changes, _OPERATIONS: [operation]}  # in this order
+        parts = {FAILED_ROWS: failed_rows, CHECK_METRICS: verdicts, ANOMALIES: changes, OPERATIONS: [operation]}  # in this order
         full = [name for name, rows in parts.items() if self._append(name, [{**_plain(row), **origin} for row in rows])]
         for name in full:
-            self._tables[name].compact()
+            self.tables[name].compact()
 
     def change(self, anomaly: Anomaly) -> None:
         """Records what a person made of an anomaly (``model.anomalies.by_person``); it counts at once."""
         if anomaly.operation is not None:
             raise ValueError("changes by a scan are recorded with the scan")
-        if self._append(_ANOMALIES, [{**_plain(anomaly), "recording": None, "operation_id": None, "recorded_at": _now()}]):
-            self._tables[_ANOMALIES].compact()
+        if self._append(ANOMALIES, [{**_plain(anomaly), "recording": None, "operation_id": None, "recorded_at": _now()}]):
+            self.tables[ANOMALIES].compact()
 
     # ---------------------------------------------------------------- reading
     def anomalies(self, container: str | None = None) -> dict[str, Anomaly]:
@@ -181,7 +187,7 @@ class Records:
 
     def operations(self, container: str | None = None) -> list[ScanOperation]:
         """The newest first; each once for a container, as it was recorded last."""
-        rows = self._read(_OPERATIONS, container).sort_by([("recorded_at", "descending"), ("recording", "descending")])
+        rows = self._read(OPERATIONS, container).sort_by(_NEWEST_FIRST)
         newest: dict[tuple[str, str], ScanOperation] = {}
         for row in _listed(rows):
             newest.setdefault((row["container"], row["operation_id"]), _as(ScanOperation, row, id=row["operation_id"]))
@@ -189,9 +195,14 @@ class Records:
 
     def scan_watermark(self, container: str, type: OperationType = OperationType.SCAN) -> ScanWatermark | None:
         """Of the newest successful operation of the type that has one."""
-        for operation in self.operations(container):
-            if operation.type is type and operation.result is Result.SUCCESS and operation.watermark is not None:
-                return ScanWatermark(operation.watermark, operation.identifier)
+        rows = self._read(OPERATIONS, container, columns=_OF_WATERMARK).sort_by(_NEWEST_FIRST)
+        seen: set[str] = set()
+        for at in range(0, len(rows), _ROWS_AT_ONCE):  # the first has one, as a rule: there may be a hundred thousand
+            for row in rows.slice(at, _ROWS_AT_ONCE).to_pylist():
+                again = row["operation_id"] in seen
+                seen.add(row["operation_id"])
+                if not again and (row["type"], row["result"]) == (type.value, Result.SUCCESS.value) and row["watermark"] is not None:
+                    return ScanWatermark(row["watermark"], row["identifier"])
         return None
 
     def judged(self, container: str, newer_than: int, since: int) -> set[tuple[str, str | None]]:
@@ -203,7 +214,7 @@ class Records:
         }
         if not newer:
             return set()
-        rows = self._read(_METRICS, container).filter(_is_in("recording", self._counting(container)) & _is_in("operation_id", newer))
+        rows = self._read(_METRICS, container).filter(_is_in("recording", self.counting(container)) & _is_in("operation_id", newer))
         return set(zip(rows["rule"].to_pylist(), rows["partition"].to_pylist(), strict=True))
 
     def metrics(
@@ -216,9 +227,13 @@ class Records:
         """The newest verdict of each rule and partition, among those of one of the ``statuses``."""
         if not rules:
             return {}
-        counting = self._counting(container)
-        rows = self._read(_METRICS, container, ("rule", sorted(rules)))
-        for column, wanted in (("recording", counting), ("partition", partitions), ("status", [status.value for status in statuses])):
+        counting = self.counting(container)
+        where = [("rule", sorted(rules)), ("status", [status.value for status in statuses])]
+        named = [key for key in partitions if key is not None]
+        if len(named) == len(partitions):
+            where.append(("partition", named))
+        rows = self._read(CHECK_METRICS, container, *where)
+        for column, wanted in (("recording", counting), ("partition", partitions)):
             rows = rows.filter(_is_in(column, wanted))
         rows = rows.sort_by([("recorded_at", "ascending"), ("recording", "ascending")])
         last = {place: row for row, place in enumerate(zip(rows["rule"].to_pylist(), rows["partition"].to_pylist(), strict=True))}
@@ -231,23 +246,23 @@ class Records:
         Where somebody else tidies at the same time, a part is left for the next time.
         """
         removed, before = 0, datetime.now(timezone.utc) - BROKEN_OFF_AFTER
-        for name, table in self._tables.items():
+        for name, table in self.tables.items():
             with maintenance.next_time_if_moved():
-                if name != _OPERATIONS:
+                if name != OPERATIONS:
                     removed += self._remove_broken_off(name, before)
                 if table.opened() is not None:
                     maintenance.tidy(table.table)
         return removed
 
     def _remove_broken_off(self, name: str, before: datetime) -> int:
-        rows = self._read(name, None)
+        rows = self._read(name, None, columns=["recording", "recorded_at"])
         old = rows.filter(pc.field("recorded_at") < before)["recording"].drop_null().unique()
-        left = set(old.to_pylist()) - self._counting(None)  # asked after the rows were read, so that it has what was recorded meanwhile
-        delta = self._tables[name].opened()
+        left = set(old.to_pylist()) - self.counting(None)  # asked after the rows were read, so that it has what was recorded meanwhile
+        delta = self.tables[name].opened()
         if delta is None or not left:
             return 0
         listed = ", ".join(f"'{recording}'" for recording in sorted(left))  # hexadecimal digits
-        with place_errors(self._tables[name].table.url):
+        with place_errors(self.tables[name].table.url):
             return int(delta.delete(f"recording IN ({listed})")["num_deleted_rows"] or 0)
 
     # ---------------------------------------------------------------- the tables
@@ -256,21 +271,21 @@ class Records:
         if rows:
             with place_errors(self._folder):
                 keep_private(self._folder)
-        return bool(rows) and self._tables[name].append(rows)
+        return bool(rows) and self.tables[name].append(rows)
 
-    def _read(self, name: str, container: str | None, *more: tuple[str, Sequence[str]]) -> pa.Table:
+    def _read(self, name: str, container: str | None, *more: tuple[str, Sequence[str]], columns: Sequence[str] | None = None) -> pa.Table:
         """All rows, counting or not."""
-        return self._tables[name].read(*([] if container is None else [("container", [container])]), *more)
+        return self.tables[name].read(*([] if container is None else [("container", [container])]), *more, columns=columns)
 
-    def _counting(self, container: str | None) -> set[str]:
+    def counting(self, container: str | None = None) -> set[str]:
         """The recordings that were finished."""
-        return set(self._read(_OPERATIONS, container)["recording"].to_pylist())
+        return set(self._read(OPERATIONS, container, columns=["recording"])["recording"].to_pylist())
 
     def _changes(self, container: str | None, *more: tuple[str, Sequence[str]]) -> pa.Table:
         """The rows of ``anomalies`` that count, oldest first."""
         # Before the rows are read: then all rows of those that are in it are there.
-        counting = self._counting(container)
-        rows = self._read(_ANOMALIES, container, *more)
+        counting = self.counting(container)
+        rows = self._read(ANOMALIES, container, *more)
         rows = rows.filter(pc.field("recording").is_null() | _is_in("recording", counting))
         rows = rows.append_column("by_person", rows["recording"].is_null())
         # Of two changes in one microsecond neither knew of the other. A scan says again what it found; a person does not.

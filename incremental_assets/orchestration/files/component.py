@@ -14,7 +14,7 @@ import dagster as dg
 from dagster.components import ResolvedDefsStateConfig
 from pydantic import Field
 
-from incremental_assets.catalog.definition import MAX_RUNTIME_SECONDS
+from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.folder import FileDefinition, FileOptions, FolderCatalog, FolderSettings, file_definitions
 from incremental_assets.catalog.look import CatalogSource, Said
 from incremental_assets.catalog.state import Catalog
@@ -22,7 +22,15 @@ from incremental_assets.lake.manifest import RESERVED
 from incremental_assets.model.container import ContainerOptions
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.files import LONGEST_LINE, FileFormat, Limits, format_of
-from incremental_assets.orchestration.component import CATALOG_RESOLVER, CatalogEntry, DatastoreComponent, local_state, run_limit
+from incremental_assets.orchestration.component import (
+    CATALOG_RESOLVER,
+    CatalogEntry,
+    DatastoreComponent,
+    checked_days,
+    local_state,
+    maintenance_cron,
+    run_limit,
+)
 from incremental_assets.orchestration.files.sensor import unclaimed_sensor
 from incremental_assets.orchestration.project import current_project
 from incremental_assets.orchestration.quality.entry import QualityEntry, placed_checks, rules_of
@@ -75,8 +83,9 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
     max_line_bytes: int = Limits.line_bytes
     max_columns: int = Limits.columns
     schedule: str | None = None
-    maintenance: str | None = None
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
+    maintenance: str | None = "daily"
+    keep_days: int | None = KEEP_DAYS
     catalog: Annotated[CatalogEntry, CATALOG_RESOLVER] = field(default_factory=CatalogEntry)
     defs_state: ResolvedDefsStateConfig = field(default_factory=local_state)
 
@@ -133,8 +142,9 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
             prune_files=self.prune_files,
             limits=limits,
             schedule=self.schedule,
-            maintenance=self.maintenance,
             max_runtime_seconds=run_limit(self.name, self.max_runtime_seconds),
+            maintenance=maintenance_cron(self.name, self.maintenance),
+            keep_days=checked_days(self.name, self.keep_days),
             options={name: _options(self.name, name, entry) for name, entry in self.containers.items()},
             exclude=tuple(self.exclude),
             catalog=self.catalog.settings(self.name),

@@ -16,13 +16,21 @@ from dagster.components import ResolvedDefsStateConfig
 from pydantic import Field
 
 from incremental_assets.catalog.datastore import DatastoreSettings, TableDefinition, definitions_of
-from incremental_assets.catalog.definition import MAX_RUNTIME_SECONDS
+from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.look import CatalogSource, Said
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.model.container import ContainerOptions, HoldBack, OnNull
 from incremental_assets.model.errors import ConfigurationError
 from incremental_assets.model.grammar import IncrementalSpec, parse_incremental, parse_strategy, parse_type
-from incremental_assets.orchestration.component import CATALOG_RESOLVER, CatalogEntry, DatastoreComponent, local_state, run_limit
+from incremental_assets.orchestration.component import (
+    CATALOG_RESOLVER,
+    CatalogEntry,
+    DatastoreComponent,
+    checked_days,
+    local_state,
+    maintenance_cron,
+    run_limit,
+)
 from incremental_assets.orchestration.quality.entry import QualityEntry, placed_checks, rules_of
 from incremental_assets.sources.postgres.catalog import PostgresCatalog
 from incremental_assets.sources.postgres.connection import PostgresAddress
@@ -105,8 +113,9 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
     max_silence_seconds: int = 600
     timezone: str = "UTC"
     schedule: str | None = None
-    maintenance: str | None = None
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
+    maintenance: str | None = "daily"
+    keep_days: int | None = KEEP_DAYS
     incremental: Annotated[
         Sequence[str | IncrementalEntry],
         dg.Resolver(_entries, model_field_type=list[str | IncrementalEntry]),  # pyright: ignore[reportArgumentType]
@@ -174,8 +183,9 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
             limits=limits,
             timezone=self.timezone,
             schedule=self.schedule,
-            maintenance=self.maintenance,
             max_runtime_seconds=run_limit(self.name, self.max_runtime_seconds),
+            maintenance=maintenance_cron(self.name, self.maintenance),
+            keep_days=checked_days(self.name, self.keep_days),
             incremental=tuple(_spec(self.name, self.schema, entry) for entry in self.incremental),
             options={table: _options(self.name, table, entry) for table, entry in self.containers.items()},
             exclude=tuple(self.exclude),

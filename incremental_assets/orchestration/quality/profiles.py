@@ -40,6 +40,8 @@ from incremental_assets.quality.records import OperationType, Records, ScanOpera
 from incremental_assets.quality.records import Result as Ended
 from incremental_assets.quality.rows import PARTITION, Rows
 
+_CONFIG_SCHEMA: Any = ScanConfig.to_config_schema()  # once, as inferring it takes longer than the rest of a job
+
 
 def profile_job_name(definition: ContainerDefinition) -> str:
     return f"profile_{op_name(definition)}"
@@ -57,10 +59,11 @@ def profile_job(definition: ContainerDefinition) -> dg.JobDefinition:
         name=profile_op_name(definition),
         out=dg.Out(dg.Nothing),
         required_resource_keys={"lake"},
+        config_schema=_CONFIG_SCHEMA,
         description=f"Counts and measures the columns of {container.label}.",
     )
-    def profile(context: dg.OpExecutionContext, config: ScanConfig) -> None:
-        request = request_of(context, config, definition)
+    def profile(context: dg.OpExecutionContext) -> None:
+        request = request_of(context, ScanConfig(**context.op_config), definition)
         try:
             told = _profile(context, definition, request)
         except BaseException:

@@ -19,7 +19,7 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.lake.table import Head, LakeTable
-from incremental_assets.model.anomalies import Anomaly, State, after_scan, findings_of, looked_at_of
+from incremental_assets.model.anomalies import Anomaly, State, after_scan, capped, findings_of, looked_at_of
 from incremental_assets.model.axis import format_value, json_value, parse_value
 from incremental_assets.model.container import Container, Kind
 from incremental_assets.model.errors import SyncError
@@ -183,7 +183,7 @@ def _judged(
     # Asked again: somebody may have said something of one meanwhile. What is said from now on is said after this scan.
     now = _now()
     known = records.anomalies(container.label)
-    findings = findings_of(result.verdicts, result.failed_rows)
+    findings = capped(findings_of(result.verdicts, result.failed_rows), known, container.label)
     # Rows that somebody else has found meanwhile were not asked for by their keys, so that nothing is known of them.
     asked = {id for id, one in looked.known.items() if one.is_open}
     new = {(one.rule, one.partition) for id, one in known.items() if one.key is not None and one.is_open and id not in asked}

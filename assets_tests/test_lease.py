@@ -1,0 +1,182 @@
+"""Two hosts on one lake: of each container at most one has the lease, it is taken over only when nobody renews it, and a store that keeps
+no two commits apart is refused. Two DAGSTER_HOMEs stand for two hosts."""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from incremental_assets.lake import lease as leases
+from incremental_assets.lake.lease import Holder, Lease, held, this_holder
+from incremental_assets.model.errors import ConfigurationError, ContainerBusy, LakeError, LakeMoved
+
+PATH = ("shop", "orders")
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INCREMENTAL_ASSETS_LEASE_SECONDS", "2")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Callable[[str], Holder]:
+    def of(name: str) -> Holder:
+        home = tmp_path / name
+        home.mkdir(exist_ok=True)
+        return this_holder(home, f"run-{name}")
+
+    return of
+
+
+@contextmanager
+def taken(tmp_path: Path, me: Holder, wait: float = 0, said: list[str] | None = None, lost: list[bool] | None = None) -> Iterator[Lease]:
+    log = (lambda _: None) if said is None else said.append
+    on_lost = (lambda: None) if lost is None else (lambda: lost.append(True))
+    with held("shop/orders", str(tmp_path / "lake"), PATH, me, time.monotonic() + wait, log, on_lost) as lease:
+        yield lease
+
+
+def freeze(lease: Lease) -> None:
+    """As a process that is stopped, or cut off from the store: nothing is renewed, and nothing given back."""
+    lease._end.set()
+    lease._thread.join()
+
+
+def test_the_second_is_told_who_has_it(tmp_path: Path, host: Callable[[str], Holder]) -> None:
+    said: list[str] = []
+    first = host("one")
+    with taken(tmp_path, first), pytest.raises(ContainerBusy) as busy, taken(tmp_path, host("two"), wait=4, said=said):
+        pass
+    assert f"it is being synced by run run-one on host {first.host} (pid {os.getpid()}, since " in str(busy.value)
+    assert said == [f"shop/orders: waits for {first}"]
+    with taken(tmp_path, host("two")):  # it was given back
+        pass
+
+
+def test_it_stays_with_who_renews_it(tmp_path: Path, host: Callable[[str], Holder]) -> None:
+    """A sync may take hours, a lease is good for seconds."""
+    with taken(tmp_path, host("one")) as lease, pytest.raises(ContainerBusy), taken(tmp_path, host("two"), wait=7):
+        pass
+    with taken(tmp_path, host("one")) as lease:
+        lease.expect_held()
+
+
+def test_a_dead_one_is_taken_over(tmp_path: Path, host: Callable[[str], Holder]) -> None:
+    with taken(tmp_path, host("one")) as lease:
+        freeze(lease)
+        with taken(tmp_path, host("two"), wait=30) as other:
+            other.expect_held()
+            with pytest.raises(LakeMoved, match="another host may have taken over; nothing was written"):
+                lease.expect_held()
+
+
+def test_it_is_not_given_back_for_somebody_else(tmp_path: Path, host: Callable[[str], Holder]) -> None:
+    with taken(tmp_path, host("one")) as lease:
+        freeze(lease)
+        other = taken(tmp_path, host("two"), wait=30)
+        other.__enter__()
+    with pytest.raises(ContainerBusy), taken(tmp_path, host("three")):
+        pass
+    other.__exit__(None, None, None)
+
+
+def test_who_loses_it_hears_of_it(tmp_path: Path, host: Callable[[str], Holder], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Spark queries are ended then, before they commit."""
+    lost: list[bool] = []
+    with taken(tmp_path, host("one"), lost=lost) as lease:
+        table = DeltaTable(str(tmp_path / "lake" / "_leases" / "shop" / "orders"))
+        usurper = leases._State(host("two"), 0, proved=True)
+        for _ in range(5):  # it may be renewing just then
+            try:
+                table.update_incremental()
+                leases._write(table, usurper)
+                break
+            except leases.CommitFailedError:
+                continue
+        limit = time.monotonic() + 20
+        while not lost and time.monotonic() < limit:
+            time.sleep(0.05)
+        assert lost == [True]
+        with pytest.raises(LakeMoved):
+            lease.expect_held()
+
+
+def test_one_of_the_same_home_is_taken_over_at_once(tmp_path: Path, host: Callable[[str], Holder]) -> None:
+    """The lock of the operating system tells that its process is gone."""
+    with taken(tmp_path, host("one")) as lease:
+        freeze(lease)
+        with taken(tmp_path, host("one")):
+            pass
+
+
+def test_a_store_that_takes_one_version_twice_is_refused(
+    tmp_path: Path, host: Callable[[str], Holder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = leases._write
+
+    def overwriting(delta: DeltaTable, state: Any) -> None:
+        log = tmp_path / "lake" / "_leases" / "shop" / "orders" / "_delta_log"
+        (log / f"{delta.version() + 1:020}.json").unlink(missing_ok=True)  # as a put without a condition does
+        real(delta, state)
+
+    monkeypatch.setattr(leases, "_write", overwriting)
+    for _ in range(2):
+        with pytest.raises(LakeError, match="lets one host overwrite the commit of another"), taken(tmp_path, host("one")):
+            pass
+
+
+def test_the_leases_own_log_does_not_grow(tmp_path: Path, host: Callable[[str], Holder]) -> None:
+    log = tmp_path / "lake" / "_leases" / "shop" / "orders" / "_delta_log"
+    counts: list[int] = []
+    for _ in range(4):
+        for _ in range(25):
+            with taken(tmp_path, host("one")):
+                pass
+        long_ago = time.time() - 7200
+        for file in log.iterdir():
+            os.utime(file, (long_ago, long_ago))
+        counts.append(len(list(log.iterdir())))
+    assert max(counts) < 100, counts  # of 200 versions
+
+
+def test_the_variables_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("0", "soon", "1e9"):
+        monkeypatch.setenv("INCREMENTAL_ASSETS_LEASE_SECONDS", text)
+        with pytest.raises(ConfigurationError, match="from 1 to 3600"):
+            leases.lease_seconds()
+    monkeypatch.setenv("INCREMENTAL_ASSETS_LEASE", "maybe")
+    with pytest.raises(ConfigurationError, match="it takes on, or off"):
+        leases.leases_are_on()
+
+
+def _adds(lake: str, home: str, times: int) -> None:
+    counter = Path(lake) / "counter"
+    for _ in range(times):
+        with held("c", lake, PATH, this_holder(Path(home), "r"), time.monotonic() + 300, lambda _: None, lambda: None):
+            value = int(counter.read_text())
+            time.sleep(0.002)
+            counter.write_text(str(value + 1))
+
+
+def test_processes_that_take_turns_lose_nothing(tmp_path: Path) -> None:
+    """Reading, adding one and writing back, by four hosts at once: without a lease most of the additions would be lost."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    (lake / "counter").write_text("0")
+    context = multiprocessing.get_context("spawn")
+    homes = [tmp_path / f"home-{n}" for n in range(4)]
+    for home in homes:
+        home.mkdir()
+    processes = [context.Process(target=_adds, args=(str(lake), str(home), 5)) for home in homes]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0, 0]
+    assert (lake / "counter").read_text() == "20"

@@ -1,0 +1,85 @@
+"""What a scan pays for the records of the scans before it: `python -m benchmarks.records [SCANS …]`; no source, no Spark.
+
+Belongs here: records as that many scans would have left them, and the time of each thing that a scan asks of them or adds. Does not
+belong: the scan itself.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from incremental_assets.model.anomalies import Anomaly, State
+from incremental_assets.model.rules import Severity
+from incremental_assets.quality.records import _SCHEMAS, CHECK_METRICS, OPERATIONS, Records, Result, ScanOperation  # pyright: ignore[reportPrivateUsage]
+from incremental_assets.quality.verdict import Status, Verdict
+
+CONTAINER = "shop/orders"
+PARTITIONS = 30
+A_FILE = 10_000
+FIVE_MINUTES = 300_000_000
+
+
+def fill(lake: str, scans: int) -> None:
+    """One scan each five minutes until now, of a rule and one of the last partitions."""
+    records = Records(lake, "shop")
+    now = time.time_ns() // 1000
+    records.record(ScanOperation("first", CONTAINER, now, now, Result.SUCCESS), [_verdict("p0")], [], [_anomaly("first", now)])
+    places = {name: Path(lake) / "shop" / "_quality" / name for name in (OPERATIONS, CHECK_METRICS)}
+    for at in range(0, scans, A_FILE):
+        numbers = range(at, min(at + A_FILE, scans))
+        rows: dict[str, list[dict[str, Any]]] = {OPERATIONS: [], CHECK_METRICS: []}
+        for n in numbers:
+            then = now - (scans - n) * FIVE_MINUTES
+            origin = {"container": CONTAINER, "recording": f"{n:032x}", "operation_id": f"run-{n:032x}", "recorded_at": then}
+            rows[OPERATIONS].append(
+                {**origin, "type": "scan", "started": then, "ended": then, "result": "success", "message": "100 rows", "options": "{}",
+                 "passes": 1, "rows": 100, "rules": 1, "failed_rules": 0, "watermark": str(n), "identifier": "at:timestamp:instant"}
+            )  # fmt: skip
+            rows[CHECK_METRICS].append(
+                {**origin, "rule": "volume", "partition": f"p{n * PARTITIONS // scans}", "status": "passed", "severity": "error",
+                 "blocking": False, "rows": 100, "value": 100.0, "message": "", "asks": "x"}
+            )  # fmt: skip
+        for name, found in rows.items():
+            write_deltalake(places[name], pa.Table.from_pylist(found, schema=_SCHEMAS[name]), mode="append")
+
+
+def measure(scans: int) -> dict[str, Any]:
+    steps: dict[str, Any] = {"scans": scans}
+
+    def timed(name: str, step: Callable[[], object]) -> None:
+        started = time.process_time()
+        step()
+        steps[name] = round(time.process_time() - started, 3)
+
+    with tempfile.TemporaryDirectory() as lake:
+        fill(lake, scans)
+        records = Records(lake, "shop")
+        now = time.time_ns() // 1000
+        timed("watermark_s", lambda: records.scan_watermark(CONTAINER))
+        timed("anomalies_s", lambda: records.anomalies(CONTAINER))
+        timed("baseline_s", lambda: records.metrics(CONTAINER, ["volume"], ["p28", "p29"]))
+        operation = ScanOperation("another", CONTAINER, now, now, Result.SUCCESS, watermark="9", identifier="at:timestamp:instant")
+        timed("record_s", lambda: records.record(operation, [_verdict("p1")], [], []))
+    return steps
+
+
+def _verdict(partition: str) -> Verdict:
+    return Verdict("volume", partition, Status.PASSED, Severity.ERROR, False, 100, 100, 0, 100.0, "")
+
+
+def _anomaly(operation: str, now: int) -> Anomaly:
+    return Anomaly(
+        "0" * 16, CONTAINER, "volume", "p0", None, 1, "", Severity.ERROR, State.ACTIVE, now, now, f"scan {operation}", operation=operation
+    )
+
+
+if __name__ == "__main__":
+    for count in [int(one) for one in sys.argv[1:]] or [1_000, 100_000]:
+        print(json.dumps(measure(count)))

@@ -1,0 +1,100 @@
+"""Which of quality's records are forgotten after a stated time, and which stay however old they are.
+
+Belongs here: the rule, and deleting by it. Does not belong: when it runs (``orchestration.datastore``).
+
+What a scan or a person may still ask stays: the newest verdict of each rule, partition and status (later scans compare with it), the
+newest state of each anomaly that is not resolved (one that was discarded must not come back), the watermarks of scans and profiles, and
+the operations that any of these count by. All else that is older goes, failed rows in any case. The operations go last: what is left when
+the process dies in between still counts.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, write_deltalake
+
+from incremental_assets.lake.append_only import AppendOnly
+from incremental_assets.lake.errors import place_errors
+from incremental_assets.lake.maintenance import next_time_if_moved
+from incremental_assets.quality.records import ANOMALIES, CHECK_METRICS, FAILED_ROWS, OPERATIONS, Records, Result
+
+_PLACE = ["container", "rule", "partition", "status"]
+_CLOSED = ["resolved"]
+
+
+def prune(records: Records, before: datetime) -> int:
+    """Forgets what was recorded before then. Returns how many rows. A table that somebody else changes just now waits for the next time.
+
+    Raises LakeError where the place cannot be read or written.
+    """
+    counting = pa.array(sorted(records.counting()), pa.string())
+    forgotten = 0
+    for name, keep in ((FAILED_ROWS, _none), (CHECK_METRICS, _newest_verdicts), (ANOMALIES, _unresolved)):
+        with next_time_if_moved():
+            forgotten += _forget(records.tables[name], before, lambda rows, keep=keep: keep(_counted(rows, counting)))
+    with next_time_if_moved():
+        used = [records.tables[name].read(columns=["recording"])["recording"] for name in (FAILED_ROWS, CHECK_METRICS, ANOMALIES)]
+        needed = pa.chunked_array([chunk for column in used for chunk in column.chunks], pa.string())
+        forgotten += _forget(records.tables[OPERATIONS], before, lambda rows: _needed_operations(rows, needed))
+    return forgotten
+
+
+def _forget(table: AppendOnly, before: datetime, keep: Any) -> int:
+    """``keep``: of all rows, those that stay however old they are."""
+    delta = table.opened()
+    if delta is None:
+        return 0
+    is_old = pc.field("recorded_at") < pa.scalar(before, pa.timestamp("us", tz="UTC"))
+    rows = table.read()
+    old = len(rows.filter(is_old))
+    kept = keep(rows).filter(is_old).select(rows.column_names)
+    if old == len(kept):
+        return 0
+    predicate = f"recorded_at < arrow_cast('{before:%Y-%m-%dT%H:%M:%S.%f}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
+    once = CommitProperties(max_commit_retries=0)
+    with place_errors(table.table.url):
+        if len(kept):
+            write_deltalake(delta, kept, mode="overwrite", predicate=predicate, commit_properties=once)
+        else:
+            delta.delete(predicate, commit_properties=once)
+    return old - len(kept)
+
+
+def _counted(rows: pa.Table, counting: pa.Array) -> pa.Table:
+    """Those that a finished operation, or a person, has written."""
+    return rows.filter(pc.field("recording").is_null() | pc.field("recording").isin(counting))
+
+
+def _none(rows: pa.Table) -> pa.Table:
+    return rows.slice(0, 0)
+
+
+def _newest_verdicts(rows: pa.Table) -> pa.Table:
+    return _newest(rows, _PLACE, ["recorded_at", "recording"])
+
+
+def _unresolved(rows: pa.Table) -> pa.Table:
+    rows = rows.append_column("by_person", rows["recording"].is_null())
+    newest = _newest(rows, ["id"], ["changed_at", "by_person", "recorded_at", "recording"])
+    return newest.filter(~pc.field("state").isin(_CLOSED))
+
+
+def _needed_operations(rows: pa.Table, used: pa.ChunkedArray) -> pa.Table:
+    """And all recordings of those: of an operation that was tried again the newest counts."""
+    of_type = ["container", "type"]
+    watermarks = rows.filter((pc.field("result") == Result.SUCCESS.value) & pc.field("watermark").is_valid())
+    parts = [_newest(some, of_type, ["recorded_at", "recording"]) for some in (rows, watermarks)]
+    parts.append(rows.filter(pc.field("recording").isin(used.combine_chunks())))
+    ids = pa.concat_tables([part.select(["operation_id"]) for part in parts])["operation_id"]
+    return rows.filter(pc.field("operation_id").isin(ids.combine_chunks()))
+
+
+def _newest(rows: pa.Table, by: Sequence[str], order: Sequence[str]) -> pa.Table:
+    """The last in the order of each group."""
+    rows = rows.sort_by([(name, "ascending") for name in order])
+    numbered = rows.select(by).append_column("nth", pa.array(range(len(rows)), pa.int64()))
+    last = numbered.group_by(by).aggregate([("nth", "max")])["nth_max"]
+    return rows.take(last.combine_chunks())
