@@ -66,9 +66,13 @@ class DatastoreSettings:
                     f"{{table: {self.schema}.{spec.table}, column: [<created>, <updated>], type: {spec.type.value}, strategy: upsert}}."
                 )
 
-    @cached_property
+    @property
     def named(self) -> frozenset[str]:
         """Tables that the YAML names."""
+        return self._named
+
+    @cached_property
+    def _named(self) -> frozenset[str]:
         return frozenset(self.specs) | frozenset(self.options)
 
     @property

@@ -62,6 +62,8 @@ def keep_learned(definition: ContainerDefinition, instance: dg.DagsterInstance, 
 
     The watermark that counts from now on.
     """
+    if plan.learned is None:
+        return plan.watermark
     lake = lake_root()
     with contextlib.suppress(ContainerBusy):
         with container_lock(dagster_home(), definition.container, "of a plan", log.debug, instance, wait=0, lake=lake):

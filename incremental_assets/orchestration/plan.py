@@ -46,7 +46,8 @@ class Request:
 class Plan:
     """What will be done, and why. ``watermark`` is the one that counts now; ``alarm``: the reason is worth a look.
 
-    ``state`` and ``base_version``: of the table as it is (None: there is none).
+    ``state`` and ``base_version``: of the table as it is (None: there is none). ``learned``: of a plan that skips, the state with what was
+    found out all the same: who has ended, and how far the watermark may move without a row being read. None where that is nothing.
     """
 
     container: Container
@@ -58,6 +59,7 @@ class Plan:
     base_version: int | None
     warnings: tuple[str, ...] = field(default=())
     alarm: bool = False
+    learned: TableState | None = None
 
     @property
     def asked(self) -> str:

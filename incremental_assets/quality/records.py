@@ -214,7 +214,7 @@ class Records:
         }
         if not newer:
             return set()
-        rows = self._read(_METRICS, container).filter(_is_in("recording", self.counting(container)) & _is_in("operation_id", newer))
+        rows = self._read(CHECK_METRICS, container).filter(_is_in("recording", self.counting(container)) & _is_in("operation_id", newer))
         return set(zip(rows["rule"].to_pylist(), rows["partition"].to_pylist(), strict=True))
 
     def metrics(

@@ -24,16 +24,11 @@ MOST_GENERATED_KEYS = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class TablePlan(Plan):
-    """``windows`` (and the rows without identifier) will be read and replaced; ``whole``: the table, with its schema.
-
-    ``learned``: of a plan that skips, the table's state with what was found out all the same: who has ended, and how far the watermark may
-    move without a row being read. None where that is nothing.
-    """
+    """``windows`` (and the rows without identifier) will be read and replaced; ``whole``: the table, with its schema."""
 
     windows: tuple[Window, ...]
     include_nulls: bool
     whole: bool = False
-    learned: TableState | None = None
 
     @property
     def asked(self) -> str:
