@@ -125,7 +125,7 @@ class PostgresSession:
                 self.snapshot_id = None
                 # The Delta commit is done or given up; a connection lost by now changes nothing.
                 if not connection.closed and not connection.broken:
-                    with contextlib.suppress(psycopg.OperationalError):  # it was ended since it was last used
+                    with contextlib.suppress(psycopg.Error):  # it was ended since it was last used, by a limit or somebody; why is told
                         connection.execute("rollback")
                         if given_up:
                             self._end_readers(connection)
@@ -140,7 +140,8 @@ class PostgresSession:
         except Exception as error:
             watch.stop()
             reason = watch.explanation()
-            if reason is None and "SocketTimeoutException" in f"{error} {error.__cause__}":
+            # The driver's own cause, a read that timed out, does not come through Spark.
+            if reason is None and watch.seconds >= self.limits.silence and "I/O error occurred" in f"{error} {error.__cause__}":
                 reason = (
                     f"{self.container.label}: the source sent nothing to a reader for {self.limits.silence} s; nothing was written. Is the "
                     "network between Spark and the source whole? A query that takes so long to its first row needs a higher "
