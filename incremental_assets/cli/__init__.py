@@ -45,8 +45,25 @@ def main() -> None:
         say(str(error))
         sys.exit(1)
     except Exception as error:
+        trouble = _trouble_with_home(error)
+        if trouble is not None:
+            say(trouble)
+            sys.exit(1)
         show = getattr(error, "show", None)  # click's usage errors
         if show is None:
             raise
         show()
         sys.exit(2)
+
+
+def _trouble_with_home(error: Exception) -> str | None:
+    """What to say where Dagster's databases cannot be used: of all that runs here, only they are reached through SQLAlchemy."""
+    exceptions = sys.modules.get("sqlalchemy.exc")
+    if exceptions is None or not isinstance(error, exceptions.OperationalError):
+        return None
+    from incremental_assets.orchestration.project import dagster_home
+
+    return (
+        f"Dagster's databases in {dagster_home()} cannot be used: {getattr(error, 'orig', None) or error}. Free space or rights there, "
+        "then run the command again; what a sync had begun heals with the next one."
+    )

@@ -1,0 +1,87 @@
+"""Disks without space: Spark's scratch and DAGSTER_HOME, each on a small file system of its own.
+
+Belongs here: what a sync leaves behind that could not write beside the lake. Does not belong: a lake without space (``test_bad_input``).
+"""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from assets_tests.harness import Project
+from incremental_assets.spark import stop_server
+
+MakeProject = Callable[..., Project]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 40 MB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(folder)], capture_output=True, check=False).returncode:
+        pytest.skip("a file system of a given size can only be mounted by root outside of containers")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """Takes what space is left."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            try:
+                while file.write(b"x" * size):
+                    pass
+            except OSError:
+                continue
+    return filler
+
+
+@pytest.mark.long
+def test_spark_without_scratch_space(project: MakeProject, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that has nowhere to put what it sorts fails: the rows of before must stay, and the next sync must bring the new ones."""
+    monkeypatch.setenv(
+        "INCREMENTAL_ASSETS_SPARK_CONF", f"{os.environ['INCREMENTAL_ASSETS_SPARK_CONF']};spark.sql.autoBroadcastJoinThreshold=-1"
+    )
+    monkeypatch.setenv("INCREMENTAL_ASSETS_SPARK_MEMORY", "1g")
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    shop = project(incremental=["public.t:at:timestamp!upsert"])
+    shop.spark_home = small_disk
+    shop.execute("""create table t (id int primary key, noise text, at timestamptz not null default now());
+        insert into t select i, md5(i::text) from generate_series(1, 20000) i""")
+    try:
+        shop.one("t")
+        before = sorted(shop.rows("t", "id, noise"))
+        shop.execute("update t set noise = md5(noise) || md5(id::text), at = now(); delete from t where id > 19000")
+        filler = fill(small_disk)
+        full = shop.one("t", ok=False)
+        assert full["status"] == "failed" and "No space left" in full["message"], full["message"]
+        assert sorted(shop.rows("t", "id, noise")) == before
+        filler.unlink()
+        shop.one("t")
+        shop.assert_equal("t")
+    finally:
+        stop_server(small_disk)
+
+
+@pytest.mark.long
+def test_a_home_of_dagster_without_space(project: MakeProject, small_disk: Path) -> None:
+    """A run that cannot be recorded must not leave a watermark without its rows, or a container that no later sync can mend."""
+    shop = project(incremental=["public.t:id:integer"])
+    shop.write()
+    (shop.path / ".dagster_home" / "dagster.yaml").unlink()
+    shop.home.rmdir()
+    shop.home.symlink_to(small_disk)
+    shop.execute("create table t (id int, note text); insert into t select i, 'a' from generate_series(1, 100) i")
+    shop.cli("sync", "--json")
+    shop.execute("insert into t select i, 'b' from generate_series(101, 150) i")
+    filler = fill(small_disk)
+    code, lines, said = shop.cli("sync", "--json", check=None)
+    assert code == 1, (lines, said)
+    assert "Traceback" not in said and "cannot be used" in said and "Free space" in said, (lines, said)
+    filler.unlink()
+    shop.cli("sync", "--json")
+    shop.assert_equal("t")
