@@ -1,10 +1,11 @@
 """The product with one fault put into it, and the test that has to find the fault: ``python -m assets_tests.mutants``.
 
 Each mutant is one replacement of text. The command copies the product and its tests to another folder, makes the replacement there, and
-runs the mutant's test, which has to fail; exit code 1 where one does not. With words as arguments: only the mutants whose fault has one.
+runs the mutant's test, which has to fail, and has to pass without the replacement; exit code 1 where one does not. With words as
+arguments: only the mutants whose fault has one.
 
 Belongs here: faults that lose, double or empty rows, or let a watermark lie. Does not belong: the tests, and the table of the mutants
-(``docs/testing.md``), which ``test_mutants`` holds against this list.
+(``docs/testing.md``), which ``test_promises`` holds against this list.
 """
 
 import os
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assets_tests.harness import small_spark
@@ -215,8 +216,13 @@ MUTANTS = (
 )
 
 
+def finds(mutant: Mutant, environment: dict[str, str]) -> bool:
+    """Whether the mutant's test fails with the fault, and only with it."""
+    return run(mutant, environment) and not run(replace(mutant, new=mutant.old), environment)
+
+
 def run(mutant: Mutant, environment: dict[str, str]) -> bool:
-    """Whether the mutant's test finds it."""
+    """Whether the mutant's test fails."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
         copy = Path(name)
         for each in COPIED:
@@ -248,7 +254,7 @@ def main(words: Sequence[str]) -> int:
         try:
             environment = {**os.environ, "SPARK_REMOTE": ensure_server(Path(name))}
             for mutant in chosen:
-                found = run(mutant, environment)
+                found = finds(mutant, environment)
                 print(f"{'found' if found else 'NOT FOUND'}: {mutant.fault} ({mutant.test})", flush=True)
                 unfound += [] if found else [mutant]
         finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from assets_tests.mutants import MUTANTS, Mutant, run
+from assets_tests.mutants import MUTANTS, Mutant, finds
 from assets_tests.rotation import commit_number, first_seed
 from assets_tests.soak import ROOT
 from incremental_assets.spark import ensure_server
@@ -69,7 +69,7 @@ def test_some_faults_are_put_in_and_found(spark_home: Path) -> None:
     """Others with each commit. A test that no longer finds its fault holds nothing."""
     first, environment = first_seed(commit_number(ROOT)), {**os.environ, "SPARK_REMOTE": ensure_server(spark_home)}
     chosen = {MUTANTS[(first + step) % len(MUTANTS)] for step in (0, 7, 14)}
-    assert [mutant.fault for mutant in chosen if not run(mutant, environment)] == []
+    assert [mutant.fault for mutant in chosen if not finds(mutant, environment)] == []
 
 
 def test_the_page_lists_the_faults() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from assets_tests.harness import Project
+from assets_tests.test_kill import other_host
 from incremental_assets.lake import io_manager, write
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.sources.postgres.reader import PostgresReader
@@ -67,13 +68,6 @@ def test_a_sync_that_dies_at_a_stage_is_healed_by_the_next(project: MakeProject,
         assert line["status"] in ("synced", "skipped"), line
     for name in ("days", "notes"):
         shop.assert_equal(name)
-
-
-def other_host(project: Project) -> Project:
-    """The same datastore and lake from another DAGSTER_HOME: no lock and no event is shared."""
-    other = Project(project.path.parent / f"{project.path.name}-other", project.url, project.spark_home, **project.attributes)
-    other.lake = project.lake
-    return other
 
 
 @pytest.mark.parametrize("strategy", ["days", "notes"])
