@@ -458,10 +458,10 @@ def test_names_that_are_no_text_make_patterns_that_are() -> None:
 def test_many_names_that_are_no_text_are_grouped_in_time() -> None:
     """Otherwise the catalog of an archive in Latin-1 takes hours."""
     letters = "abcdefghijklmnopqrst"
-    begun = time.monotonic()
+    begun = time.process_time()
     for shape in ("\udcfc/\udce4{}.csv", "\udcfc{}/\udce4.csv", "{}\udcfc1.csv"):
         assert len(group_files([shape.format(a + b + c) for a in letters for b in letters for c in letters])) == len(letters) ** 3
-    assert time.monotonic() - begun < 10
+    assert time.process_time() - begun < 10
 
 
 def test_names_fit_asset_keys_and_folders() -> None:
