@@ -58,6 +58,7 @@ MESSAGE, NUMBER, MADE_SO = "a message to a person", "a number", "a text of this 
 _SUMMED = "f'cast({quoted} AS decimal(20,0))' if asked.type_of(rule.column) == 'bigint' else quoted"
 REVIEWED = {
     ("lake/sql.py", "value"): NUMBER,
+    ("lake/table.py", "chosen"): "by _column, which quotes",
     ("quality/capture.py", "most"): NUMBER,
     ("quality/groups.py", "self._column"): "quoted by Asked.column",
     ("quality/groups.py", "same"): "of _names, which Asked.column has quoted, and of keys of its own",
@@ -84,6 +85,7 @@ REVIEWED = {
     ("quality/profile/suggest.py", "present"): "by row_predicate",
     ("quality/records.py", "listed"): "hexadecimal digits",
     ("quality/scan.py", "quoted"): "quoted by Asked.column",
+    ("quality/table_rules.py", "-AHEAD_SECONDS"): NUMBER,
     ("sources/files/read.py", "cells.value(cell, column.type, self._reading)"): "of a cell v0, v1, … and a type",
     ("sources/files/read.py", "cells.mask(quote(name))"): "quoted",
     ("sources/files/read.py", "fits"): "of a cell v0, v1, … and a type",
