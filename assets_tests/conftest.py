@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from assets_tests.harness import Folder, Project, small_spark
 from assets_tests.rotation import Rotation, commit_number
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
 _numbers = itertools.count()
+
+settings.register_profile("untimed", deadline=None)  # how long an example takes says how busy the machine is
+settings.load_profile("untimed")
 
 small_spark()
 

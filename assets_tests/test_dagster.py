@@ -239,6 +239,7 @@ def test_a_datastores_tick_asks_for_a_run_of_each_container_that_changed(shop: P
     assert request.asset_selection == [EVENTS]
     assert {k: v for k, v in request.tags.items() if not k.startswith("dagster/schedule")} == {
         "incremental_assets/container": "shop/events",
+        "dagster/max_runtime": "86400",
         RANGE_START: "200",
         RANGE_END: "200",
     }

