@@ -25,14 +25,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--histories", type=int, default=1500, metavar="N", help="how many random histories to play (default: %(default)s)")
     group.addoption("--seed", type=int, default=0, metavar="N", help="number of the first history (default: %(default)s)")
     group.addoption("--steps", type=int, default=45, metavar="N", help="steps of a history with real syncs (default: %(default)s)")
-    group.addoption("--rotation", action="store_true", help="run files in an order that depends on the commit, until the time is over")
-    group.addoption("--minutes", type=float, default=28.0, metavar="N", help="the time of --rotation (default: %(default)s)")
+    group.addoption("--rotation", type=float, metavar="MINUTES", help="run files in an order that depends on the commit, for so long")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--rotation"):
+    minutes = config.getoption("--rotation")
+    if isinstance(minutes, float):
         leads = not hasattr(config, "workerinput")
-        config.pluginmanager.register(Rotation(commit_number(config.rootpath), float(str(config.getoption("--minutes"))), leads))
+        config.pluginmanager.register(Rotation(commit_number(config.rootpath), minutes, leads))
 
 
 @pytest.fixture(scope="session")

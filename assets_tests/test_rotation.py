@@ -3,6 +3,7 @@
 Belongs here: order and time of ``--rotation``. Does not belong: the longer tests.
 """
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -55,3 +56,12 @@ def test_tests_run_in_the_commits_order_and_what_is_left_out_is_named(tmp_path: 
     if not beside:
         begun = [line.split("::")[0].rpartition("/")[2] for line in done.stdout.splitlines() if "::test_b" in line and "%]" in line]
         assert begun == order(names, "abc")
+
+
+def test_the_arguments_of_the_makefile_are_understood() -> None:
+    """An option of ours is known only once the folder of the tests has been found: ``--minutes 5`` made pytest look for tests in ``5``."""
+    said = subprocess.run(["make", "--dry-run", "test-long", "ROTATION=--rotation=5"], cwd=ROOT, capture_output=True, text=True, check=True)
+    (command,) = [line for line in said.stdout.splitlines() if "-m pytest" in line]
+    done = subprocess.run([*shlex.split(command), "--collect-only", "-q"], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "test_soak.py" in done.stdout
