@@ -62,6 +62,8 @@ def test_the_arguments_of_the_makefile_are_understood() -> None:
     """An option of ours is known only once the folder of the tests has been found: ``--minutes 5`` made pytest look for tests in ``5``."""
     said = subprocess.run(["make", "--dry-run", "test-long", "ROTATION=--rotation=5"], cwd=ROOT, capture_output=True, text=True, check=True)
     (command,) = [line for line in said.stdout.splitlines() if "-m pytest" in line]
-    done = subprocess.run([*shlex.split(command), "--collect-only", "-q"], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(
+        [*shlex.split(command), "--collect-only", "-q"], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "test_soak.py" in done.stdout

@@ -112,8 +112,8 @@ class DeltaIOManager(dg.IOManager):
             elif partitions is not None and replaced_whole and len(keys) == 1 and tuple(written) == partitions.windows_of(keys):
                 rows = {keys[0]: outcomes[0].rows_read}  # one partition was replaced by what was read: nothing to count
             elif partitions is not None:
-                rows = partition_rows(scope.spark, table, container, partitions, merge(written), keys)
-            total = row_count(scope.spark, table) if output.total is None else output.total()
+                rows = partition_rows(lambda: scope.spark, table, container, partitions, merge(written), keys)
+            total = row_count(lambda: scope.spark, table) if output.total is None else output.total()
         common = {**output.metadata(), "dagster/row_count": total}
         context.add_output_metadata(common)
         scope.written[container.key_path] = Written(tuple(rows), nulls)
@@ -142,7 +142,7 @@ class DeltaIOManager(dg.IOManager):
             writer = writer.option("overwriteSchema", "true")
         with scope.held(path, label, run.run_id, run.instance, context.log.info), lake_errors(label, table.url):
             writer.save(table.url)
-            context.add_output_metadata({"dagster/uri": table.url, "dagster/row_count": row_count(scope.spark, table)})
+            context.add_output_metadata({"dagster/uri": table.url, "dagster/row_count": row_count(lambda: scope.spark, table)})
 
 
 def _head_columns(table: LakeTable):

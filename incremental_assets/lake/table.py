@@ -161,29 +161,40 @@ class LakeTable:
             raise LakeError(f"{self.url}: the Delta table cannot be read: {reason(error)}") from error
 
 
+def query(delta: DeltaTable, statement: str) -> pa.Table:
+    """The answer of delta-rs' own engine; the table is called "rows" in the statement.
+
+    Not by Arrow's readers: they call Python from threads of theirs, which now and then aborts a process that is about to end.
+    Raises DeltaError.
+    """
+    try:
+        return pa.table(QueryBuilder().register("rows", delta).execute(statement).read_all())
+    except Exception as error:  # the engine raises nothing more special
+        raise DeltaError(str(error)) from error
+
+
 def read_rows(delta: DeltaTable, *filters: tuple[str, Sequence[str]], columns: Sequence[str] | None = None) -> pa.Table:
     """The rows of a small table, of those whose columns have one of the given texts. ``columns``: only these; None: all.
 
-    By delta-rs' own engine: Arrow's readers call Python from threads of theirs, which now and then aborts a process that is about to end.
     Raises DeltaError.
     """
-    wanted = [f"{_column(name)} IN ({', '.join(_text(value) for value in values)})" if values else "false" for name, values in filters]
+    wanted = [
+        f"{double_quoted(name)} IN ({', '.join(_text(value) for value in values)})" if values else "false" for name, values in filters
+    ]
     where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
-    chosen = "*" if columns is None else ", ".join(map(_column, columns))
-    try:
-        found = pa.table(QueryBuilder().register("rows", delta).execute(f"SELECT {chosen} FROM rows{where}").read_all())
-    except Exception as error:  # the engine raises nothing more special
-        raise DeltaError(str(error)) from error
+    chosen = "*" if columns is None else ", ".join(map(double_quoted, columns))
+    found = query(delta, f'SELECT {chosen} FROM "rows"{where}')
     plain = [pa.field(f.name, pa.string(), f.nullable) if f.type == pa.string_view() else f for f in found.schema]
     return found.cast(pa.schema(plain))
 
 
-def _column(name: str) -> str:
+def double_quoted(name: str) -> str:
+    """A column's name for the engine of ``query``."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _text(value: str) -> str:
-    """As delta-rs' engine quotes it, for which a backslash is a character as any other."""
+    """As that engine quotes it, for which a backslash is a character as any other."""
     return "'" + value.replace("'", "''") + "'"
 
 

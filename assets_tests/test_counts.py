@@ -1,0 +1,84 @@
+"""How many rows a partition has: delta-rs counts what Spark counts, and both what is there.
+
+Belongs here: the two counts, asked about tables with identifiers of every axis. Does not belong: which partitions a sync counts
+(``test_sync``).
+"""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assets_tests.test_model_container import resolved
+from incremental_assets.lake import counts
+from incremental_assets.lake.counts import partition_rows, row_count
+from incremental_assets.lake.sql import literal
+from incremental_assets.lake.table import LakeTable
+from incremental_assets.model.axis import MICROS_PER_DAY, Axis, IdentifierType
+from incremental_assets.model.container import Cut, Identifier
+from incremental_assets.model.partitions import Granularity, IntegerPartitions, Partitions, TimePartitions, floor_to
+from incremental_assets.model.window import Window
+from incremental_assets.spark import open_session
+
+HOUR, DAY, WEEK, MONTH = Granularity.HOUR, Granularity.DAY, Granularity.WEEK, Granularity.MONTH
+# The identifier's columns and type in the lake, its axis, how it is cut, and one step between values.
+CASES = {
+    "ranges of integers": (("a",), "bigint", Axis.INTEGER, Cut(width=10), 1),
+    "large numbers": (("a",), "decimal(20,0)", Axis.INTEGER, Cut(width=10), 10**15),
+    "months of dates": (("a",), "date", Axis.DAY, Cut(MONTH), 9),
+    "hours": (("a",), "timestamp_ntz", Axis.LOCAL, Cut(HOUR), MICROS_PER_DAY // 50 + 1),
+    "weeks": (("a",), "timestamp", Axis.INSTANT, Cut(WEEK), MICROS_PER_DAY + 1),
+    "the later of two": (("a", "b"), "timestamp", Axis.INSTANT, Cut(DAY), MICROS_PER_DAY // 7),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_delta_rs_and_spark_count_what_is_there(tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """A wrong count beside a right partition makes people distrust every number that they see."""
+    columns, type_, axis, cut, step = CASES[case]
+    chance = random.Random(case)
+    identifier = Identifier(columns, IdentifierType.INTEGER if axis is Axis.INTEGER else IdentifierType.TIMESTAMP, axis)
+    container = replace(resolved(), identifier=identifier, cut=cut)
+    rows = [tuple(chance.choice([None, *[n * step for n in range(-40, 60)]]) for _ in columns) for _ in range(200)]
+    values = [max((v for v in row if v is not None), default=None) for row in rows]
+    partitions: Partitions
+    if axis is Axis.INTEGER:
+        width = cut.width or 1
+        known = sorted({v // width * width for v in values if v is not None and v >= 0})
+        partitions = IntegerPartitions(width, tuple(known))
+    else:
+        assert cut.granularity is not None
+        partitions = TimePartitions(axis, cut.granularity, floor_to(axis, cut.granularity, 0), floor_to(axis, cut.granularity, 50 * step))
+    table = LakeTable(str(tmp_path), "t")
+    with open_session(spark_home, name="counts") as spark:
+        spark.sql("set time zone 'UTC'")
+        texts = ["(" + ", ".join(f"cast({'NULL' if v is None else literal(axis, v)} as {type_})" for v in row) + ")" for row in rows]
+        spark.sql(f"select * from values {', '.join(texts)} as t({', '.join(columns)})").write.format("delta").save(table.url)
+        spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        gone = rows.pop()
+        same = " AND ".join(f"{c} <=> {'NULL' if v is None else literal(axis, v)}" for c, v in zip(columns, gone, strict=True))
+        deleted = sum(row == gone for row in rows)
+        spark.sql(f"DELETE FROM {table.sql_name} WHERE {same}")
+        rows = [row for row in rows if row != gone]
+        assert len(rows) + deleted == 199
+        values = [max((v for v in row if v is not None), default=None) for row in rows]
+
+        def no_spark() -> None:
+            raise AssertionError("Spark was asked")
+
+        here = no_spark if type_ != "decimal(20,0)" else lambda: spark
+        assert row_count(no_spark, table) == len(rows)  # pyright: ignore[reportArgumentType]
+        for written in ([Window(None, None)], [Window(5 * step, 31 * step)], [Window(None, -3 * step), Window(0, 7 * step)], []):
+            keys = chance.sample(partitions.keys_between(None, None), 2)
+            counted = partition_rows(here, table, container, partitions, written, keys)  # pyright: ignore[reportArgumentType]
+            with_keys = partitions.with_keys(keys) if isinstance(partitions, IntegerPartitions) else partitions
+            landed = {with_keys.key_of(v) for v in values if v is not None and any(w.contains(v) for w in written)}
+            assert set(counted) == landed | set(keys)
+            there = {key: sum(v is not None and partitions.window_of(key).contains(v) for v in values) for key in counted}
+            assert counted == there, written
+            if len(written) == 2:  # once: Spark is slow
+                with monkeypatch.context() as patched:
+                    patched.setattr(counts, "MAX_ROWS_HERE", -1)
+                    assert partition_rows(lambda: spark, table, container, partitions, written, keys) == counted
+                    assert row_count(lambda: spark, table) == len(rows)
