@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from incremental_assets.lake.errors import place_errors
-from incremental_assets.lake.table import LakeTable, read_rows, reason, storage_options
+from incremental_assets.lake.table import LakeTable, opened_or_made, read_rows, reason
 from incremental_assets.model.errors import LakeError
 
 COMPACT_AFTER = 20
@@ -29,10 +29,7 @@ class AppendOnly:
 
     def opened(self) -> DeltaTable | None:
         """None where there is no table yet."""
-        try:
-            return self.table.opened()
-        except LakeError:
-            return self.table.opened()  # it was being made just then: its folder was empty, and a moment later was not
+        return self.table.opened()
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> bool:
         """In one commit. Returns whether its files are to be joined now."""
@@ -78,20 +75,6 @@ class AppendOnly:
         return pa.Table.from_arrays(values, schema=schema)
 
     def _made(self) -> DeltaTable:
-        delta = self.opened()
-        if delta is not None:
-            return delta
         # Deletion vectors would shut delta-rs out; Spark with them on by default does not add them to a table that is there.
         how = {"delta.enableDeletionVectors": "false", "delta.checkpointInterval": str(COMPACT_AFTER)}
-        # Without retries: the slower of two would make it anew above the other's, whose first append then fails.
-        once = CommitProperties(max_commit_retries=0)
-        try:
-            return DeltaTable.create(
-                self.table.address, self._schema, mode="ignore", partition_by=["container"], configuration=how,
-                storage_options=storage_options() or None, commit_properties=once,
-            )  # fmt: skip
-        except DeltaError:
-            delta = self.opened()
-            if delta is None:
-                raise
-            return delta  # somebody else was quicker
+        return opened_or_made(self.table, self._schema, how, partition_by=["container"])

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 
 from incremental_assets.lake.errors import place_errors
-from incremental_assets.lake.table import LakeTable, storage_options
+from incremental_assets.lake.table import LakeTable, opened_or_made
 from incremental_assets.model.errors import ConfigurationError, ContainerBusy, LakeError, LakeMoved
 
 FOLDER = "_leases"
@@ -206,20 +206,7 @@ def _taken(label: str, table: LakeTable, me: Holder, deadline: float, log: Calla
 
 
 def _opened(table: LakeTable) -> DeltaTable:
-    delta = table.opened()
-    if delta is not None:
-        return delta
-    schema = pa.schema([("lease", pa.string())])
-    try:
-        return DeltaTable.create(
-            table.address, schema, mode="error", configuration=_PROPERTIES, description=_text(_State()),
-            storage_options=storage_options() or None, commit_properties=_ONCE,
-        )  # fmt: skip
-    except DeltaError:
-        delta = table.opened()
-        if delta is None:
-            raise
-        return delta  # somebody else was quicker
+    return opened_or_made(table, pa.schema([("lease", pa.string())]), _PROPERTIES, description=_text(_State()))
 
 
 def _prove(table: LakeTable, delta: DeltaTable) -> None:

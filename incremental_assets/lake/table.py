@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import CommitProperties, DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from incremental_assets.model.container import Container
@@ -152,13 +152,37 @@ class LakeTable:
             if not (self._local / "_delta_log").is_dir():
                 if self._local.is_dir() and not any(self._local.iterdir()):
                     return None
-                raise LakeError(f"{self.url} holds something that is not a Delta table; move it away, or choose another lake or name.")
+                if not (self._local / "_delta_log").is_dir():  # it may have been made since the look before
+                    raise LakeError(f"{self.url} holds something that is not a Delta table; move it away, or choose another lake or name.")
         try:
             return DeltaTable(self.address, storage_options=storage_options())
         except TableNotFoundError:
             return None
         except (DeltaError, OSError, ValueError) as error:
             raise LakeError(f"{self.url}: the Delta table cannot be read: {reason(error)}") from error
+
+
+def opened_or_made(
+    table: LakeTable, schema: pa.Schema, properties: Mapping[str, str], *, partition_by: Sequence[str] = (), description: str = ""
+) -> DeltaTable:
+    """A small table that delta-rs alone writes; made where there is none, unless somebody else is quicker.
+
+    Without retries: the slower of two would make it anew above the other's, whose first write then fails. Raises DeltaError.
+    """
+    delta = table.opened()
+    if delta is not None:
+        return delta
+    try:
+        return DeltaTable.create(
+            table.address, schema, mode="error", partition_by=list(partition_by) or None, configuration=dict(properties),
+            description=description or None, storage_options=storage_options() or None,
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )  # fmt: skip
+    except DeltaError:
+        delta = table.opened()
+        if delta is None:
+            raise
+        return delta  # somebody else was quicker
 
 
 def query(delta: DeltaTable, statement: str) -> pa.Table:

@@ -4,13 +4,15 @@ Belongs here: `catalog:` of the YAML, and the passage between a component and th
 (``postgres.component``, ``files.component``).
 """
 
+import math
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import dagster as dg
 from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
@@ -75,6 +77,18 @@ def run_limit(label: str, seconds: _Limit) -> _Limit:
     return seconds
 
 
+def numeric_attributes(component: type) -> dict[str, tuple[type, tuple[object, ...]]]:
+    """The attributes of a component that are numbers: int or float, and what else each may be (None, ``auto``)."""
+    found: dict[str, tuple[type, tuple[object, ...]]] = {}
+    for name, hint in get_type_hints(component).items():
+        parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
+        for kind in (int, float):
+            if kind in parts:
+                found[name] = (kind, (*words, *([None] if NoneType in parts else [])))
+    return found
+
+
 def local_state() -> ResolvedDefsStateConfig:
     """The default: a file of the project, written by the operation alone."""
     return DefsStateConfigArgs(key=None, management_type=DefsStateConfigArgs.local_filesystem().management_type, refresh_if_dev=False)
@@ -108,6 +122,25 @@ class DatastoreComponent(dg.StateBackedComponent, ABC):
         """What the operation asks. Raises SourceError."""
 
     # ------------------------------------------------------------------
+    def read_numbers(self) -> None:
+        """Makes numbers of the attributes that are to be some. Dagster hands any text on, as it may come from a template such as
+        ``{{ env.ROWS }}``. Raises ConfigurationError where a text is no such number."""
+        for name, (kind, others) in numeric_attributes(type(self)).items():
+            value = getattr(self, name)
+            if value in others:
+                continue
+            try:
+                if isinstance(value, bool) or not isinstance(value, int | float | str):
+                    raise ValueError
+                number = kind(value)
+                if number != float(value) or not math.isfinite(number):
+                    raise ValueError
+            except (ValueError, OverflowError):
+                what = "a whole number" if kind is int else "a number"
+                either = "".join(f", or {word}" for word in others if word is not None)
+                raise ConfigurationError(f"{self.name}: {name} is {value!r}; write {what}{either}.") from None
+            setattr(self, name, number)
+
     @property
     def defs_state_config(self) -> DefsStateConfig:
         return DefsStateConfig.from_args(self.defs_state, default_key=f"{type(self).__name__}[{encode_name(self.name)}]")

@@ -81,8 +81,12 @@ def result_metadata(result: Result, url: str) -> dict[str, Any]:
             "sync/safety_lag_reason": container.lag_reason or None,
             "watermark/held_back_by": dg.MetadataValue.json([asdict(h) for h in result.held_back_by]) if result.held_back_by else None,
         }
-    shown = {name: value for name, value in values.items() if value is not None}
-    return {name: dg.MetadataValue.int(v) if isinstance(v, int) else v for name, v in shown.items()}
+    return shown(values)
+
+
+def shown(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as metadata, without those that are not known."""
+    return {name: dg.MetadataValue.int(v) if isinstance(v, int) else v for name, v in values.items() if v is not None}
 
 
 def plain(metadata: Mapping[str, Any]) -> dict[str, Any]:

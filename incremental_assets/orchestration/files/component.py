@@ -117,6 +117,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
         """Raises ConfigurationError naming what is wrong."""
         if not self.name.strip():
             raise ConfigurationError("a datastore needs a name.")
+        self.read_numbers()
         if self.settle_seconds < 0:
             raise ConfigurationError(f"{self.name}: settle_seconds is {self.settle_seconds}; it cannot be negative.")
         for what, number in (("files_a_tick", self.files_a_tick), ("sensor_seconds", self.sensor_seconds)):

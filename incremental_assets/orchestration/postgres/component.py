@@ -152,13 +152,12 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
         """Raises ConfigurationError naming what is wrong."""
         if not self.name.strip():
             raise ConfigurationError("a datastore needs a name.")
+        self.read_numbers()
         try:
             ZoneInfo(self.timezone)
         except (KeyError, ValueError, OSError):
             raise ConfigurationError(f"{self.name}: there is no time zone {self.timezone!r}; write one such as Europe/Berlin.") from None
-        lag: object = 0 if self.safety_lag_seconds == "auto" else self.safety_lag_seconds
-        if not isinstance(lag, int):  # Dagster lets any text through, as it may be a template
-            raise ConfigurationError(f"{self.name}: safety_lag_seconds is {lag!r}; write a whole number of seconds, or auto.")
+        lag = 0 if self.safety_lag_seconds == "auto" else self.safety_lag_seconds
         for what, number in (("safety_lag_seconds", lag), ("settle_seconds", self.settle_seconds),
                              ("watermark_margin_seconds", self.watermark_margin_seconds)):  # fmt: skip
             if number < 0:

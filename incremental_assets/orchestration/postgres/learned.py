@@ -10,7 +10,7 @@ from incremental_assets.lake.write import set_property_without_spark
 from incremental_assets.model.axis import json_value
 from incremental_assets.orchestration.partition_keys import container_key
 from incremental_assets.orchestration.postgres.planning import TablePlan
-from incremental_assets.orchestration.result import NEW, PREVIOUS, SIGNATURE
+from incremental_assets.orchestration.result import NEW, PREVIOUS, SIGNATURE, shown
 
 
 def keep_learned(instance: dg.DagsterInstance, plan: TablePlan, table: LakeTable) -> int | None:
@@ -32,10 +32,7 @@ def keep_learned(instance: dg.DagsterInstance, plan: TablePlan, table: LakeTable
             "sync/status": "skipped",
             "sync/message": plan.reason,
         }
-        shown = {
-            name: dg.MetadataValue.int(v) if isinstance(v, int) else dg.MetadataValue.text(v)
-            for name, v in metadata.items()
-            if v is not None
-        }
-        instance.report_runless_asset_event(dg.AssetObservation(container_key(container), description=plan.reason, metadata=shown))
+        instance.report_runless_asset_event(
+            dg.AssetObservation(container_key(container), description=plan.reason, metadata=shown(metadata))
+        )
     return learned.watermark
