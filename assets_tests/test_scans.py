@@ -24,8 +24,10 @@ from incremental_assets.orchestration.events import failure_of
 from incremental_assets.orchestration.locks import scan_lock
 from incremental_assets.orchestration.plan import Mode
 from incremental_assets.orchestration.quality.command import AskedScan, profile_lines
+from incremental_assets.orchestration.quality.pages import remove_page
 from incremental_assets.orchestration.quality.request import Looks, ScanRequest, ground_asked
 from incremental_assets.quality.predicates import Asked
+from incremental_assets.quality.profile.store import ProfileStore
 from incremental_assets.quality.records import Records
 from incremental_assets.quality.rows import Rows
 from incremental_assets.spark import open_session
@@ -92,6 +94,33 @@ def test_without_samples_no_row_and_no_text_is_kept(shop: Project) -> None:
     (who,) = {row["distinct_count"] for row in kept.to_pylist() if row["column_name"] == "who"}
     assert who == 3
     assert "secret-" not in Path(told["page"]).read_text(encoding="utf-8")
+
+
+def test_values_that_profiles_show_end_with_keep_days(shop: Project) -> None:
+    """A profile of a partition that never changes would show the names of people for ever, whatever was deleted since."""
+    shop.execute("alter table orders add who text; update orders set who = 'secret-' || id % 3")
+    shop.one("orders")
+    with shop.instance() as instance:
+        (told,) = profile_lines(shop.dagster(), shop.catalog(), AskedScan(), instance)
+        page, store = Path(told["page"]), ProfileStore(shop.lake, "shop")
+        assert "secret-" in page.read_text(encoding="utf-8")
+        now = datetime.datetime.now(datetime.timezone.utc)
+        assert store.forget_samples(now - datetime.timedelta(days=1)) == 0
+        remove_page(shop.lake, shop.definition("orders").container, now - datetime.timedelta(days=1))
+        assert page.exists()
+
+        later = now + datetime.timedelta(seconds=1)
+        assert store.forget_samples(later) > 0 == store.forget_samples(later)
+        remove_page(shop.lake, shop.definition("orders").container, later)
+        assert not page.exists()
+        kept = DeltaTable(shop.lake_root / "shop" / "_quality" / "profiles").to_pyarrow_table()
+        assert "secret-" not in str(kept.to_pylist()) and b"secret-" not in b"".join(v or b"" for v in kept["frequent_state"].to_pylist())
+        assert {row["maximum"] for row in kept.to_pylist() if row["column_name"] == "id"} != {None}
+    with open_session(shop.spark_home, name="profile") as spark:
+        merged = store.profile(spark, "shop/orders")
+    assert merged is not None
+    who = next(column for column in merged.columns if column.column == "who")
+    assert who.distinct == 3 and not who.frequent and who.minimum is None, "the rest of the states is merged as before"
 
 
 def test_a_scan_or_profile_of_somebody_else_keeps_no_sync_waiting(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:

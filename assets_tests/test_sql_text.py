@@ -22,7 +22,7 @@ KEYWORDS = re.compile(
 CALL = re.compile(r"\b[a-z_0-9]+\($")
 """Before an interpolation: it is an argument of one of Spark's functions."""
 QUOTING = {
-    *("quote", "backticked", "literal", "text", "key_text", "type_text", "exact", "constant"),  # names, constants, types
+    *("quote", "backticked", "double_quoted", "literal", "text", "key_text", "type_text", "exact", "constant"),  # names, constants, types
     *("scope_predicate", "window_predicate", "file_predicate", "partition_start", "partition_of", "identifier_expression", "align"),
     *("row_predicate", "plain_key", "frequent_state", "estimates", "moment"),
     *("int", "len", "round", "range"),
@@ -58,7 +58,6 @@ MESSAGE, NUMBER, MADE_SO = "a message to a person", "a number", "a text of this 
 _SUMMED = "f'cast({quoted} AS decimal(20,0))' if asked.type_of(rule.column) == 'bigint' else quoted"
 REVIEWED = {
     ("lake/sql.py", "value"): NUMBER,
-    ("lake/table.py", "chosen"): "by _column, which quotes",
     ("quality/capture.py", "most"): NUMBER,
     ("quality/groups.py", "self._column"): "quoted by Asked.column",
     ("quality/groups.py", "same"): "of _names, which Asked.column has quoted, and of keys of its own",

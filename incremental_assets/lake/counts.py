@@ -160,8 +160,8 @@ _ARROW_TYPES = {
 def _either(identifier: Identifier, windows: Sequence[Window]) -> str:
     """The rows of the windows, as ``sql.scope_predicate`` has them for Spark."""
 
-    def bound(value: int) -> str:
-        return f"arrow_cast({value}, '{_ARROW_TYPES[identifier.axis]}')"
+    def bound(at: int) -> str:
+        return f"arrow_cast({at}, '{_ARROW_TYPES[identifier.axis]}')"
 
     either: list[str] = []
     for window in windows:

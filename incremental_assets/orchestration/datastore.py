@@ -26,6 +26,7 @@ from incremental_assets.orchestration.mover import mover_of
 from incremental_assets.orchestration.partition_keys import container_key
 from incremental_assets.orchestration.project import current_project, dagster_home
 from incremental_assets.orchestration.quality.checks import container_checks, scan_job
+from incremental_assets.orchestration.quality.pages import remove_page
 from incremental_assets.orchestration.quality.profiles import profile_job
 from incremental_assets.orchestration.run_history import forget_runs
 from incremental_assets.orchestration.runner import Asked, sync_side_by_side
@@ -102,7 +103,7 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
                 continue
             context.log.info(f"{container.label}: {kept}")
             context.log_event(dg.AssetObservation(container_key(container), description=str(kept), metadata=_metadata(kept)))
-        _forget_old(context, settings, definitions, Records(scope.lake, name))
+        _forget_old(context, settings, definitions, scope.lake)
         removed = Records(scope.lake, name).tidy()  # whether there are rules or not: profiles, and rules that were there, leave some, too
         context.log.info(f"records of scans and profiles: joined; {removed:,} rows of scans that broke off removed")
         with next_time_if_moved():
@@ -117,15 +118,23 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
     return job
 
 
-def _forget_old(context: dg.OpExecutionContext, settings: Settings, definitions: Sequence[ContainerDefinition], records: Records) -> None:
-    """What nobody may ask any more of runs and scans that are older than the datastore's ``keep_days``."""
+def _forget_old(context: dg.OpExecutionContext, settings: Settings, definitions: Sequence[ContainerDefinition], lake: str) -> None:
+    """What nobody may ask any more of runs, scans and profiles that are older than the datastore's ``keep_days``."""
     if settings.keep_days is None:
         return
     before = datetime.now(timezone.utc) - timedelta(days=settings.keep_days)
-    rows = prune(records, before)
+    rows = prune(Records(lake, encode_name(settings.name)), before)
+    states = 0
+    with next_time_if_moved():
+        states = ProfileStore(lake, settings.name).forget_samples(before)
+    for definition in definitions:
+        remove_page(lake, definition.container, before)
     keys = {container_key(definition.container) for definition in definitions} | {catalog_key(settings.name, definitions)}
     runs = forget_runs(context.instance, settings, keys, before)
-    context.log.info(f"older than {settings.keep_days} days: {rows:,} rows of the records of scans and {runs:,} runs removed")
+    context.log.info(
+        f"older than {settings.keep_days} days: {rows:,} rows of the records of scans and {runs:,} runs "
+        f"removed, and values shown by {states:,} states of profiles"
+    )
 
 
 def _metadata(kept: Kept) -> dict[str, Any]:

@@ -5,12 +5,15 @@ Belongs here: the order of steps (c) to (e) of the design around ``model.waterma
 """
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from incremental_assets.catalog.datastore import TableDefinition
 from incremental_assets.lake.extraction import ByKey, Extraction, Extractions, Outcome
+from incremental_assets.lake.guards import release
 from incremental_assets.lake.table import LakeTable
 from incremental_assets.model.axis import format_value
 from incremental_assets.model.container import Container, OnNull, SourceTable
@@ -22,12 +25,17 @@ from incremental_assets.model.watermark import Activity, Advance, OpenTransactio
 from incremental_assets.model.window import Window, covered_from, merge
 from incremental_assets.orchestration.plan import Action
 from incremental_assets.orchestration.postgres.infinite import explained, infinite_columns
-from incremental_assets.orchestration.postgres.pieces import pieces_of_load
+from incremental_assets.orchestration.postgres.pieces import is_read_by_key, pieces_of
 from incremental_assets.orchestration.postgres.planning import TablePlan, check_key, fallen_back, fresh_state
 from incremental_assets.orchestration.result import Result, result_metadata
-from incremental_assets.sources.postgres.extract import carried_columns, existing_keys, read_keys, read_windows
+from incremental_assets.sources.postgres.extract import carried_columns, existing_keys, key_ranges, read_key_ranges, read_keys, read_windows
 from incremental_assets.sources.postgres.reader import Highest, PostgresReader, shape_digest
 from incremental_assets.sources.postgres.transactions import Holder
+from incremental_assets.sources.postgres.types import Carried
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
 
 
 class TableSync:
@@ -52,8 +60,12 @@ class TableSync:
         self._log = log
         self._started = time.monotonic()
         self._state = plan.state
+        self._whole = plan.whole
+        """Whether the next commit leaves nothing of the old table: the first one of a load anew, where that goes window by window."""
         self._base_version = plan.base_version
         self._container = plan.container
+        self._kept: list[DataFrame] = []
+        """What Spark keeps on its disks until the commit."""
         self.result = Result(plan, plan.watermark, plan.watermark, messages=list(plan.warnings))
 
     def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> Extractions:
@@ -74,15 +86,13 @@ class TableSync:
     def _steps(self) -> Iterator[contextlib.AbstractContextManager[Extraction]]:
         plan = self._plan
         most = self._definition.settings.rows_a_window
-        pieces = pieces_of_load(plan, self._reader, self._partitions, most)
+        pieces = pieces_of(plan, self._reader, self._partitions, most)
         if len(pieces) > 1:
-            self._log(f"{plan.container.label}: more than {most:,} rows: loads in {len(pieces)} windows")
-        for number, piece in enumerate(pieces):
+            self._log(f"{plan.container.label}: more than {most:,} rows: goes in {len(pieces)} windows, each with a commit of its own")
+        for number, windows in enumerate(pieces):
             if len(pieces) > 1:
-                self._log(f"window {number + 1} of {len(pieces)}: {replace(plan, windows=(piece,)).asked}")
-            last = number + 1 == len(pieces)
-            windows = plan.windows if len(pieces) == 1 else (piece,)
-            yield self._step(windows, last)
+                self._log(f"window {number + 1} of {len(pieces)}: {replace(plan, windows=windows).asked}")
+            yield self._step(windows, number + 1 == len(pieces))
 
     @contextlib.contextmanager
     def _step(self, windows: Sequence[Window], last: bool) -> Iterator[Extraction]:
@@ -109,18 +119,24 @@ class TableSync:
             state = self._next_state(container, moved, windows, nulls)
             carried = carried_columns(container, state.text_columns, reader.server.version)
             readers = reader.free_connections(settings.max_source_connections)
+
+            def read(spark: "SparkSession") -> "DataFrame":
+                if is_read_by_key(plan, reader, settings.rows_a_window):
+                    return self._read_by_key(spark, carried, readers)
+                return read_windows(spark, reader, carried, windows, nulls, highest.value, readers)
+
             extraction = Extraction(
                 container=container,
                 windows=tuple(windows),
                 include_nulls=nulls,
-                whole=plan.whole,
+                whole=self._whole,
                 columns=tuple(Column(c.column.name, c.column.type) for c in carried),
                 base_version=self._base_version,
                 state=state,
                 expected=reader.estimate(windows, nulls),
                 allow_empty=plan.request.allow_empty or (plan.action is Action.SYNC and plan.watermark is not None),
                 story=plan.story(moved.watermark, self._run_id),
-                frame=lambda spark: read_windows(spark, reader, carried, windows, nulls, highest.value, readers),
+                frame=read,
                 still_there=reader.still_there,
                 emptied=lambda: self._emptied(windows, nulls),
                 by_key=ByKey(
@@ -131,8 +147,31 @@ class TableSync:
                 yield extraction
             except (LakeError, SourceError) as error:
                 raise explained(error, reader, container, carried, windows, nulls) from error
+            finally:
+                while self._kept:
+                    release(self._kept.pop())
             self.result.new = state.watermark
             self._note_holders(container, reader.transactions.holders(held_by) if moved.held_back else [])
+
+    def _read_by_key(self, spark: "SparkSession", carried: Sequence[Carried], readers: int) -> "DataFrame":
+        """Range after range, each of a newer state: no snapshot is held for long. The fingerprint is of the first one, so that the next
+        sync notices what has changed since."""
+        most = self._definition.settings.rows_a_window
+        ranges = key_ranges(self._reader, most, readers)
+        if len(ranges) < 2:
+            self.result.messages.append(
+                f"more than {most:,} rows were read in one snapshot, as there are no statistics to cut the key by; ANALYZE makes some"
+            )
+            return read_windows(spark, self._reader, carried, self._plan.windows, True, None, readers)
+        key = self._container.primary_key[0]
+        said = (
+            f"more than {most:,} rows: read in {len(ranges)} ranges of {key}, each in a snapshot of its own, and committed at once; "
+            f"the next sync finds what changed meanwhile"
+        )
+        self._log(f"{self._container.label}: {said}")
+        self.result.messages.append(said)
+        self._kept = read_key_ranges(spark, self._reader, carried, ranges)
+        return functools.reduce(lambda one, other: one.unionAll(other), self._kept)
 
     def _emptied(self, windows: Sequence[Window], nulls: bool) -> Sequence[Window]:
         """What was asked for and has no row in the source: each partition of a refresh by itself, else all that is read."""
@@ -140,7 +179,9 @@ class TableSync:
         if keys is None or len(keys) == 1 or partitions is None or identifier is None or self._plan.whole:
             return windows if self._reader.is_empty(windows, nulls) else ()
         each = [partitions.window_of(key).intersect(identifier.ground) for key in keys]
-        return self._reader.without_rows([window for window in each if window is not None])
+        # Of a partition that is cut in two, one half may well have no rows.
+        here = [window for window in each if window is not None and any(window.intersect(piece) for piece in windows)]
+        return self._reader.without_rows(here)
 
     def _current(self, found: SourceTable) -> Container:
         """The container with the columns the source has now, which the catalog may not know yet."""
@@ -149,17 +190,17 @@ class TableSync:
         else:
             self._container = self._definition.with_columns_of(found)
             self._reader.container = self._container
-            if self._state is not None and not self._plan.whole:
+            if self._state is not None and not self._whole:
                 check_key(self._container, self._state)
         return self._container
 
     def _advance(
         self, container: Container, windows: Sequence[Window], highest: Highest, held_by: OpenTransactions, now: Activity
     ) -> Advance:
-        old = None if self._plan.whole or self._state is None else self._state.watermark
+        old = None if self._whole or self._state is None else self._state.watermark
         if self._plan.watermark is not None and old is not None:
             old = min(old, self._plan.watermark if self.result.new is None else max(self._plan.watermark, self.result.new))
-        pending = () if self._plan.whole or self._state is None else self._state.pending
+        pending = () if self._whole or self._state is None else self._state.pending
         self._check_fallen_back(container, old, highest)
         if container.identifier is None:
             return Advance(None, (), False)
@@ -202,7 +243,7 @@ class TableSync:
     def _next_state(self, container: Container, moved: Advance, windows: Sequence[Window], nulls_read: bool) -> TableState:
         """What the table will remember once the rows are in; the fingerprint is of the very snapshot that is read."""
         plan, reader = self._plan, self._reader
-        fresh = plan.whole or self._state is None
+        fresh = self._whole or self._state is None
         before = fresh_state(container, reader.server.source) if fresh or self._state is None else self._state
         text = before.text_columns
         if fresh or not before.loaded:
@@ -254,7 +295,7 @@ class TableSync:
         self.result.add(outcome)
         excluded_before = self._state.excluded_columns if self._state is not None else ()
         self._state = replace(extraction.state, data_version=outcome.data_version)
-        self._base_version = outcome.version
+        self._base_version, self._whole = outcome.version, False
         self.result.seconds = time.monotonic() - self._started
         self.result.more["sync/snapshot_seconds"] = round(self._reader.snapshot_seconds, 3)
         for column in outcome.evolution.add:

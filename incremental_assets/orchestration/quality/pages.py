@@ -3,6 +3,7 @@
 Belongs here: its path, for those who write it and those who link to it. Does not belong: the page (``quality.profile.page``).
 """
 
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,3 +21,10 @@ def page_path(lake: str, container: Container) -> Path:
     local = urlsplit(lake).scheme in ("", "file")
     root = Path(lake.removeprefix("file://")) / container.key_path[0] / QUALITY_FOLDER if local else dagster_home() / "profiles"
     return root / "pages" / file_name(container.key_path, ".html")
+
+
+def remove_page(lake: str, container: Container, before: datetime) -> None:
+    """Removes the page where it was written before then: it shows values of rows, and the next profile writes it anew."""
+    page = page_path(lake, container)
+    if page.exists() and page.stat().st_mtime < before.timestamp():
+        page.unlink(missing_ok=True)

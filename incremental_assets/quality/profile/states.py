@@ -103,7 +103,10 @@ def profile_states(
     return states.selectExpr("*", *estimates("distinct_state", "quantiles_state", "frequent_state", parameters, RANKS))
 
 
-_SHOW_VALUES = ("examples", "frequent_state", "frequent")
+SHOW_VALUES = ("examples", "frequent_state", "frequent")
+"""Columns of states that hold values of rows, beside the bounds of ``TEXT_FORMS``."""
+TEXT_FORMS = (Form.TEXT.value, Form.BINARY.value)
+"""Forms of columns whose bounds are values of texts."""
 
 
 def kept_columns(samples: bool) -> list[str]:
@@ -114,9 +117,8 @@ def kept_columns(samples: bool) -> list[str]:
     names = [*STATE_COLUMNS, *ESTIMATE_COLUMNS]
     if samples:
         return names
-    shown = [Form.TEXT.value, Form.BINARY.value]
-    hidden = {name: f"cast(NULL AS {(STATE_COLUMNS | ESTIMATE_COLUMNS)[name][0]}) AS {name}" for name in _SHOW_VALUES}
-    listed = ", ".join(f"'{form}'" for form in shown)
+    hidden = {name: f"cast(NULL AS {(STATE_COLUMNS | ESTIMATE_COLUMNS)[name][0]}) AS {name}" for name in SHOW_VALUES}
+    listed = ", ".join(f"'{form}'" for form in TEXT_FORMS)
     hidden |= {name: f"CASE WHEN form NOT IN ({listed}) THEN {name} END AS {name}" for name in ("minimum", "maximum")}
     return [hidden.get(name, name) for name in names]
 

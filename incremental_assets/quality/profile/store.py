@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from deltalake import CommitProperties
 from pyspark.errors import PySparkException
 
 from incremental_assets.lake.errors import lake_errors, place_errors
@@ -31,7 +32,9 @@ from incremental_assets.quality.profile.states import (
     ESTIMATE_COLUMNS,
     PARAMETERS,
     RANKS,
+    SHOW_VALUES,
     STATE_COLUMNS,
+    TEXT_FORMS,
     Parameters,
     empty_states,
     estimates,
@@ -152,6 +155,27 @@ class ProfileStore:
         return _profile(
             container, kept, merged, partitions if partitions is not None else sorted_keys({r["partition"] for r in kept}, order)
         )
+
+    def forget_samples(self, before: datetime.datetime) -> int:
+        """Empties what shows values of rows in the states that were made before then; what can be merged of them stays. How many states.
+
+        By delta-rs: the states are few, and nobody then waits for Spark. Raises LakeError, LakeMoved.
+        """
+        with place_errors(self.table.url):
+            delta = self.table.opened()
+            if delta is None:
+                return 0
+            forms = ", ".join(text(form) for form in TEXT_FORMS)
+            # A state with examples has frequent values, or is of texts and has bounds; delta-rs (1.6) cannot ask for lists themselves.
+            shown = ["frequent_state IS NOT NULL", f"(form IN ({forms}) AND (minimum IS NOT NULL OR maximum IS NOT NULL))"]
+            moment = f"arrow_cast({int(before.timestamp() * 1_000_000)}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+            bounds = {name: f"CASE WHEN form IN ({forms}) THEN NULL ELSE {name} END" for name in ("minimum", "maximum")}
+            done = delta.update(
+                predicate=f"profiled_at < {moment} AND ({' OR '.join(shown)})",
+                updates={**dict.fromkeys(SHOW_VALUES, "NULL"), **bounds},
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+            return int(done["num_updated_rows"])
 
     # ------------------------------------------------------------------ the table
     def _write(self, rows: "DataFrame", container: str, keys: Sequence[Key] | None) -> None:

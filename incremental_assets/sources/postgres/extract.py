@@ -12,7 +12,7 @@ from psycopg import sql
 
 from incremental_assets.model.container import Container, Kind
 from incremental_assets.model.names import backticked
-from incremental_assets.model.window import Window, merge
+from incremental_assets.model.window import EVERYTHING, Window, merge
 from incremental_assets.sources.postgres.reader import PostgresReader
 from incremental_assets.sources.postgres.sql import (
     identifier_expression,
@@ -67,6 +67,35 @@ def read_windows(
     scope = scope_predicate(container, windows, include_nulls)
     cuts = _cuts(reader, windows, include_nulls, highest, most_readers)
     return _read(spark, reader, carried, scope, cuts)
+
+
+def key_ranges(reader: PostgresReader, rows: int, most_readers: int) -> list[Sequence[sql.Composable]]:
+    """The container cut by the first column of its primary key into ranges of about ``rows`` rows, each of them cut for parallel readers;
+    together they miss nothing. None where PostgreSQL has no statistics of that column."""
+    count = -(-reader.estimate([EVERYTHING], True) // max(rows, 1))
+    cuts = _key_cuts(reader, count * most_readers)
+    a_range = max(1, min(most_readers, len(cuts) // max(count, 1)))
+    return [cuts[start : start + a_range] for start in range(0, len(cuts), a_range)]
+
+
+def read_key_ranges(
+    spark: "SparkSession", reader: PostgresReader, carried: Sequence[Carried], ranges: Sequence[Sequence[sql.Composable]]
+) -> "list[DataFrame]":
+    """The rows of each range, each of a newer frozen state of the source; Spark keeps them on its disks until they are released.
+
+    Call inside ``reader.snapshot()``, whose state is that of the first range.
+    """
+    from pyspark.storagelevel import StorageLevel
+
+    scope = scope_predicate(reader.container, [EVERYTHING], True)
+    parts: list[DataFrame] = []
+    for number, cuts in enumerate(ranges):
+        if number:
+            reader.renew_snapshot()
+        part = _read(spark, reader, carried, scope, cuts).persist(StorageLevel.DISK_ONLY)
+        parts.append(part)
+        part.count()  # now, while its state is there
+    return parts
 
 
 def read_keys(spark: "SparkSession", reader: PostgresReader, carried: Sequence[Carried], keys: Sequence[Sequence[str]]) -> "DataFrame":
@@ -198,20 +227,26 @@ def ordering_cuts(reader: PostgresReader, readers: int) -> list[sql.Composable]:
     container = reader.container
     if readers <= 1 or not container.primary_key or container.kind is not Kind.PARTITIONED:
         return []
+    return _key_cuts(reader, readers)
+
+
+def _key_cuts(reader: PostgresReader, parts: int) -> list[sql.Composable]:
+    """At most ``parts`` conditions on the first column of the key, of about equally many rows each; none where there are no statistics."""
+    container = reader.container
     name = container.primary_key[0]
-    edges = reader.quantiles(name, readers)
+    edges = reader.quantiles(name, parts)
     type_ = _raw(next(column.type for column in container.columns if column.name == name))
     limits = [sql.SQL("{}::{}").format(sql.Literal(edge), type_) for edge in edges]
     column = sql.Identifier(name)
     cuts: list[sql.Composable] = []
     for index in range(len(limits) + 1):
-        parts: list[sql.Composable] = []
+        bounds: list[sql.Composable] = []
         if index > 0:
-            parts.append(sql.SQL("{} >= {}").format(column, limits[index - 1]))
+            bounds.append(sql.SQL("{} >= {}").format(column, limits[index - 1]))
         if index < len(limits):
             below = sql.SQL("{} < {}").format(column, limits[index])
-            parts.append(sql.SQL("({} or {} is null)").format(below, column) if index == 0 else below)
-        cuts.append(sql.SQL(" and ").join(parts))
+            bounds.append(sql.SQL("({} or {} is null)").format(below, column) if index == 0 else below)
+        cuts.append(sql.SQL(" and ").join(bounds))
     return cuts if limits else []
 
 

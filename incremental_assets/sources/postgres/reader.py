@@ -244,14 +244,15 @@ class PostgresReader(PostgresSession):
         return self._row("select pg_relation_size(%(r)s::regclass) / current_setting('block_size')::bigint", {"r": self._regclass()})[0]
 
     def quantiles(self, column: str, parts: int) -> list[str]:
-        """Texts of values that cut a column into about equal parts, by the statistics; none where it was never analyzed."""
+        """Texts of values that cut a column into at most so many about equal parts, by the statistics; none where it was never analyzed."""
         rows = self.rows(
             "select histogram_bounds::text::text[] from pg_stats where schemaname = %(schema)s and tablename = %(table)s"
             " and attname = %(column)s and histogram_bounds is not null order by inherited desc limit 1",
             {"schema": self.container.schema, "table": self.container.name, "column": column},
         )
         bounds: list[str] = rows[0][0] if rows else []
-        chosen = [bounds[len(bounds) * i // parts] for i in range(1, parts)] if len(bounds) >= parts else []
+        parts = min(parts, len(bounds))
+        chosen = [bounds[len(bounds) * i // parts] for i in range(1, parts)]
         return list(dict.fromkeys(chosen))
 
     def free_connections(self, most: int) -> int:

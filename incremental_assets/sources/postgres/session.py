@@ -106,19 +106,10 @@ class PostgresSession:
         """
         connection = self._live()
         with source_errors(self.container.label, self.address):
-            version = self.server.version
-            connection.execute("begin isolation level repeatable read read only")
             given_up = True
             try:
-                connection.execute(settings_at(version, self.limits.snapshot).encode())
-                connection.execute(_SESSION_TEXT)
-                connection.execute(LOCK_TIMEOUT)
-                # A view's tables are locked with it; what stands behind a foreign table is out of reach.
-                if self.container.kind in (Kind.TABLE, Kind.PARTITIONED, Kind.VIEW):
-                    connection.execute(sql.SQL("lock table {} in access share mode").format(relation(self.container)))
-                self.snapshot_id, holder = self._row("select pg_export_snapshot(), pg_backend_pid()")
-                assert self.snapshot_id is not None
-                with self._watched(holder):
+                with self._watched(self._begin(connection)):
+                    assert self.snapshot_id is not None
                     yield self.snapshot_id
                 given_up = False
             finally:
@@ -130,14 +121,47 @@ class PostgresSession:
                         if given_up:
                             self._end_readers(connection)
 
+    def renew_snapshot(self) -> None:
+        """Lets the frozen state go and freezes that of now, for a read that goes part by part. Call inside ``snapshot()``."""
+        connection = self._live()
+        with source_errors(self.container.label, self.address):
+            self._stop_watch()
+            connection.execute("rollback")
+            self._start_watch(self._begin(connection))
+
+    def _begin(self, connection: psycopg.Connection) -> int:
+        """Begins the transaction that holds a snapshot; the process id of who holds it."""
+        version = self.server.version
+        connection.execute("begin isolation level repeatable read read only")
+        connection.execute(settings_at(version, self.limits.snapshot).encode())
+        connection.execute(_SESSION_TEXT)
+        connection.execute(LOCK_TIMEOUT)
+        # A view's tables are locked with it; what stands behind a foreign table is out of reach.
+        if self.container.kind in (Kind.TABLE, Kind.PARTITIONED, Kind.VIEW):
+            connection.execute(sql.SQL("lock table {} in access share mode").format(relation(self.container)))
+        self.snapshot_id, holder = self._row("select pg_export_snapshot(), pg_backend_pid()")
+        return holder
+
+    def _start_watch(self, holder: int) -> None:
+        self._watch = SnapshotWatch(self.address, self.container.label, self.limits, holder, self.interrupt)
+        self._watch.start()
+
+    def _stop_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+            self.snapshot_seconds += self._watch.seconds
+            self._watch = None
+
     @contextlib.contextmanager
     def _watched(self, holder: int) -> Iterator[None]:
         """Ends the snapshot where a limit is passed; whatever fails by it fails with the reason."""
-        watch = self._watch = SnapshotWatch(self.address, self.container.label, self.limits, holder, self.interrupt)
-        watch.start()
+        self._start_watch(holder)
         try:
             yield
         except Exception as error:
+            watch = self._watch
+            if watch is None:  # between two snapshots
+                raise
             watch.stop()
             reason = watch.explanation()
             # The driver's own cause, a read that timed out, does not come through Spark.
@@ -151,9 +175,7 @@ class PostgresSession:
                 raise SourceError(reason) from error
             raise
         finally:
-            watch.stop()
-            self._watch = None
-            self.snapshot_seconds += watch.seconds
+            self._stop_watch()
 
     @property
     def reader_mark(self) -> str:

@@ -1,0 +1,101 @@
+"""Reads that are too large for one snapshot of the source: in windows, or by ranges of the key; and what a stop in between leaves.
+
+Belongs here: loads anew, refreshes and containers without identifier that hold more than ``load_rows``. Does not belong: first loads
+(``test_source_trouble``), the limits of a snapshot (``test_guest``).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from assets_tests.harness import Project
+from incremental_assets.model.errors import SourceError
+from incremental_assets.orchestration.plan import Mode
+from incremental_assets.orchestration.postgres.sync import TableSync
+from incremental_assets.sources.postgres.reader import PostgresReader
+
+MakeProject = Callable[..., Project]
+NOTES = """create table notes (id int primary key, note text);
+    insert into notes select i, 'n' || i from generate_series(1, 2000) i; analyze notes"""
+MEANWHILE = "update notes set note = 'late' where id = 1; insert into notes values (-5, 'new'); delete from notes where id = 2"
+
+
+def commits_of_rows(shop: Project, since: int) -> int:
+    return len(shop.table("notes").data_commits_since(since))
+
+
+@pytest.mark.parametrize("strategy", ["append", "upsert"])
+def test_a_load_anew_in_windows_goes_on_where_it_was_stopped(project: MakeProject, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One snapshot for a table of a billion rows keeps the source from cleaning up for hours, and a stop would lose all that was read."""
+    shop = project(incremental=[f"public.notes:id:integer!{strategy}"], containers={"notes": {"partition_by": 500}}, load_rows=600)
+    shop.execute(NOTES)
+    shop.one("notes")
+    shop.execute("update notes set note = 'changed' where id % 7 = 0; delete from notes where id % 11 = 0")
+    before = shop.table("notes").opened().version()  # pyright: ignore[reportOptionalMemberAccess]
+    real = TableSync._step
+
+    def step(self: TableSync, windows: Any, last: bool) -> Any:
+        if last:
+            raise SourceError("the network is gone")
+        return real(self, windows, last)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TableSync, "_step", step)
+        assert "the network is gone" in shop.one("notes", ok=False, reset=True)["message"]
+    written = commits_of_rows(shop, before)
+    assert written >= 2, "the windows before the last one are committed"
+    line = shop.one("notes")
+    assert line["rows_read"] < 1500, "only what had not been read yet"
+    shop.assert_equal("notes")
+    assert shop.one("notes")["status"] == "skipped"
+
+
+def test_a_refresh_in_windows(project: MakeProject) -> None:
+    """A backfill of all partitions holds no snapshot for longer than a load does."""
+    shop = project(incremental=["public.notes:id:integer"], containers={"notes": {"partition_by": 500}}, load_rows=600)
+    shop.execute(NOTES)
+    shop.one("notes")
+    shop.execute("update notes set note = 'changed' where id % 7 = 0; delete from notes where id between 600 and 900")
+    before = shop.table("notes").opened().version()  # pyright: ignore[reportOptionalMemberAccess]
+    line = shop.one("notes", mode=Mode.REFRESH)
+    assert commits_of_rows(shop, before) >= 3, line
+    shop.assert_equal("notes")
+    assert line["watermark"]["new"] == 2000
+    assert shop.one("notes")["status"] == "skipped"
+
+
+def test_a_container_without_identifier_is_read_by_ranges_of_its_key(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no windows to go by. What changes between two ranges is found by the next sync, as is said."""
+    shop = project(containers={"notes": {}}, load_rows=600)
+    shop.execute(NOTES)
+    real, renewed = PostgresReader.renew_snapshot, [0]
+
+    def renew(self: PostgresReader) -> None:
+        renewed[0] += 1
+        if renewed[0] == 1:
+            shop.execute(
+                "update notes set note = 'late' where id = 1; insert into notes values (-5, 'new'); delete from notes where id = 2"
+            )
+        real(self)
+
+    monkeypatch.setattr(PostgresReader, "renew_snapshot", renew)
+    line = shop.one("notes")
+    assert renewed[0] >= 2 and "ranges of id, each in a snapshot of its own" in line["message"], line
+    assert commits_of_rows(shop, 0) == 1, "all at once"
+    assert dict(shop.rows("notes", "id, note"))[1] == "n1", "that range had been read"
+    assert sorted(id_ for (id_,) in shop.rows("notes", "id")) == list(range(1, 2001))
+    line = shop.one("notes")
+    assert line["status"] == "synced", line
+    shop.assert_equal("notes")
+    assert shop.one("notes")["status"] == "skipped"
+
+
+def test_a_key_without_statistics_is_read_in_one_snapshot_and_that_is_said(project: MakeProject) -> None:
+    """Ranges that nobody can cut must not lose rows."""
+    shop = project(containers={"notes": {}}, load_rows=10)
+    shop.execute("create table notes (id int primary key, note text) with (autovacuum_enabled = off)")
+    shop.execute("insert into notes select i, 'n' || i from generate_series(1, 2000) i")
+    line = shop.one("notes")
+    assert "ANALYZE makes some" in line["message"], line
+    shop.assert_equal("notes")
