@@ -50,13 +50,13 @@ test: install
 	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports
 	$(BIN)/dg check defs
-	$(BIN)/python -m pytest -m "not long and not by_hand and not s3" --durations=40 $(BESIDE)
+	$(BIN)/python -m pytest -m "not long and not s3" --durations=40 $(BESIDE)
 
 # All that is too long for `make test`, the object store's tests among it. ROTATION=--rotation=25 runs a share that changes with the
 # commit, for 25 minutes, as .ci/run does.
 test-long: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[s3-test]'
-	$(BIN)/python -m pytest -m "long or by_hand or s3" --durations=40 $(BESIDE) --no-loadscope-reorder $(ROTATION)
+	$(BIN)/python -m pytest -m "long or s3" --durations=40 $(BESIDE) --no-loadscope-reorder $(ROTATION)
 
 # Files and lakes on an object store: an S3-compatible server on this machine, and a Spark server that has the connector.
 test-s3: install

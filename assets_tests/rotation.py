@@ -1,4 +1,4 @@
-"""Which of the longer tests a commit runs: ``pytest -m "long or by_hand or s3" --rotation=28``.
+"""Which of the longer tests a commit runs: ``pytest -m "long or s3" --rotation=28``.
 
 The files of the longer tests are put into an order that depends on the commit, and tests are begun until the time is over; what was
 left out is skipped and said so. Another commit has another order, so that each file comes first now and then: where half of the files can

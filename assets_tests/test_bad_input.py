@@ -58,6 +58,7 @@ def shops(project: MakeProject) -> Callable[..., Project]:
     return make
 
 
+@pytest.mark.long
 def test_wrong_configuration_runs_nothing(shops: Callable[..., Project]) -> None:
     """A typing error would sync the wrong thing, or be answered by a page of stack trace."""
     cases: list[tuple[dict[str, Any], list[str]]] = [

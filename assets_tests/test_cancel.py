@@ -36,6 +36,7 @@ def test_an_interrupted_sync_ends_its_queries_in_the_source(project: Callable[..
     _until(lambda: shop.source.execute(SLOW).fetchall()[0][0] == 0, 10)
 
 
+@pytest.mark.long
 def test_terminate_in_the_ui_reaches_a_run_of_the_command_line(project: Callable[..., Project]) -> None:
     """The UI knows no process of it and can only mark it; the load would go on until its end, under a run that is called cancelled."""
     shop = project()

@@ -204,6 +204,7 @@ def test_what_an_upsert_relied_on_is_missed_when_it_goes(project: MakeProject) -
     assert "nothing in the source sets it at an update" in looks.outcome.troubles["customer"]
 
 
+@pytest.mark.long
 def test_one_that_no_longer_fits_leaves_the_others_to_be_catalogued(looks: Looks) -> None:
     """A renamed column of one table would keep all new tables from being found."""
     project = looks.project
@@ -313,6 +314,7 @@ def test_the_key_of_a_partitioned_table_cuts_its_first_read(looks: Looks) -> Non
     assert len(counts) == 4 and sum(counts) == 5000 and max(counts) < 1700, counts
 
 
+@pytest.mark.long
 def test_the_catalog_may_be_kept_in_dagsters_versioned_storage(project: MakeProject) -> None:
     """A pod has no folder that lasts: its next one would know nothing."""
     made = project(defs_state={"management_type": "VERSIONED_STATE_STORAGE"})

@@ -33,7 +33,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+IN_SHORT = ("ranges of integers", "the later of two")
+
+
+@pytest.mark.parametrize("case", [*IN_SHORT, *(pytest.param(case, marks=pytest.mark.long) for case in CASES if case not in IN_SHORT)])
 def test_delta_rs_and_spark_count_what_is_there(tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     """A wrong count beside a right partition makes people distrust every number that they see."""
     columns, type_, axis, cut, step = CASES[case]

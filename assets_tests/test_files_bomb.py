@@ -14,7 +14,7 @@ from assets_tests.harness import Folder
 from incremental_assets.lake.attempts import Attempts
 from incremental_assets.spark import stop_server
 
-pytestmark = [pytest.mark.by_hand, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture

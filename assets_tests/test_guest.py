@@ -194,7 +194,7 @@ def test_spark_is_there_first_and_an_alter_gets_through(project: MakeProject, mo
     assert line["rows_read"] == 300
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 def test_a_stopped_process_does_not_hold_up_an_alter_for_ever(project: MakeProject) -> None:
     """A process that is stopped (a paused container, a suspended laptop) keeps its connections, and looks at no clock. The server does."""
     shop = project(max_snapshot_seconds=40, max_blocking_seconds=600)
@@ -264,7 +264,7 @@ def far_away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Ca
         run("ip", "netns", "del", name, check=False)
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 def test_packets_that_are_dropped_in_mid_read(
     far_away: tuple[str, Callable[[bool], None], Callable[[str], str]], tmp_path: Path, spark_home: Path
 ) -> None:

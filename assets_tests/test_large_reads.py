@@ -91,6 +91,7 @@ def test_a_container_without_identifier_is_read_by_ranges_of_its_key(project: Ma
     assert shop.one("notes")["status"] == "skipped"
 
 
+@pytest.mark.long
 def test_a_key_without_statistics_is_read_in_one_snapshot_and_that_is_said(project: MakeProject) -> None:
     """Ranges that nobody can cut must not lose rows."""
     shop = project(containers={"notes": {}}, load_rows=10)

@@ -73,6 +73,7 @@ def served(postgres: EmbeddedPostgres, spark_home: Path, tmp_path_factory: pytes
     project.source.close()
 
 
+@pytest.mark.long
 def test_a_new_datastore_is_catalogued_by_itself_and_shows_in_the_ui(served: Pages) -> None:
     """Somebody adds a datastore and opens the UI: an empty page would look like a failure."""
     served.until(lambda: {"shop/a", "shop/b", "shop/v", "shop/catalog"} <= served.assets())
@@ -123,6 +124,7 @@ def test_the_calls_of_the_page(served: Pages) -> None:
     assert refused.returncode == 1 and "prun" in refused.stderr
 
 
+@pytest.mark.long
 def test_a_scan_is_started_and_followed_by_call(served: Pages) -> None:
     """By the call of the page and by the example. There is no table yet, so that it takes no Spark: what a scan finds is told below."""
     served.until(lambda: "shop/orders" in served.assets())

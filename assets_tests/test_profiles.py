@@ -593,6 +593,7 @@ def _suggested(project: Workspace, name: str) -> str:
             return suggested_checks(project.definition(name), instance, scope, lambda _: None)
 
 
+@pytest.mark.long
 def test_partitions_that_lost_their_rows_are_counted_no_more(project: Callable[..., Project]) -> None:
     """NULLs that were mended and a week that was emptied stay in the figures for good, and the reader is told nothing; or rules are to be
     tried on partitions that the container has no longer, and the message does not tell what to do."""

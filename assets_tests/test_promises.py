@@ -17,7 +17,7 @@ from assets_tests.soak import ROOT
 from incremental_assets.spark import ensure_server
 
 NAMED = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
-LONG = {"long", "by_hand", "s3"}
+LONG = {"long", "s3"}
 
 
 @cache

@@ -87,6 +87,7 @@ def test_rows_that_have_moved_away_are_no_loss(project: MakeProject) -> None:
     shop.assert_equal("notes")
 
 
+@pytest.mark.long
 def test_a_key_that_is_spelled_anew(project: MakeProject) -> None:
     """1 and 1.0 are one key to PostgreSQL and two texts: the row would be in the lake twice, or not at all."""
     shop = project(incremental=["public.prices:updated_at:timestamp!upsert"], containers={"prices": {"partition_by": "month"}})
@@ -124,6 +125,7 @@ def test_a_schedule_goes_by_the_source_and_not_by_its_old_catalog(project: MakeP
         assert len(shop.rows("notes")) == 7
 
 
+@pytest.mark.long
 def test_a_column_that_is_no_longer_excluded_asks_for_a_refresh(project: MakeProject) -> None:
     """Its older rows have values in the source and none in the lake, and nothing else would say so."""
     shop = project(incremental=["public.notes:day:date"], containers={"notes": {"partition_by": "month", "exclude_columns": ["note"]}})
@@ -152,6 +154,7 @@ def test_another_schema_is_another_table(project: MakeProject) -> None:
     assert refused["status"] == "failed" and "schema public" in refused["message"] and "--reset-watermarks" in refused["message"]
 
 
+@pytest.mark.long
 def test_partitions_in_any_order_are_one_line(project: MakeProject) -> None:
     """Dagster lists dynamic partitions in the order they came; scripts read one line a container."""
     shop = project(incremental=["public.events:id:integer"], containers={"events": {"partition_by": 100}})

@@ -57,6 +57,7 @@ def replayed(primary: psycopg.Connection, standby: str) -> None:
             time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_a_read_replica(project: MakeProject, standby: EmbeddedPostgres) -> None:
     """Rows committed late on the primary lie below the watermark: without the warning, and the lag that it asks for, they are lost."""
     made = project(incremental=["public.t:id:integer", "public.u:at:timestamp!upsert"],

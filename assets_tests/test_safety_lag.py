@@ -218,6 +218,7 @@ def test_what_a_triggers_function_assigns(body: str, assigned: dict[str, bool] |
 
 
 # ---------------------------------------------------------------------- from the YAML to the rows
+@pytest.mark.long
 def test_the_default_and_an_explicit_zero_from_the_yaml_on(project: MakeProject) -> None:
     """What `catalog` and `--dry-run` say: the default is auto with its reason, a 0 stays 0, and a word that is neither is refused."""
     made = project(
@@ -268,6 +269,7 @@ def test_a_time_that_the_application_made_arrives_late(project: MakeProject) -> 
     assert metadata["sync/safety_lag"].value == 300 and "application may make" in str(metadata["sync/safety_lag_reason"].value)
 
 
+@pytest.mark.long
 def test_a_block_of_ids_drawn_before_a_sync_and_inserted_after_it(project: MakeProject) -> None:
     """Hibernate draws fifty ids by one ``nextval`` and keeps them for as long as it likes."""
     by_default, zero = (project(incremental=["public.t:id:integer"], safety_lag_seconds=lag) for lag in ("auto", 0))

@@ -163,6 +163,7 @@ def test_what_a_sync_wrote_is_checked_and_mended_rows_close_their_anomalies(shop
     }
 
 
+@pytest.mark.long
 def test_a_scan_alone_goes_by_its_own_watermark(shop: Project) -> None:
     """Without it, an incremental scan reads all rows, or leaves out those that came since the last one."""
     shop.configure(containers={"orders": {"partition_by": "month"}})  # nothing is checked with the sync
@@ -186,6 +187,7 @@ def test_a_scan_alone_goes_by_its_own_watermark(shop: Project) -> None:
         shop.scan("orders", incremental=True, after_batch="7")
 
 
+@pytest.mark.long
 def test_a_threshold_above_the_watermark_leaves_it_where_it_is(shop: Project) -> None:
     """Rows between the two were not looked at: a watermark that moved over them would hide them for good."""
     shop.configure(containers={"orders": {"partition_by": "month"}})
@@ -238,6 +240,7 @@ def test_a_blocking_rule_keeps_what_is_downstream_from_running(shop: Project, mo
     assert "between_price in 2026-01-01" in line["message"], line
 
 
+@pytest.mark.long
 def test_rows_that_change_their_partition_take_their_anomalies_along(project: MakeProject) -> None:
     """A row that is mended gets a new ``updated_at``, and one without a date gets one: both stayed on the list for good."""
     rules = [{"rule": "not_null", "columns": ["customer"]}, {"rule": "not_null", "columns": ["updated_at"]}]

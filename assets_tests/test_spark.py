@@ -175,6 +175,7 @@ def test_leaving_by_an_exception_cancels_the_query(state: Path, number: signal.S
     assert wait_for(lambda: busy(jvm) < 0.3, 10)
 
 
+@pytest.mark.long
 def test_a_killed_clients_query_is_abandoned(state: Path) -> None:
     """Else `kill -9` of a sync leaves its query running for minutes, in the way of the next one."""
     ensure_server(state)
@@ -242,6 +243,7 @@ def test_secrets_are_in_private_files_and_not_in_the_process_list(state: Path) -
     assert stat.S_IMODE((folder / "launch.properties").stat().st_mode) == 0o600
 
 
+@pytest.mark.long
 def test_the_server_gets_no_variables_that_it_does_not_need(expendable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else whoever can run SQL or code on the server reads the datastores' passwords."""
     stop_server(expendable)
@@ -297,6 +299,7 @@ def test_a_server_killed_in_mid_query_is_named_and_replaced(expendable: Path) ->
     assert record_of(expendable).jvm_pid != killed.jvm_pid
 
 
+@pytest.mark.long
 def test_a_killed_supervisor_takes_its_jvm_along_and_is_replaced(expendable: Path) -> None:
     """Else a JVM with gigabytes stays for ever and nobody knows of it; or a record that names a dead server stops every sync."""
     ensure_server(expendable)
@@ -341,6 +344,7 @@ def test_a_stop_signals_no_process_that_is_not_the_server(tmp_path: Path, monkey
             stranger.wait()
 
 
+@pytest.mark.long
 def test_it_ends_when_nobody_uses_it_and_not_before(expendable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it takes memory for ever, or ends under a client that reads a slow source for a while."""
     stop_server(expendable)

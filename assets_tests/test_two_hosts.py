@@ -44,6 +44,7 @@ def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     return thread, done
 
 
+@pytest.mark.long
 def test_the_second_host_is_told_who_syncs(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both would read the same rows, and one commit refuse the other, or overwrite it where the store lets it."""
     shop = project(incremental=["public.gated:updated_at:timestamp!upsert"], containers={"gated": OPTIONS}, exclude=["rows"])
@@ -66,7 +67,7 @@ def test_the_second_host_is_told_who_syncs(project: MakeProject, monkeypatch: py
     other.source.close()
 
 
-@pytest.mark.by_hand
+@pytest.mark.long
 def test_two_hosts_at_once_lose_and_double_nothing(project: MakeProject) -> None:
     shop = project(
         incremental=["public.a:id:integer", "public.u:updated_at:timestamp!upsert"],

@@ -69,6 +69,7 @@ def post(ui: Served, query: str, **headers: str) -> tuple[int, str]:
     return send(ui, "POST", "/graphql", {"Content-Type": "application/json", **headers}, json.dumps({"query": query}))
 
 
+@pytest.mark.long
 def test_its_own_page_and_programs_of_this_machine_may_change_things(ui: Served) -> None:
     """Else the other tests would prove nothing: the very same mutation goes through from where it may come."""
     own = f"http://127.0.0.1:{ui.port}"
@@ -134,6 +135,7 @@ def test_another_page_gets_no_websocket(ui: Served, headers: dict[str, str]) -> 
     assert refused.value.response.status_code in (400, 403)
 
 
+@pytest.mark.long
 def test_a_ui_for_reading_changes_nothing_and_shows_new_containers(postgres: EmbeddedPostgres, spark_home: Path, tmp_path: Path) -> None:
     """`dev --read-only` for a screen on the wall: mutations are Dagster's to refuse; containers that come later show all the same."""
     with shop(postgres, spark_home, tmp_path, "reading") as project, serving(project, tmp_path, "--read-only") as ui:
