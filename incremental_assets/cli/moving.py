@@ -116,7 +116,7 @@ def sync(
                 for label in known if store.definitions else [store.name]:
                     report(line(label, "failed", message=str(store.trouble)))
         ready = [definition for store, definition in chosen if store.trouble is None]
-        definitions = load_definitions(project)  # what Dagster refuses is told before anything runs
+        definitions = load_definitions(project, ready)  # what Dagster refuses is told before anything runs
         if dry_run:
             from incremental_assets.orchestration.dry_run import dry_run_lines
 

@@ -104,7 +104,7 @@ def _looked(project_dir: Path | None, selection: Any, tag: Any, asked: Any, full
     datastores = load_datastores(project)
     expect_catalogs(datastores, selection)
     chosen = [definition for _, definition in select(datastores, selection or [], tag or [])]
-    definitions = load_definitions(project)
+    definitions = load_definitions(project, chosen)
     records: list[dict[str, Any]] = []
     with command_line_instance() as instance:
         for record in lines(definitions, chosen, asked, instance):

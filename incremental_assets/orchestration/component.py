@@ -28,7 +28,7 @@ from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.catalog_asset import catalog_definitions, kinds_of
 from incremental_assets.orchestration.catalog_store import CatalogStore
 from incremental_assets.orchestration.datastore import datastore_definitions
-from incremental_assets.orchestration.project import current_project
+from incremental_assets.orchestration.project import current_project, is_wanted
 
 
 class CatalogEntry(dg.Model):
@@ -171,4 +171,7 @@ class DatastoreComponent(dg.StateBackedComponent, ABC):
         settings = self.settings()
         known = None if state_path is None else self.definitions(Catalog.load(state_path))
         own = catalog_definitions(self, settings, known)
-        return own if known is None else dg.Definitions.merge(own, datastore_definitions(settings, known))
+        if known is None:
+            return own
+        wanted = [definition for definition in known if is_wanted(definition.container.label)]
+        return dg.Definitions.merge(own, datastore_definitions(settings, wanted))

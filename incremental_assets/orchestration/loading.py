@@ -3,8 +3,9 @@
 Belongs here: reading the project. Does not belong: running it (``runner``).
 """
 
+import contextlib
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from incremental_assets.orchestration.catalog_asset import run_catalog
 from incremental_assets.orchestration.catalog_store import CatalogStore
 from incremental_assets.orchestration.component import DatastoreComponent
 from incremental_assets.orchestration.ordinary_run import command_line_instance
-from incremental_assets.orchestration.project import dg_settings
+from incremental_assets.orchestration.project import dg_settings, only_containers
 
 
 @dataclass
@@ -145,8 +146,18 @@ def _is_current(datastore: Datastore) -> bool:
     return not undecided and seen == {name: one.fingerprint for name, one in present.items()}
 
 
-def load_definitions(project: Path) -> dg.Definitions:
-    """The code location's definitions, with the catalogs as stored now. Raises ConfigurationError for what Dagster refuses."""
+def load_definitions(project: Path, only: Iterable[ContainerDefinition] | None = None) -> dg.Definitions:
+    """The code location's definitions, with the catalogs as stored now. Raises ConfigurationError for what Dagster refuses.
+
+    ``only``: these containers are enough, unless something of the project's own, such as a job, names others. None: all of them.
+    """
+    if only is not None:
+        with contextlib.suppress(ConfigurationError), only_containers(definition.container.label for definition in only):
+            return _loaded(project)
+    return _loaded(project)
+
+
+def _loaded(project: Path) -> dg.Definitions:
     module = importlib.import_module(_target(project)[0])
     found = next((v for v in vars(module).values() if isinstance(v, dg.Definitions)), None)
     try:

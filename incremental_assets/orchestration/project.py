@@ -3,10 +3,12 @@
 Belongs here: folders and the environment variables that move them. Does not belong: what is in them.
 """
 
+import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,25 @@ HOME = ".dagster_home"
 PROJECT_VARIABLE = "INCREMENTAL_ASSETS_PROJECT"
 RELOADS_VARIABLE = "INCREMENTAL_ASSETS_RELOADS"
 LAKE_VARIABLE = "INCREMENTAL_ASSETS_LAKE"
+
+
+_only: ContextVar[frozenset[str] | None] = ContextVar("only_containers", default=None)
+
+
+@contextlib.contextmanager
+def only_containers(labels: Iterable[str] | None) -> Iterator[None]:
+    """Within the block, definitions are made of these containers alone: Dagster takes a minute for ten thousand. None: of all."""
+    token = _only.set(None if labels is None else frozenset(labels))
+    try:
+        yield
+    finally:
+        _only.reset(token)
+
+
+def is_wanted(label: str) -> bool:
+    """Whether definitions of the container are to be made."""
+    wanted = _only.get()
+    return wanted is None or label in wanted
 
 
 def find_project(start: Path | None = None) -> Path:

@@ -3,9 +3,10 @@
 Belongs here: running, and reading a run's events back into a line. Does not belong: words on a terminal (``cli``).
 """
 
+import functools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -231,17 +232,19 @@ def sync_side_by_side(
     def lost(task: tuple[str, str, Asked], message: str) -> list[dict[str, Any]]:
         return [line(f"{task[0]}/{task[1]}", "failed", message=f"{task[0]}/{task[1]}: {message}")]
 
-    return side_by_side(min(jobs, len(tasks)), tasks, worker, project, lost)
+    of_these = functools.partial(worker, frozenset(task[:2] for task in tasks))
+    return side_by_side(min(jobs, len(tasks)), tasks, of_these, project, lost)
 
 
-def worker(project: Path) -> Callable[[tuple[str, str, Asked]], list[dict[str, Any]]]:
-    """What a worker process does with a task: (datastore, container, what was asked)."""
+def worker(chosen: Collection[tuple[str, str]], project: Path) -> Callable[[tuple[str, str, Asked]], list[dict[str, Any]]]:
+    """What a worker process does with a task: (datastore, container, what was asked). ``chosen``: the containers of all tasks."""
     from incremental_assets.orchestration.loading import load_datastores, load_definitions
     from incremental_assets.orchestration.project import enter_project
 
     enter_project(project)
     found = {(s.name, d.container.name): d for s in load_datastores(project) for d in s.definitions}
-    runner = Runner(load_definitions(project), command_line_instance())
+    only = [definition for name, definition in found.items() if name in chosen]
+    runner = Runner(load_definitions(project, only), command_line_instance())
 
     def run(task: tuple[str, str, Asked]) -> list[dict[str, Any]]:
         definition = found.get(task[:2])

@@ -26,7 +26,8 @@ def side_by_side(
 ) -> Iterator[dict[str, Any]]:
     """Runs ``work(project)(task)`` for each task in ``count`` processes and yields the lines as they come.
 
-    ``work`` is a function of a module (it is named to the processes, not sent). ``lost`` tells what to say of a task whose process died.
+    ``work`` is a function of a module, or a ``functools.partial`` of one: it is named to the processes, not sent. ``lost`` tells what to
+    say of a task whose process died.
     """
     context = multiprocessing.get_context("spawn")
     left = list(reversed(tasks))
