@@ -179,11 +179,14 @@ def test_integer_partitions_are_backfilled_by_their_keys(shop: Project) -> None:
 
 
 def test_incremental_may_be_asked_for_in_the_ui(shop: Project) -> None:
-    """``mode: incremental`` in the launchpad moves what is new, whatever partitions were chosen."""
+    """``mode: incremental`` in the launchpad moves what is new, whatever partitions were chosen. Such a run, too, is ended in time."""
     shop.sync()
     shop.source.execute("insert into orders (day, total) values ('2026-03-31', 1), ('2026-01-05', 2)")
     run = materialize(shop, ORDERS, "2026-01-01", "2026-01-01", {"mode": "incremental"})
     assert run.is_success
+    with shop.instance() as instance:
+        ran = instance.get_run_by_id(run.run_id)
+    assert ran is not None and 86_400 <= float(ran.tags["dagster/max_runtime"]) < 2 * 86_400
     assert len(shop.rows("orders", "id", "total in (1, 2) and id > 900")) == 1  # the old date is below the watermark
 
 

@@ -3,14 +3,17 @@
 Belongs here: the mapping from ``Container`` to an asset, and from a run's context to a ``Request``. Does not belong: the sync itself.
 """
 
+import math
+import time
 import warnings
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.tags import MAX_RUNTIME_SECONDS_TAG
 
-from incremental_assets.catalog.definition import ContainerDefinition, missing
+from incremental_assets.catalog.definition import ContainerDefinition, max_runtime_seconds, missing
 from incremental_assets.lake.io_manager import OF_A_CONTAINER
 from incremental_assets.lake.scope import LakeScope
 from incremental_assets.model.errors import ContainerBusy
@@ -106,6 +109,7 @@ def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definiti
     scope: LakeScope = context.resources.lake
     container, instance, run_id = definition.container, context.instance, context.run.run_id
     log = context.log.info
+    _limit_runtime(context, definition)
     restore_range(instance, definition, context.run.tags)
     # Everything entered here is given back when the run has ended, after its last event.
     scope.begin()
@@ -137,6 +141,19 @@ def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definiti
         instance.add_run_tags(run_id, {RESULT_TAG: "warning"})
     for warning in (one for one in begun.result.warnings if one not in begun.result.plan.warnings):
         context.log.warning(f"{container.label}: {warning}")
+
+
+def _limit_runtime(context: dg.AssetExecutionContext, definition: ContainerDefinition) -> None:
+    """*Materialize* in the UI starts a run of no job of ours, so that no limit is among its tags; the daemon reads them as it runs.
+
+    A run of several containers gets the time of each, one after another.
+    """
+    if MAX_RUNTIME_SECONDS_TAG in context.run.tags:  # those that it was launched with
+        return
+    record = context.instance.get_run_record_by_id(context.run.run_id)
+    started = record.start_time if record is not None and record.start_time is not None else time.time()
+    limit = math.ceil(time.time() - started) + max_runtime_seconds(definition)
+    context.instance.add_run_tags(context.run.run_id, {MAX_RUNTIME_SECONDS_TAG: str(limit)})
 
 
 def _request(context: dg.AssetExecutionContext, config: SyncConfig) -> Request:
