@@ -58,12 +58,13 @@ def test_four_minutes_of_histories_of_the_whole_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_the_command_plays_tables_and_files(tmp_path: Path) -> None:
     """Without it, nobody notices that the command itself no longer runs."""
     page = tmp_path / "soak.md"
     where = ["--ledger", str(tmp_path), "--docs", str(page)]
     command = [sys.executable, "-m", "assets_tests.soak", "--seed", "2", "--histories", "2", *where]  # 3 is one of files
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=550, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| 2 to 3 | 2 |" in page.read_text() and page.read_text().rstrip().endswith("| nothing |")
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
