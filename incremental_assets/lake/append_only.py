@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from incremental_assets.lake.errors import place_errors
-from incremental_assets.lake.table import LakeTable, opened_or_made, read_rows, reason
+from incremental_assets.lake.table import LakeTable, opened_or_made, opened_while_made, read_rows, reason
 from incremental_assets.model.errors import LakeError
 
 COMPACT_AFTER = 20
@@ -29,7 +29,7 @@ class AppendOnly:
 
     def opened(self) -> DeltaTable | None:
         """None where there is no table yet."""
-        return self.table.opened()
+        return opened_while_made(self.table)
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> bool:
         """In one commit. Returns whether its files are to be joined now."""
@@ -75,6 +75,9 @@ class AppendOnly:
         return pa.Table.from_arrays(values, schema=schema)
 
     def _made(self) -> DeltaTable:
+        delta = self.opened()
+        if delta is not None:
+            return delta
         # Deletion vectors would shut delta-rs out; Spark with them on by default does not add them to a table that is there.
         how = {"delta.enableDeletionVectors": "false", "delta.checkpointInterval": str(COMPACT_AFTER)}
         return opened_or_made(self.table, self._schema, how, partition_by=["container"])

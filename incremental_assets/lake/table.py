@@ -169,7 +169,7 @@ def opened_or_made(
 
     Without retries: the slower of two would make it anew above the other's, whose first write then fails. Raises DeltaError.
     """
-    delta = table.opened()
+    delta = opened_while_made(table)
     if delta is not None:
         return delta
     try:
@@ -179,10 +179,18 @@ def opened_or_made(
             commit_properties=CommitProperties(max_commit_retries=0),
         )  # fmt: skip
     except DeltaError:
-        delta = table.opened()
+        delta = opened_while_made(table)
         if delta is None:
             raise
         return delta  # somebody else was quicker
+
+
+def opened_while_made(table: LakeTable) -> DeltaTable | None:
+    """As ``opened``, where somebody else may be making the table: its folder was empty, and a moment later was not."""
+    try:
+        return table.opened()
+    except LakeError:
+        return table.opened()
 
 
 def query(delta: DeltaTable, statement: str) -> pa.Table:
