@@ -528,8 +528,11 @@ def test_maintenance_tidies_what_profiles_leave(tmp_path: Path, monkeypatch: pyt
     for n in range(3):
         records.record(replace(operation, id=f"run{n}"), (), (), ())
     store = ProfileStore(lake, "shop")
+    shown = {"profiled_at": pa.array([0], pa.timestamp("us", "UTC")), "form": ["text"], "minimum": ["Ann"], "maximum": ["Bob"]}
+    shown |= {"frequent_state": [b"Ann"], "examples": [["Ann"]], "frequent": [[{"item": "Ann", "count": 1}]]}
     for n in range(2):
-        write_deltalake(store.table.url, pa.table({"container": ["shop/orders"], "n": [n]}), mode="append", partition_by=["container"])
+        state = pa.table({"container": ["shop/orders"], "n": [n], **shown})
+        write_deltalake(store.table.url, state, mode="append", partition_by=["container"])
     opened = LakeTable.opened
 
     def before_another_writes(self: LakeTable) -> DeltaTable | None:
