@@ -127,7 +127,7 @@ MUTANTS = (
         "        if container.strategy is Strategy.UPSERT and not extraction.whole",
         "        set_property(spark, table, STATE_PROPERTY, extraction.state.to_json(container.axis))\n"
         "        if container.strategy is Strategy.UPSERT and not extraction.whole",
-        "test_stages.py::test_a_sync_that_dies_at_a_stage_is_healed_by_the_next",
+        "test_stages.py::test_a_first_load_that_dies_before_its_rows_is_made_again",
     ),
     Mutant(
         "A table that another host wrote since the plan is written all the same",

@@ -70,6 +70,22 @@ def test_a_sync_that_dies_at_a_stage_is_healed_by_the_next(project: MakeProject,
         shop.assert_equal(name)
 
 
+def test_a_first_load_that_dies_before_its_rows_is_made_again(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no event yet whose lower watermark would count: a table that says more than it has would never get its rows."""
+    shop = days(project)
+    owner, name = STAGES["before the data is committed"]
+
+    def dies(*arguments: Any, **named: Any) -> Any:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, dies)
+        assert shop.sync("days")["days"]["status"] == "failed"
+    line = shop.one("days")
+    assert line["status"] == "synced", line
+    shop.assert_equal("days")
+
+
 @pytest.mark.parametrize("strategy", ["days", "notes"])
 def test_another_host_before_the_commit_begins(project: MakeProject, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
     """The rows were frozen before the other host's, and would be written over them under the other's higher watermark."""
