@@ -31,8 +31,9 @@ def create_table(spark: "SparkSession", table: LakeTable, extraction: Extraction
     if container.options.cluster and container.identifier is not None:
         cluster = f" CLUSTER BY ({', '.join(quote(name) for name in container.identifier.columns)})"
     comment = f" COMMENT {text(container.comment)}" if container.comment else ""
+    # Spark's client asks once more where the answer was lost: the table that is there then is the one of the first time.
     spark.sql(
-        f"CREATE TABLE {table.sql_name} ({columns}) USING delta{cluster}{comment} "
+        f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING delta{cluster}{comment} "
         f"TBLPROPERTIES ({_properties(table_properties(container, extraction.columns, nothing.to_json(container.axis)))})"
     )
 

@@ -96,7 +96,10 @@ def _prepare(spark: "SparkSession", table: LakeTable, head: Head | None, extract
     """The table as it must be before rows are written: made, or with its columns added and widened."""
     if head is None:
         create_table(spark, table, extraction)
-        return newest(table), Evolution()
+        made = newest(table)
+        if made.version > 0 or made.owner != extraction.container.label:
+            raise moved(extraction.container.label, table, "nothing was written")
+        return made, Evolution()
     if extraction.whole:
         allow_names(spark, table, head, extraction.columns)
         return newest(table), Evolution()
