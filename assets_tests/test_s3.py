@@ -40,13 +40,21 @@ SPARK_CONF = (
     f"{os.environ.get('INCREMENTAL_ASSETS_SPARK_CONF', '')}"
 )
 
-# A process of its own: in this one it would wait for the lock that a driver's thread holds while it waits for an answer.
+# A process of its own: in this one it would wait for the lock that a driver's thread holds while it waits for an answer. The second port
+# serves the same buckets as a store does that knows no conditional put: it ignores If-None-Match.
 SERVER = """
-import sys
-from moto.server import ThreadedMotoServer
+import sys, threading
+from moto.server import DomainDispatcherApplication, ThreadedMotoServer, create_backend_app
+from werkzeug.serving import make_server
 server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
 server.start()
-print(server.get_host_and_port()[1], flush=True)
+app = DomainDispatcherApplication(create_backend_app)
+def careless(environ, start_response):
+    environ.pop("HTTP_IF_NONE_MATCH", None)
+    return app(environ, start_response)
+other = make_server("127.0.0.1", 0, careless, threaded=True)
+threading.Thread(target=other.serve_forever, daemon=True).start()
+print(server.get_host_and_port()[1], other.server_port, flush=True)
 sys.stdin.read()
 """
 
@@ -66,7 +74,9 @@ def s3() -> Iterator[Any]:
             assert server.stdout is not None
             for name in [name for name in os.environ if name.startswith("AWS_")]:
                 environment.delenv(name)
-            environment.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{int(server.stdout.readline())}")
+            port, careless_port = map(int, server.stdout.readline().split())
+            environment.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+            environment.setenv("CARELESS_ENDPOINT_URL", f"http://127.0.0.1:{careless_port}")
             environment.setenv("AWS_ACCESS_KEY_ID", "somebody")
             environment.setenv("AWS_SECRET_ACCESS_KEY", "do-not-tell")
             environment.setenv("AWS_REGION", "eu-central-1")
@@ -299,13 +309,22 @@ def test_of_two_hosts_one_holds_a_container_of_a_lake_on_s3(s3: Any, bucket: str
 
 def test_a_store_that_takes_each_put_is_refused(s3: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two hosts' commits would overwrite each other there."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", os.environ["CARELESS_ENDPOINT_URL"])
+    with pytest.raises(LakeError, match="lets one host overwrite the commit of another"):
+        hold(bucket, tmp_path)
+
+
+def test_conditional_puts_that_are_switched_off_are_refused(s3: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
     monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
-    me = this_holder(tmp_path, "run")
-    with (
-        pytest.raises(LakeError, match="lets one host overwrite the commit of another"),
-        held("shop/orders", f"s3a://{bucket}/lake", ("shop", "orders"), me, time.monotonic(), lambda _: None, lambda: None),
-    ):
+    with pytest.raises(LakeError, match="Unset AWS_CONDITIONAL_PUT"):
+        hold(bucket, tmp_path)
+
+
+def hold(bucket: str, home: Path) -> None:
+    """Takes a container's lease and gives it back."""
+    me = this_holder(home, "run")
+    with held("shop/orders", f"s3a://{bucket}/lake", ("shop", "orders"), me, time.monotonic(), lambda _: None, lambda: None):
         pass
 
 

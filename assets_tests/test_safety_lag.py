@@ -243,7 +243,7 @@ def test_the_default_and_an_explicit_zero_from_the_yaml_on(project: MakeProject)
     made.configure(safety_lag_seconds="soon")
     made.write()
     code, _, said = made.cli("catalog", "shop", "--json", spark=False, check=None)
-    assert code == 2 and "safety_lag_seconds is 'soon'; write a whole number of seconds, or auto." in said
+    assert code == 2 and "safety_lag_seconds is 'soon'; write a whole number, or auto." in said
 
 
 def test_a_time_that_the_application_made_arrives_late(project: MakeProject) -> None:

@@ -54,7 +54,8 @@ def place_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError) as error:
-        raise LakeError(f"{url} cannot be written: {reason(error)} Free space or rights, then sync again.") from error
+        remedy = store_remedy(str(error)) or "Free space or rights, then sync again."
+        raise LakeError(f"{url} cannot be written: {reason(error)} {remedy}") from error
 
 
 def server_is_gone(error: Exception) -> bool:

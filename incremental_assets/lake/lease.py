@@ -16,11 +16,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from incremental_assets.lake.errors import place_errors
@@ -31,6 +32,8 @@ FOLDER = "_leases"
 SECONDS = 60.0
 SECONDS_VARIABLE = "INCREMENTAL_ASSETS_LEASE_SECONDS"
 SWITCH_VARIABLE = "INCREMENTAL_ASSETS_LEASE"
+_CONTENDERS = 8
+_SCHEMA = pa.schema([("lease", pa.string())])
 _ONCE = CommitProperties(max_commit_retries=0)
 _PROPERTIES = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 1 hours", "delta.enableExpiredLogCleanup": "true"}
 
@@ -206,23 +209,40 @@ def _taken(label: str, table: LakeTable, me: Holder, deadline: float, log: Calla
 
 
 def _opened(table: LakeTable) -> DeltaTable:
-    return opened_or_made(table, pa.schema([("lease", pa.string())]), _PROPERTIES, description=_text(_State()))
+    return opened_or_made(table, _SCHEMA, _PROPERTIES, description=_text(_State()))
 
 
 def _prove(table: LakeTable, delta: DeltaTable) -> None:
-    """Makes one version twice. Raises LakeError where the store takes both: it would take the commits of two hosts for one, too."""
-    again = _opened(table)
-    if again.version() != delta.version():
+    """Lets some threads make one version at once, and ``delta`` see it. Raises LakeError where the store takes more than one of them: it
+    would take the commits of two hosts for one, too.
+
+    At once, as delta-rs looks for newer versions just before it makes one: one after the other would be refused by any store. And by
+    writing no rows, as it holds Python's interpreter while it changes a description.
+    """
+    contenders = [_opened(table) for _ in range(_CONTENDERS)]
+    if any(one.version() != delta.version() for one in contenders):
         raise CommitFailedError("somebody else has changed it")
-    _write(delta, _State())
-    try:
-        _write(again, _State())
-    except CommitFailedError:
-        return
-    raise LakeError(
-        f"{table.url}: this store lets one host overwrite the commit of another (it ignores If-None-Match, or AWS_S3_ALLOW_UNSAFE_RENAME "
-        f"is set). Nothing was written. Use another store; or, where only this host writes to the lake, say so: {SWITCH_VARIABLE}=off."
-    )
+    start = threading.Barrier(_CONTENDERS)
+
+    def made(one: DeltaTable) -> bool:
+        start.wait()
+        try:
+            write_deltalake(one, _SCHEMA.empty_table(), mode="append", commit_properties=_ONCE)
+        except CommitFailedError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(_CONTENDERS) as pool:
+        taken = sum(pool.map(made, contenders))
+    if taken > 1:
+        raise LakeError(
+            f"{table.url}: this store lets one host overwrite the commit of another: it ignores If-None-Match. Nothing was written. "
+            f"Use another store; or, where only this host writes to the lake, say so: {SWITCH_VARIABLE}=off."
+        )
+    before = delta.version()
+    delta.update_incremental()
+    if taken == 0 or delta.version() != before + 1:
+        raise CommitFailedError("somebody else has changed it")
 
 
 def _write(delta: DeltaTable, state: _State) -> None:

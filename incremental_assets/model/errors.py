@@ -75,10 +75,11 @@ _STORE_REMEDIES = {
     "InvalidAccessKeyId": _NO_CREDENTIALS,
     "SignatureDoesNotMatch": _NO_CREDENTIALS,
     "ExpiredToken": _NO_CREDENTIALS,
+    "when conditional put is disabled": "Two hosts could overwrite each other's commits. Unset AWS_CONDITIONAL_PUT, or let it be etag.",
 }
-"""By what Spark's message contains."""
+"""By what the message of Spark or delta-rs contains."""
 
 
 def store_remedy(message: str) -> str | None:
-    """What to do where a message of Spark tells that it cannot work with an object store at all, whatever the object."""
+    """What to do where a message of Spark or delta-rs tells that it cannot work with an object store at all, whatever the object."""
     return next((remedy for mark, remedy in _STORE_REMEDIES.items() if mark in message), None)
