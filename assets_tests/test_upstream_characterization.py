@@ -25,6 +25,8 @@ from dagster.components.utils.project_paths import get_local_state_path
 from dagster_shared.utils.config import discover_config_file, load_toml_as_dict
 from deltalake import DeltaTable
 
+from incremental_assets.lake.io_manager import add_metadata_of_partitions
+from incremental_assets.orchestration.event_log import BATCH_VARIABLE, store_events_in_batches
 from incremental_assets.orchestration.ordinary_run import REPOSITORY
 
 RANGE = {"dagster/asset_partition_range_start": "a", "dagster/asset_partition_range_end": "c"}
@@ -42,8 +44,7 @@ class Counting(dg.IOManager):
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         context.add_output_metadata({"common": 1})
-        for key in context.asset_partition_keys:  # in no order
-            context.step_context.add_asset_metadata(metadata={"own": ord(key)}, asset_key=context.asset_key, partition_key=key)
+        add_metadata_of_partitions(context, {key: {"own": ord(key)} for key in context.asset_partition_keys})
 
     def load_input(self, context: dg.InputContext) -> Any: ...
 
@@ -66,11 +67,48 @@ def implicit_job() -> dg.JobDefinition:
 
 # ---------------------------------------------------------------------- Dagster: runs
 def test_each_partition_of_a_range_run_may_have_metadata_of_its_own(instance: dg.DagsterInstance) -> None:
-    """``OutputContext.add_output_metadata`` cannot; ``step_context.add_asset_metadata`` is how the IO manager counts rows a partition."""
+    """``OutputContext.add_output_metadata`` cannot; ``step_context.add_asset_metadata`` takes all keys' time for each of them."""
 
     result = implicit_job().execute_in_process(instance=instance, tags=RANGE)
     found = {m.partition: {k: v.value for k, v in m.metadata.items()} for m in result.asset_materializations_for_node("letters")}
     assert found == {key: {"common": 1, "own": ord(key)} for key in "abc"}
+
+
+def test_a_batch_of_events_leaves_what_single_events_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the UI shows of partitions, of the asset and of the run must not depend on how their events were written."""
+    found: list[Any] = []
+    for size in ("0", "1000"):
+        monkeypatch.setenv(BATCH_VARIABLE, size)
+        store_events_in_batches()
+        home = tmp_path / size
+        home.mkdir()
+        (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+        with dg.DagsterInstance.from_config(str(home)) as instance:
+            result = implicit_job().execute_in_process(instance=instance, tags=RANGE)
+            key = dg.AssetKey("letters")
+            record = instance.get_asset_records([key])[0].asset_entry
+            assert record.last_materialization is not None and record.last_materialization.asset_materialization is not None
+            of_asset = instance.get_records_for_run  # each event is in the run's database, too
+            found.append(
+                (
+                    sorted(instance.get_materialized_partitions(key)),
+                    [
+                        (one.event_log_entry.dagster_event_type, one.partition_key, one.asset_materialization.metadata["own"].value)
+                        for one in instance.fetch_materializations(key, limit=10).records
+                        if one.asset_materialization
+                    ],
+                    [entry.dagster_event_type for entry in instance.all_logs(result.run_id)],
+                    record.last_materialization.asset_materialization.partition,
+                    record.last_run_id == result.run_id,
+                    sorted(
+                        instance.event_log_storage.get_latest_tags_by_partition(
+                            key, dg.DagsterEventType.ASSET_MATERIALIZATION, ["dagster/data_version"]
+                        )
+                    ),
+                    len(instance.get_records_for_run(result.run_id).records),
+                )
+            )
+    assert found[0] == found[1] and found[0][0] == ["a", "b", "c"]
 
 
 def test_a_run_made_here_belongs_to_its_code_location(instance: dg.DagsterInstance) -> None:

@@ -20,6 +20,7 @@ from incremental_assets.model.errors import ContainerBusy, SyncError
 from incremental_assets.model.names import encode_name
 from incremental_assets.orchestration.assets import container_asset
 from incremental_assets.orchestration.catalog_asset import catalog_key
+from incremental_assets.orchestration.event_log import store_events_in_batches
 from incremental_assets.orchestration.jobs import DATASTORE_TAG, container_job
 from incremental_assets.orchestration.locks import container_lock
 from incremental_assets.orchestration.mover import mover_of
@@ -148,6 +149,7 @@ def _metadata(kept: Kept) -> dict[str, Any]:
 
 def datastore_definitions(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.Definitions:
     """Assets, jobs and schedules of one datastore."""
+    store_events_in_batches()  # in processes that the daemon starts for a run, too
     jobs: list[Any] = [container_job(d) for d in definitions]
     jobs += [scan_job(d) for d in definitions if d.container.options.checks]
     jobs += [profile_job(d) for d in definitions]

@@ -22,6 +22,7 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 from dagster._core.storage.tags import MAX_RUNTIME_SECONDS_TAG
 from filelock import FileLock
 
+from incremental_assets.orchestration.event_log import store_events_in_batches
 from incremental_assets.orchestration.project import dagster_home
 
 REPOSITORY = "__repository__"
@@ -36,6 +37,7 @@ def command_line_instance() -> dg.DagsterInstance:
     lines of ``--json``."""
     silent = {"compute_logs": {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager", "config": {}}}
     home = dagster_home()
+    store_events_in_batches()
     with FileLock(home / "storage.lock"):  # it makes its databases when there are none; two processes at once trip over each other
         return dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(home), overrides=silent))
 
