@@ -35,16 +35,18 @@ def main(count: int) -> None:
         component = FileDatastore(name="landing", path=str(root), containers={"sales": FilesEntry(glob="**/orders_*.csv")})
         definition = component.definitions(component.take_catalog(None).catalog)[0]
         with dg.DagsterInstance.get() as instance:
-            started, before = time.perf_counter(), _memory()
+            started, before = time.process_time(), _memory()
             asked = tick(instance, definition, None)
-            seconds = time.perf_counter() - started
-            print(f"{count:,} new files: a tick that asks for 1,000 of them takes {seconds:.2f} s and {_memory() - before:,} KiB")
+            seconds = time.process_time() - started
+            print(
+                f"{count:,} new files: a tick that asks for 1,000 of them takes {seconds:.2f} s of the processor and {_memory() - before:,} KiB"
+            )
             assert asked.run_requests and asked.cursor
             seen = Cursor.from_json(asked.cursor)
             assert seen is not None
-            settled, started = Cursor(seen.sight, True).to_json(), time.perf_counter()
+            settled, started = Cursor(seen.sight, True).to_json(), time.process_time()
             assert "as it was" in str(tick(instance, definition, settled).skip_reason)
-            print(f"{count:,} files, none changed: a tick takes {time.perf_counter() - started:.2f} s")
+            print(f"{count:,} files, none changed: a tick takes {time.process_time() - started:.2f} s of the processor")
 
 
 def _memory() -> int:
