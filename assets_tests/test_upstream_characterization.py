@@ -88,7 +88,6 @@ def test_a_batch_of_events_leaves_what_single_events_leave(tmp_path: Path, monke
             key = dg.AssetKey("letters")
             record = instance.get_asset_records([key])[0].asset_entry
             assert record.last_materialization is not None and record.last_materialization.asset_materialization is not None
-            of_asset = instance.get_records_for_run  # each event is in the run's database, too
             found.append(
                 (
                     sorted(instance.get_materialized_partitions(key)),
