@@ -38,9 +38,7 @@ def main(count: int) -> None:
             started, before = time.process_time(), _memory()
             asked = tick(instance, definition, None)
             seconds = time.process_time() - started
-            print(
-                f"{count:,} new files: a tick that asks for 1,000 of them takes {seconds:.2f} s of the processor and {_memory() - before:,} KiB"
-            )
+            print(f"{count:,} new files: a tick that asks for 1,000 takes {seconds:.2f} s of the processor, {_memory() - before:,} KiB")
             assert asked.run_requests and asked.cursor
             seen = Cursor.from_json(asked.cursor)
             assert seen is not None
