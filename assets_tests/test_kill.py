@@ -226,6 +226,7 @@ SERVER_POINTS = [("about", 0.3), ("about", 1.2), ("about", 2.5), ("wrote", 0.0)]
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1500)  # eight servers are started one after another
 def test_kill_9_of_the_spark_server(own_server: MakeProject) -> None:
     """Without it, a server that ran out of memory leaves containers that no later sync can mend."""
     names = [f"t{i}" for i in range(len(SERVER_POINTS))]
