@@ -20,8 +20,8 @@ help:
 	@echo "make clean     remove what the commands above made (the environment stays; 'make distclean' removes that too)"
 
 install: .venv/.installed
-	@$(BIN)/python -m incremental_assets.embedded_spark.java install
-	@$(BIN)/python -m incremental_assets.embedded_spark.server fetch
+	@$(BIN)/python -m incremental_assets.spark.embedded.java install
+	@$(BIN)/python -m incremental_assets.spark.embedded.server fetch
 
 # The first Python that is new enough and can make environments; PYTHON=/path/to/python names another.
 .venv/.installed: pyproject.toml constraints.txt
@@ -75,7 +75,7 @@ constraints:
 	@mv .constraints.tmp constraints.txt; rm -f .pinned.tmp
 
 clean:
-	-@if [ -x $(BIN)/python ]; then $(BIN)/python -m incremental_assets.embedded_spark.server stop; fi
+	-@if [ -x $(BIN)/python ]; then $(BIN)/python -m incremental_assets.spark.embedded.server stop; fi
 	rm -rf .dagster_home lake spark-warehouse metastore_db derby.log artifacts .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 

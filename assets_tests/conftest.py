@@ -46,7 +46,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
 @pytest.fixture(scope="session")
 def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where the session's Spark server lives; started by the first test that needs it."""
-    from incremental_assets.spark import stop_server
+    from incremental_assets.spark.session import stop_server
 
     home = tmp_path_factory.mktemp("spark")
     yield home

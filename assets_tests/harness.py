@@ -17,23 +17,23 @@ import dagster as dg
 import psycopg
 import yaml
 
-from incremental_assets.catalog.datastore import TableDefinition
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.catalog.state import Catalog
+from incremental_assets.dagster.catalog_asset import catalog_definitions
+from incremental_assets.dagster.components.datastore import CatalogEntry, DatastoreComponent
+from incremental_assets.dagster.components.files import FileDatastore, FilesEntry
+from incremental_assets.dagster.components.postgres import ContainerEntry, IncrementalEntry, PostgresDatastore
+from incremental_assets.dagster.datastore import datastore_definitions
+from incremental_assets.dagster.io_manager import delta_io_manager
+from incremental_assets.dagster.locks import table_lock
+from incremental_assets.dagster.loggers import LOGGERS
+from incremental_assets.dagster.quality.command import AskedScan, scan_lines
+from incremental_assets.dagster.resources import lake_resource
+from incremental_assets.dagster.runs.runner import Asked, Runner, command_line_instance
+from incremental_assets.dagster.scaffold import write_project
+from incremental_assets.databases.definition import TableDefinition
+from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.compare import Comparison, compare
-from incremental_assets.lake.io_manager import delta_io_manager
-from incremental_assets.lake.scope import lake_resource
-from incremental_assets.lake.table import LakeTable
-from incremental_assets.orchestration.catalog_asset import catalog_definitions
-from incremental_assets.orchestration.component import CatalogEntry, DatastoreComponent
-from incremental_assets.orchestration.datastore import datastore_definitions
-from incremental_assets.orchestration.files.component import FileDatastore, FilesEntry
-from incremental_assets.orchestration.locks import table_lock
-from incremental_assets.orchestration.loggers import LOGGERS
-from incremental_assets.orchestration.postgres.component import ContainerEntry, IncrementalEntry, PostgresDatastore
-from incremental_assets.orchestration.quality.command import AskedScan, scan_lines
-from incremental_assets.orchestration.runner import Asked, Runner, command_line_instance
-from incremental_assets.orchestration.scaffold import write_project
 
 
 def small_spark() -> None:
@@ -160,7 +160,7 @@ class Workspace:
 
     def environment(self, spark: bool = True) -> dict[str, str]:
         """``spark``: with the session's server, which is started for it; else with one that nobody can reach."""
-        from incremental_assets.spark import ensure_server
+        from incremental_assets.spark.session import ensure_server
 
         env = {k: v for k, v in os.environ.items() if k not in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT")}
         return env | self.variables | {"SPARK_REMOTE": ensure_server(self.spark_home) if spark else "sc://127.0.0.1:1"}

@@ -31,7 +31,7 @@ from assets_tests import test_files_property as of_files
 from assets_tests import test_property as of_tables
 from assets_tests.harness import Folder, small_spark
 from incremental_assets.demo.postgres import EmbeddedPostgres
-from incremental_assets.spark import SparkSession, open_session, stop_server
+from incremental_assets.spark.session import SparkSession, open_session, stop_server
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = 12

@@ -17,12 +17,12 @@ from psycopg import sql
 from assets_tests.harness import Project
 from incremental_assets.catalog.operation import Asked, Outcome, hide
 from incremental_assets.catalog.state import Catalog, Presence
-from incremental_assets.model.container import Kind
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.orchestration import catalog_store
-from incremental_assets.orchestration.catalog_store import CatalogStore
-from incremental_assets.sources.postgres.extract import ordering_cuts
-from incremental_assets.sources.postgres.reader import PostgresReader
+from incremental_assets.core.container import Kind
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.dagster import catalog_store
+from incremental_assets.dagster.catalog_store import CatalogStore
+from incremental_assets.databases.postgres.extract import ordering_cuts
+from incremental_assets.databases.postgres.reader import PostgresReader
 
 MakeProject = Callable[..., Project]
 
@@ -266,7 +266,7 @@ def asked_so_far(project: Project) -> int:
 
 def test_an_interrupted_catalog_leaves_the_old_one_and_goes_on(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
     """A catalog of thousands of tables that begins anew each time may never end."""
-    from incremental_assets.catalog import look
+    from incremental_assets.catalog import inspect as look
 
     monkeypatch.setattr(look, "BATCH", 1)
     component = looks.project.component

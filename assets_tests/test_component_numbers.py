@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.orchestration.component import DatastoreComponent, numeric_attributes
-from incremental_assets.orchestration.files.component import FileDatastore
-from incremental_assets.orchestration.postgres.component import PostgresDatastore
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.dagster.components.datastore import DatastoreComponent, numeric_attributes
+from incremental_assets.dagster.components.files import FileDatastore
+from incremental_assets.dagster.components.postgres import PostgresDatastore
 
 PLACES = {PostgresDatastore: {"url": "postgresql://u@localhost/shop"}, FileDatastore: {"path": "landing"}}
 ATTRIBUTES = [(component, name) for component in PLACES for name in numeric_attributes(component)]

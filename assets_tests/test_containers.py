@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.lake.partitioning import dagster_partitions
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.orchestration.plan import Mode
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.plan import Mode
+from incremental_assets.dagster.partitioning import dagster_partitions
 
 MakeProject = Callable[..., Project]
 BY_MONTH = {"partition_by": "month"}

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from assets_tests.test_model_container import resolved
-from incremental_assets.lake import counts
-from incremental_assets.lake.counts import partition_rows, row_count
-from incremental_assets.lake.sql import literal
-from incremental_assets.lake.table import LakeTable
-from incremental_assets.model.axis import MICROS_PER_DAY, Axis, IdentifierType
-from incremental_assets.model.container import Cut, Identifier
-from incremental_assets.model.partitions import Granularity, IntegerPartitions, Partitions, TimePartitions, floor_to
-from incremental_assets.model.window import Window
-from incremental_assets.spark import open_session
+from incremental_assets.core.axis import MICROS_PER_DAY, Axis, IdentifierType
+from incremental_assets.core.container import Cut, Identifier
+from incremental_assets.core.partitions import Granularity, IntegerPartitions, Partitions, TimePartitions, floor_to
+from incremental_assets.core.window import Window
+from incremental_assets.delta import counts
+from incremental_assets.delta.counts import partition_rows, row_count
+from incremental_assets.delta.sql import literal
+from incremental_assets.delta.table import LakeTable
+from incremental_assets.spark.session import open_session
 
 HOUR, DAY, WEEK, MONTH = Granularity.HOUR, Granularity.DAY, Granularity.WEEK, Granularity.MONTH
 # The identifier's columns and type in the lake, its axis, how it is cut, and one step between values.

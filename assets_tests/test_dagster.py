@@ -20,10 +20,10 @@ from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NA
 from deltalake import DeltaTable
 
 from assets_tests.harness import Project
-from incremental_assets.orchestration import schedules
-from incremental_assets.orchestration.locks import container_lock
-from incremental_assets.orchestration.partition_keys import RANGE_END, RANGE_START
-from incremental_assets.orchestration.result import plain
+from incremental_assets.dagster import schedules
+from incremental_assets.dagster.locks import container_lock
+from incremental_assets.dagster.metadata import plain
+from incremental_assets.dagster.partitions import RANGE_END, RANGE_START
 
 MakeProject = Callable[..., Project]
 SNAPSHOT = Path(__file__).with_name("snapshots") / "definitions.json"

@@ -14,10 +14,10 @@ import typer
 import yaml
 
 from incremental_assets.cli import app
-from incremental_assets.model.grammar import parse_incremental
-from incremental_assets.orchestration.component import CatalogEntry
-from incremental_assets.orchestration.files.component import FileDatastore, FilesEntry
-from incremental_assets.orchestration.postgres.component import ContainerEntry, IncrementalEntry, PostgresDatastore
+from incremental_assets.core.grammar import parse_incremental
+from incremental_assets.dagster.components.datastore import CatalogEntry
+from incremental_assets.dagster.components.files import FileDatastore, FilesEntry
+from incremental_assets.dagster.components.postgres import ContainerEntry, IncrementalEntry, PostgresDatastore
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -22,10 +22,10 @@ from deltalake import DeltaTable
 
 from assets_tests.harness import Project
 from assets_tests.test_kill import wait_for
-from incremental_assets.lake.table import STATE_PROPERTY
-from incremental_assets.orchestration.locks import container_lock
-from incremental_assets.orchestration.plan import Mode
-from incremental_assets.spark import open_session
+from incremental_assets.core.plan import Mode
+from incremental_assets.dagster.locks import container_lock
+from incremental_assets.delta.table import STATE_PROPERTY
+from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]
 BY_MONTH = {"partition_by": "month"}

@@ -15,14 +15,14 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from incremental_assets.model.errors import ConfigurationError, SourceError, SourceInterrupted
-from incremental_assets.model.files import FileFormat, Limits
-from incremental_assets.orchestration.files.component import FileDatastore, FilesEntry
-from incremental_assets.sources.files.beginning import Beginning
-from incremental_assets.sources.files.listing import FolderAddress
-from incremental_assets.sources.files.measure import Meter, unzst
-from incremental_assets.sources.files.reading import ReadFile, Reading
-from incremental_assets.sources.files.staging import Staging
+from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted
+from incremental_assets.core.files import FileFormat, Limits
+from incremental_assets.dagster.components.files import FileDatastore, FilesEntry
+from incremental_assets.files.listing import FolderAddress
+from incremental_assets.files.readers.beginning import Beginning
+from incremental_assets.files.readers.measure import Meter, unzst
+from incremental_assets.files.readers.reading import ReadFile, Reading
+from incremental_assets.files.staging import Staging
 
 FILE = ReadFile("a.csv", "a.csv", 0)
 

@@ -18,9 +18,9 @@ import pytest
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import compressions
 
-from incremental_assets.model.errors import ConfigurationError, SourceError, SourceInterrupted, SourceUnreachable
-from incremental_assets.model.files import FileStamp
-from incremental_assets.sources.files.listing import FolderAddress
+from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted, SourceUnreachable
+from incremental_assets.core.files import FileStamp
+from incremental_assets.files.listing import FolderAddress
 
 HOSTILE = [
     "a b.csv",
@@ -457,7 +457,7 @@ def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def without(_: str) -> None:
         raise ImportError("Please install gcsfs to access Google Storage")
 
-    monkeypatch.setattr("incremental_assets.sources.files.listing.url_to_fs", without)
+    monkeypatch.setattr("incremental_assets.files.listing.url_to_fs", without)
     with pytest.raises(ConfigurationError, match=r"needs a package that is not installed\. Please install gcsfs"):
         list(address("gs://bucket/x").list())
 

@@ -21,13 +21,13 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.model.files import FileFormat, Limits, encode_path
-from incremental_assets.model.schema import Column
-from incremental_assets.model.spark_types import type_text
-from incremental_assets.sources.files.listing import FolderAddress
-from incremental_assets.sources.files.read import FILE, MODIFIED, REJECTED_COLUMNS, FileRows, ReadFile, Reading
-from incremental_assets.spark import SparkSession, open_session
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.files import FileFormat, Limits, encode_path
+from incremental_assets.core.schema import Column
+from incremental_assets.core.spark_types import type_text
+from incremental_assets.files.listing import FolderAddress
+from incremental_assets.files.readers.read import FILE, MODIFIED, REJECTED_COLUMNS, FileRows, ReadFile, Reading
+from incremental_assets.spark.session import SparkSession, open_session
 
 _numbers = itertools.count()
 

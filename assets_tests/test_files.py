@@ -20,15 +20,15 @@ import pytest
 from deltalake import DeltaTable
 
 from assets_tests.harness import Folder
-from incremental_assets.catalog.folder import FileDefinition
-from incremental_assets.lake.manifest import Manifest
-from incremental_assets.model.errors import LakeError
-from incremental_assets.model.files import encode_path
-from incremental_assets.orchestration.files.sensor import Cursor, tick
-from incremental_assets.orchestration.files.sync import FileSync
-from incremental_assets.orchestration.partition_keys import partitions_definition
-from incremental_assets.orchestration.plan import Mode
-from incremental_assets.spark import open_session
+from incremental_assets.core.errors import LakeError
+from incremental_assets.core.files import encode_path
+from incremental_assets.core.plan import Mode
+from incremental_assets.dagster.partitions import partitions_definition
+from incremental_assets.dagster.sensors import Cursor, tick
+from incremental_assets.files.definition import FileDefinition
+from incremental_assets.files.manifest import Manifest
+from incremental_assets.files.sync import FileSync
+from incremental_assets.spark.session import open_session
 
 Make = Callable[..., Folder]
 

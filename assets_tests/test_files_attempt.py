@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
-from incremental_assets.embedded_spark.launch import SparkUnavailable
-from incremental_assets.lake.attempts import TIDY_AFTER, Attempts, Suspect, of_files
-from incremental_assets.orchestration.files.attempt import Attempt, ended_with
-from incremental_assets.sources.files.read import ReadFile
+from incremental_assets.files.attempt import Attempt, ended_with
+from incremental_assets.files.attempts import TIDY_AFTER, Attempts, Suspect, of_files
+from incremental_assets.files.readers.read import ReadFile
+from incremental_assets.spark.embedded.launch import SparkUnavailable
 
 
 class Server:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from assets_tests.harness import Folder
-from incremental_assets.lake.attempts import Attempts
-from incremental_assets.spark import stop_server
+from incremental_assets.files.attempts import Attempts
+from incremental_assets.spark.session import stop_server
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 

@@ -16,19 +16,19 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from assets_tests.harness import Folder
-from incremental_assets.catalog.folder import FileDefinition
-from incremental_assets.lake.maintenance import tidy
-from incremental_assets.lake.manifest import COMPACT_AFTER, FileRecord, Manifest
-from incremental_assets.lake.table import CONTAINER_PROPERTY, STATE_PROPERTY, LakeTable
-from incremental_assets.model.axis import Axis
-from incremental_assets.model.errors import ConfigurationError, ContainerMissing, EmptyRefused
-from incremental_assets.model.files import encode_path
-from incremental_assets.model.watermark import TableState
-from incremental_assets.orchestration.files.component import FileDatastore
-from incremental_assets.orchestration.files.mover import FileMover
-from incremental_assets.orchestration.files.planning import FilesPlan, Listed, list_files, make_files_plan
-from incremental_assets.orchestration.files.sensor import Cursor, look_for_unclaimed, tick
-from incremental_assets.orchestration.plan import Action, Mode, Request
+from incremental_assets.core.axis import Axis
+from incremental_assets.core.errors import ConfigurationError, ContainerMissing, EmptyRefused
+from incremental_assets.core.files import encode_path
+from incremental_assets.core.plan import Action, Mode, Request
+from incremental_assets.core.watermark import TableState
+from incremental_assets.dagster.components.files import FileDatastore
+from incremental_assets.dagster.files_mover import FileMover
+from incremental_assets.dagster.sensors import Cursor, look_for_unclaimed, tick
+from incremental_assets.delta.maintenance import tidy
+from incremental_assets.delta.table import CONTAINER_PROPERTY, STATE_PROPERTY, LakeTable
+from incremental_assets.files.definition import FileDefinition
+from incremental_assets.files.manifest import COMPACT_AFTER, FileRecord, Manifest
+from incremental_assets.files.plan import FilesPlan, Listed, list_files, make_files_plan
 
 BY_HAND, TICK = Request(Mode.INCREMENTAL), Request(Mode.INCREMENTAL, most_files=2)
 

@@ -25,13 +25,14 @@ from deltalake import DeltaTable, QueryBuilder
 
 from assets_tests import hostile
 from assets_tests.harness import Folder
-from incremental_assets.lake import io_manager, write
-from incremental_assets.lake.manifest import Manifest
-from incremental_assets.model.files import encode_path
-from incremental_assets.orchestration.files import sync as files_sync
-from incremental_assets.orchestration.plan import Mode
-from incremental_assets.sources.files.read import FileRows
-from incremental_assets.spark import SparkSession, open_session
+from incremental_assets.core.files import encode_path
+from incremental_assets.core.plan import Mode
+from incremental_assets.dagster import io_manager
+from incremental_assets.delta import write
+from incremental_assets.files import sync as files_sync
+from incremental_assets.files.manifest import Manifest
+from incremental_assets.files.readers.read import FileRows
+from incremental_assets.spark.session import SparkSession, open_session
 
 NAMES = ["a b.csv", "it's.csv", "x%20.csv", "[1].csv", "ü.csv", "d/one.csv", "e/one.csv", "d...csv", "\\' OR true -- .csv", "z.csv.gz"]
 POINTS = ["before reading", "before the rows", "after the rows", "after the state", "before the manifest", "after the manifest"]

@@ -10,9 +10,9 @@ from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run
 
 from assets_tests.harness import Folder
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.orchestration.partition_keys import RANGE_END, RANGE_START, between
-from incremental_assets.orchestration.plan import Mode
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.plan import Mode
+from incremental_assets.dagster.partitions import RANGE_END, RANGE_START, between
 
 Make = Callable[..., Folder]
 

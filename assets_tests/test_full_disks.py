@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.spark import stop_server
+from incremental_assets.spark.session import stop_server
 
 MakeProject = Callable[..., Project]
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from incremental_assets.model.axis import Axis, IdentifierType, parse_value
-from incremental_assets.model.container import Container, ContainerOptions, Cut, Identifier, Kind
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.model.grammar import Strategy
-from incremental_assets.model.partitions import Granularity, IntegerPartitions, TimePartitions
-from incremental_assets.model.rules import Metric
-from incremental_assets.model.window import EVERYTHING, Window
-from incremental_assets.orchestration.quality.request import threshold
+from incremental_assets.core.axis import Axis, IdentifierType, parse_value
+from incremental_assets.core.container import Container, ContainerOptions, Cut, Identifier, Kind
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.partitions import Granularity, IntegerPartitions, TimePartitions
+from incremental_assets.core.rules import Metric
+from incremental_assets.core.window import EVERYTHING, Window
+from incremental_assets.dagster.quality.request import threshold
 from incremental_assets.quality.ground import ground_of, ground_of_files, whole_table
 
 

@@ -20,15 +20,15 @@ import dagster as dg
 import psycopg
 import pytest
 
-import incremental_assets.spark
+import incremental_assets.spark.session
 from assets_tests.harness import Project
+from incremental_assets.core.errors import ConfigurationError, SourceError
+from incremental_assets.dagster.jobs import job_name
+from incremental_assets.dagster.runs.ordinary_run import RunTerminated, new_run_id, run_here
+from incremental_assets.databases.postgres import connection
+from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.databases.postgres.watch import Limits
 from incremental_assets.demo.postgres import EmbeddedPostgres
-from incremental_assets.model.errors import ConfigurationError, SourceError
-from incremental_assets.orchestration.jobs import job_name
-from incremental_assets.orchestration.ordinary_run import RunTerminated, new_run_id, run_here
-from incremental_assets.sources.postgres import connection
-from incremental_assets.sources.postgres.reader import PostgresReader
-from incremental_assets.sources.postgres.watch import Limits
 
 MakeProject = Callable[..., Project]
 HOLDING = "select count(*) from pg_stat_activity where application_name = 'incremental-assets' and state like 'idle in transaction%'"
@@ -164,14 +164,14 @@ def test_spark_is_there_first_and_an_alter_gets_through(project: MakeProject, mo
     """A JVM takes seconds to start and its JARs minutes, in which nothing is read. Then an ALTER waits behind the readers themselves."""
     shop = project(max_blocking_seconds=2)
     shop.execute(SLOW)
-    real = incremental_assets.spark.open_session
+    real = incremental_assets.spark.session.open_session
     held: list[Any] = []
 
     def open_session(*args: Any, **kwargs: Any) -> Any:
         held.append(shop.source.execute(HOLDING).fetchone())
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(incremental_assets.spark, "open_session", open_session)
+    monkeypatch.setattr(incremental_assets.spark.session, "open_session", open_session)
     others: list[threading.Thread] = []
 
     def alter_then() -> None:

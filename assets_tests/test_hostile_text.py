@@ -20,10 +20,10 @@ from psycopg import sql
 from assets_tests import hostile
 from assets_tests.harness import Folder, Project
 from assets_tests.test_files_property import History, lake
-from incremental_assets.lake.maintenance import maintain
-from incremental_assets.orchestration.plan import Mode
-from incremental_assets.orchestration.quality.command import AskedScan, profile_lines
-from incremental_assets.spark import open_session
+from incremental_assets.core.plan import Mode
+from incremental_assets.dagster.quality.command import AskedScan, profile_lines
+from incremental_assets.delta.maintenance import maintain
+from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]
 

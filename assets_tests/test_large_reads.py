@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.model.errors import SourceError
-from incremental_assets.orchestration.plan import Mode
-from incremental_assets.orchestration.postgres.sync import TableSync
-from incremental_assets.sources.postgres.reader import PostgresReader
+from incremental_assets.core.errors import SourceError
+from incremental_assets.core.plan import Mode
+from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.databases.sync import TableSync
 
 MakeProject = Callable[..., Project]
 NOTES = """create table notes (id int primary key, note text);

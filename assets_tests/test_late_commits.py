@@ -14,11 +14,11 @@ import psycopg
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.model.lag import AUTO_LAG_SECONDS
-from incremental_assets.model.watermark import Pending, advance
-from incremental_assets.orchestration.watermarks import newest_watermark
-from incremental_assets.sources.postgres.connection import APPLICATION_NAME
-from incremental_assets.sources.postgres.reader import PostgresReader
+from incremental_assets.core.lag import AUTO_LAG_SECONDS
+from incremental_assets.core.watermark import Pending, advance
+from incremental_assets.dagster.watermarks import newest_watermark
+from incremental_assets.databases.postgres.connection import APPLICATION_NAME
+from incremental_assets.databases.postgres.reader import PostgresReader
 
 Make = Callable[..., Project]
 TABLE = "create table event (id int primary key, at timestamptz not null default now()); create index on event (at);"
@@ -229,8 +229,8 @@ def test_a_role_that_sees_no_activity_is_told_so(project: Make) -> None:
     plain = project(**EVENTS)
     plain.url = plain_role(shop)
     seen = plain.definition("event")
-    from incremental_assets.orchestration.jobs import plan_container
-    from incremental_assets.orchestration.plan import Mode, Request
+    from incremental_assets.core.plan import Mode, Request
+    from incremental_assets.dagster.jobs import plan_container
 
     def warnings_of(one: Project, definition: Any) -> str:
         with one.instance() as instance:

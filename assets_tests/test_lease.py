@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from incremental_assets.lake import lease as leases
-from incremental_assets.lake.lease import Holder, Lease, held, this_holder
-from incremental_assets.model.errors import ConfigurationError, ContainerBusy, LakeMoved
+from incremental_assets.core.errors import ConfigurationError, ContainerBusy, LakeMoved
+from incremental_assets.delta import lease as leases
+from incremental_assets.delta.lease import Holder, Lease, held, this_holder
 
 PATH = ("shop", "orders")
 

@@ -17,9 +17,9 @@ import pytest
 from psycopg import pq
 
 from assets_tests.harness import Project
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.sources.postgres.connection import PostgresAddress
-from incremental_assets.sources.postgres.options import RULES, Use
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.databases.postgres.connection import PostgresAddress
+from incremental_assets.databases.postgres.options import RULES, Use
 
 URL = "postgresql://reader:secret@db.example/shop"
 KNOWN = {o.keyword.decode(): o.envvar.decode() if o.envvar else None for o in pq.Conninfo.get_defaults()}
@@ -184,7 +184,7 @@ def test_a_wrong_authority_is_refused_by_plan_and_rows(
     reaches it once the plan has failed."""
     from pyspark.errors import PySparkException
 
-    from incremental_assets.spark import open_session
+    from incremental_assets.spark.session import open_session
 
     url, right, wrong = tls
     shop = project(incremental=["public.orders:day:date"])

@@ -11,9 +11,9 @@ import dagster as dg
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.orchestration.jobs import job_name
-from incremental_assets.orchestration.loading import load_datastores, load_definitions, select
-from incremental_assets.orchestration.project import enter_project
+from incremental_assets.dagster.jobs import job_name
+from incremental_assets.dagster.loading import load_datastores, load_definitions, select
+from incremental_assets.dagster.project import enter_project
 
 OWN = """
 import dagster as dg

@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.tables import catalog, datastore
-from incremental_assets.catalog.datastore import DatastoreSettings, definitions_of
-from incremental_assets.model.container import SourceTable
+from incremental_assets.core.container import SourceTable
+from incremental_assets.databases.definition import DatastoreSettings, definitions_of
 
 
 @pytest.mark.parametrize("specified", [False, True])

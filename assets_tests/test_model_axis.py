@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from incremental_assets.model.axis import (
+from incremental_assets.core.axis import (
     MICROS_PER_DAY,
     MICROS_PER_SECOND,
     Axis,
@@ -17,7 +17,7 @@ from incremental_assets.model.axis import (
     parse_value,
     value_from_json,
 )
-from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.core.errors import ConfigurationError
 
 EPOCH = date(1970, 1, 1)
 # As far as PostgreSQL's own types go: dates from 4713 BC to the year 5,874,897, timestamps to 294,276.

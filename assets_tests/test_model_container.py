@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Known, Presence
-from incremental_assets.model.axis import Axis, IdentifierType, days_from_civil, format_value, parse_value
-from incremental_assets.model.container import (
+from incremental_assets.core.axis import Axis, IdentifierType, days_from_civil, format_value, parse_value
+from incremental_assets.core.container import (
     Container,
     ContainerOptions,
     Cut,
@@ -24,11 +24,11 @@ from incremental_assets.model.container import (
     SourceColumn,
     SourceTable,
 )
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.model.grammar import IncrementalSpec, Strategy, parse_incremental
-from incremental_assets.model.partitions import Granularity
-from incremental_assets.model.resolve import resolve
-from incremental_assets.model.window import EVERYTHING, Window
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.grammar import IncrementalSpec, Strategy, parse_incremental
+from incremental_assets.core.partitions import Granularity
+from incremental_assets.core.resolve import resolve
+from incremental_assets.core.window import EVERYTHING, Window
 
 TODAY = days_from_civil(2026, 3, 10)
 ORDERS = SourceTable(

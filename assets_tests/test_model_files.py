@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from incremental_assets.model.file_groups import FileGroup, group_files
-from incremental_assets.model.files import (
+from incremental_assets.core.file_groups import FileGroup, group_files
+from incremental_assets.core.files import (
     LONGEST_KEY,
     FileFormat,
     FilePlan,
@@ -23,7 +23,7 @@ from incremental_assets.model.files import (
     is_hidden,
     plan_files,
 )
-from incremental_assets.model.globs import Reach, fixed_part, matches, owner_of
+from incremental_assets.core.globs import Reach, fixed_part, matches, owner_of
 
 # Linux takes any bytes but NUL and the slash in a name; what looks like the encoding itself is made often.
 pieces = st.sampled_from([b".", b"..", b"...", b"/", b"%", b"%2E", b"~", b" ", b"\n", b"'", b'"', b"a", b"|", b"\xff", b"\xc3", b"\xa9"])

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from incremental_assets.model.axis import IdentifierType
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.model.grammar import GRAMMAR, IncrementalSpec, Strategy, parse_incremental, parse_strategy
+from incremental_assets.core.axis import IdentifierType
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.grammar import GRAMMAR, IncrementalSpec, Strategy, parse_incremental, parse_strategy
 
 DATE, DATETIME, TIMESTAMP, INTEGER = IdentifierType.DATE, IdentifierType.DATETIME, IdentifierType.TIMESTAMP, IdentifierType.INTEGER
 

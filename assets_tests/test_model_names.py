@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from incremental_assets.model.names import backticked, decode_name, encode_name, file_name, nearest
+from incremental_assets.core.names import backticked, decode_name, encode_name, file_name, nearest
 
 # Names that look like the encoding itself are the dangerous ones, so they are made often.
 names = st.text() | st.lists(st.sampled_from(["_", "U", "_U", "_U5F_", "20", "5F", "F", "a", " ", "é", "_U20_"])).map("".join)

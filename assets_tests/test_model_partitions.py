@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from incremental_assets.model.axis import MICROS_PER_DAY, Axis, days_from_civil, parse_value
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.model.partitions import (
+from incremental_assets.core.axis import MICROS_PER_DAY, Axis, days_from_civil, parse_value
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.partitions import (
     Granularity,
     IntegerPartitions,
     Partitions,
@@ -24,7 +24,7 @@ from incremental_assets.model.partitions import (
     next_start,
     stretches,
 )
-from incremental_assets.model.window import EVERYTHING, merge
+from incremental_assets.core.window import EVERYTHING, merge
 
 HOUR, DAY, WEEK, MONTH = Granularity.HOUR, Granularity.DAY, Granularity.WEEK, Granularity.MONTH
 CUTS = [(axis, granularity) for axis in Axis if axis.is_time for granularity in Granularity if (axis, granularity) != (Axis.DAY, HOUR)]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from incremental_assets.model.errors import RebuildNeeded
-from incremental_assets.model.schema import Column, Evolution, plan_evolution, widens
+from incremental_assets.core.errors import RebuildNeeded
+from incremental_assets.core.schema import Column, Evolution, plan_evolution, widens
 
 SIMPLE = ["smallint", "int", "bigint", "float", "double", "date", "timestamp", "timestamp_ntz", "string", "boolean", "binary"]
 decimals = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: f"decimal({p},{s})"))

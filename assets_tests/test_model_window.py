@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from incremental_assets.model.window import EVERYTHING, Window, covered_from, merge
+from incremental_assets.core.window import EVERYTHING, Window, covered_from, merge
 
 VALUES = range(-2, 23)
 """Every place that a bound drawn below can tell apart, and one beyond each end."""

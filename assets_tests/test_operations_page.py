@@ -162,7 +162,7 @@ def test_a_scan_is_started_and_followed_by_call(served: Pages) -> None:
 @pytest.mark.timeout(900)
 def test_what_a_scan_found_is_told_by_call_and_in_sql(served: Pages, spark_home: Path) -> None:
     """Needs Spark. People join the records to their data by the SQL of the page; it must be right, and count what counts."""
-    from incremental_assets.spark import open_session
+    from incremental_assets.spark.session import open_session
 
     served.project.cli("sync", "shop/orders", "--json")
     found: Any = served.call("verdicts of a rule")

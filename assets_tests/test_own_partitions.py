@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 import pytest
 
-from incremental_assets.lake.own_partitions import own_windows
-from incremental_assets.model.axis import Axis, parse_value
-from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.core.axis import Axis, parse_value
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.dagster.own_partitions import own_windows
 
 ZONES = {  # and a day in whose night clocks are set; in Havana at midnight
     "America/New_York": ("2026-03-08", "2026-11-01"),

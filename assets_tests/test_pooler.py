@@ -15,10 +15,10 @@ import psycopg
 import pytest
 
 from assets_tests.harness import Project
+from incremental_assets.core.errors import SourceError
+from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.databases.postgres.watch import Limits
 from incremental_assets.demo.server_home import account
-from incremental_assets.model.errors import SourceError
-from incremental_assets.sources.postgres.reader import PostgresReader
-from incremental_assets.sources.postgres.watch import Limits
 
 PROGRAM = shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin:/usr/bin") or shutil.which("pgbouncer")
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed on this machine: apt-get install pgbouncer")

@@ -13,11 +13,11 @@ import pytest
 from psycopg import sql
 
 from assets_tests.harness import Project
-from incremental_assets.lake import sql as in_lake
-from incremental_assets.model.window import EVERYTHING, Window
-from incremental_assets.sources.postgres import sql as in_source
-from incremental_assets.sources.postgres.reader import PostgresReader
-from incremental_assets.spark import open_session
+from incremental_assets.core.window import EVERYTHING, Window
+from incremental_assets.databases.postgres import queries as in_source
+from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.delta import sql as in_lake
+from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]
 DAY = 86_400 * 10**6

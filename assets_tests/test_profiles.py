@@ -29,14 +29,14 @@ from pydantic import TypeAdapter
 
 from assets_tests.harness import Folder, Project, Workspace
 from incremental_assets.catalog.definition import Settings
-from incremental_assets.lake.guards import expr
-from incremental_assets.lake.scope import LakeScope
-from incremental_assets.lake.table import Head, LakeTable
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.model.rules import AnyRule, Between, Change, NotNull, RowRule
-from incremental_assets.orchestration.datastore import maintenance_job
-from incremental_assets.orchestration.quality.command import AskedScan, profile_lines
-from incremental_assets.orchestration.quality.profiles import suggested_checks
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.rules import AnyRule, Between, Change, NotNull, RowRule
+from incremental_assets.dagster.datastore import maintenance_job
+from incremental_assets.dagster.quality.command import AskedScan, profile_lines
+from incremental_assets.dagster.quality.profiles import suggested_checks
+from incremental_assets.delta.guards import expr
+from incremental_assets.delta.scope import LakeScope
+from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.quality.ground import Ground
 from incremental_assets.quality.predicates import Asked, CannotAsk, row_predicate
 from incremental_assets.quality.profile.column import (
@@ -126,7 +126,7 @@ class Lake:
 @pytest.fixture(scope="module")
 def lake(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """Everything that needs Spark, once. The container's table is away while profiles are asked for."""
-    from incremental_assets.spark import open_session
+    from incremental_assets.spark.session import open_session
 
     place, rows = tmp_path_factory.mktemp("lake"), _rows()
     table, away = place / "shop" / "orders", place / "away"

@@ -14,7 +14,7 @@ import pytest
 from assets_tests.mutants import MUTANTS, Mutant, finds
 from assets_tests.rotation import commit_number, first_seed
 from assets_tests.soak import ROOT
-from incremental_assets.spark import ensure_server
+from incremental_assets.spark.session import ensure_server
 
 NAMED = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
 LONG = {"long", "s3"}

@@ -25,13 +25,13 @@ from psycopg import sql
 
 from assets_tests import hostile
 from assets_tests.harness import Project
-from incremental_assets.lake import io_manager, write
-from incremental_assets.model.names import encode_name
-from incremental_assets.orchestration.plan import Mode
-from incremental_assets.orchestration.postgres import learned
-from incremental_assets.sources.postgres.reader import PostgresReader
-from incremental_assets.sources.postgres.transactions import Transactions
-from incremental_assets.spark import SparkSession, open_session
+from incremental_assets.core.names import encode_name
+from incremental_assets.core.plan import Mode
+from incremental_assets.dagster import io_manager, learned
+from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.databases.postgres.transactions import Transactions
+from incremental_assets.delta import write
+from incremental_assets.spark.session import SparkSession, open_session
 
 MOST_PREPARED = 4
 REFRESH = Mode.REFRESH

@@ -21,13 +21,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from incremental_assets.lake import append_only, maintenance
-from incremental_assets.lake.append_only import AppendOnly
-from incremental_assets.lake.errors import place_errors
-from incremental_assets.lake.table import LakeTable
-from incremental_assets.model.anomalies import Anomaly, Finding, State, after_scan, by_person
-from incremental_assets.model.errors import LakeError
-from incremental_assets.model.rules import Severity
+from incremental_assets.core.anomalies import Anomaly, Finding, State, after_scan, by_person
+from incremental_assets.core.errors import LakeError
+from incremental_assets.core.rules import Severity
+from incremental_assets.delta import append_only, maintenance
+from incremental_assets.delta.append_only import AppendOnly
+from incremental_assets.delta.errors import place_errors
+from incremental_assets.delta.table import LakeTable
 from incremental_assets.quality import records as module
 from incremental_assets.quality.records import Records, Result, ScanOperation, ScanWatermark
 from incremental_assets.quality.verdict import FailedRow, ScanResult, Status, Verdict

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.orchestration.plan import Mode
+from incremental_assets.core.plan import Mode
 
 MakeProject = Callable[..., Project]
 DAY = 86_400

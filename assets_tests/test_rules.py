@@ -22,11 +22,11 @@ from pydantic import TypeAdapter, ValidationError
 from pyspark.errors import PySparkException
 
 from assets_tests.harness import Project
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.rules import AnyRule, Rule
+from incremental_assets.dagster.quality.request import Looks, ScanRequest, ground_asked
+from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.postgres import EmbeddedPostgres
-from incremental_assets.lake.table import LakeTable
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.model.rules import AnyRule, Rule
-from incremental_assets.orchestration.quality.request import Looks, ScanRequest, ground_asked
 from incremental_assets.quality import capture
 from incremental_assets.quality.declared import check_rules
 from incremental_assets.quality.planner import Grouping, plan_scan
@@ -364,7 +364,7 @@ class Scanned:
 @pytest.fixture(scope="module")
 def scanned(postgres: EmbeddedPostgres, spark_home: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scanned]:
     """One sync without rules, then three scans of what it wrote."""
-    from incremental_assets.spark import open_session
+    from incremental_assets.spark.session import open_session
 
     with pytest.MonkeyPatch.context() as patch:
         for name in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT"):

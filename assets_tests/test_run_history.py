@@ -11,9 +11,9 @@ from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.storage.event_log import SqliteEventLogStorage
 
 from benchmarks.tables import datastore
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.orchestration.component import checked_days, maintenance_cron
-from incremental_assets.orchestration.run_history import forget_runs
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.dagster.components.datastore import checked_days, maintenance_cron
+from incremental_assets.dagster.runs.run_history import forget_runs
 
 ASSETS = [dg.AssetKey(["many", name]) for name in ("a", "b")]
 PARTITIONS = ["p1", "p2", "p3", None]

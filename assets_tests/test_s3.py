@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from assets_tests.harness import Folder, Project
-from incremental_assets.lake.lease import Holder, Lease, held, this_holder
-from incremental_assets.lake.maintenance import maintain
-from incremental_assets.lake.table import LakeTable
-from incremental_assets.model.errors import ContainerBusy, LakeError, SourceUnreachable, store_remedy
-from incremental_assets.model.files import encode_path
-from incremental_assets.sources.files.listing import FolderAddress
-from incremental_assets.spark import open_session, stop_server
+from incremental_assets.core.errors import ContainerBusy, LakeError, SourceUnreachable, store_remedy
+from incremental_assets.core.files import encode_path
+from incremental_assets.delta.lease import Holder, Lease, held, this_holder
+from incremental_assets.delta.maintenance import maintain
+from incremental_assets.delta.table import LakeTable
+from incremental_assets.files.listing import FolderAddress
+from incremental_assets.spark.session import open_session, stop_server
 
 pytestmark = pytest.mark.s3
 

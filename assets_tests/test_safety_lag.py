@@ -12,12 +12,12 @@ from psycopg import sql
 
 from assets_tests.harness import Project
 from incremental_assets.catalog.state import Catalog
+from incremental_assets.core.axis import Axis, IdentifierType
+from incremental_assets.core.container import ContainerOptions, HoldBack, Identifier, Kind, Origin, SourceColumn, SourceTable
+from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.lag import AUTO_LAG_BATCHES, AUTO_LAG_BLOCK, AUTO_LAG_BLOCKS, AUTO_LAG_SECONDS, automatic_lag, safety_lag
+from incremental_assets.databases.postgres.origins import assigned_by
 from incremental_assets.demo.postgres import EmbeddedPostgres
-from incremental_assets.model.axis import Axis, IdentifierType
-from incremental_assets.model.container import ContainerOptions, HoldBack, Identifier, Kind, Origin, SourceColumn, SourceTable
-from incremental_assets.model.grammar import Strategy
-from incremental_assets.model.lag import AUTO_LAG_BATCHES, AUTO_LAG_BLOCK, AUTO_LAG_BLOCKS, AUTO_LAG_SECONDS, automatic_lag, safety_lag
-from incremental_assets.sources.postgres.origins import assigned_by
 
 MakeProject = Callable[..., Project]
 SET = """create function f_{t}() returns trigger language plpgsql as $$ begin {body} return new; end $$;

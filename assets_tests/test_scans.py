@@ -19,18 +19,18 @@ from deltalake.schema import Field, PrimitiveType, Schema
 from assets_tests.harness import Folder, Project
 from assets_tests.test_dagster import materialize
 from assets_tests.test_kill import Command, wait_for
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.orchestration.events import failure_of
-from incremental_assets.orchestration.locks import scan_lock
-from incremental_assets.orchestration.plan import Mode
-from incremental_assets.orchestration.quality.command import AskedScan, profile_lines
-from incremental_assets.orchestration.quality.pages import remove_page
-from incremental_assets.orchestration.quality.request import Looks, ScanRequest, ground_asked
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.plan import Mode
+from incremental_assets.dagster.event_log import failure_of
+from incremental_assets.dagster.locks import scan_lock
+from incremental_assets.dagster.quality.command import AskedScan, profile_lines
+from incremental_assets.dagster.quality.pages import remove_page
+from incremental_assets.dagster.quality.request import Looks, ScanRequest, ground_asked
 from incremental_assets.quality.predicates import Asked
 from incremental_assets.quality.profile.store import ProfileStore
 from incremental_assets.quality.records import Records
 from incremental_assets.quality.rows import Rows
-from incremental_assets.spark import open_session
+from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]
 ORDERS = dg.AssetKey(["shop", "orders"])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.orchestration.plan import Mode
+from incremental_assets.core.plan import Mode
 from incremental_assets.quality.records import Records
 
 MONTHS = [f"2026-0{month}-01" for month in range(1, 5)]

@@ -7,10 +7,10 @@ import psycopg
 import pytest
 
 from assets_tests.harness import Project
+from incremental_assets.core.plan import Mode
+from incremental_assets.dagster.watermarks import history
 from incremental_assets.demo.postgres import EmbeddedPostgres
-from incremental_assets.orchestration.plan import Mode
-from incremental_assets.orchestration.watermarks import history
-from incremental_assets.spark import open_session
+from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]
 BY_MONTH = {"partition_by": "month"}

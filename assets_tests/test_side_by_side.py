@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from incremental_assets.model.errors import OutOfTime, SourceError, SourceUnreachable
-from incremental_assets.model.time_limit import seconds_left
-from incremental_assets.orchestration.side_by_side import Seen, SideBySide
+from incremental_assets.core.errors import OutOfTime, SourceError, SourceUnreachable
+from incremental_assets.core.time_limit import seconds_left
+from incremental_assets.dagster.runs.side_by_side import Seen, SideBySide
 
 
 def containers(*names: str) -> Any:

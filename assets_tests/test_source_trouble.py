@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.sources.postgres import connection, session
-from incremental_assets.sources.postgres.connection import PostgresAddress
-from incremental_assets.sources.postgres.reader import PostgresReader
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.databases.postgres import connection, session
+from incremental_assets.databases.postgres.connection import PostgresAddress
+from incremental_assets.databases.postgres.reader import PostgresReader
 
 MakeProject = Callable[..., Project]
 

@@ -26,8 +26,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
 
-from incremental_assets.embedded_spark import environment, launch, server
-from incremental_assets.spark import SparkSession, SparkUnavailable, ensure_server, open_session, stop_server
+from incremental_assets.spark.embedded import environment, launch, server
+from incremental_assets.spark.session import SparkSession, SparkUnavailable, ensure_server, open_session, stop_server
 
 ENDLESS = "select count_if(sha2(cast(id as string), 256) = 'x') from range(100000000000)"
 
@@ -86,7 +86,7 @@ def client(code: str, folder: Path, **env: str) -> subprocess.Popen[str]:
     """Another command: a process that opens a session on the folder's server and runs the code with it."""
     program = f"""
 from pathlib import Path
-from incremental_assets.spark import open_session
+from incremental_assets.spark.session import open_session
 with open_session(Path({str(folder)!r}), name="another command") as spark:
     print("open", flush=True)
     {code}
@@ -144,7 +144,7 @@ def test_a_second_session_takes_no_time(state: Path) -> None:
 
 def test_progress_is_told_now_and_then(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a first load of an hour looks like a program that hangs."""
-    monkeypatch.setattr("incremental_assets.spark.PROGRESS_SECONDS", 1.0)
+    monkeypatch.setattr("incremental_assets.spark.session.PROGRESS_SECONDS", 1.0)
     told: list[str] = []
     with open_session(state, name="progress", on_progress=told.append) as spark:
         with pytest.raises(SparkConnectException, match=r"(?i)cancel"):

@@ -14,7 +14,7 @@ import pytest
 import incremental_assets
 
 PACKAGE = Path(incremental_assets.__file__).parent
-ROOMS = ("lake", "quality", "sources", "orchestration", "spark.py")
+ROOMS = ("delta", "quality", "databases", "files", "dagster", "spark/session.py")
 KEYWORDS = re.compile(
     r"\b(SELECT|FROM|WHERE|AND|OR|AS|IN|IS|NOT|NULL|BETWEEN|CASE|WHEN|THEN|ELSE|END|ALTER|CREATE|TABLE|MERGE|VALUES|COMMENT|DESCRIBE|OPTIMIZE"
     r"|VACUUM|RESTORE|PARTITION BY|ORDER BY|FILTER|RLIKE|LIKE|GROUP BY|SET)\b|\b(cast|try_cast|select|from|where)\b.*\b(as|from|where)\b"
@@ -57,7 +57,7 @@ RAW = {
 MESSAGE, NUMBER, MADE_SO = "a message to a person", "a number", "a text of this package's own making"
 _SUMMED = "f'cast({quoted} AS decimal(20,0))' if asked.type_of(rule.column) == 'bigint' else quoted"
 REVIEWED = {
-    ("lake/sql.py", "value"): NUMBER,
+    ("delta/sql.py", "value"): NUMBER,
     ("quality/capture.py", "most"): NUMBER,
     ("quality/groups.py", "self._column"): "quoted by Asked.column",
     ("quality/groups.py", "same"): "of _names, which Asked.column has quoted, and of keys of its own",
@@ -85,24 +85,21 @@ REVIEWED = {
     ("quality/records.py", "listed"): "hexadecimal digits",
     ("quality/scan.py", "quoted"): "quoted by Asked.column",
     ("quality/table_rules.py", "-AHEAD_SECONDS"): NUMBER,
-    ("sources/files/read.py", "cells.value(cell, column.type, self._reading)"): "of a cell v0, v1, … and a type",
-    ("sources/files/read.py", "cells.mask(quote(name))"): "quoted",
-    ("sources/files/read.py", "fits"): "of a cell v0, v1, … and a type",
-    ("sources/files/read.py", "cell"): "v0, v1, …",
-    ("sources/files/records.py", "' or '.join(sorted(RESERVED))"): MADE_SO,
-    ("sources/files/records.py", "', '.join(wrong)"): MADE_SO,
-    ("sources/files/staging.py", "ours"): "the name of a temporary folder",
-    **{("sources/postgres/connection.py", one): MESSAGE for one in ("label", "address.user")},
-    ("sources/postgres/extract.py", "c.decode.format(f'c{i}')"): MADE_SO,
-    ("sources/postgres/session.py", "self._row('select pg_backend_pid()')[0]"): NUMBER,
-    ("orchestration/datastore.py", "settings.name"): MESSAGE,
-    ("orchestration/files/sync.py", "column.name"): MESSAGE,
-    ("orchestration/postgres/infinite.py", "quoted"): MESSAGE,
-    **{("orchestration/postgres/planning.py", one): MESSAGE for one in ("container.schema", "container.name", "name")},
-    **{
-        ("orchestration/postgres/sync.py", one): MESSAGE
-        for one in ("names", "container.label", "', '.join(container.primary_key)", "wrong")
-    },
+    ("files/readers/read.py", "cells.value(cell, column.type, self._reading)"): "of a cell v0, v1, … and a type",
+    ("files/readers/read.py", "cells.mask(quote(name))"): "quoted",
+    ("files/readers/read.py", "fits"): "of a cell v0, v1, … and a type",
+    ("files/readers/read.py", "cell"): "v0, v1, …",
+    ("files/readers/records.py", "' or '.join(sorted(RESERVED))"): MADE_SO,
+    ("files/readers/records.py", "', '.join(wrong)"): MADE_SO,
+    ("files/staging.py", "ours"): "the name of a temporary folder",
+    **{("databases/postgres/connection.py", one): MESSAGE for one in ("label", "address.user")},
+    ("databases/postgres/extract.py", "c.decode.format(f'c{i}')"): MADE_SO,
+    ("databases/postgres/session.py", "self._row('select pg_backend_pid()')[0]"): NUMBER,
+    ("dagster/datastore.py", "settings.name"): MESSAGE,
+    ("files/sync.py", "column.name"): MESSAGE,
+    ("databases/postgres/infinite.py", "quoted"): MESSAGE,
+    **{("databases/plan.py", one): MESSAGE for one in ("container.schema", "container.name", "name")},
+    **{("databases/sync.py", one): MESSAGE for one in ("names", "container.label", "', '.join(container.primary_key)", "wrong")},
 }
 """Module and interpolation → why no unquoted text of a source is in it. A line here is a review: it says what somebody has looked at."""
 SINKS = {"sql", "expr", "selectExpr", "where", "filter"}
@@ -261,7 +258,7 @@ def test_nothing_unquoted_gets_into_sql() -> None:
     """Otherwise a name of a table, a column or a file becomes a part of a statement, and its owner's code runs on the server."""
     found = {(path, text): f"{path}:{line}: {text}" for path, module in modules() for text, line in unquoted(module)}
     new = [where for key, where in found.items() if key not in REVIEWED]
-    assert not new, "quote these (model/names.py, model/spark_types.py, lake/sql.py):\n" + "\n".join(new)
+    assert not new, "quote these (core/names.py, core/spark_types.py, delta/sql.py):\n" + "\n".join(new)
     assert not set(REVIEWED) - set(found), f"these are no more: {set(REVIEWED) - set(found)}"
 
 
@@ -295,14 +292,14 @@ def test_types_are_written_in_one_place() -> None:
 
 # Module → what it hands to PostgreSQL as SQL without psycopg's quoting.
 TRUSTED_POSTGRES = {
-    "sources/postgres/extract.py": {"trusted"},  # names of types, as PostgreSQL's catalog prints them
-    "sources/postgres/sql.py": {"str(int(value))", "_LITERAL[axis]", "where"},  # the YAML's own ``where:``
-    "sources/postgres/types.py": {
+    "databases/postgres/extract.py": {"trusted"},  # names of types, as PostgreSQL's catalog prints them
+    "databases/postgres/queries.py": {"str(int(value))", "_LITERAL[axis]", "where"},  # the YAML's own ``where:``
+    "databases/postgres/types.py": {
         "_EPOCH_MICROS if server_version >= 140000 else _EPOCH_MICROS_BEFORE_14",
         "'case when {0} is not null then concat({0}) end' if base in _CAST_CHANGES else '{0}::text'",
     },
-    "sources/postgres/reader.py": {"row_hash", "_BUCKET_TYPES[identifier.axis]"},
-    "sources/postgres/catalog.py": {"aggregate"},
+    "databases/postgres/reader.py": {"row_hash", "_BUCKET_TYPES[identifier.axis]"},
+    "databases/postgres/introspect.py": {"aggregate"},
 }
 
 

@@ -12,10 +12,11 @@ import pytest
 
 from assets_tests.harness import Project
 from assets_tests.test_kill import other_host
-from incremental_assets.lake import io_manager, write
-from incremental_assets.lake.table import LakeTable
-from incremental_assets.sources.postgres.reader import PostgresReader
-from incremental_assets.spark import open_session
+from incremental_assets.dagster import io_manager
+from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.delta import write
+from incremental_assets.delta.table import LakeTable
+from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]
 

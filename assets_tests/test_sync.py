@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from assets_tests.harness import Project
-from incremental_assets.orchestration.plan import Mode
-from incremental_assets.sources.postgres.reader import PostgresReader
+from incremental_assets.core.plan import Mode
+from incremental_assets.databases.postgres.reader import PostgresReader
 
 MakeProject = Callable[..., Project]
 

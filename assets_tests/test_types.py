@@ -6,9 +6,9 @@ import pytest
 from psycopg import sql
 
 from assets_tests.harness import Project
-from incremental_assets.model.container import SourceColumn
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.sources.postgres.types import carry
+from incremental_assets.core.container import SourceColumn
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.databases.postgres.types import carry
 
 MakeProject = Callable[..., Project]
 

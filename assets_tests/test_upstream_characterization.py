@@ -25,9 +25,9 @@ from dagster.components.utils.project_paths import get_local_state_path
 from dagster_shared.utils.config import discover_config_file, load_toml_as_dict
 from deltalake import DeltaTable
 
-from incremental_assets.lake.io_manager import add_metadata_of_partitions
-from incremental_assets.orchestration.event_log import BATCH_VARIABLE, store_events_in_batches
-from incremental_assets.orchestration.ordinary_run import REPOSITORY
+from incremental_assets.dagster.io_manager import add_metadata_of_partitions
+from incremental_assets.dagster.runs.event_batches import BATCH_VARIABLE, store_events_in_batches
+from incremental_assets.dagster.runs.ordinary_run import REPOSITORY
 
 RANGE = {"dagster/asset_partition_range_start": "a", "dagster/asset_partition_range_end": "c"}
 
@@ -221,7 +221,7 @@ def test_files_of_a_project_are_found_and_read_by_dagsters_rules(tmp_path: Path,
 @pytest.fixture
 def table(spark_home: Path, tmp_path: Path) -> Iterator[tuple[Any, str]]:
     """A session, and a small table with deletion vectors and a property."""
-    from incremental_assets.spark import open_session
+    from incremental_assets.spark.session import open_session
 
     url = str(tmp_path / "table")
     with open_session(spark_home, name="characterization") as spark:
@@ -260,7 +260,7 @@ def test_a_write_planned_before_a_change_of_properties_is_refused(table: tuple[A
     """What a killed sync left running commits after a later sync, if nothing refuses it: the later one's property commit fences it off."""
     import psycopg
 
-    from incremental_assets.sources.postgres.connection import PostgresAddress
+    from incremental_assets.databases.postgres.connection import PostgresAddress
 
     spark, url = table
     options = PostgresAddress.parse("t", database).jdbc_options()

@@ -2,7 +2,7 @@
 
 A history interleaves transactions (open, prepared, committed late, rolled back, ended by a restart) with the steps of syncs, which may be
 killed at each of them, refresh windows, lose their events, or find their table restored. What is simulated follows PostgreSQL and the
-engine; what is decided is decided by `incremental_assets.model`.
+engine; what is decided is decided by `incremental_assets.core`.
 By hand: ``pytest assets_tests/test_watermark_rule.py --histories 100000``,
 and ``--seed N --histories 1`` for one again.
 
@@ -24,11 +24,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from incremental_assets.model.axis import Axis
-from incremental_assets.model.errors import RebuildNeeded
-from incremental_assets.model.tail import Tail
-from incremental_assets.model.watermark import Activity, Advance, OpenTransactions, Pending, Session, TableState, advance
-from incremental_assets.model.window import EVERYTHING, Window, covered_from
+from incremental_assets.core.axis import Axis
+from incremental_assets.core.errors import RebuildNeeded
+from incremental_assets.core.tail import Tail
+from incremental_assets.core.watermark import Activity, Advance, OpenTransactions, Pending, Session, TableState, advance
+from incremental_assets.core.window import EVERYTHING, Window, covered_from
 
 NOBODY = OpenTransactions(server_started=1)
 QUIET = Activity(server_started=1)
@@ -570,7 +570,7 @@ class Version:
 
 @dataclass
 class _Asked:
-    """What a sync has found out so far: see ``model.watermark.advance``."""
+    """What a sync has found out so far: see ``core.watermark.advance``."""
 
     highest: int | None = None
     withheld: int | None = None

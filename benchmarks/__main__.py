@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import Measured, run
+from incremental_assets.dagster.scaffold import write_project
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.demo.source import load
-from incremental_assets.orchestration.scaffold import write_project
 
 WARM_UPS = 3
 TARGETS = {"full load": 0.7, "upsert 1 %": 0.6}
@@ -144,10 +144,10 @@ class Bench:
 
     def tick(self) -> float:
         """Milliseconds of the plan that a schedule's tick makes of an unchanged container; the median of 21, in one process."""
-        from incremental_assets.orchestration.jobs import plan_container
-        from incremental_assets.orchestration.loading import load_datastores, select
-        from incremental_assets.orchestration.plan import Action, Mode, Request
-        from incremental_assets.orchestration.project import enter_project
+        from incremental_assets.core.plan import Action, Mode, Request
+        from incremental_assets.dagster.jobs import plan_container
+        from incremental_assets.dagster.loading import load_datastores, select
+        from incremental_assets.dagster.project import enter_project
 
         os.environ.update({name: self.environment[name] for name in ("BENCH_URL", "INCREMENTAL_ASSETS_LAKE")})
         os.environ.pop("DAGSTER_HOME", None)
@@ -224,7 +224,7 @@ def main() -> int:
         bench.console.print(f"kept in {bench.tell()}")
     finally:
         subprocess.run(
-            [sys.executable, "-m", "incremental_assets.embedded_spark.server", "stop", str(bench.project / ".dagster_home")], check=False
+            [sys.executable, "-m", "incremental_assets.spark.embedded.server", "stop", str(bench.project / ".dagster_home")], check=False
         )
         stop()
     return 0

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from incremental_assets.orchestration.files.component import FileDatastore, FilesEntry
-from incremental_assets.orchestration.files.sensor import Cursor, tick
+from incremental_assets.dagster.components.files import FileDatastore, FilesEntry
+from incremental_assets.dagster.sensors import Cursor, tick
 
 FILES_A_FOLDER = 1000
 

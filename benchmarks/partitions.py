@@ -12,9 +12,9 @@ import dagster as dg
 import psycopg
 
 from benchmarks.measure import Measured, run
+from incremental_assets.dagster.scaffold import write_project
 from incremental_assets.demo.postgres import EmbeddedPostgres
-from incremental_assets.orchestration.scaffold import write_project
-from incremental_assets.spark import stop_server
+from incremental_assets.spark.session import stop_server
 
 ROWS_A_PARTITION = 10
 DEFS = """\

@@ -20,18 +20,18 @@ import yaml
 from pydantic import TypeAdapter
 
 from benchmarks.measure import run
+from incremental_assets.core.axis import Axis, IdentifierType, parse_value
+from incremental_assets.core.container import Container, ContainerOptions, Cut, Identifier, Kind
+from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.partitions import Granularity, TimePartitions
+from incremental_assets.core.rules import AnyRule, Rule
+from incremental_assets.dagster.scaffold import write_project
+from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.postgres import EmbeddedPostgres
-from incremental_assets.lake.table import LakeTable
-from incremental_assets.model.axis import Axis, IdentifierType, parse_value
-from incremental_assets.model.container import Container, ContainerOptions, Cut, Identifier, Kind
-from incremental_assets.model.grammar import Strategy
-from incremental_assets.model.partitions import Granularity, TimePartitions
-from incremental_assets.model.rules import AnyRule, Rule
-from incremental_assets.orchestration.scaffold import write_project
 from incremental_assets.quality.ground import ground_of
 from incremental_assets.quality.scan import Scanner
 from incremental_assets.quality.verdict import ScanResult, Status
-from incremental_assets.spark import open_session, stop_server
+from incremental_assets.spark.session import open_session, stop_server
 
 FIRST = parse_value(Axis.DAY, "2026-01-01")
 SIZES, COUNTS = (5, 50), (1, 10, 30)

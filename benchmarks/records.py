@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from incremental_assets.model.anomalies import Anomaly, State
-from incremental_assets.model.rules import Severity
+from incremental_assets.core.anomalies import Anomaly, State
+from incremental_assets.core.rules import Severity
 from incremental_assets.quality.records import _SCHEMAS, CHECK_METRICS, OPERATIONS, Records, Result, ScanOperation  # pyright: ignore[reportPrivateUsage]
 from incremental_assets.quality.verdict import Status, Verdict
 

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 import dagster as dg
 
-from incremental_assets.catalog.datastore import definitions_of
 from incremental_assets.catalog.state import Catalog, Known
-from incremental_assets.lake.io_manager import delta_io_manager
-from incremental_assets.model.container import Kind, SourceColumn, SourceTable
-from incremental_assets.orchestration.datastore import datastore_definitions
-from incremental_assets.orchestration.postgres.component import ContainerEntry, PostgresDatastore
+from incremental_assets.core.container import Kind, SourceColumn, SourceTable
+from incremental_assets.dagster.components.postgres import ContainerEntry, PostgresDatastore
+from incremental_assets.dagster.datastore import datastore_definitions
+from incremental_assets.dagster.io_manager import delta_io_manager
+from incremental_assets.databases.definition import definitions_of
 
 COLUMNS = 20
 T = TypeVar("T")

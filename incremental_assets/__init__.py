@@ -7,10 +7,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from incremental_assets.lake.io_manager import DeltaIOManager, delta_io_manager
-    from incremental_assets.orchestration.code_location import build_definitions
-    from incremental_assets.orchestration.files.component import FileDatastore
-    from incremental_assets.orchestration.postgres.component import PostgresDatastore
+    from incremental_assets.dagster.components.files import FileDatastore
+    from incremental_assets.dagster.components.postgres import PostgresDatastore
+    from incremental_assets.dagster.definitions import build_definitions
+    from incremental_assets.dagster.io_manager import DeltaIOManager, delta_io_manager
 
 # gRPC's handler of fork() waits for its own threads, at times for ever; nothing here forks and then goes on using a channel.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
@@ -18,11 +18,11 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 __all__ = ["DeltaIOManager", "FileDatastore", "PostgresDatastore", "build_definitions", "delta_io_manager"]
 
 _ROOMS = {
-    "DeltaIOManager": "incremental_assets.lake.io_manager",
-    "FileDatastore": "incremental_assets.orchestration.files.component",
-    "PostgresDatastore": "incremental_assets.orchestration.postgres.component",
-    "build_definitions": "incremental_assets.orchestration.code_location",
-    "delta_io_manager": "incremental_assets.lake.io_manager",
+    "DeltaIOManager": "incremental_assets.dagster.io_manager",
+    "FileDatastore": "incremental_assets.dagster.components.files",
+    "PostgresDatastore": "incremental_assets.dagster.components.postgres",
+    "build_definitions": "incremental_assets.dagster.definitions",
+    "delta_io_manager": "incremental_assets.dagster.io_manager",
 }
 
 

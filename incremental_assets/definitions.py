@@ -6,7 +6,7 @@ from pathlib import Path
 from dagster import Definitions
 from dagster.components import definitions
 
-from incremental_assets.orchestration.code_location import build_definitions
+from incremental_assets.dagster.definitions import build_definitions
 
 PROJECT = Path(__file__).resolve().parent.parent
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from incremental_assets.catalog.detect import Proposal
-from incremental_assets.model.container import Container, Kind, SourceTable
+from incremental_assets.core.container import Container, Kind, SourceTable
 
 KEEP_DAYS = 90
 """How long runs and what scans have recorded are kept, where the YAML does not say."""

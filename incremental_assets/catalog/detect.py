@@ -1,7 +1,7 @@
 """Which column tells the new rows of a table from the old, judged by what the source itself says of it.
 
-Belongs here: evidence → proposal, with the reasons. Does not belong: reading the evidence (``sources.postgres.evidence``), or whether a
-proposal is used (``catalog.datastore``): what the YAML says wins, always.
+Belongs here: evidence → proposal, with the reasons. Does not belong: reading the evidence (``databases.postgres.evidence``), or whether a
+proposal is used (``databases.definition``): what the YAML says wins, always.
 """
 
 import re
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from incremental_assets.model.axis import Axis, IdentifierType
-from incremental_assets.model.container import Kind, SourceColumn, SourceTable
-from incremental_assets.model.evidence import ColumnEvidence, TableEvidence
-from incremental_assets.model.grammar import IncrementalSpec, Strategy
-from incremental_assets.model.partitions import Granularity, default_granularity
-from incremental_assets.model.resolve import AT_INSERT, DEFAULT_WIDTH_PARTITIONS, axis_of, round_width
+from incremental_assets.core.axis import Axis, IdentifierType
+from incremental_assets.core.container import Kind, SourceColumn, SourceTable
+from incremental_assets.core.evidence import ColumnEvidence, TableEvidence
+from incremental_assets.core.grammar import IncrementalSpec, Strategy
+from incremental_assets.core.partitions import Granularity, default_granularity
+from incremental_assets.core.resolve import AT_INSERT, DEFAULT_WIDTH_PARTITIONS, axis_of, round_width
 
 
 def _words(text: str) -> frozenset[str]:

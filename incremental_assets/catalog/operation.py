@@ -1,18 +1,18 @@
 """The catalog operation: what is in a datastore now, compared with what is known; only the differences are looked at closer.
 
 Belongs here: which container is new, changed, missing, back, forgotten. Does not belong: the closer look (``look``), asking the source
-(``sources``), keeping the result (``state``), or running it (``orchestration``).
+(``databases``, ``files``), keeping the result (``state``), or running it (``dagster``).
 """
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from incremental_assets.catalog.differences import Change, Difference, Field, FieldChange, field_changes
-from incremental_assets.catalog.look import CatalogSource, CloserLook, Said
+from incremental_assets.catalog.diff import Change, Difference, Field, FieldChange, field_changes
+from incremental_assets.catalog.inspect import CatalogSource, CloserLook, Said
 from incremental_assets.catalog.state import Catalog, Known, Presence
-from incremental_assets.model.container import Kind
-from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.core.container import Kind
+from incremental_assets.core.errors import ConfigurationError
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from incremental_assets.catalog.detect import Proposal
-from incremental_assets.model.container import SourceColumn, SourceTable
-from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.core.container import SourceColumn, SourceTable
+from incremental_assets.core.errors import ConfigurationError
 
 FORMAT = 2
 
@@ -31,7 +31,7 @@ class Presence(str, Enum):
 class Known:
     """A container as it was found last. ``since``: when it got its presence (ISO 8601, UTC).
 
-    ``fingerprint``, ``activity``, ``identity``: the listing's (``model.evidence.Listed``). ``dropped``: columns it has had and has no more.
+    ``fingerprint``, ``activity``, ``identity``: the listing's (``core.evidence.Listed``). ``dropped``: columns it has had and has no more.
     ``pinned``: what ``identifiers: auto`` goes by since it was first asked; without columns it is a snapshot. ``doubt``: why it should not
     any more.
     """

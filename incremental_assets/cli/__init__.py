@@ -1,6 +1,6 @@
 """The command line: arguments in, lines out. One object a line on stdout with --json, everything else on stderr.
 
-Belongs here: words on a terminal and exit codes. Does not belong: any work (``orchestration.loading``, ``orchestration.runner``).
+Belongs here: words on a terminal and exit codes. Does not belong: any work (``dagster.loading``, ``dagster.runs.runner``).
 
 Exit codes: 0 nothing failed; 1 some container failed, the others still ran; 2 wrong usage or configuration, nothing ran; 130 interrupted.
 """
@@ -14,8 +14,8 @@ import typer
 from incremental_assets.cli import moving, project, quality  # each adds its commands
 from incremental_assets.cli.app import app
 from incremental_assets.cli.terminal import say
-from incremental_assets.embedded_spark.launch import SparkUnavailable
-from incremental_assets.model.errors import ConfigurationError, SyncError
+from incremental_assets.core.errors import ConfigurationError, SyncError
+from incremental_assets.spark.embedded.launch import SparkUnavailable
 
 __all__ = ["app", "main", "moving", "project", "quality"]
 
@@ -61,7 +61,7 @@ def _trouble_with_home(error: Exception) -> str | None:
     exceptions = sys.modules.get("sqlalchemy.exc")
     if exceptions is None or not isinstance(error, exceptions.OperationalError):
         return None
-    from incremental_assets.orchestration.project import dagster_home
+    from incremental_assets.dagster.project import dagster_home
 
     return (
         f"Dagster's databases in {dagster_home()} cannot be used: {getattr(error, 'orig', None) or error}. Free space or rights there, "

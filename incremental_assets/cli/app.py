@@ -1,6 +1,6 @@
 """What the commands share: the application, the project, and words that several of them take.
 
-Belongs here: nothing that is of one command only. Does not belong: any work (``orchestration``).
+Belongs here: nothing that is of one command only. Does not belong: any work (``dagster``).
 """
 
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.core.errors import ConfigurationError
 
 _ABOUT = "Keep Delta tables in step with their sources. One object a line on stdout with --json, everything else on stderr."
 app = typer.Typer(
@@ -34,7 +34,7 @@ def options(project: Project = None) -> None:
 
 def enter(named: Path | None) -> Path:
     """The project that ``--project`` names, before or after the command; or the one found upwards."""
-    from incremental_assets.orchestration.project import enter_project, find_project
+    from incremental_assets.dagster.project import enter_project, find_project
 
     named = named or Options.project
     if named is not None and not named.is_dir():

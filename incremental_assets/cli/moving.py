@@ -1,6 +1,6 @@
 """What is in the datastores, and moving it: catalog, sync, watermarks.
 
-Belongs here: their arguments, and what is printed of them. Does not belong: the work (``orchestration.loading``, ``orchestration.runner``).
+Belongs here: their arguments, and what is printed of them. Does not belong: the work (``dagster.loading``, ``dagster.runs.runner``).
 """
 
 from typing import Annotated, Any
@@ -9,7 +9,7 @@ import typer
 
 from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, expect_catalogs, keys
 from incremental_assets.cli.terminal import out, print_catalog, print_syncs, print_table, say, short
-from incremental_assets.model.errors import ConfigurationError, SyncError
+from incremental_assets.core.errors import ConfigurationError, SyncError
 
 
 @app.command(rich_help_panel="What moves")
@@ -23,9 +23,9 @@ def catalog(
     project_dir: Project = None,
 ) -> None:
     """Find out what is in the datastores and what has changed, and keep it for the project to load with."""
-    from incremental_assets.orchestration.catalog_command import catalog_records, remove_containers
-    from incremental_assets.orchestration.loading import find_datastore, load_datastores
-    from incremental_assets.orchestration.ordinary_run import command_line_instance
+    from incremental_assets.dagster.catalog_command import catalog_records, remove_containers
+    from incremental_assets.dagster.loading import find_datastore, load_datastores
+    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
     project = enter(project_dir)
     datastores = load_datastores(project)
@@ -77,8 +77,8 @@ def sync(
     project_dir: Project = None,
 ) -> None:
     """Move what changed. With --partition or --from … --to: read those partitions whole."""
-    from incremental_assets.orchestration.loading import ensure_catalog, find_datastore, load_datastores, load_definitions, select
-    from incremental_assets.orchestration.runner import Asked, Runner, command_line_instance, sync_side_by_side
+    from incremental_assets.dagster.loading import ensure_catalog, find_datastore, load_datastores, load_definitions, select
+    from incremental_assets.dagster.runs.runner import Asked, Runner, command_line_instance, sync_side_by_side
 
     asked = Asked(_mode(mode), keys(partition, from_, to), reset_watermarks, allow_empty)
     if reset_watermarks and (asked.keys or mode):
@@ -107,7 +107,7 @@ def sync(
         else:
             say(f"{record['container']}: {record['status']}: {record['message']}")
 
-    from incremental_assets.orchestration.result import line
+    from incremental_assets.dagster.metadata import line
 
     with command_line_instance() as instance:
         for store in datastores:
@@ -118,7 +118,7 @@ def sync(
         ready = [definition for store, definition in chosen if store.trouble is None]
         definitions = load_definitions(project, ready)  # what Dagster refuses is told before anything runs
         if dry_run:
-            from incremental_assets.orchestration.dry_run import dry_run_lines
+            from incremental_assets.dagster.runs.dry_run import dry_run_lines
 
             for record in dry_run_lines(ready, asked, instance):
                 failed = failed or record.get("status") == "failed"
@@ -135,7 +135,7 @@ def sync(
 
 
 def _mode(text: str | None) -> Any:
-    from incremental_assets.orchestration.plan import Mode
+    from incremental_assets.core.plan import Mode
 
     if text is None:
         return None
@@ -152,11 +152,11 @@ def watermarks(
     project_dir: Project = None,
 ) -> None:
     """Show how far each container is known to be in the lake."""
-    from incremental_assets.orchestration.loading import load_datastores, select
-    from incremental_assets.orchestration.ordinary_run import command_line_instance
-    from incremental_assets.orchestration.project import lake_root
-    from incremental_assets.orchestration.watermarks import current
-    from incremental_assets.orchestration.watermarks import history as history_of
+    from incremental_assets.dagster.loading import load_datastores, select
+    from incremental_assets.dagster.project import lake_root
+    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+    from incremental_assets.dagster.watermarks import current
+    from incremental_assets.dagster.watermarks import history as history_of
 
     project = enter(project_dir)
     datastores = load_datastores(project)

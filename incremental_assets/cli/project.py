@@ -15,7 +15,7 @@ from incremental_assets.cli.terminal import out, print_table, say
 @app.command(rich_help_panel="The project")
 def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
     """Write a minimal project that works at once."""
-    from incremental_assets.orchestration.scaffold import write_project
+    from incremental_assets.dagster.scaffold import write_project
 
     for path in write_project(directory):
         say(f"wrote {path}")
@@ -29,9 +29,9 @@ def operations(
     project_dir: Project = None,
 ) -> None:
     """Show the operations, also those that are going on: catalogs, syncs, scans, profiles."""
-    from incremental_assets.orchestration.operations import operation
-    from incremental_assets.orchestration.operations import operations as newest
-    from incremental_assets.orchestration.ordinary_run import command_line_instance
+    from incremental_assets.dagster.operations import operation
+    from incremental_assets.dagster.operations import operations as newest
+    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
     enter(project_dir)
     with command_line_instance() as instance:
@@ -61,6 +61,6 @@ def dev(
     project_dir: Project = None,
 ) -> None:
     """The Dagster UI on 127.0.0.1:3000 with schedules running; the embedded Spark server ends with it."""
-    from incremental_assets.orchestration.serve import serve
+    from incremental_assets.dagster.web.serve import serve
 
     raise typer.Exit(serve(enter(project_dir), port, read_only))

@@ -1,6 +1,6 @@
 """What is in the lake, looked at: scan, profile, checks, anomalies.
 
-Belongs here: their arguments, and what is printed of them. Does not belong: the work (``orchestration.quality``).
+Belongs here: their arguments, and what is printed of them. Does not belong: the work (``dagster.quality``).
 """
 
 import sys
@@ -11,7 +11,7 @@ import typer
 
 from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, expect_catalogs, keys
 from incremental_assets.cli.terminal import out, print_scans, print_table, say
-from incremental_assets.model.errors import ConfigurationError
+from incremental_assets.core.errors import ConfigurationError
 
 AfterTime = Annotated[str | None, typer.Option(metavar="T", help="The threshold, for containers that go by time.")]
 AfterBatch = Annotated[str | None, typer.Option(metavar="N", help="The threshold, for containers that go by integers.")]
@@ -37,7 +37,7 @@ def scan(
     project_dir: Project = None,
 ) -> None:
     """Ask the rules of quality of rows that are in the lake."""
-    from incremental_assets.orchestration.quality.command import AskedScan, scan_lines
+    from incremental_assets.dagster.quality.command import AskedScan, scan_lines
 
     asked = AskedScan(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to), auto_resolve)
     records = _looked(project_dir, selection, tag, asked, full, as_json, scan_lines)
@@ -61,7 +61,7 @@ def profile(
     project_dir: Project = None,
 ) -> None:
     """Count and measure the columns, partition by partition; the table's profile is a merge of those."""
-    from incremental_assets.orchestration.quality.command import AskedScan, profile_lines
+    from incremental_assets.dagster.quality.command import AskedScan, profile_lines
 
     asked = AskedScan(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to))
     records = _looked(project_dir, selection, tag, asked, full, as_json, profile_lines)
@@ -76,10 +76,10 @@ def checks(
     project_dir: Project = None,
 ) -> None:
     """Propose rules from a profile, as YAML to paste under checks:."""
-    from incremental_assets.orchestration.loading import load_datastores, select
-    from incremental_assets.orchestration.ordinary_run import command_line_instance
-    from incremental_assets.orchestration.quality.command import lake_scope
-    from incremental_assets.orchestration.quality.profiles import suggested_checks
+    from incremental_assets.dagster.loading import load_datastores, select
+    from incremental_assets.dagster.quality.command import lake_scope
+    from incremental_assets.dagster.quality.profiles import suggested_checks
+    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
     if words[0] != "suggest" or not words[1:]:
         raise ConfigurationError("write: incremental-assets checks suggest DATASTORE/CONTAINER")
@@ -93,8 +93,8 @@ def checks(
 
 def _looked(project_dir: Path | None, selection: Any, tag: Any, asked: Any, full: bool, as_json: bool, lines: Any) -> list[dict[str, Any]]:
     """The records of a scan or a profile of what is selected, told as they come."""
-    from incremental_assets.orchestration.loading import load_datastores, load_definitions, select
-    from incremental_assets.orchestration.ordinary_run import command_line_instance
+    from incremental_assets.dagster.loading import load_datastores, load_definitions, select
+    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
     if (asked.after_time or asked.after_batch) and not asked.incremental:
         raise ConfigurationError("a threshold goes with --incremental.")
@@ -129,9 +129,9 @@ def anomalies(
     project_dir: Project = None,
 ) -> None:
     """Show what scans have found broken; say of one that it is known, mended, or none."""
-    from incremental_assets.model.anomalies import State
-    from incremental_assets.orchestration.loading import load_datastores, select
-    from incremental_assets.orchestration.quality.command import VERBS, anomaly_lines, change_anomalies
+    from incremental_assets.core.anomalies import State
+    from incremental_assets.dagster.loading import load_datastores, select
+    from incremental_assets.dagster.quality.command import VERBS, anomaly_lines, change_anomalies
 
     project = enter(project_dir)
     datastores = load_datastores(project)

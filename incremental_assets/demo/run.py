@@ -25,15 +25,15 @@ import dagster as dg
 import psycopg
 from rich.console import Console
 
+from incremental_assets.dagster.loading import find_datastore, load_datastores
+from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+from incremental_assets.delta.folders import QUALITY_FOLDER, RESERVED
 from incremental_assets.demo import report
 from incremental_assets.demo.business_day import BusinessDay
 from incremental_assets.demo.compare import CompareError, Comparison, compare
 from incremental_assets.demo.landing import LANDING_FOLDER, Landed, Tills, landed
 from incremental_assets.demo.postgres import DEMO_DATABASE, DEMO_FOLDER, EmbeddedPostgres, EmbeddedPostgresError
 from incremental_assets.demo.source import load
-from incremental_assets.lake.manifest import QUALITY_FOLDER, RESERVED
-from incremental_assets.orchestration.loading import find_datastore, load_datastores
-from incremental_assets.orchestration.ordinary_run import command_line_instance
 
 DATASTORE, LANDING = "shop", "landing"
 LAKE_VARIABLE = "INCREMENTAL_ASSETS_LAKE"

@@ -1,1 +1,1 @@
-"""Checks of exactly what was moved: rules, the planner that fuses them, profiles, anomalies. To be built (an issue of its own)."""
+"""Checks of exactly what was moved: rules, the planner that asks for them in as few passes as possible, profiles, anomalies."""

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from incremental_assets.lake.guards import expr
-from incremental_assets.model.names import backticked as quote
-from incremental_assets.model.names import literal as text
-from incremental_assets.model.rules import Rule
+from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.names import literal as text
+from incremental_assets.core.rules import Rule
+from incremental_assets.delta.guards import expr
 from incremental_assets.quality.rows import PARTITION, Key, Rows, plain_key
 from incremental_assets.quality.verdict import FailedRow
 

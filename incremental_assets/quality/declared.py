@@ -6,9 +6,9 @@ what the catalog does not know, such as the columns of files, a scan says the sa
 
 from collections.abc import Mapping, Sequence
 
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.model.names import nearest
-from incremental_assets.model.rules import Change, ExistsIn, Freshness, Metric, Rule
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.names import nearest
+from incremental_assets.core.rules import Change, ExistsIn, Freshness, Metric, Rule
 
 _UNKNOWN_TO_THE_PARSER = (">>>", "!<", "!>")
 """Operators of Spark's."""

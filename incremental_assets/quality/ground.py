@@ -7,14 +7,14 @@ threshold comes from (orchestration), or what is asked of the rows (``scan``).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from incremental_assets.lake.sql import file_predicate, partition_of, scope_predicate
-from incremental_assets.model.container import Container
-from incremental_assets.model.errors import ConfigurationError
-from incremental_assets.model.files import FILE
-from incremental_assets.model.names import backticked as quote
-from incremental_assets.model.partitions import Partitions
-from incremental_assets.model.rules import Rule, digest
-from incremental_assets.model.window import EVERYTHING, Window
+from incremental_assets.core.container import Container
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.files import FILE
+from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.partitions import Partitions
+from incremental_assets.core.rules import Rule, digest
+from incremental_assets.core.window import EVERYTHING, Window
+from incremental_assets.delta.sql import file_predicate, partition_of, scope_predicate
 
 
 @dataclass(frozen=True)

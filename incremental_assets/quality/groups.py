@@ -6,11 +6,11 @@ Belongs here: their jobs, one each, and the frames of the rows that broke them. 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from incremental_assets.lake.guards import expr
-from incremental_assets.lake.table import LakeTable
-from incremental_assets.model.errors import LakeError
-from incremental_assets.model.names import backticked as quote
-from incremental_assets.model.rules import DistinctCount, ExistsIn, Reach, Unique
+from incremental_assets.core.errors import LakeError
+from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.rules import DistinctCount, ExistsIn, Reach, Unique
+from incremental_assets.delta.guards import expr
+from incremental_assets.delta.table import LakeTable
 from incremental_assets.quality.planner import Grouping
 from incremental_assets.quality.predicates import CannotAsk, family
 from incremental_assets.quality.rows import PARTITION, Rows, Values

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from incremental_assets.model.rules import Change, DistinctCount, ExistsIn, Metric, NumberRule, Reach, RowRule, Rule, Sum, Unique
+from incremental_assets.core.rules import Change, DistinctCount, ExistsIn, Metric, NumberRule, Reach, RowRule, Rule, Sum, Unique
 from incremental_assets.quality.ground import Ground
 from incremental_assets.quality.groups import DISTINCT, REPEATED, REPEATED_IN_TABLE
 from incremental_assets.quality.predicates import bounds_in_words, within

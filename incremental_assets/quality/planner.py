@@ -10,7 +10,7 @@ that have the same one: an aggregate that the user wrote cannot be told to leave
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from incremental_assets.model.rules import Change, DistinctCount, ExistsIn, NumberRule, RowRule, Rule, Unique
+from incremental_assets.core.rules import Change, DistinctCount, ExistsIn, NumberRule, RowRule, Rule, Unique
 
 
 @dataclass(frozen=True)

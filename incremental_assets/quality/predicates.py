@@ -16,9 +16,9 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from incremental_assets.model.names import backticked as quote
-from incremental_assets.model.names import literal
-from incremental_assets.model.rules import (
+from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.names import literal
+from incremental_assets.core.rules import (
     Between,
     Change,
     Compare,

@@ -1,7 +1,7 @@
 """What scans leave behind, in four Delta tables of a datastore under ``<lake>/<datastore key>/_quality/``.
 
 Belongs here: appending to them, reading what counts, clearing what does not; all through delta-rs, without Spark. Does not belong: what
-becomes of an anomaly (``model.anomalies``), or how a verdict is reached (``quality.scan``).
+becomes of an anomaly (``core.anomalies``), or how a verdict is reached (``quality.scan``).
 
 **Only appended to**, as blind appends never conflict in Delta: scans of several containers, on several hosts, and people's changes go side
 by side. What a scan found is written first, its row of ``scan_operations`` last: that row is the commit point, and rows of other tables
@@ -19,7 +19,7 @@ what a person did), ``operation_id`` (Dagster's run; one that was tried again ha
   ``message``.
 - ``failed_rows``, as many as a scan keeps: ``partition``, ``key`` (JSON of the columns that tell rows apart), ``row`` (JSON of the row as
   it was), ``rules`` (those it broke).
-- ``anomalies``, a row for each change of one: ``id`` and all else of ``model.anomalies.Anomaly``. Of those that count, the newest
+- ``anomalies``, a row for each change of one: ``id`` and all else of ``core.anomalies.Anomaly``. Of those that count, the newest
   is its state.
 
 How to query them in SQL: docs/anomalies.md.
@@ -36,14 +36,14 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from incremental_assets.lake import maintenance
-from incremental_assets.lake.append_only import AppendOnly
-from incremental_assets.lake.errors import place_errors
-from incremental_assets.lake.manifest import QUALITY_FOLDER
-from incremental_assets.lake.private import keep_private
-from incremental_assets.lake.table import LakeTable
-from incremental_assets.model.anomalies import Anomaly, State
-from incremental_assets.model.rules import Severity
+from incremental_assets.core.anomalies import Anomaly, State
+from incremental_assets.core.rules import Severity
+from incremental_assets.delta import maintenance
+from incremental_assets.delta.append_only import AppendOnly
+from incremental_assets.delta.errors import place_errors
+from incremental_assets.delta.folders import QUALITY_FOLDER
+from incremental_assets.delta.private import keep_private
+from incremental_assets.delta.table import LakeTable
 from incremental_assets.quality.verdict import FailedRow, Status, Verdict
 
 BROKEN_OFF_AFTER = timedelta(days=1)
@@ -164,7 +164,7 @@ class Records:
             self.tables[name].compact()
 
     def change(self, anomaly: Anomaly) -> None:
-        """Records what a person made of an anomaly (``model.anomalies.by_person``); it counts at once."""
+        """Records what a person made of an anomaly (``core.anomalies.by_person``); it counts at once."""
         if anomaly.operation is not None:
             raise ValueError("changes by a scan are recorded with the scan")
         if self._append(ANOMALIES, [{**_plain(anomaly), "recording": None, "operation_id": None, "recorded_at": _now()}]):

@@ -1,6 +1,6 @@
 """Which of quality's records are forgotten after a stated time, and which stay however old they are.
 
-Belongs here: the rule, and deleting by it. Does not belong: when it runs (``orchestration.datastore``).
+Belongs here: the rule, and deleting by it. Does not belong: when it runs (``dagster.datastore``).
 
 What a scan or a person may still ask stays: the newest verdict of each rule, partition and status (later scans compare with it), the
 newest state of each anomaly that is not resolved (one that was discarded must not come back), the watermarks of scans and profiles, and
@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, write_deltalake
 
-from incremental_assets.lake.append_only import AppendOnly
-from incremental_assets.lake.errors import place_errors
-from incremental_assets.lake.maintenance import next_time_if_moved
+from incremental_assets.delta.append_only import AppendOnly
+from incremental_assets.delta.errors import place_errors
+from incremental_assets.delta.maintenance import next_time_if_moved
 from incremental_assets.quality.records import ANOMALIES, CHECK_METRICS, FAILED_ROWS, OPERATIONS, Records, Result
 
 _PLACE = ["container", "rule", "partition", "status"]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from incremental_assets.lake.errors import server_is_gone
-from incremental_assets.lake.guards import expr
-from incremental_assets.lake.table import Head, LakeTable
-from incremental_assets.model.names import backticked as quote
+from incremental_assets.core.names import backticked as quote
+from incremental_assets.delta.errors import server_is_gone
+from incremental_assets.delta.guards import expr
+from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.quality.ground import Ground
 from incremental_assets.quality.predicates import Asked
 

@@ -10,10 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from incremental_assets.lake.errors import lake_errors
-from incremental_assets.lake.guards import expr
-from incremental_assets.lake.table import Head, LakeTable
-from incremental_assets.model.rules import (
+from incremental_assets.core.rules import (
     Change,
     DistinctCount,
     ExistsIn,
@@ -25,6 +22,9 @@ from incremental_assets.model.rules import (
     Rule,
     Unique,
 )
+from incremental_assets.delta.errors import lake_errors
+from incremental_assets.delta.guards import expr
+from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.quality.capture import Capture, OpenKeys
 from incremental_assets.quality.ground import Ground
 from incremental_assets.quality.groups import Grouped, Lookup

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from pyspark.errors import PySparkException
 
-from incremental_assets.lake.guards import expr
-from incremental_assets.model.rules import ExpectedSchema, Freshness, as_a_table_names_it
-from incremental_assets.model.schema import Column
-from incremental_assets.model.spark_types import without_quotes
+from incremental_assets.core.rules import ExpectedSchema, Freshness, as_a_table_names_it
+from incremental_assets.core.schema import Column
+from incremental_assets.core.spark_types import without_quotes
+from incremental_assets.delta.guards import expr
 from incremental_assets.quality.predicates import CannotAsk
 from incremental_assets.quality.rows import Rows
 from incremental_assets.quality.verdict import Status, Verdict

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from incremental_assets.model.rules import Severity
+from incremental_assets.core.rules import Severity
 
 
 class Status(str, Enum):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from itertools import pairwise
 
-from incremental_assets.model.rules import (
+from incremental_assets.core.rules import (
     Between,
     Change,
     Contains,

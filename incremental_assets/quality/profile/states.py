@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from incremental_assets.lake.guards import expr
-from incremental_assets.model.names import backticked as quote
-from incremental_assets.model.schema import Column
+from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.schema import Column
+from incremental_assets.delta.guards import expr
 from incremental_assets.quality.predicates import text
 from incremental_assets.quality.profile.column import Form, form_of
 

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 from deltalake import CommitProperties
 from pyspark.errors import PySparkException
 
-from incremental_assets.lake.errors import lake_errors, place_errors
-from incremental_assets.lake.guards import expr
-from incremental_assets.lake.manifest import QUALITY_FOLDER
-from incremental_assets.lake.private import keep_private
-from incremental_assets.lake.table import LakeTable
-from incremental_assets.model.errors import LakeMoved
-from incremental_assets.model.names import encode_name
-from incremental_assets.model.schema import Column
+from incremental_assets.core.errors import LakeMoved
+from incremental_assets.core.names import encode_name
+from incremental_assets.core.schema import Column
+from incremental_assets.delta.errors import lake_errors, place_errors
+from incremental_assets.delta.folders import QUALITY_FOLDER
+from incremental_assets.delta.guards import expr
+from incremental_assets.delta.private import keep_private
+from incremental_assets.delta.table import LakeTable
 from incremental_assets.quality.predicates import text
 from incremental_assets.quality.profile.column import ColumnProfile, Form, Frequent, Key, Lengths, Moments, Profile, merge_columns
 from incremental_assets.quality.profile.states import (

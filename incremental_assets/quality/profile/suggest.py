@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from incremental_assets.lake.guards import expr
-from incremental_assets.model.names import backticked as quote
-from incremental_assets.model.rules import Change, NotNull, RowRule, Rule, Unique
+from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.rules import Change, NotNull, RowRule, Rule, Unique
+from incremental_assets.delta.guards import expr
 from incremental_assets.quality.predicates import CannotAsk
 from incremental_assets.quality.profile.column import Key, Profile
 from incremental_assets.quality.profile.propose import RARE, candidates, changes_of, rounded_up, rows_by_partition, volumetric

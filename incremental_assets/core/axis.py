@@ -1,0 +1,138 @@
+"""The axis an incremental identifier lives on: every value is an exact integer (days, microseconds, or the integer itself).
+
+Belongs here: the types of the grammar, the axes, exact conversion between axis values and text. Does not belong: windows, or any SQL
+beyond a literal's text. Text cannot round: a microsecond or a date before Christ survives the way there and back.
+"""
+
+import re
+from enum import Enum
+
+from incremental_assets.core.errors import ConfigurationError
+
+MICROS_PER_SECOND = 1_000_000
+MICROS_PER_DAY = 86_400 * MICROS_PER_SECOND
+
+
+class IdentifierType(str, Enum):
+    """The four types of the grammar (seed 001)."""
+
+    DATE = "date"
+    DATETIME = "datetime"
+    TIMESTAMP = "timestamp"
+    INTEGER = "integer"
+
+
+class Axis(str, Enum):
+    """What one step on the axis is; decided by the identifier's column, not by the user.
+
+    ``DAY``: days since 1970-01-01. ``LOCAL``: microseconds since 1970-01-01 00:00 by a clock on a wall (a column without time zone).
+    ``INSTANT``: microseconds since 1970-01-01 00:00 UTC. ``INTEGER``: the value.
+    """
+
+    DAY = "day"
+    LOCAL = "local"
+    INSTANT = "instant"
+    INTEGER = "integer"
+
+    @property
+    def is_time(self) -> bool:
+        return self is not Axis.INTEGER
+
+    @property
+    def steps_per_day(self) -> int:
+        """Axis steps in a day; only for time."""
+        return 1 if self is Axis.DAY else MICROS_PER_DAY
+
+    def lag_steps(self, lag: int) -> int:
+        """A safety lag (seconds for time, rounded up to whole days for dates; values for integers) in steps of this axis."""
+        if self is Axis.DAY:
+            return -(-lag // 86_400)
+        return lag if self is Axis.INTEGER else lag * MICROS_PER_SECOND
+
+
+def civil_from_days(days: int) -> tuple[int, int, int]:
+    """(year, month, day) in the proleptic Gregorian calendar; year 0 is 1 BC. Source: H. Hinnant, chrono-compatible date algorithms."""
+    days += 719_468
+    era, day_of_era = divmod(days, 146_097)
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted_month = (5 * day_of_year + 2) // 153
+    month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
+    return year_of_era + era * 400 + (month <= 2), month, day_of_year - (153 * shifted_month + 2) // 5 + 1
+
+
+def days_from_civil(year: int, month: int, day: int) -> int:
+    """Days since 1970-01-01; the inverse of ``civil_from_days``."""
+    year -= month <= 2
+    era, year_of_era = divmod(year, 400)
+    day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    return era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468
+
+
+def _date_text(days: int) -> str:
+    year, month, day = civil_from_days(days)
+    return f"{'-' if year < 0 else ''}{abs(year):04d}-{month:02d}-{day:02d}"
+
+
+def format_value(axis: Axis, value: int) -> str:
+    """Exact ISO 8601 text of an axis value; instants end in ``Z``; whole seconds carry no fraction."""
+    if axis is Axis.INTEGER:
+        return str(value)
+    if axis is Axis.DAY:
+        return _date_text(value)
+    days, micros = divmod(value, MICROS_PER_DAY)
+    seconds, fraction = divmod(micros, MICROS_PER_SECOND)
+    clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}" + (f".{fraction:06d}" if fraction else "")
+    return f"{_date_text(days)}T{clock}{'Z' if axis is Axis.INSTANT else ''}"
+
+
+_TIME = re.compile(
+    r"(?P<year>[-+]?\d{4,7})-(?P<month>\d\d)-(?P<day>\d\d)"
+    r"(?:[T ](?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?)?)?"
+    r"\s*(?P<zone>Z|[-+]\d\d(?::?\d\d)?)?"
+)
+
+
+def parse_value(axis: Axis, text: str) -> int:
+    """The axis value of ISO text (``2025-01-08``, ``2025-01-08 14:30:25.5``, ``…Z``, ``…+02:00``) or of an integer.
+
+    A zone counts only on ``INSTANT``, where its absence means UTC. Raises ConfigurationError for anything else.
+    """
+    text = text.strip()
+    if axis is Axis.INTEGER:
+        if re.fullmatch(r"[-+]?\d+", text):
+            return int(text)
+        raise ConfigurationError(f"{text!r} is not an integer.")
+    match = _TIME.fullmatch(text)
+    wanted = "a date such as 2025-01-08" if axis is Axis.DAY else "a time such as 2025-01-08 14:30:25"
+    if match is None or (axis is Axis.DAY and match["hour"]) or (match["zone"] and (axis is not Axis.INSTANT or not match["hour"])):
+        raise ConfigurationError(f"{text!r} is not {wanted}.")
+    year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
+    days = days_from_civil(year, month, day) if 1 <= month <= 12 else 0
+    hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
+    if not 1 <= month <= 12 or civil_from_days(days) != (year, month, day) or hour > 23 or minute > 59 or second > 59:
+        raise ConfigurationError(f"{text!r} is not {wanted}: there is no such day or time.")
+    if axis is Axis.DAY:
+        return days
+    micros = ((hour * 60 + minute) * 60 + second) * MICROS_PER_SECOND + int((match["fraction"] or "0").ljust(6, "0"))
+    return days * MICROS_PER_DAY + micros - _offset_micros(match["zone"])
+
+
+def _offset_micros(zone: str | None) -> int:
+    if zone in (None, "Z"):
+        return 0
+    assert zone is not None
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    if int(digits[:2]) > 15 or int(digits[2:]) > 59:
+        raise ConfigurationError(f"{zone!r} is not an offset from UTC such as +02:00.")
+    return (-1 if zone[0] == "-" else 1) * (int(digits[:2]) * 60 + int(digits[2:])) * 60 * MICROS_PER_SECOND
+
+
+def json_value(axis: Axis, value: int | None) -> int | str | None:
+    """A watermark as events, ``--json`` and the table's property carry it: ISO text for time, a number for integers."""
+    return value if value is None or axis is Axis.INTEGER else format_value(axis, value)
+
+
+def value_from_json(axis: Axis, value: int | str | None) -> int | None:
+    """The inverse of ``json_value``."""
+    return None if value is None else parse_value(axis, str(value))

@@ -1,0 +1,106 @@
+"""The grammar of an incremental table: ``schema.table:column:type[:direction][@start_value][!strategy]`` (seed 001).
+
+Belongs here: text → ``IncrementalSpec``, with errors that point at the place. Does not belong: whether the table exists (``container``).
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from incremental_assets.core.axis import IdentifierType
+from incremental_assets.core.errors import ConfigurationError
+
+GRAMMAR = "schema.table:column:type[:i|:e][@start][!append|!upsert]   with type one of date, datetime, timestamp, integer"
+
+
+class Strategy(str, Enum):
+    """How a window is written. ``snapshot`` is the strategy of a container without identifier and cannot be asked for."""
+
+    APPEND = "append"
+    UPSERT = "upsert"
+    SNAPSHOT = "snapshot"
+
+
+@dataclass(frozen=True)
+class IncrementalSpec:
+    """One entry of ``incremental:``. ``columns`` has two names where the identifier is the greater of two columns."""
+
+    schema: str | None
+    table: str
+    columns: tuple[str, ...]
+    type: IdentifierType
+    start: str | None = None
+    strategy: Strategy = Strategy.APPEND
+    excluded: bool = False
+
+
+def _fail(text: str, position: int, what: str) -> ConfigurationError:
+    return ConfigurationError(f"incremental: {what}\n    {text}\n    {' ' * position}^\n  The grammar is {GRAMMAR}")
+
+
+def parse_type(text: str) -> IdentifierType:
+    try:
+        return IdentifierType(text)
+    except ValueError:
+        raise ConfigurationError(f"unknown type {text!r}; an identifier is one of {', '.join(t.value for t in IdentifierType)}.") from None
+
+
+def parse_strategy(text: str) -> Strategy:
+    if text in (Strategy.APPEND.value, Strategy.UPSERT.value):
+        return Strategy(text)
+    raise ConfigurationError(f"unknown strategy {text!r}; it is append or upsert.")
+
+
+def parse_incremental(text: str) -> IncrementalSpec:
+    """Parses one entry. Raises ConfigurationError with a caret under the place that is wrong."""
+    position = len(text) - len(text.lstrip())
+    table_match = re.match(r"[^:@!\s][^:@!]*", text[position:])
+    if table_match is None:
+        raise _fail(text, position, "a table name is missing")
+    name = table_match[0].rstrip()
+    schema, _, table = name.rpartition(".")
+    if not table or (("." in name) and not schema):
+        raise _fail(text, position, f"{name!r} is not schema.table")
+    if "." in schema:
+        raise _fail(text, position, f"{name!r} has more than one dot; write such names as {{table: …, column: …, type: …}}")
+    position += len(table_match[0])
+    column, position = _part(text, position, "a column")
+    kind, position = _part(text, position, "a type")
+    try:
+        type_ = parse_type(kind)
+    except ConfigurationError as error:
+        raise _fail(text, text.rindex(kind, 0, position), str(error)) from error
+    excluded = False
+    if text[position : position + 1] == ":":
+        direction, after = _part(text, position, "a direction")
+        if direction not in ("i", "e"):
+            raise _fail(text, position + 1, f"unknown direction {direction!r}; it is i (include) or e (exclude)")
+        excluded, position = direction == "e", after
+    start: str | None = None
+    if text[position : position + 1] == "@":
+        end = text.find("!", position)
+        end = len(text) if end < 0 else end
+        start = text[position + 1 : end].strip()
+        if not start:
+            raise _fail(text, position + 1, "a start value is missing after @")
+        position = end
+    strategy = Strategy.APPEND
+    if text[position : position + 1] == "!":
+        word = text[position + 1 :].strip()
+        try:
+            strategy = parse_strategy(word)
+        except ConfigurationError as error:
+            raise _fail(text, position + 1, str(error)) from error
+        position = len(text)
+    if text[position:].strip():
+        raise _fail(text, position, f"did not expect {text[position:].strip()!r} here")
+    return IncrementalSpec(schema or None, table, (column,), type_, start, strategy, excluded)
+
+
+def _part(text: str, position: int, what: str) -> tuple[str, int]:
+    if text[position : position + 1] != ":":
+        raise _fail(text, position, f"{what} is missing: ':' expected")
+    match = re.match(r"[^:@!]+", text[position + 1 :])
+    if match is None or not match[0].strip():
+        raise _fail(text, position + 1, f"{what} is missing")
+    return match[0].strip(), position + 1 + len(match[0])

@@ -1,0 +1,140 @@
+"""The safety lag of a container: the one that the YAML says, or else the automatic one, with the reason in words.
+
+Belongs here: how far below its watermark an identifier needs each sync to read again, by what the source says of who makes its values. Does
+not belong: reading that from the source (``databases.postgres.origins``), or what a sync reads with it (``core.tail``).
+
+The watermark rule covers values that the database makes while the transaction that inserts them is open. A value that the application has
+made before, or that was drawn from a sequence long before its row was inserted, may come below a watermark that has moved: these are what
+the automatic lag is for. A DEFAULT is no proof that the database makes the values, as most applications send the column all the same.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from incremental_assets.core.axis import Axis
+from incremental_assets.core.container import Container, ContainerOptions, HoldBack, Identifier, Kind, Origin, SourceTable
+from incremental_assets.core.grammar import Strategy
+
+AUTO_LAG_SECONDS = 300
+"""The automatic lag of a time that anybody else than the database may make: for skewed clocks, and from a clock's reading to the commit."""
+AUTO_LAG_BLOCKS = 20
+"""So many blocks of integers may be in the hands of sessions or applications at a time."""
+AUTO_LAG_BLOCK = 50
+"""Values in a block where no sequence has larger ones: what Hibernate draws at a time unless it is configured otherwise."""
+AUTO_LAG_BATCHES = 1
+"""Of batches, which hold many rows each, only the one below the highest is read again."""
+
+
+@dataclass(frozen=True)
+class SafetyLag:
+    """``value``: seconds for time, values for integers. ``reason``: one sentence, without its full stop."""
+
+    value: int
+    is_auto: bool
+    reason: str
+
+
+def safety_lag(
+    table: SourceTable,
+    identifier: Identifier | None,
+    strategy: Strategy,
+    options: ContainerOptions,
+    safety_lag_seconds: int | Literal["auto"],
+    batch: bool = False,
+) -> SafetyLag:
+    """The container's value counts, then the datastore's, then the automatic one.
+
+    The datastore's is in seconds and so says nothing of integers, but for 0: that is no lag at all, in whichever unit.
+    """
+    if identifier is None:
+        return SafetyLag(0, False, "it is synced whole each time")
+    if options.safety_lag is not None and options.safety_lag != "auto":
+        return SafetyLag(options.safety_lag, False, "safety_lag of the container says so")
+    if options.safety_lag is None and safety_lag_seconds != "auto" and (identifier.axis.is_time or safety_lag_seconds == 0):
+        return SafetyLag(safety_lag_seconds, False, "safety_lag_seconds of the datastore says so")
+    return automatic_lag(table, identifier, strategy, options.hold_back, batch)
+
+
+def automatic_lag(
+    table: SourceTable, identifier: Identifier, strategy: Strategy, hold_back: HoldBack = HoldBack.ALL, batch: bool = False
+) -> SafetyLag:
+    """The lag of an identifier for which the YAML says none: 0 where the source itself makes each value."""
+    found = [(name, column.origin if (column := table.column(name)) is not None else None) for name in identifier.columns]
+    origins = [origin or Origin() for _, origin in found]
+    trusted = None if table.subscribed else _trusted(identifier, origins, strategy, hold_back)
+    if trusted is not None:
+        return SafetyLag(0, True, trusted)
+    if batch:
+        return SafetyLag(AUTO_LAG_BATCHES, True, f"{_doubt(table, identifier, found)}, so the batch below the highest is read again")
+    if identifier.axis is not Axis.INTEGER:
+        return SafetyLag(
+            AUTO_LAG_SECONDS, True, f"{_doubt(table, identifier, found)}, so the last {AUTO_LAG_SECONDS} seconds are read again"
+        )
+    block = max(AUTO_LAG_BLOCK, *(origin.block or 0 for origin in origins))
+    lag = AUTO_LAG_BLOCKS * block
+    return SafetyLag(
+        lag, True, f"{_doubt(table, identifier, found)}, so the last {lag:,} values ({AUTO_LAG_BLOCKS} blocks of {block:,}) are read again"
+    )
+
+
+def where_sessions_are_hidden(container: Container) -> Container:
+    """The container with the lag that it needs where the role cannot see what other roles' sessions are doing.
+
+    An automatic lag of 0 for times rests on seeing that: a transaction may bear a time from before it shows itself.
+    """
+    if not container.lag_is_auto or container.lag or container.axis is None or not container.axis.is_time:
+        return container
+    reason = (
+        f"{container.lag_reason}, but this role, which lacks pg_read_all_stats, cannot see who is about to commit an earlier time, so the "
+        f"last {AUTO_LAG_SECONDS} seconds are read again"
+    )
+    return replace(container, lag=AUTO_LAG_SECONDS, lag_reason=reason)
+
+
+def lag_warning(container: Container) -> list[str]:
+    """What is said once of a container whose identifier needs a lag that nobody has set; empty where none does."""
+    if not container.lag_is_auto or container.lag == 0:
+        return []
+    return [
+        f"safety_lag is auto: {container.lag_reason}; rows that arrive below that are not seen until a refresh. Set safety_lag to the "
+        f"longest delay there can be, or to 0 where the database alone makes the values"
+    ]
+
+
+def _trusted(identifier: Identifier, origins: list[Origin], strategy: Strategy, hold_back: HoldBack) -> str | None:
+    """Why the watermark rule alone covers the identifier; None where it does not.
+
+    Of two columns the greater counts: one that is set at each insert, and one that is at each update, are enough.
+    """
+    columns = "/".join(identifier.columns)
+    if identifier.axis is Axis.INTEGER:
+        if all(origin.identity and origin.in_turn for origin in origins):
+            return (
+                f"{columns} is GENERATED ALWAYS AS IDENTITY without CACHE, so the source itself makes each value when the row is inserted"
+            )
+        return None
+    at_insert = next((origin.at_insert for origin in origins if origin.at_insert), None)
+    at_update = next((origin.at_update for origin in origins if origin.at_update), None)
+    if at_insert is None or (strategy is Strategy.UPSERT and at_update is None):
+        return None
+    if hold_back is HoldBack.WRITERS:
+        return None  # a trigger's now() is older than the lock by which writers are known
+    if strategy is not Strategy.UPSERT:
+        return f"the trigger {at_insert} sets {columns} at each insert, whatever the application sends"
+    by = f"the trigger {at_insert} sets" if at_insert == at_update else f"the triggers {at_insert} and {at_update} set"
+    return f"{by} {columns} at each insert and update, whatever the application sends"
+
+
+def _doubt(table: SourceTable, identifier: Identifier, found: list[tuple[str, Origin | None]]) -> str:
+    """Why the values cannot be trusted to come in the order of their transactions."""
+    columns = "/".join(identifier.columns)
+    if table.subscribed:
+        return f"a subscription of logical replication fills the table, so the values of {columns} are made on another server"
+    if table.kind not in (Kind.TABLE, Kind.PARTITIONED):
+        return f"it is a {table.kind.value}, so who makes the values of {columns} cannot be seen"
+    blocks = [name for name, origin in found if origin is not None and (origin.block or 1) > 1]
+    if blocks:
+        return f"each session draws a block of values of {'/'.join(blocks)} at a time and may insert them much later"
+    default = next((column.default for name, _ in found if (column := table.column(name)) is not None and column.default), None)
+    but = f" (its default {default} is no proof, as applications send the column)" if default else ""
+    return f"the application may make the values of {columns} itself{but}"

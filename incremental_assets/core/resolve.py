@@ -1,0 +1,235 @@
+"""What the catalog found and what the YAML says, put together and checked once: a container.
+
+Belongs here: every rule about which YAML fits which table, and what is chosen where the YAML is silent. Does not belong: reading either.
+What ``resolve`` accepts needs no further checks downstream.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from incremental_assets.core.axis import Axis, IdentifierType, parse_value
+from incremental_assets.core.container import Container, ContainerOptions, Cut, HoldBack, Identifier, Kind, SourceColumn, SourceTable
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.grammar import IncrementalSpec, Strategy
+from incremental_assets.core.lag import safety_lag
+from incremental_assets.core.names import nearest
+from incremental_assets.core.partitions import Granularity, default_granularity, floor_to, next_start
+
+DEFAULT_WIDTH_PARTITIONS = 100
+
+_AXES: dict[str, tuple[Axis, str]] = {
+    "date": (Axis.DAY, "date"),
+    "timestamp without time zone": (Axis.LOCAL, "timestamp"),
+    "timestamp with time zone": (Axis.INSTANT, "timestamp"),
+    "smallint": (Axis.INTEGER, "integer"),
+    "integer": (Axis.INTEGER, "integer"),
+    "bigint": (Axis.INTEGER, "integer"),
+    "numeric": (Axis.INTEGER, "integer"),
+}
+
+
+def axis_of(column: SourceColumn) -> Axis | None:
+    """The axis that a column's values can lie on; None where it cannot be an identifier."""
+    if column.base not in _AXES or (column.base == "numeric" and not column.type.replace(" ", "").endswith(",0)")):
+        return None  # fractions would fall between the integers
+    return _AXES[column.base][0]
+
+
+def identifier_axis(where: str, column: SourceColumn, type_: IdentifierType) -> Axis:
+    """The axis of a column, if the type of the grammar fits it."""
+    found = _AXES.get(column.base)
+    fits = found is not None and (
+        found[1] == type_.value or (found[1] == "timestamp" and type_ in (IdentifierType.DATETIME, IdentifierType.TIMESTAMP))
+    )
+    if found is None or not fits or axis_of(column) is None:
+        suggestion = f" Write {found[1]!r}." if found and column.base != "numeric" else " Choose a date, timestamp or integer column."
+        raise ConfigurationError(
+            f"{where}: identifier {column.name!r} is declared {type_.value} but the column is {column.type}.{suggestion}"
+        )
+    return found[0]
+
+
+def resolve(
+    datastore: str,
+    schema: str,
+    table: SourceTable,
+    spec: IncrementalSpec | None,
+    options: ContainerOptions,
+    safety_lag_seconds: int | Literal["auto"],
+    today: int,
+) -> Container:
+    """Checks the YAML against what the catalog found. ``today``: days since 1970, the first partition of an empty table.
+
+    Raises ConfigurationError naming the container, the word that is wrong, and the nearest right one.
+    """
+    label = f"{datastore}/{table.name}"
+    names = [c.name for c in table.columns]
+
+    def known(columns: Sequence[str], what: str) -> None:
+        for name in columns:
+            if name not in names:
+                raise ConfigurationError(f"{label}: {what}: there is no column {name!r}.{nearest(name, names)}")
+
+    known(options.exclude_columns, "exclude_columns")
+    known(options.primary_key, "primary_key")
+    known(options.text_columns, "text_columns")
+    columns = tuple(c for c in table.columns if c.name not in options.exclude_columns)
+    if not columns:
+        raise ConfigurationError(f"{label}: exclude_columns leaves no column.")
+    folded: dict[str, str] = {}
+    for column in columns:
+        other = folded.setdefault(column.name.lower(), column.name)
+        if other != column.name:
+            raise ConfigurationError(
+                f"{label}: columns {other!r} and {column.name!r} differ only in case, which Delta Lake does not tell apart. "
+                f"Leave one out: containers: {{{table.name}: {{exclude_columns: [{column.name}]}}}}"
+            )
+    identifier, cut, strategy = None, None, Strategy.SNAPSHOT
+    if spec is not None and not spec.excluded:
+        known(spec.columns, "incremental")
+        for name in spec.columns:
+            if name in options.exclude_columns or name in options.text_columns:
+                raise ConfigurationError(f"{label}: the identifier {name!r} can be neither excluded nor read as text.")
+        identifier = _identifier(label, table, spec)
+        strategy = spec.strategy
+        cut = _cut(label, table, identifier, options.partition_by, today)
+    elif options.partition_by is not None:
+        raise ConfigurationError(
+            f"{label}: partition_by needs an incremental identifier; add {schema}.{table.name}:<column>:<type> to incremental."
+        )
+    if identifier is not None and len(identifier.columns) > 1 and strategy is not Strategy.UPSERT:
+        raise ConfigurationError(f"{label}: an identifier of two columns works with upsert only; add strategy: upsert.")
+    if options.hold_back is HoldBack.WRITERS and table.kind not in (Kind.TABLE, Kind.PARTITIONED):
+        raise ConfigurationError(
+            f"{label}: hold_back: writers goes by the locks of those who write to the table, and a {table.kind.value} has none of its own: "
+            f"rows committed late would be lost. Leave hold_back out."
+        )
+    lag = safety_lag(table, identifier, strategy, options, safety_lag_seconds, batch=cut is not None and cut.batch)
+    if options.hold_back is HoldBack.WRITERS and identifier is not None and (lag.value == 0 or lag.is_auto):
+        _refuse_earlier_times(label, table, identifier)
+    key = options.primary_key or table.primary_key
+    for name in key:
+        if name in options.exclude_columns:
+            raise ConfigurationError(f"{label}: primary key column {name!r} cannot be excluded.")
+    if strategy is Strategy.UPSERT and not key:
+        raise ConfigurationError(
+            f"{label}: upsert needs a primary key, and the source declares none. "
+            f"Say which columns tell rows apart: containers: {{{table.name}: {{primary_key: [<column>]}}}}"
+        )
+    enforced = bool(table.primary_key) and tuple(key) == table.primary_key
+    return Container(
+        datastore=datastore,
+        schema=schema,
+        name=table.name,
+        kind=table.kind,
+        columns=columns,
+        identifier=identifier,
+        cut=cut,
+        strategy=strategy,
+        primary_key=tuple(key),
+        key_is_enforced=enforced,
+        lag=lag.value,
+        lag_is_auto=lag.is_auto,
+        lag_reason=lag.reason,
+        options=options,
+        indexed=table.indexed,
+        rows=table.rows,
+        bytes=table.bytes,
+        comment=table.comment,
+    )
+
+
+# As PostgreSQL prints defaults that are the time before a transaction's first write, whatever was committed since.
+_BEFORE_INSERT = r"now\(\)|'now'|transaction_timestamp|statement_timestamp|current_(date|time)|localtime"
+_EARLIER_TIMES = re.compile(_BEFORE_INSERT, re.IGNORECASE)
+AT_INSERT = re.compile(rf"{_BEFORE_INSERT}|clock_timestamp", re.IGNORECASE)
+"""Defaults, as PostgreSQL prints them, that are the time at which a row was inserted, or just before."""
+
+
+def _refuse_earlier_times(label: str, table: SourceTable, identifier: Identifier) -> None:
+    for name in identifier.columns:
+        column = table.column(name)
+        default = column.default if column is not None and column.sequence is None else None
+        if default is not None and _EARLIER_TIMES.search(default):
+            raise ConfigurationError(
+                f"{label}: hold_back: writers counts a transaction from its first write to the table on, and the default of {name!r} "
+                f"({default}) is a time before that: rows committed late would be lost. Leave hold_back out, or set safety_lag to "
+                f"the longest transaction."
+            )
+
+
+def _identifier(label: str, table: SourceTable, spec: IncrementalSpec) -> Identifier:
+    columns = [c for name in spec.columns if (c := table.column(name)) is not None]
+    axes = {identifier_axis(label, column, spec.type) for column in columns}
+    if len(axes) != 1 or not 1 <= len(columns) <= 2:
+        raise ConfigurationError(f"{label}: an identifier is one column, or two of the same type.")
+    axis = axes.pop()
+    try:
+        start = parse_value(axis, spec.start) if spec.start is not None else None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{label}: start: {error}") from error
+    sequence = columns[0].sequence if axis is Axis.INTEGER and len(columns) == 1 else None
+    return Identifier(spec.columns, spec.type, axis, start, sequence)
+
+
+def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: str | int | None, today: int) -> Cut:
+    axis = identifier.axis
+    first, last = _found(axis, table.first), _found(axis, table.last)
+    if identifier.start is not None:
+        first = identifier.start
+    if not axis.is_time:
+        if partition_by == "batch":
+            return Cut(width=1, batch=True)
+        if isinstance(partition_by, int) and partition_by > 0:
+            return Cut(width=partition_by)
+        if partition_by is not None:
+            raise ConfigurationError(
+                f"{label}: partition_by of an integer identifier is a positive width or 'batch', not {partition_by!r}."
+            )
+        span = table.span if table.span is not None else (last or 0) - (first or 0)
+        return Cut(width=round_width(span // DEFAULT_WIDTH_PARTITIONS + 1))
+    now = today * axis.steps_per_day
+    first = min(now, first) if first is not None else now
+    if partition_by is None:
+        granularity = default_granularity(axis, first, now)  # not the last row's day: the calendar goes on until today
+    else:
+        try:
+            granularity = Granularity(partition_by)
+        except ValueError:
+            raise ConfigurationError(
+                f"{label}: partition_by of a time identifier is one of {', '.join(g.value for g in Granularity)}, not {partition_by!r}."
+            ) from None
+    if granularity is Granularity.HOUR and axis is Axis.DAY:
+        raise ConfigurationError(f"{label}: a date cannot be partitioned by hour; write day, week or month.")
+    if partition_by is None and identifier.start is None:
+        # One row from the year 1 must not make 24,000 partitions: what lies before the first belongs to it.
+        newest = min(last, now) if last is not None else now
+        oldest = newest - 366 * 80 * axis.steps_per_day
+        first = max(first, oldest)
+    # Dagster's calendar begins with the epoch of its host's time stamps; older rows belong to the first partition.
+    return Cut(granularity=granularity, first=_calendar_start(axis, granularity, first))
+
+
+def _found(axis: Axis, text: str | None) -> int | None:
+    """The catalog's first or last identifier; None where it was found for a column of another kind, before the YAML changed."""
+    try:
+        return parse_value(axis, text) if text is not None else None
+    except ConfigurationError:
+        return None
+
+
+def _calendar_start(axis: Axis, granularity: Granularity, first: int) -> int:
+    start = floor_to(axis, granularity, first)
+    earliest = -25_000 * axis.steps_per_day  # 1901: the first day every time-zone database agrees on
+    return start if start >= earliest else next_start(axis, granularity, floor_to(axis, granularity, earliest))
+
+
+def round_width(width: int) -> int:
+    """The next 1, 2 or 5 times a power of ten, so that keys are easy to read."""
+    power = 1000
+    while True:
+        for step in (1, 2, 5):
+            if step * power >= width:
+                return step * power
+        power *= 10

@@ -1,0 +1,198 @@
+"""A container's rules as Dagster's asset checks: in the run of a sync right after the write, and by a job of their own.
+
+Belongs here: the definitions, and what a run's partitions ask for. Does not belong: the scan (``scanning``), its events (``evaluations``).
+"""
+
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.core.container import Container
+from incremental_assets.core.errors import ConfigurationError, ContainerBusy
+from incremental_assets.core.rules import Rule
+from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
+from incremental_assets.dagster.partitions import container_key, expect_files, keys_of_run, partitions_definition
+from incremental_assets.dagster.quality.evaluations import enforce, log_evaluations
+from incremental_assets.dagster.quality.request import Looks, ScanRequest
+from incremental_assets.dagster.quality.scanning import Summary, Told, scan_container
+from incremental_assets.delta.scope import LakeScope
+
+
+class LooksConfig(str, Enum):
+    """Dagster's run config names an enum's members."""
+
+    full = "full"
+    incremental = "incremental"
+    partitions = "partitions"
+
+
+class ScanConfig(dg.Config):
+    """``looks``: at what; left out, at the run's partition, and at the whole container where it has none. ``partitions``: keys, where they
+    are not the run's. ``greater_than``: the threshold of ``incremental``; left out, the scan's own watermark.
+    """
+
+    looks: LooksConfig | None = None
+    partitions: list[str] | None = None
+    greater_than: str | None = None
+    auto_resolve: bool = False
+
+
+def check_name_of(definition: ContainerDefinition) -> str:
+    """Of the op that carries out the checks in a sync's run."""
+    return f"{op_name(definition)}__checks"
+
+
+def scan_job_name(definition: ContainerDefinition) -> str:
+    return f"scan_{op_name(definition)}"
+
+
+def scan_op_name(definition: ContainerDefinition) -> str:
+    return f"{op_name(definition)}__scan"
+
+
+def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefinition]:
+    """One op for all rules of the container; none where it has no rules."""
+    container = definition.container
+    if not container.options.checks:
+        return []
+    specs = [_spec(definition, rule) for rule in container.options.checks]
+
+    @dg.multi_asset_check(
+        name=check_name_of(definition),
+        specs=specs,
+        can_subset=True,
+        required_resource_keys={"lake"},
+        description=f"Asks the rules of {container.label} of the partitions that the run wrote.",
+    )
+    def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        chosen = {key.name for key in context.selected_asset_check_keys}
+        rules = [rule for rule in container.options.checks if rule.id in chosen]
+        inner = context.op_execution_context
+        scope: LakeScope = inner.resources.lake
+        keys = keys_of_run(inner, definition)
+        written = scope.written.get(container.key_path)
+        if written is None:
+            request = _request_of_run(keys)
+        elif partitions_definition(definition) is None:
+            request = ScanRequest(Looks.full)
+        else:
+            request = ScanRequest(Looks.partitions, tuple(dict.fromkeys((*(keys or ()), *written.keys))), written.nulls)
+        summary = _scan(inner, definition, request, rules, lambda summary: log_evaluations(inner, definition, summary, keys), in_sync=True)
+        if summary is not None:
+            enforce(definition, summary)
+        yield from ()
+
+    return [checks]
+
+
+def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
+    """A scan alone. An op and no selection of checks: such a job has no partitions, which could then not be clicked on."""
+    container = definition.container
+
+    @dg.op(
+        name=scan_op_name(definition),
+        out=dg.Out(dg.Nothing),
+        required_resource_keys={"lake"},
+        description=f"Asks the rules of {container.label}.",
+    )
+    def scan(context: dg.OpExecutionContext, config: ScanConfig) -> None:
+        def tell(summary: Summary) -> None:
+            log_evaluations(context, definition, summary, [place for place in summary.result.rows if place is not None] or None)
+
+        summary = _scan(context, definition, request_of(context, config, definition), container.options.checks, tell)
+        if summary is None:
+            context.log.info(f"{container.label}: there is no table yet; sync it first")
+            return
+        enforce(definition, summary)
+
+    @dg.job(
+        name=scan_job_name(definition),
+        partitions_def=partitions_definition(definition),
+        description=f"Scan of {container.label}: its rules are asked of a partition, of what is new, or of all rows.",
+        tags={CONTAINER_TAG: container.label, "incremental_assets/operation": "scan", "incremental_assets/datastore": container.datastore},
+    )
+    def job() -> None:
+        scan()
+
+    return job
+
+
+# ------------------------------------------------------------------ one scan in a run
+def _scan(
+    context: dg.OpExecutionContext,
+    definition: ContainerDefinition,
+    request: ScanRequest,
+    rules: Sequence[Rule],
+    tell: Callable[[Summary], None],
+    *,
+    in_sync: bool = False,
+) -> Summary | None:
+    scope: LakeScope = context.resources.lake
+    try:
+        return scan_container(
+            definition, context.instance, scope, request, rules, told_of(context), context.log.info, tell, in_sync=in_sync
+        )
+    except ContainerBusy as error:
+        raise dg.Failure(str(error)) from error
+    except BaseException:
+        scope.interrupt()
+        raise
+
+
+def started_by(tags: Mapping[str, str]) -> str:
+    """Who or what started a run."""
+    by_itself = "schedule" if "dagster/schedule_name" in tags else "sensor" if "dagster/sensor_name" in tags else "UI"
+    return tags.get("incremental_assets/started_by") or tags.get("user") or by_itself
+
+
+def told_of(context: dg.OpExecutionContext) -> Told:
+    """Of the run."""
+    tags = context.run.tags
+    return Told(context.run_id, started_by(tags), tags.get("dagster/schedule_name"))
+
+
+# ------------------------------------------------------------------ what a run is about
+def _request_of_run(keys: Sequence[str] | None) -> ScanRequest:
+    return ScanRequest(Looks.full) if keys is None else ScanRequest(Looks.partitions, tuple(keys))
+
+
+def request_of(context: dg.OpExecutionContext, config: ScanConfig, definition: ContainerDefinition) -> ScanRequest:
+    """Raises ConfigurationError where the options do not go together, or name a partition that is none."""
+    keys, label = keys_of_run(context, definition), definition.container.label
+    if config.greater_than is not None and config.looks is not LooksConfig.incremental:
+        raise ConfigurationError(f"{label}: greater_than goes with looks: incremental.")
+    if config.partitions is not None and config.looks not in (None, LooksConfig.partitions):
+        raise ConfigurationError(f"{label}: partitions do not go with looks: {config.looks.value}.")
+    if config.looks in (None, LooksConfig.partitions):
+        if config.partitions:
+            expect_files(definition, context.instance, config.partitions)
+        request = _request_of_run(keys if config.partitions is None else config.partitions)
+        if config.looks is LooksConfig.partitions and not request.keys:
+            raise ConfigurationError(f"{label}: looks: partitions: which ones? Choose some, or write them under partitions.")
+        return ScanRequest(request.looks, request.keys, auto_resolve=config.auto_resolve)
+    return ScanRequest(Looks(config.looks.value), greater_than=config.greater_than, auto_resolve=config.auto_resolve)
+
+
+def _spec(definition: ContainerDefinition, rule: Rule) -> dg.AssetCheckSpec:
+    container: Container = definition.container
+    words = {name: value for name, value in rule.words().items() if name not in ("rule", "name", "description")}
+    metadata: dict[str, Any] = {"quality/rule": rule.rule, "quality/severity": rule.severity.value}
+    if rule.owner is not None:
+        metadata["quality/owner"] = rule.owner
+    if rule.tags:
+        metadata["quality/tags"] = dict(rule.tags)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=dg.PreviewWarning)
+        return dg.AssetCheckSpec(
+            rule.id,
+            asset=container_key(container),
+            description=rule.description or f"{rule.rule}: {json.dumps(words, ensure_ascii=False, default=str)}",
+            blocking=rule.blocking,
+            metadata=metadata,
+            partitions_def=partitions_definition(definition),
+        )

@@ -1,0 +1,301 @@
+"""The catalog operation in Dagster: an asset whose materializations show what changed, its job, its schedule, a new datastore's first run.
+
+Belongs here: a run of the operation, and what it tells. Does not belong: the comparison (``catalog.operation``).
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition, Settings
+from incremental_assets.catalog.diff import Change, Difference
+from incremental_assets.catalog.operation import Asked, Outcome
+from incremental_assets.catalog.state import Catalog, Presence
+from incremental_assets.core.container import Kind
+from incremental_assets.core.errors import ConfigurationError, MisfitError, SyncError
+from incremental_assets.core.names import encode_name
+from incremental_assets.dagster.catalog_store import CatalogStore
+from incremental_assets.dagster.event_log import failure_of, is_interrupted
+from incremental_assets.dagster.loggers import BRIEF_LOGGER, LOGGERS
+from incremental_assets.dagster.project import current_project, location_name, reloads_by_itself
+from incremental_assets.dagster.runs.ordinary_run import RunTerminated, new_run_id, run_here
+
+TAG = "incremental_assets/"
+RESULT_TAG = f"{TAG}result"
+CHECK = "complete"
+SHOWN_DIFFERENCES = 500
+LINES_A_MESSAGE = 100
+FIRST_AGAIN_SECONDS = 300
+
+
+class Catalogued(Protocol):
+    """A component whose containers the operation finds (``component.DatastoreComponent``)."""
+
+    name: str
+
+    @property
+    def picture(self) -> str: ...
+    def settings(self) -> Settings: ...
+    def store(self, project: Path) -> CatalogStore: ...
+    def definitions(self, catalog: Catalog) -> Sequence[ContainerDefinition]: ...
+    def take_catalog(
+        self, before: Catalog | None, asked: Asked | None = None, progress: Callable[[str], None] = ..., **kept: Any
+    ) -> Outcome: ...
+
+
+class Included(str, Enum):
+    """Dagster's run config names an enum's members."""
+
+    table = "table"
+    view = "view"
+
+
+class CatalogConfig(dg.Config):
+    """What is left out is as the YAML says. ``include``: of table and view."""
+
+    prune: bool | None = None
+    recreate: bool | None = None
+    include: list[Included] | None = None
+
+
+def kinds_of(include: Sequence[str]) -> frozenset[Kind]:
+    """``table`` and ``view`` as the kinds of relations they mean."""
+    return frozenset(kind for kind in Kind if ("view" if kind.is_view else "table") in include)
+
+
+def catalog_key(name: str, definitions: Sequence[ContainerDefinition]) -> dg.AssetKey:
+    """``[datastore, "catalog"]``; with a ``_`` before it where a container has that name."""
+    taken = {definition.container.key_path[1] for definition in definitions}
+    last = "catalog"
+    while last in taken:
+        last = f"_{last}"
+    return dg.AssetKey([encode_name(name), last])
+
+
+def job_name(name: str) -> str:
+    return f"catalog_{encode_name(name)}"
+
+
+def op_name(name: str) -> str:
+    """Of the asset's op; the same whatever the containers are called, as run configs name it."""
+    return f"{encode_name(name)}_catalog"
+
+
+def catalog_definitions(component: Catalogued, settings: Settings, known: Sequence[ContainerDefinition] | None) -> dg.Definitions:
+    """``known``: None where the datastore was never catalogued: it is then, by itself."""
+    asset, job = _asset_and_job(component, settings, known or [], lambda _: None)
+    schedules = [_schedule(settings, job)] if settings.catalog.schedule else []
+    return dg.Definitions(
+        assets=[asset], jobs=[job], schedules=schedules, sensors=[_first(component, settings, job)] if known is None else []
+    )
+
+
+def _asset_and_job(
+    component: Catalogued, settings: Settings, known: Sequence[ContainerDefinition], told: Callable[[Outcome], None]
+) -> tuple[dg.AssetsDefinition, Any]:
+    asset = _asset(component, settings, catalog_key(settings.name, known), told)
+    job = dg.define_asset_job(
+        job_name(settings.name),
+        selection=dg.AssetSelection.assets(asset),
+        description=f"Finds out what is in {settings.name}, and what has changed.",
+        tags={f"{TAG}operation": "catalog", f"{TAG}datastore": settings.name},
+    )
+    return asset, job
+
+
+def _asset(component: Catalogued, settings: Settings, key: dg.AssetKey, told: Callable[[Outcome], None]) -> dg.AssetsDefinition:
+    spec = dg.AssetSpec(
+        key,
+        group_name=key.path[0],
+        kinds={component.picture},
+        description=f"What is in the datastore `{settings.name}`: each run compares it with what is known, and shows the differences.",
+    )
+    check = dg.AssetCheckSpec(CHECK, asset=key, description="Whether each container could be looked at, and is as it should be.")
+
+    @dg.multi_asset(name=op_name(settings.name), specs=[spec], check_specs=[check], pool="/".join(key.path))
+    def catalog(context: dg.AssetExecutionContext, config: CatalogConfig) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+        asked = asked_of(config, settings)
+        tags = {f"{TAG}prune": str(asked.prune).lower(), f"{TAG}recreate": str(asked.recreate).lower(), f"{TAG}include": _include(asked)}
+        tags |= {f"{TAG}operation": "catalog", f"{TAG}datastore": settings.name}  # *Materialize* starts a job that has none
+        tags |= {} if f"{TAG}started_by" in context.run.tags else {f"{TAG}started_by": context.run.tags.get("user", "UI")}
+        context.instance.add_run_tags(context.run_id, tags)
+        outcome = renew_catalog(component, context.instance, asked, context.log.info)
+        told(outcome)
+        for at in range(0, len(outcome.differences), LINES_A_MESSAGE):  # a message each would take longer than all the rest
+            context.log.info("\n".join(map(str, outcome.differences[at : at + LINES_A_MESSAGE])))
+        for name, trouble in outcome.troubles.items():
+            context.log.warning(f"{settings.name}/{name}: {trouble}")
+        if _adds_assets(outcome.differences) and not reloads_by_itself():
+            context.log.info("The UI shows new and forgotten containers once the code location is reloaded (Deployment → Reload).")
+        context.instance.add_run_tags(context.run_id, {RESULT_TAG: "warning" if outcome.troubles else "success"})
+        yield dg.MaterializeResult(asset_key=key, metadata=_metadata(outcome))
+        yield dg.AssetCheckResult(
+            asset_key=key,
+            check_name=CHECK,
+            passed=not outcome.troubles,
+            severity=dg.AssetCheckSeverity.WARN,
+            metadata={name: trouble for name, trouble in list(outcome.troubles.items())[:SHOWN_DIFFERENCES]},
+        )
+
+    return catalog
+
+
+def asked_of(config: CatalogConfig, settings: Settings) -> Asked:
+    """With what the YAML says for all that is left out."""
+    of_yaml = settings.catalog
+    return Asked(
+        of_yaml.prune if config.prune is None else config.prune,
+        of_yaml.recreate if config.recreate is None else config.recreate,
+        of_yaml.kinds if config.include is None else kinds_of([one.value for one in config.include]) & of_yaml.kinds,
+    )
+
+
+def _include(asked: Asked) -> str:
+    return ",".join(word for word in ("table", "view") if kinds_of([word]) & asked.kinds)
+
+
+def renew_catalog(component: Catalogued, instance: dg.DagsterInstance, asked: Asked | None, progress: Callable[[str], None]) -> Outcome:
+    """Takes the catalog and keeps it. Raises SourceError or ConfigurationError; the old one is whole then."""
+    store = component.store(current_project())
+    with store.locked():
+        before = store.load(instance)
+        outcome = component.take_catalog(before, asked, progress, finished=store.finished(), keep=store.keep_finished)
+        outcome = _fitting(component, before, outcome)
+        store.save(outcome.catalog, instance)
+    return outcome
+
+
+def _fitting(component: Catalogued, before: Catalog | None, outcome: Outcome) -> Outcome:
+    """With the old entries of containers that the YAML no longer fits: their own syncs fail, and the others go on.
+
+    Raises ConfigurationError where there is no old entry that it fits: the project would not load.
+    """
+    old = before.by_name if before is not None else {}
+    catalog, troubles = outcome.catalog, dict(outcome.troubles)
+    while True:
+        try:
+            component.definitions(catalog)
+            return replace(outcome, catalog=catalog, troubles=troubles)
+        except MisfitError as error:
+            name = error.container
+            kept = old.get(name)
+            if kept is None or kept == catalog.by_name.get(name):
+                raise
+            entries = tuple(kept if one.table.name == name else one for one in catalog.entries)
+            catalog, troubles[name] = replace(catalog, entries=entries), f"it stays as it was known: {error}"
+
+
+def _adds_assets(differences: Sequence[Difference]) -> bool:
+    return any(d.change in (Change.NEW, Change.BACK, Change.PRUNED) for d in differences)
+
+
+def _metadata(outcome: Outcome) -> dict[str, Any]:
+    """Numbers over time, the differences as a table, and as JSON for scripts."""
+    entries = outcome.catalog.entries
+    present = [known for known in entries if known.presence is Presence.PRESENT]
+    counted = {change: sum(1 for d in outcome.differences if d.change is change) for change in Change}
+    shown = outcome.differences[:SHOWN_DIFFERENCES]
+    records = [dg.TableRecord({"container": d.container, "change": d.change.value, "fields": "; ".join(map(str, d.fields))}) for d in shown]
+    schema = dg.TableSchema([dg.TableColumn(name) for name in ("container", "change", "fields")])
+    details = {
+        "differences": [d.record() for d in shown],
+        "troubles": dict(outcome.troubles),
+        "left_out": len(outcome.differences) - len(shown),
+    }
+    return {
+        "catalog/containers": len(present),
+        "catalog/fields": sum(len(known.table.columns) for known in present),
+        "catalog/known_missing": sum(1 for known in entries if known.presence is Presence.MISSING),
+        "catalog/hidden": sum(1 for known in entries if known.presence is Presence.HIDDEN),
+        **{f"catalog/{change.value}": count for change, count in counted.items()},
+        "catalog/troubles": len(outcome.troubles),
+        "catalog/looked_at": outcome.looked_at,
+        "catalog/result": "warning" if outcome.troubles else "success",
+        "catalog/differences": dg.TableMetadataValue(records, schema),
+        "catalog/details": dg.JsonMetadataValue(details),
+    }
+
+
+def _schedule(settings: Settings, job: Any) -> dg.ScheduleDefinition:
+    name = settings.catalog.name or f"{job_name(settings.name)}_schedule"
+    return dg.ScheduleDefinition(
+        name=f"{job_name(settings.name)}_schedule",
+        job=job,
+        cron_schedule=settings.catalog.schedule or "",
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=name,
+        tags={f"{TAG}schedule": name, f"{TAG}started_by": "schedule"},
+    )
+
+
+def _first(component: Catalogued, settings: Settings, job: Any) -> dg.SensorDefinition:
+    """There only while nothing is known of the datastore."""
+
+    @dg.sensor(
+        name=f"{job_name(settings.name)}_first",
+        job=job,
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"{settings.name} was just added: runs its catalog, and again after {FIRST_AGAIN_SECONDS} s while that fails.",
+    )
+    def first(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        if component.store(current_project()).load(context.instance) is not None:
+            return dg.SkipReason("It has been catalogued; its assets show once the code location is reloaded (Deployment → Reload).")
+        latest = next(iter(context.instance.get_run_records(dg.RunsFilter(job_name=job_name(settings.name)), limit=1)), None)
+        if latest is not None and not latest.dagster_run.is_finished:
+            return dg.SkipReason(f"Run {latest.dagster_run.run_id} is about to.")
+        if latest is not None and time.time() - (latest.end_time or 0) < FIRST_AGAIN_SECONDS:
+            return dg.SkipReason(f"Run {latest.dagster_run.run_id} has just failed; it is tried again after {FIRST_AGAIN_SECONDS} s.")
+        return dg.RunRequest(tags={f"{TAG}started_by": "first catalog"})
+
+    return first
+
+
+# ---------------------------------------------------------------------- from the command line
+@dataclass(frozen=True)
+class CatalogRun:
+    """A run that has ended. ``refused``: the YAML does not fit; ``failure``: it failed otherwise; both None: ``outcome`` is its result."""
+
+    run_id: str
+    outcome: Outcome | None = None
+    refused: ConfigurationError | None = None
+    failure: SyncError | None = None
+
+
+def run_catalog(
+    component: Catalogued,
+    known: Sequence[ContainerDefinition],
+    instance: dg.DagsterInstance,
+    started_by: str,
+    config: Mapping[str, Any] | None = None,
+) -> CatalogRun:
+    """An ordinary run of the operation in this process. Raises KeyboardInterrupt when it was interrupted."""
+    settings = component.settings()
+    outcomes: list[Outcome] = []
+    asset, job = _asset_and_job(component, settings, known, outcomes.append)
+    runnable = dg.Definitions([asset], jobs=[job], executor=dg.in_process_executor, loggers=LOGGERS)
+    run_id = new_run_id()
+    try:
+        events = run_here(
+            runnable.resolve_job_def(job_name(settings.name)),
+            instance,
+            run_id=run_id,
+            run_config={"ops": {op_name(settings.name): {"config": dict(config or {})}}, "loggers": {BRIEF_LOGGER: {}}},
+            tags={f"{TAG}started_by": started_by},
+            location=location_name(current_project()),
+        )
+    except RunTerminated as terminated:
+        return CatalogRun(run_id, failure=SyncError(str(terminated)))
+    if is_interrupted(events):
+        raise KeyboardInterrupt
+    failed, message = failure_of(events)
+    if failed is not None:
+        refused = failed in (ConfigurationError.__name__, MisfitError.__name__)
+        return CatalogRun(run_id, None, *((ConfigurationError(message), None) if refused else (None, SyncError(message))))
+    return CatalogRun(run_id, outcomes[0])

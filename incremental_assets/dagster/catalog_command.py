@@ -1,0 +1,118 @@
+"""`incremental-assets catalog`: one record a container, after an ordinary run of the operation (or none, with ``--dry-run``).
+
+Belongs here: what the command line says of a catalog. Does not belong: how it looks on a terminal.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.catalog.diff import Change
+from incremental_assets.catalog.operation import hide
+from incremental_assets.core.errors import ConfigurationError, SyncError
+from incremental_assets.dagster.catalog_asset import CatalogConfig, asked_of, run_catalog
+from incremental_assets.dagster.loading import Datastore, find_datastore, reload_catalog
+from incremental_assets.dagster.project import current_project
+
+
+def catalog_records(
+    datastore: Datastore, instance: dg.DagsterInstance, config: Mapping[str, Any], dry_run: bool, progress: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """One for each container that is known, and one for each that was forgotten. Raises SourceError or ConfigurationError."""
+    component = datastore.component
+    if dry_run:
+        asked = asked_of(CatalogConfig.model_validate(config), component.settings())
+        outcome = component.take_catalog(component.store(current_project()).load(instance), asked, progress)
+        definitions = component.definitions(outcome.catalog)
+    else:
+        run = run_catalog(component, datastore.definitions, instance, "command line", config)
+        problem = run.refused or run.failure
+        if problem is not None or run.outcome is None:
+            raise problem or SyncError(f"{component.name}: the catalog's run {run.run_id} ended without a result")
+        reload_catalog(current_project(), datastore)
+        outcome, definitions = run.outcome, datastore.definitions
+    differences, troubles = [difference.record() for difference in outcome.differences], outcome.troubles
+    changes = {difference["container"]: difference for difference in differences}
+    records = [_record(d, changes.get(d.table.name, {}), troubles.get(d.table.name)) for d in definitions]
+    pruned = [name for name, difference in changes.items() if difference["change"] == Change.PRUNED.value]
+    return records + [_forgotten(f"{component.name}/{name}") for name in pruned]
+
+
+def remove_containers(datastores: Sequence[Datastore], labels: Sequence[str], instance: dg.DagsterInstance) -> list[str]:
+    """Hides the named containers (``datastore/container``) until somebody recreates them. Raises ConfigurationError."""
+    if not labels:
+        raise ConfigurationError("catalog remove: name what is to be removed, DATASTORE/CONTAINER.")
+    chosen: dict[str, list[str]] = {}
+    for label in labels:
+        name, slash, container = label.partition("/")
+        component = find_datastore(datastores, name).component
+        if not slash or not container:
+            raise ConfigurationError(f"catalog remove {label}: name a container, DATASTORE/CONTAINER.")
+        if container in component.settings().named:
+            raise ConfigurationError(f"{label}: the YAML names it; take it out there, or list it under exclude.")
+        chosen.setdefault(name, []).append(container)
+    for name, containers in chosen.items():
+        store = find_datastore(datastores, name).component.store(current_project())
+        with store.locked():
+            catalog = store.load(instance)
+            if catalog is None:
+                raise ConfigurationError(f"{name} has no catalog yet; run: incremental-assets catalog {name}")
+            try:
+                store.save(hide(catalog, containers), instance)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{name}: {error}") from error
+    return list(labels)
+
+
+def _record(definition: ContainerDefinition, difference: Mapping[str, Any], trouble: str | None) -> dict[str, Any]:
+    container, table = definition.container, definition.table
+    cut = container.cut
+    return {
+        "container": container.label,
+        "status": "present" if definition.missing_since is None else "missing",
+        "missing_since": definition.missing_since,
+        "kind": container.kind.value,
+        "strategy": container.strategy.value,
+        "identifier": "/".join(container.identifier.columns) if container.identifier else None,
+        "partition_by": None if cut is None else cut.word,
+        "primary_key": list(container.primary_key),
+        "safety_lag": None if container.identifier is None else container.lag,
+        "safety_lag_is_auto": container.lag_is_auto,
+        "safety_lag_reason": container.lag_reason or None,
+        "rows": table.rows,
+        "bytes": table.bytes,
+        "first": table.first,
+        "last": table.last,
+        "glob": table.glob,
+        "format": table.format,
+        "files": table.files,
+        "columns": [{"name": c.name, "type": c.type, "not_null": c.not_null} for c in container.columns],
+        "change": difference.get("change"),
+        "fields": difference.get("fields", []),
+        "trouble": trouble,
+        "proposal": _proposal(definition),
+    }
+
+
+def _proposal(definition: ContainerDefinition) -> dict[str, Any] | None:
+    """None where the YAML has decided."""
+    if definition.is_specified:
+        return None
+    proposal = definition.proposal
+    return {
+        "entry": definition.entry,
+        "partition_by": proposal.partition_by,
+        "ordering": list(proposal.primary_key) if proposal.type is None else [],
+        "trusted": proposal.trusted,
+        "used": definition.is_detected,
+        "why": list(proposal.reasons),
+    }
+
+
+def _forgotten(label: str) -> dict[str, Any]:
+    names = "missing_since kind strategy identifier partition_by rows bytes first last glob format files trouble"
+    empty = dict.fromkeys([*names.split(), "safety_lag", "safety_lag_is_auto", "safety_lag_reason"])
+    lists: dict[str, list[Any]] = {"primary_key": [], "columns": [], "fields": []}
+    return {"container": label, "status": "pruned", "change": Change.PRUNED.value, "proposal": None, **empty, **lists}

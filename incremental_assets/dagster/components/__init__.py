@@ -1,0 +1,1 @@
+"""Dagster components: the YAML of a datastore, checked word by word."""

@@ -1,0 +1,177 @@
+"""What the components of all kinds of datastores share: the catalog as their state, and the definitions that are built from it.
+
+Belongs here: `catalog:` of the YAML, and the passage between a component and the catalog operation. Does not belong: any one kind's YAML
+(``postgres.component``, ``files.component``).
+"""
+
+import math
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import dagster as dg
+from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
+from pydantic import Field
+
+from incremental_assets.catalog.definition import CatalogSettings, ContainerDefinition, Settings
+from incremental_assets.catalog.inspect import CatalogSource, Said
+from incremental_assets.catalog.operation import Asked, Outcome, take_catalog
+from incremental_assets.catalog.state import Catalog
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.evidence import Listed
+from incremental_assets.core.names import encode_name
+from incremental_assets.dagster.catalog_asset import catalog_definitions, kinds_of
+from incremental_assets.dagster.catalog_store import CatalogStore
+from incremental_assets.dagster.datastore import datastore_definitions
+from incremental_assets.dagster.project import current_project, is_wanted
+
+
+class CatalogEntry(dg.Model):
+    """How the catalog operation looks at the datastore."""
+
+    schedule: str | None = Field(default=None, description="cron; runs by default")
+    name: str | None = Field(default=None, description="the schedule's, shown with its runs")
+    prune: bool = Field(default=False, description="forget containers that are gone from the source; their Delta tables stay")
+    recreate: bool = Field(default=False, description="bring back those that `catalog remove` has hidden")
+    include: list[Literal["table", "view"]] = Field(default_factory=lambda: ["table", "view"], description="what becomes a container")
+
+    def settings(self, datastore: str) -> CatalogSettings:
+        """Raises ConfigurationError naming what is wrong."""
+        if not self.include:
+            raise ConfigurationError(f"{datastore}: catalog: include is empty, which leaves no container; it takes table, view, or both.")
+        return CatalogSettings(self.schedule, self.name, self.prune, self.recreate, kinds_of(self.include))
+
+
+def maintenance_cron(datastore: str, word: str | None) -> str | None:
+    """``daily``: at some minute between two and six in the morning, another one for each datastore; ``off`` or nothing: never."""
+    if word in (None, "off"):
+        return None
+    minute = zlib.crc32(datastore.encode()) % 240
+    return f"{minute % 60} {2 + minute // 60} * * *" if word == "daily" else word
+
+
+def checked_days(datastore: str, days: int | None) -> int | None:
+    """Raises ConfigurationError for less than a day."""
+    if days is not None and days < 1:
+        raise ConfigurationError(f"{datastore}: keep_days is {days}; it is at least 1, or null, which keeps everything for ever.")
+    return days
+
+
+CATALOG_RESOLVER = dg.Resolver(
+    lambda context, value: CatalogEntry(**context.resolve_value(value.model_dump())), model_field_type=CatalogEntry
+)
+
+
+_Limit = TypeVar("_Limit", int, int | None)
+
+
+def run_limit(label: str, seconds: _Limit) -> _Limit:
+    """Raises ConfigurationError where it is none."""
+    if seconds is not None and seconds < 1:
+        raise ConfigurationError(f"{label}: max_runtime_seconds is {seconds}; it is at least 1.")
+    return seconds
+
+
+def numeric_attributes(component: type) -> dict[str, tuple[type, tuple[object, ...]]]:
+    """The attributes of a component that are numbers: int or float, and what else each may be (None, ``auto``)."""
+    found: dict[str, tuple[type, tuple[object, ...]]] = {}
+    for name, hint in get_type_hints(component).items():
+        parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
+        for kind in (int, float):
+            if kind in parts:
+                found[name] = (kind, (*words, *([None] if NoneType in parts else [])))
+    return found
+
+
+def local_state() -> ResolvedDefsStateConfig:
+    """The default: a file of the project, written by the operation alone."""
+    return DefsStateConfigArgs(key=None, management_type=DefsStateConfigArgs.local_filesystem().management_type, refresh_if_dev=False)
+
+
+class DatastoreComponent(dg.StateBackedComponent, ABC):
+    """A datastore whose containers the catalog operation finds; what it found is the component's state."""
+
+    name: str
+    defs_state: ResolvedDefsStateConfig
+
+    @property
+    @abstractmethod
+    def picture(self) -> str:
+        """Dagster's word for what stands beside the catalog's asset."""
+
+    @abstractmethod
+    def settings(self) -> Settings:
+        """Raises ConfigurationError naming what is wrong."""
+
+    @abstractmethod
+    def definitions(self, catalog: Catalog) -> Sequence[ContainerDefinition]:
+        """The containers. Raises ConfigurationError where the YAML does not fit what was found."""
+
+    @abstractmethod
+    def said(self) -> Said:
+        """What the YAML says that the operation must know."""
+
+    @abstractmethod
+    def source(self, before: Catalog | None) -> AbstractContextManager[CatalogSource]:
+        """What the operation asks. Raises SourceError."""
+
+    # ------------------------------------------------------------------
+    def read_numbers(self) -> None:
+        """Makes numbers of the attributes that are to be some. Dagster hands any text on, as it may come from a template such as
+        ``{{ env.ROWS }}``. Raises ConfigurationError where a text is no such number."""
+        for name, (kind, others) in numeric_attributes(type(self)).items():
+            value = getattr(self, name)
+            if value in others:
+                continue
+            try:
+                if isinstance(value, bool) or not isinstance(value, int | float | str):
+                    raise ValueError
+                number = kind(value)
+                if number != float(value) or not math.isfinite(number):
+                    raise ValueError
+            except (ValueError, OverflowError):
+                what = "a whole number" if kind is int else "a number"
+                either = "".join(f", or {word}" for word in others if word is not None)
+                raise ConfigurationError(f"{self.name}: {name} is {value!r}; write {what}{either}.") from None
+            setattr(self, name, number)
+
+    @property
+    def defs_state_config(self) -> DefsStateConfig:
+        return DefsStateConfig.from_args(self.defs_state, default_key=f"{type(self).__name__}[{encode_name(self.name)}]")
+
+    def take_catalog(
+        self, before: Catalog | None, asked: Asked | None = None, progress: Callable[[str], None] = lambda _: None, **kept: Any
+    ) -> Outcome:
+        """Asks the source what is there, and compares. Raises SourceError or ConfigurationError; ``kept`` as ``operation.take_catalog``."""
+        of_yaml = self.settings().catalog
+        chosen = asked or Asked(of_yaml.prune, of_yaml.recreate, of_yaml.kinds)
+        with self.source(before) as source:
+            outcome = take_catalog(source, before, chosen, self.said(), progress, **kept)
+            return replace(outcome, troubles={**outcome.troubles, **source.troubles})
+
+    def listing(self, before: Catalog | None) -> Mapping[str, Listed]:
+        """The one question by which it is seen whether the catalog is as it was."""
+        with self.source(before) as source:
+            return source.listing()
+
+    def store(self, project: Path) -> CatalogStore:
+        return CatalogStore(self.defs_state_config, project)
+
+    def write_state_to_path(self, state_path: Path) -> None:
+        """For Dagster's own `dg utils refresh-defs-state`."""
+        self.take_catalog(self.store(current_project()).load(None)).catalog.save(state_path)
+
+    def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
+        settings = self.settings()
+        known = None if state_path is None else self.definitions(Catalog.load(state_path))
+        own = catalog_definitions(self, settings, known)
+        if known is None:
+            return own
+        wanted = [definition for definition in known if is_wanted(definition.container.label)]
+        return dg.Definitions.merge(own, datastore_definitions(settings, wanted))

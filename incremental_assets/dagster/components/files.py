@@ -1,0 +1,201 @@
+"""``incremental_assets.FileDatastore``: a folder of files as a Dagster component, its YAML checked word by word.
+
+Belongs here: the schema of ``defs.yaml`` and its translation into ``FolderSettings``. Does not belong: what is in the folder (the catalog).
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import dagster as dg
+from dagster.components import ResolvedDefsStateConfig
+from pydantic import Field
+
+from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
+from incremental_assets.catalog.inspect import CatalogSource, Said
+from incremental_assets.catalog.state import Catalog
+from incremental_assets.core.container import ContainerOptions
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.files import LONGEST_LINE, FileFormat, Limits, format_of
+from incremental_assets.dagster.components.datastore import (
+    CATALOG_RESOLVER,
+    CatalogEntry,
+    DatastoreComponent,
+    checked_days,
+    local_state,
+    maintenance_cron,
+    run_limit,
+)
+from incremental_assets.dagster.components.quality import QualityEntry, placed_checks, rules_of
+from incremental_assets.dagster.project import current_project
+from incremental_assets.dagster.sensors import unclaimed_sensor
+from incremental_assets.delta.folders import RESERVED
+from incremental_assets.files.definition import FileDefinition, FileOptions, FolderCatalog, FolderSettings, file_definitions
+from incremental_assets.files.listing import FolderAddress
+
+
+class FilesEntry(QualityEntry):
+    """One container of files."""
+
+    glob: str | None = Field(default=None, description="path below the folder; * and ? within a part, ** over any folders, [...] one of")
+    format: Literal["csv", "tsv", "json", "parquet", "avro", "text"] | None = Field(default=None, description="default: by the extension")
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict, description="of Spark's reader: header, sep, encoding, …")
+    columns: dict[str, str] = Field(default_factory=dict, description="types of columns, as Spark calls them; others are inferred")
+    schedule: str | None = Field(default=None, description="cron; runs by default, and the sensor then does not")
+    prune_files: bool | None = Field(default=None, description="rows of files that are gone go too; default: as the datastore says")
+    max_file_bytes: int | None = Field(default=None, description="a larger file, stored or unpacked, is refused; default: the datastore's")
+    max_line_bytes: int | None = Field(default=None, description="a file with a longer line is refused; default: the datastore's")
+    max_columns: int | None = Field(default=None, description="a file that brings more is refused; default: the datastore's")
+    deletion_vectors: bool = True
+    max_runtime_seconds: int | None = Field(default=None, description="what a run may take; default: as the datastore says")
+    owners: list[str] = Field(default_factory=list)
+    tags: dict[str, str] = Field(default_factory=dict)
+
+
+def _entries(context: dg.ResolutionContext, value: Mapping[str, FilesEntry]) -> dict[str, FilesEntry]:
+    return {
+        name: FilesEntry(
+            **context.resolve_value(entry.model_dump(mode="json", exclude={"checks"})), checks=placed_checks(context, name, entry)
+        )
+        for name, entry in value.items()
+    }
+
+
+@dataclass
+class FileDatastore(DatastoreComponent, dg.Resolvable):
+    """A folder, local or behind any fsspec URL, whose files are kept in step as Delta tables, a partition each."""
+
+    name: Annotated[str, dg.Resolver.default(description="Asset key prefix, and folder in the lake.", examples=["landing"])]
+    path: Annotated[str, dg.Resolver.default(description="a local folder, or any fsspec URL", examples=["{{ env.LANDING_PATH }}"])]
+    containers: Annotated[
+        Mapping[str, FilesEntry],
+        dg.Resolver(_entries, model_field_type=dict[str, FilesEntry]),  # pyright: ignore[reportArgumentType]
+    ] = field(default_factory=dict)
+    exclude: Sequence[str] = field(default_factory=list)
+    settle_seconds: float = 5.0
+    sensor_seconds: int = 30
+    files_a_tick: int = 1000
+    prune_files: bool = False
+    max_file_bytes: int = Limits.file_bytes
+    max_line_bytes: int = Limits.line_bytes
+    max_columns: int = Limits.columns
+    schedule: str | None = None
+    max_runtime_seconds: int = MAX_RUNTIME_SECONDS
+    maintenance: str | None = "daily"
+    keep_days: int | None = KEEP_DAYS
+    catalog: Annotated[CatalogEntry, CATALOG_RESOLVER] = field(default_factory=CatalogEntry)
+    defs_state: ResolvedDefsStateConfig = field(default_factory=local_state)
+
+    # ------------------------------------------------------------------ for the catalog operation
+    @property
+    def picture(self) -> str:
+        return "file"
+
+    @contextlib.contextmanager
+    def source(self, before: Catalog | None) -> Iterator[CatalogSource]:
+        yield FolderCatalog(self.settings(), before)
+
+    def said(self) -> Said:
+        settings = self.settings()
+        return Said(named=settings.named, excluded=settings.is_excluded)
+
+    def definitions(self, catalog: Catalog) -> list[FileDefinition]:
+        return file_definitions(self.settings(), catalog)
+
+    def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
+        built, settings = super().build_defs_from_state(context, state_path), self.settings()
+        if state_path is None or settings.declares:
+            return built
+        patterns = [one.table.glob for one in Catalog.load(state_path).entries if one.table.glob is not None]
+        return dg.Definitions.merge(built, dg.Definitions(sensors=[unclaimed_sensor(settings, patterns)]))
+
+    # ------------------------------------------------------------------ YAML → settings
+    def settings(self) -> FolderSettings:
+        """Raises ConfigurationError naming what is wrong."""
+        if not self.name.strip():
+            raise ConfigurationError("a datastore needs a name.")
+        self.read_numbers()
+        if self.settle_seconds < 0:
+            raise ConfigurationError(f"{self.name}: settle_seconds is {self.settle_seconds}; it cannot be negative.")
+        for what, number in (("files_a_tick", self.files_a_tick), ("sensor_seconds", self.sensor_seconds)):
+            if number < 1:
+                raise ConfigurationError(f"{self.name}: {what} is {number}; it is at least 1.")
+        limits = _limits(self.name, self.max_file_bytes, self.max_line_bytes, self.max_columns)
+        without = [name for name, entry in self.containers.items() if entry.glob is None]
+        if without and len(without) < len(self.containers):
+            raise ConfigurationError(
+                f"{self.name}/{without[0]}: it has no glob, and others have one. Give all containers a glob, or none: then the folder is "
+                f"searched, and the entries say more of what is found."
+            )
+        globs = {entry.glob: name for name, entry in self.containers.items()}
+        for name, entry in self.containers.items():
+            if entry.glob is not None and globs[entry.glob] != name:
+                raise ConfigurationError(f"{self.name}: {name!r} and {globs[entry.glob]!r} have the same glob; a file is of one container.")
+        return FolderSettings(
+            name=self.name,
+            address=FolderAddress.parse(self.name, _of_the_project(self.path)),
+            settle_seconds=self.settle_seconds,
+            look_seconds=self.sensor_seconds,
+            most_files=self.files_a_tick,
+            prune_files=self.prune_files,
+            limits=limits,
+            schedule=self.schedule,
+            max_runtime_seconds=run_limit(self.name, self.max_runtime_seconds),
+            maintenance=maintenance_cron(self.name, self.maintenance),
+            keep_days=checked_days(self.name, self.keep_days),
+            options={name: _options(self.name, name, entry) for name, entry in self.containers.items()},
+            exclude=tuple(self.exclude),
+            catalog=self.catalog.settings(self.name),
+        )
+
+
+def _limits(label: str, file_bytes: int | None, line_bytes: int | None, columns: int | None) -> Limits:
+    for what, number in (("max_file_bytes", file_bytes), ("max_line_bytes", line_bytes), ("max_columns", columns)):
+        if number is not None and number < 1:
+            raise ConfigurationError(f"{label}: {what} is {number}; it is at least 1.")
+    if line_bytes is not None and line_bytes > LONGEST_LINE:
+        raise ConfigurationError(f"{label}: max_line_bytes is {line_bytes}; Spark keeps no text of more than {LONGEST_LINE} bytes.")
+    return Limits(file_bytes or Limits.file_bytes, line_bytes or Limits.line_bytes, columns or Limits.columns)
+
+
+def _of_the_project(path: str) -> str:
+    """A relative folder is one of the project, wherever it is called from."""
+    relative = bool(path and path.strip()) and "://" not in path and not os.path.isabs(os.path.expanduser(path))
+    return str(current_project() / path) if relative else path
+
+
+def _options(datastore: str, name: str, entry: FilesEntry) -> FileOptions:
+    label = f"{datastore}/{name}"
+    if name in RESERVED:
+        raise ConfigurationError(f"{label}: this name is the product's own; choose another.")
+    _limits(label, entry.max_file_bytes, entry.max_line_bytes, entry.max_columns)
+    glob, found = entry.glob, None
+    if glob is not None:
+        if not glob.strip() or glob.startswith("/") or glob.endswith("/") or ".." in glob.split("/"):
+            raise ConfigurationError(f"{label}: glob {glob!r} is no path below the folder; write it without a leading /, and without '..'.")
+        found = format_of(glob)
+        if entry.format is None and found is None:
+            raise ConfigurationError(f"{label}: what {glob!r} matches cannot be told by its extension; say its format.")
+    return FileOptions(
+        glob=glob,
+        format=FileFormat(entry.format) if entry.format else found,
+        read={key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in entry.options.items()},
+        types=dict(entry.columns),
+        prune=entry.prune_files,
+        max_file_bytes=entry.max_file_bytes,
+        max_line_bytes=entry.max_line_bytes,
+        max_columns=entry.max_columns,
+        container=ContainerOptions(
+            schedule=entry.schedule,
+            deletion_vectors=entry.deletion_vectors,
+            owners=tuple(entry.owners),
+            tags=entry.tags,
+            checks=rules_of(label, entry),
+            auto_resolve=entry.auto_resolve,
+            max_runtime_seconds=run_limit(label, entry.max_runtime_seconds),
+            samples=entry.samples,
+        ),
+    )

@@ -1,0 +1,89 @@
+"""``auto_resolve:``, ``samples:`` and ``checks:`` of a container's YAML.
+
+Belongs here: reading them, and telling in which line of the file something is wrong. Does not belong: what a rule means
+(``core.rules``), or whether the container has what it names (``quality.declared``).
+
+A rule is read by itself and not as a part of the component's model: Dagster lets each field be a template too, so of what is wrong
+inside of ``containers`` it can name the line of ``containers`` only.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pydantic import Field, TypeAdapter, ValidationError
+
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.names import nearest
+from incremental_assets.core.rules import AnyRule, Rule
+
+_RULES: TypeAdapter[Rule] = TypeAdapter(AnyRule)
+_PLACE = "place"
+
+
+class QualityEntry(dg.Model):
+    """What every kind of container may say of its quality."""
+
+    auto_resolve: bool = Field(default=False, description="anomalies that a later scan no longer finds are resolved")
+    samples: bool = Field(default=True, description="records keep failed rows as they were, profiles keep values of texts")
+    checks: list[Any] = Field(default_factory=list, description="rules of quality, asked of the partitions that a run wrote")
+
+
+def placed_checks(context: dg.ResolutionContext, name: str, entry: QualityEntry) -> list[Any]:
+    """The rules of a container as the YAML has them, with templates filled in, and the place of each."""
+    checks = entry.model_dump(mode="json")["checks"]
+    return [
+        {**_filled(context, rule), _PLACE: _place(context, [name, "checks", number])} if isinstance(rule, dict) else rule
+        for number, rule in enumerate(checks)
+    ]
+
+
+def rules_of(label: str, entry: QualityEntry) -> tuple[Rule, ...]:
+    """Raises ConfigurationError with the place of the rule that does not hold."""
+    rules: list[Rule] = []
+    for number, words in enumerate(entry.checks):
+        try:
+            rules.append(_RULES.validate_python(words))
+        except ValidationError as error:
+            place = words.get(_PLACE) if isinstance(words, dict) else None
+            at = f"{place}: " if place else ""
+            raise ConfigurationError(
+                f"{at}{label}: checks, entry {number + 1}: {'; '.join(_said(one) for one in error.errors())}."
+            ) from error
+    return tuple(rules)
+
+
+def _said(error: Any) -> str:
+    """What pydantic found, in words of the YAML."""
+    kind, where = error["type"], ".".join(str(part) for part in error["loc"][1:])
+    if kind == "union_tag_invalid":
+        known = [word.strip(" '") for word in error["ctx"]["expected_tags"].split(",")]
+        return f"there is no rule {error['ctx']['tag']!r}.{nearest(error['ctx']['tag'], known)}".rstrip(".")
+    if kind == "union_tag_not_found":
+        return "it does not say which rule it is; write rule: not_null, or another"
+    if kind in ("model_attributes_type", "dataclass_type"):
+        return "it is no rule; write {rule: not_null, columns: [<column>]}, or another"
+    if kind == "unexpected_keyword_argument":
+        return f"{error['loc'][0]} has no {where!r}"
+    if kind == "missing":
+        return f"{error['loc'][0]} needs {where!r}"
+    text = str(error["msg"]).removeprefix("Value error, ")
+    return f"{where}: {text}" if where else text
+
+
+def _filled(context: dg.ResolutionContext, value: Any) -> Any:
+    """Dagster's templates turn each text that reads as a Python value into that value; a pattern ``[0-9]`` must stay one."""
+    if isinstance(value, dict):
+        return {key: _filled(context, inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_filled(context, inner) for inner in value]
+    return context.resolve_value(value) if isinstance(value, str) and "{{" in value else value
+
+
+def _place(context: dg.ResolutionContext, path: list[str | int]) -> str | None:
+    tree = context.source_position_tree
+    if tree is None:
+        return None
+    position, _ = tree.lookup_closest_and_path([*context.path, *path], trace=None)
+    file = Path(position.filename)
+    return f"{file.parent.name}/{file.name}:{position.start.line}"

@@ -1,0 +1,178 @@
+"""A datastore as Dagster definitions: assets, jobs and schedules of its containers, a job over all of them, and their maintenance.
+
+Belongs here: the two jobs over a whole datastore, and putting everything together. Does not belong: what one container's sync does.
+
+The job over all is an op and no asset job: those take assets of one partitions definition only. It does what the command line does, by the
+same code: each container is an ordinary run of its own, in worker processes of this one. So it needs no daemon and no queue, waits for its
+runs, fails when one failed, and cancels them when it is terminated.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition, Settings
+from incremental_assets.core.errors import ContainerBusy, SyncError
+from incremental_assets.core.names import encode_name
+from incremental_assets.dagster.asset_checks import container_checks, scan_job
+from incremental_assets.dagster.assets import container_asset
+from incremental_assets.dagster.catalog_asset import catalog_key
+from incremental_assets.dagster.jobs import DATASTORE_TAG, container_job
+from incremental_assets.dagster.locks import container_lock
+from incremental_assets.dagster.mover import mover_of
+from incremental_assets.dagster.partitions import container_key
+from incremental_assets.dagster.project import current_project, dagster_home
+from incremental_assets.dagster.quality.pages import remove_page
+from incremental_assets.dagster.quality.profiles import profile_job
+from incremental_assets.dagster.runs.event_batches import store_events_in_batches
+from incremental_assets.dagster.runs.run_history import forget_runs
+from incremental_assets.dagster.runs.runner import Asked, sync_side_by_side
+from incremental_assets.dagster.schedules import container_schedule, datastore_schedule
+from incremental_assets.delta.maintenance import Kept, maintain, next_time_if_moved, tidy
+from incremental_assets.delta.scope import LakeScope
+from incremental_assets.quality.profile.store import ProfileStore
+from incremental_assets.quality.records import Records
+from incremental_assets.quality.retention import prune
+
+
+class DatastoreConfig(dg.Config):
+    """``jobs``: containers side by side."""
+
+    jobs: int = 2
+
+
+def datastore_job(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.JobDefinition:
+    """Syncs all containers, as ``incremental-assets sync DATASTORE``."""
+    name = encode_name(settings.name)
+
+    @dg.op(name=f"{name}_containers", out=dg.Out(dg.Nothing), description=f"Syncs all containers of {settings.name}, a run each.")
+    def sync_all(context: dg.OpExecutionContext, config: DatastoreConfig) -> None:
+        lines: list[dict[str, Any]] = []
+        asked = Asked(started_by=f"run {context.run_id}")
+        for line in sync_side_by_side(current_project(), definitions, asked, context.instance, config.jobs):
+            lines.append(line)
+            say = context.log.error if line["status"] == "failed" else context.log.info
+            say(f"{line['container']}: {line['status']}: {line['message']}" + (f" (run {line['run_id']})" if line["run_id"] else ""))
+        statuses = [line["status"] for line in lines]
+        context.add_output_metadata(
+            {"rows_read": sum(line["rows_read"] or 0 for line in lines)}
+            | {f"containers_{status}": statuses.count(status) for status in dict.fromkeys(statuses)}
+        )
+        failed = [line["container"] for line in lines if line["status"] == "failed"]
+        if failed:
+            raise dg.Failure(f"failed: {', '.join(failed)}; the others were synced.", allow_retries=False)
+
+    @dg.job(name=f"sync_{name}", description=f"Syncs all containers of {settings.name}.", tags={DATASTORE_TAG: settings.name})
+    def job() -> None:
+        sync_all()
+
+    return job
+
+
+def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.JobDefinition:
+    """OPTIMIZE and VACUUM of each table, one after another, each while no sync has it."""
+    name = encode_name(settings.name)
+
+    @dg.op(
+        name=f"{name}_tables",
+        out=dg.Out(dg.Nothing),
+        required_resource_keys={"lake"},
+        description=f"Joins the small files of the tables of {settings.name}, and removes those that no version of the last days needs.",
+    )
+    def maintain_all(context: dg.OpExecutionContext) -> None:
+        scope: LakeScope = context.resources.lake
+        failed: list[str] = []
+        for definition in definitions:
+            container = definition.container
+            table = scope.table(*container.key_path)
+            try:
+                with container_lock(dagster_home(), container, context.run_id, context.log.info, context.instance, lake=scope.lake):
+                    kept = maintain(lambda: scope.spark, table, container)
+                    for beside in mover_of(definition).beside(scope.lake):
+                        tidy(beside)
+            except ContainerBusy as error:
+                context.log.warning(str(error))
+                continue
+            except SyncError as error:
+                context.log.error(str(error))
+                failed.append(container.label)
+                continue
+            if kept is None:
+                context.log.info(f"{container.label}: no table yet")
+                continue
+            context.log.info(f"{container.label}: {kept}")
+            context.log_event(dg.AssetObservation(container_key(container), description=str(kept), metadata=_metadata(kept)))
+        _forget_old(context, settings, definitions, scope.lake)
+        removed = Records(scope.lake, name).tidy()  # whether there are rules or not: profiles, and rules that were there, leave some, too
+        context.log.info(f"records of scans and profiles: joined; {removed:,} rows of scans that broke off removed")
+        with next_time_if_moved():
+            tidy(ProfileStore(scope.lake, settings.name).table)
+        if failed:
+            raise dg.Failure(f"failed: {', '.join(failed)}; the others were kept in shape.", allow_retries=False)
+
+    @dg.job(name=f"maintain_{name}", description=f"OPTIMIZE and VACUUM of {settings.name}.", tags={DATASTORE_TAG: settings.name})
+    def job() -> None:
+        maintain_all()
+
+    return job
+
+
+def _forget_old(context: dg.OpExecutionContext, settings: Settings, definitions: Sequence[ContainerDefinition], lake: str) -> None:
+    """What nobody may ask any more of runs, scans and profiles that are older than the datastore's ``keep_days``."""
+    if settings.keep_days is None:
+        return
+    before = datetime.now(timezone.utc) - timedelta(days=settings.keep_days)
+    rows = prune(Records(lake, encode_name(settings.name)), before)
+    states = 0
+    with next_time_if_moved():
+        states = ProfileStore(lake, settings.name).forget_samples(before)
+    for definition in definitions:
+        remove_page(lake, definition.container, before)
+    keys = {container_key(definition.container) for definition in definitions} | {catalog_key(settings.name, definitions)}
+    runs = forget_runs(context.instance, settings, keys, before)
+    context.log.info(
+        f"older than {settings.keep_days} days: {rows:,} rows of the records of scans and {runs:,} runs "
+        f"removed, and values shown by {states:,} states of profiles"
+    )
+
+
+def _metadata(kept: Kept) -> dict[str, Any]:
+    return {
+        "maintenance/files_before": kept.files_before,
+        "maintenance/files_after": kept.files_after,
+        "maintenance/files_removed": kept.files_removed,
+        "maintenance/delta_version": kept.version,
+    }
+
+
+def datastore_definitions(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.Definitions:
+    """Assets, jobs and schedules of one datastore."""
+    store_events_in_batches()  # in processes that the daemon starts for a run, too
+    jobs: list[Any] = [container_job(d) for d in definitions]
+    jobs += [scan_job(d) for d in definitions if d.container.options.checks]
+    jobs += [profile_job(d) for d in definitions]
+    schedules = [container_schedule(d, d.container.options.schedule) for d in definitions if d.container.options.schedule]
+    if definitions:
+        jobs += [datastore_job(settings, definitions), maintenance_job(settings, definitions)]
+    if settings.schedule and definitions:
+        schedules.append(datastore_schedule(settings, definitions, settings.schedule))
+    if settings.maintenance and definitions:
+        schedules.append(
+            dg.ScheduleDefinition(
+                name=f"maintain_{encode_name(settings.name)}_schedule",
+                job_name=f"maintain_{encode_name(settings.name)}",
+                cron_schedule=settings.maintenance,
+                execution_timezone="UTC",
+                default_status=dg.DefaultScheduleStatus.RUNNING,
+            )
+        )
+    movers = [mover_of(d) for d in definitions]
+    return dg.Definitions(
+        assets=[*(container_asset(d) for d in definitions), *(mover.source() for mover in movers)],
+        asset_checks=[check for d in definitions for check in container_checks(d)],
+        jobs=jobs,
+        schedules=schedules,
+        sensors=[sensor for mover in movers for sensor in mover.sensors()],
+    )

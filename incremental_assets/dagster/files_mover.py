@@ -1,0 +1,129 @@
+"""A container of files for Dagster: its plan, its sync, how its asset looks, its sensor.
+
+Belongs here: one listing a plan or a sync. Does not belong: the decisions (``planning``), the steps (``sync``).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import missing
+from incremental_assets.core.errors import ContainerMissing
+from incremental_assets.core.files import FILE, MODIFIED
+from incremental_assets.core.plan import Action, Mode, Plan, Request
+from incremental_assets.dagster.mover import Face, Sync
+from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
+from incremental_assets.dagster.partitions import add_keys, ends_of_unfinished_runs, partitions_definition
+from incremental_assets.delta.scope import LakeScope
+from incremental_assets.delta.table import LakeTable
+from incremental_assets.files.attempts import Attempts
+from incremental_assets.files.definition import FileDefinition
+from incremental_assets.files.manifest import Manifest
+from incremental_assets.files.plan import FilesPlan, list_files, make_files_plan
+from incremental_assets.files.rejected import rejected_table
+from incremental_assets.files.sync import FileSync
+
+
+@dataclass(frozen=True)
+class FileMover:
+    """The ``Mover`` of a container of files."""
+
+    definition: FileDefinition
+
+    @property
+    def due(self) -> Request:
+        return Request(Mode.INCREMENTAL, most_files=self.definition.settings.most_files)
+
+    def plan(self, instance: dg.DagsterInstance, request: Request, lake: str) -> tuple[FilesPlan, list[str]]:
+        """Raises ContainerMissing where none of its files is in the folder any more, since the catalog has seen that."""
+        plan = self._plan(request, lake)
+        self._list_again(instance, plan)
+        keys = [file.key for file in plan.files]
+        # Of the asked partitions also those whose rows go: the run is asked for them too.
+        return plan, keys if request.keys is None else [*keys, *plan.drop]
+
+    def begin(
+        self, instance: dg.DagsterInstance, request: Request, scope: LakeScope, run_id: str, log: Callable[[str], None]
+    ) -> Sync | Plan:
+        container = self.definition.container
+        plan = self._plan(request, scope.lake)
+        if plan.action is Action.SKIP:
+            self._forget(instance, plan.phantoms)
+            return plan
+        log(f"{container.label}: {plan.reason}: {plan.asked}")
+        table, manifest = scope.table(*container.key_path), Manifest(scope.lake, container.key_path)
+        return FileSync(self.definition, plan, table, manifest, scope, run_id, log, lambda keys: self._forget(instance, keys))
+
+    def preview(self, plan: Plan) -> Mapping[str, Any]:
+        assert isinstance(plan, FilesPlan)
+        return {"rows": None, "files": [file.path for file in plan.files], "drops": list(plan.drop)}
+
+    def source(self) -> dg.AssetSpec:
+        container, address = self.definition.container, self.definition.settings.address
+        return dg.AssetSpec(
+            dg.AssetKey([container.key_path[0], "files", container.key_path[1]]),
+            group_name=f"{container.key_path[0]}_source",
+            kinds={"file", self.definition.format.value},
+            description=f"The files `{self.definition.glob}` in {address.display}.",
+        )
+
+    def face(self) -> Face:
+        definition, container = self.definition, self.definition.container
+        folder, _, names = definition.glob.rpartition("/")
+        metadata: dict[str, Any] = {
+            "files/path": folder or ".",
+            "files/names": names,
+            "files/format": definition.format.value,
+            "dagster/column_schema": dg.TableSchema(
+                [
+                    dg.TableColumn(FILE.name, FILE.type, description="the file, by its partition's key"),
+                    dg.TableColumn(MODIFIED.name, MODIFIED.type, description="when it was modified"),
+                ]
+            ),
+            WINDOWS_METADATA: windows_metadata(container),
+        }
+        what = f"Files `{definition.glob}` ({definition.format.value}) of {definition.settings.address.display}, each one partition."
+        return Face(frozenset({"file", "deltalake", "spark"}), what, metadata)
+
+    def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:
+        return plan.watermark  # a listing of files has no open transactions that could end
+
+    def sensors(self) -> Sequence[dg.SensorDefinition]:
+        from incremental_assets.dagster.sensors import files_sensor
+
+        return [files_sensor(self.definition)]
+
+    def beside(self, lake: str) -> Sequence[LakeTable]:
+        key_path = self.definition.container.key_path
+        return [Manifest(lake, key_path).table, Attempts(lake, key_path).table, rejected_table(lake, key_path)]
+
+    # ------------------------------------------------------------------
+    def _plan(self, request: Request, lake: str) -> FilesPlan:
+        definition, key_path = self.definition, self.definition.container.key_path
+        if definition.missing_since is not None and definition.settings.declares:  # its files may be another container's by now
+            raise ContainerMissing(missing(definition))
+        listed = list_files(definition)
+        if definition.missing_since is not None and not listed.stamps:
+            raise ContainerMissing(missing(definition))
+        return make_files_plan(definition, LakeTable(lake, *key_path), Manifest(lake, key_path), request, listed)
+
+    def _list_again(self, instance: dg.DagsterInstance, plan: FilesPlan) -> None:
+        """The partitions of a table whose list was lost with its DAGSTER_HOME; and without those that could not be removed by a sync."""
+        partitions = partitions_definition(self.definition)
+        assert isinstance(partitions, dg.DynamicPartitionsDefinition) and partitions.name is not None
+        keys = instance.get_dynamic_partitions(partitions.name)
+        if plan.known and not keys:
+            add_keys(instance, partitions, list(plan.known))
+        if plan.action is Action.SKIP:  # then all that the table holds is remembered
+            listed = plan.listed
+            self._forget(instance, [key for key in keys if key not in listed.stamps and key not in plan.known and not listed.may_hide(key)])
+
+    def _forget(self, instance: dg.DagsterInstance, keys: Sequence[str]) -> None:
+        """Partitions of files whose rows were removed. Those that a run still names stay until the next look."""
+        partitions = partitions_definition(self.definition)
+        assert isinstance(partitions, dg.DynamicPartitionsDefinition) and partitions.name is not None
+        named = ends_of_unfinished_runs(instance) if keys else ()
+        for key in (key for key in keys if key not in named):
+            instance.delete_dynamic_partition(partitions.name, key)

@@ -1,0 +1,110 @@
+"""What a sync did as materialization metadata, and read back from it for the command line.
+
+Belongs here: the passage to Dagster's metadata and back, and the line of ``sync --json``. Does not belong: measuring, or the numbers' names
+(``delta.result``). What is unknown is left out.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import dagster as dg
+
+from incremental_assets.core.schema import Column
+from incremental_assets.delta.result import NEW, PREVIOUS
+
+
+def as_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values as metadata, without those that are not known: numbers, texts, columns; lists and mappings as JSON."""
+    return {name: _as_metadata(value) for name, value in values.items() if value is not None}
+
+
+def _as_metadata(value: Any) -> Any:
+    if isinstance(value, int):
+        return dg.MetadataValue.int(value)
+    if isinstance(value, tuple):
+        columns = cast(tuple[Column, ...], value)
+        return dg.TableSchema([dg.TableColumn(column.name, column.type) for column in columns])
+    return dg.MetadataValue.json(cast(Any, value)) if isinstance(value, list | dict) else value
+
+
+def plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata values as plain Python values."""
+    return {name: getattr(value, "value", value) for name, value in metadata.items()}
+
+
+def line(
+    container: str,
+    status: str,
+    *,
+    mode: str | None = None,
+    strategy: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    partitions: list[str] | None = None,
+    run_id: str | None = None,
+    seconds: float = 0.0,
+    message: str = "",
+    watermark: int | str | None = None,
+    checks: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """One line of ``sync --json``; the fields are a contract. ``checks``: what the scan in the same run told of itself."""
+    found = plain(metadata or {})
+    holders = found.get("watermark/held_back_by")
+    return {
+        "container": container,
+        "status": status,
+        "mode": found.get("sync/mode", mode),
+        "strategy": found.get("sync/strategy", strategy),
+        "rows_read": found.get("sync/rows_read", 0 if status == "skipped" else None),
+        "rows_inserted": found.get("sync/rows_inserted", 0 if status == "skipped" else None),
+        "rows_updated": found.get("sync/rows_updated", 0 if status == "skipped" else None),
+        "rows_deleted": found.get("sync/rows_deleted", 0 if status == "skipped" else None),
+        "watermark": {
+            "previous": found.get(PREVIOUS, watermark),
+            "new": found.get(NEW, watermark),
+            "held_back_by": json.loads(holders) if isinstance(holders, str) else holders or None,
+        },
+        "partitions": partitions or [],
+        "delta_version": found.get("sync/delta_version"),
+        "checks": checks,
+        "run_id": run_id,
+        "seconds": round(seconds, 3),
+        "message": message or found.get("sync/message", ""),
+    }
+
+
+def _checks_in_one(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Of several scans: sums of what is counted by partition, the last word on the rest."""
+    if not checks:
+        return None
+    last = checks[-1]
+    sums = {name: sum(one[name] for one in checks) for name in ("rows_scanned", "partitions", "passes")}
+    worst = {name: max(one[name] for one in checks) for name in ("failed", "errored")}
+    lists = {name: [each for one in checks for each in one[name]] for name in ("blocked", "verdicts")}
+    counts = {name: sum(one["anomalies"][name] for one in checks) for name in ("opened", "reopened", "resolved")}
+    rules = sorted({rule for one in checks for rule in one["error_rules"]})
+    return {**last, **sums, **worst, **lists, "error_rules": rules, "anomalies": {**last["anomalies"], **counts}}
+
+
+def in_one(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The one line of a container that took several runs (partitions that are no neighbours in Dagster's list); ids are the last run's."""
+    if len(lines) == 1:
+        return lines[0]
+
+    def total(name: str) -> int | None:
+        values = [one[name] for one in lines]
+        return None if None in values else sum(values)
+
+    worst = max(lines, key=lambda one: ("skipped", "synced", "warning", "failed").index(one["status"]))
+    counts = {name: total(name) for name in ("rows_read", "rows_inserted", "rows_updated", "rows_deleted")}
+    messages = dict.fromkeys(one["message"] for one in lines if one["message"])
+    return {
+        **lines[-1],
+        **counts,
+        "status": worst["status"],
+        "watermark": {**lines[-1]["watermark"], "previous": lines[0]["watermark"]["previous"]},
+        "checks": _checks_in_one([one["checks"] for one in lines if one["checks"] is not None]),
+        "partitions": [key for one in lines for key in one["partitions"]],
+        "seconds": round(sum(one["seconds"] for one in lines), 3),
+        "message": "; ".join(messages),
+    }

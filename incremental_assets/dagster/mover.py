@@ -1,0 +1,93 @@
+"""What tables and files do differently when they are synced: planning, the sync itself, and how their asset looks.
+
+Belongs here: the questions. Does not belong: the answers (``postgres.mover``, ``files.mover``), or what is the same for both.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.core.plan import Plan, Request
+from incremental_assets.delta.extraction import Extractions
+from incremental_assets.delta.result import Result
+from incremental_assets.delta.scope import LakeScope
+from incremental_assets.delta.table import LakeTable
+from incremental_assets.files.definition import FileDefinition
+
+
+@dataclass(frozen=True)
+class Face:
+    """How a container's asset looks in the UI. ``kinds``: Dagster's little pictures."""
+
+    kinds: frozenset[str]
+    description: str
+    metadata: Mapping[str, Any] = field(repr=False)
+
+
+class Sync(Protocol):
+    """One sync that has begun. ``result`` is complete when its extractions have been committed."""
+
+    @property
+    def result(self) -> Result: ...
+
+    def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> Extractions | None:
+        """What the IO manager commits; None where there turned out to be nothing, of which ``result`` says why."""
+        ...
+
+    def finish(self) -> None:
+        """After the last event."""
+        ...
+
+
+class Mover(Protocol):
+    """Of one container."""
+
+    @property
+    def due(self) -> Request:
+        """What a schedule or sensor asks for."""
+        ...
+
+    def source(self) -> dg.AssetSpec:
+        """Where the data comes from, as an upstream asset."""
+        ...
+
+    def face(self) -> Face: ...
+
+    def plan(self, instance: dg.DagsterInstance, request: Request, lake: str) -> tuple[Plan, list[str]]:
+        """The plan now, and the partition keys that its run would have. Without Spark. Raises SyncError."""
+        ...
+
+    def begin(
+        self, instance: dg.DagsterInstance, request: Request, scope: LakeScope, run_id: str, log: Callable[[str], None]
+    ) -> "Sync | Plan":
+        """Plans anew under the lock, and begins; the plan where there is nothing to do. What it holds is on ``scope.stack``."""
+        ...
+
+    def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:
+        """Writes down what a plan that skips has found out; the watermark that counts then. The container is locked."""
+        ...
+
+    def sensors(self) -> Sequence[dg.SensorDefinition]: ...
+
+    def beside(self, lake: str) -> Sequence[LakeTable]:
+        """Small tables that belong to the container's own."""
+        ...
+
+    def preview(self, plan: Plan) -> Mapping[str, Any]:
+        """Of a dry run: how many rows would be read (None: not known), and how."""
+        ...
+
+
+def mover_of(definition: ContainerDefinition) -> Mover:
+    if isinstance(definition, FileDefinition):
+        from incremental_assets.dagster.files_mover import FileMover
+
+        return FileMover(definition)
+    from incremental_assets.dagster.postgres_mover import TableMover
+    from incremental_assets.databases.definition import TableDefinition
+
+    assert isinstance(definition, TableDefinition)
+    return TableMover(definition)

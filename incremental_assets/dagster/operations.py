@@ -1,0 +1,113 @@
+"""The operations of a project: catalog, sync, scan, profile, maintenance. Each is a run of Dagster's: one that goes on is seen too.
+
+Belongs here: a run as an operation, the same for the command line as docs/examples/run_operation.py shows it over GraphQL. Does not belong:
+starting one.
+"""
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.dagster.asset_checks import started_by
+from incremental_assets.dagster.event_log import failure_of
+from incremental_assets.dagster.metadata import plain
+from incremental_assets.dagster.partitions import RANGE_END, RANGE_START
+from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY, summary_in
+
+TAG = "incremental_assets/"
+_RESULTS = {
+    dg.DagsterRunStatus.SUCCESS: "success",
+    dg.DagsterRunStatus.FAILURE: "failure",
+    dg.DagsterRunStatus.CANCELED: "aborted",
+    dg.DagsterRunStatus.CANCELING: "running",
+    dg.DagsterRunStatus.STARTED: "running",
+}
+_TOLD = {
+    dg.DagsterEventType.STEP_FAILURE,
+    dg.DagsterEventType.RUN_FAILURE,
+    dg.DagsterEventType.ASSET_OBSERVATION,
+    dg.DagsterEventType.ASSET_MATERIALIZATION,
+}
+
+
+def operations(instance: dg.DagsterInstance, most: int) -> list[dict[str, Any]]:
+    """The newest first."""
+    return [_operation(instance, record) for record in instance.get_run_records(limit=most)]
+
+
+def operation(instance: dg.DagsterInstance, id: str) -> dict[str, Any]:
+    """By its id, or as much of its beginning as tells it apart. Raises ConfigurationError where there is none."""
+    record = instance.get_run_record_by_id(id)
+    if record is not None:
+        return _operation(instance, record)
+    some = [one for one in instance.get_run_records(limit=1000) if one.dagster_run.run_id.startswith(id)] if len(id) >= 4 else []
+    if len(some) != 1:
+        what = f"{len(some)} operations begin with {id!r}" if some else f"there is no operation {id!r}"
+        raise ConfigurationError(f"{what}. Their ids: incremental-assets operations")
+    return _operation(instance, some[0])
+
+
+def _operation(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str, Any]:
+    run = record.dagster_run
+    tags = run.tags
+    return {
+        "id": run.run_id,
+        "type": tags.get(f"{TAG}operation") or _type_of(run.job_name),
+        "created": record.create_timestamp.replace(tzinfo=datetime.timezone.utc).isoformat(timespec="milliseconds"),
+        "start_time": _moment(record.start_time),
+        "end_time": _moment(record.end_time),
+        "result": _RESULTS.get(run.status, "queued"),
+        "message": _message(instance, run.run_id),
+        "triggered_by": started_by(tags),
+        "schedule": tags.get("dagster/schedule_name") or tags.get("dagster/sensor_name"),
+        "of": tags.get(f"{TAG}container") or tags.get(f"{TAG}datastore") or _assets(run),
+        "options": _options(run),
+    }
+
+
+def _type_of(job: str) -> str:
+    word = job.partition("_")[0]
+    return {"maintain": "maintenance"}.get(word, word) if word in ("catalog", "sync", "scan", "profile", "maintain") else "sync"
+
+
+def _assets(run: dg.DagsterRun) -> str | None:
+    keys = run.asset_selection or ()
+    return ", ".join(sorted("/".join(key.path) for key in keys)) or None
+
+
+def _options(run: dg.DagsterRun) -> dict[str, Any]:
+    config: Mapping[str, Any] = run.run_config if isinstance(run.run_config, Mapping) else {}
+    said: dict[str, Any] = {}
+    for op in config.get("ops", {}).values():
+        said |= op.get("config", {})
+    if RANGE_START in run.tags:
+        said["partitions"] = {"from": run.tags[RANGE_START], "to": run.tags[RANGE_END]}
+    elif "dagster/partition" in run.tags and "partitions" not in said:
+        said["partitions"] = {"from": run.tags["dagster/partition"], "to": run.tags["dagster/partition"]}
+    return said
+
+
+def _message(instance: dg.DagsterInstance, run_id: str) -> str:
+    """What it says of itself: why it failed, or what it did."""
+    events = [entry.dagster_event for entry in instance.all_logs(run_id, of_type=_TOLD) if entry.dagster_event is not None]
+    failed, text = failure_of(events)
+    if failed is not None:
+        return text
+    told = summary_in(events) or summary_in(events, PROFILE_SUMMARY)
+    for event in events:
+        if event.is_step_materialization:
+            said = str(plain(event.step_materialization_data.materialization.metadata).get("sync/message", ""))
+            return f"{said}; quality: {told['message']}" if told is not None else said
+    if told is not None:
+        return str(told["message"])
+    observed = [event.asset_observation_data.asset_observation for event in events if event.is_asset_observation]
+    return str(plain(observed[-1].metadata).get("sync/message", "")) if observed else ""
+
+
+def _moment(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat(timespec="milliseconds")

@@ -1,0 +1,84 @@
+"""A container's partitions as Dagster knows them, and back: the definition, the known keys, and the windows of given keys.
+
+Belongs here: Dagster's partition definitions made from a ``Cut``, and ``core.partitions`` made from those. Does not belong: any window
+arithmetic (``core.partitions``).
+"""
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+
+from incremental_assets.core.axis import Axis, IdentifierType, format_value, parse_value
+from incremental_assets.core.container import Container, Cut, Identifier
+from incremental_assets.core.partitions import Granularity, IntegerPartitions, Partitions, TimePartitions, floor_to
+
+WINDOWS_METADATA = "incremental_assets/windows"
+_CRON = {Granularity.HOUR: "0 * * * *", Granularity.DAY: "0 0 * * *", Granularity.WEEK: "0 0 * * 0", Granularity.MONTH: "0 0 1 * *"}
+
+
+def dagster_partitions(container: Container, timezone: str) -> dg.PartitionsDefinition | None:
+    """Dagster's definition: its usual keys; the current hour, day, week or month is a partition too, as rows of today need a home."""
+    cut, axis = container.cut, container.axis
+    if cut is None or axis is None:
+        return None
+    if cut.granularity is None:
+        return dg.DynamicPartitionsDefinition(name="/".join(container.key_path))
+    assert cut.first is not None
+    hourly = cut.granularity is Granularity.HOUR
+    # Local hours repeat when clocks are set back; so hours go by UTC keys, with room for zones ahead of it.
+    zone = timezone if axis is not Axis.INSTANT and not hourly else "UTC"
+    ahead = _hours_ahead(timezone) if hourly and axis is Axis.LOCAL else 0
+    form = "%Y-%m-%d-%H:%M" if hourly else "%Y-%m-%d"
+    start = format_value(axis, cut.first).removesuffix("Z")
+    start = f"{start[:10]}-{start[11:16]}" if hourly else start[:10]
+    return dg.TimeWindowPartitionsDefinition(
+        start=start, fmt=form, cron_schedule=_CRON[cut.granularity], timezone=zone, end_offset=1 + ahead
+    )
+
+
+def _hours_ahead(timezone: str) -> int:
+    now = datetime.datetime.now(ZoneInfo(timezone))
+    offset = now.utcoffset() or datetime.timedelta()
+    return max(0, -(-int(offset.total_seconds()) // 3600)) + (1 if offset else 0)
+
+
+def partitions_of(axis: Axis, cut: Cut, definition: dg.PartitionsDefinition, instance: dg.DagsterInstance) -> Partitions:
+    """The windows' view of a container's partitions as they are now."""
+    if cut.granularity is None:
+        assert isinstance(definition, dg.DynamicPartitionsDefinition) and definition.name is not None and cut.width is not None
+        known = sorted(int(key) for key in instance.get_dynamic_partitions(definition.name))
+        return IntegerPartitions(cut.width, tuple(known))
+    assert cut.first is not None and isinstance(definition, dg.TimeWindowPartitionsDefinition)
+    key = definition.get_last_partition_key() or ""
+    last = parse_value(Axis.LOCAL, f"{key[:10]}T{key[11:]}" if len(key) > 10 else key) if key else cut.first
+    if axis is Axis.DAY and key:
+        last = parse_value(Axis.DAY, key[:10])
+    return TimePartitions(axis, cut.granularity, cut.first, max(cut.first, floor_to(axis, cut.granularity, last)))
+
+
+def windows_metadata(container: Container) -> Mapping[str, Any]:
+    """What a loader needs to know of a container to turn partition keys into windows; JSON."""
+    identifier, cut = container.identifier, container.cut
+    if identifier is None or cut is None:
+        return {}
+    return {
+        "columns": list(identifier.columns),
+        "type": identifier.type.value,
+        "axis": identifier.axis.value,
+        "granularity": cut.granularity.value if cut.granularity else None,
+        "first": cut.first,
+        "width": cut.width,
+        "by_file": cut.by_file,
+    }
+
+
+def from_windows_metadata(
+    data: Mapping[str, Any], definition: dg.PartitionsDefinition, instance: dg.DagsterInstance
+) -> tuple[Identifier, Partitions]:
+    """The inverse of ``windows_metadata``, with the keys there are now."""
+    identifier = Identifier(tuple(data["columns"]), IdentifierType(data["type"]), Axis(data["axis"]))
+    cut = Cut(Granularity(data["granularity"]) if data["granularity"] else None, data["first"], data["width"])
+    return identifier, partitions_of(identifier.axis, cut, definition, instance)

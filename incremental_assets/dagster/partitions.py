@@ -1,0 +1,119 @@
+"""A container's keys in Dagster: of its asset, and of its partitions.
+
+Belongs here: finding and adding them; those of a run. Does not belong: which rows a key means (``dagster.partitioning``).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.core.container import Container
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.names import nearest
+from incremental_assets.core.partitions import Partitions
+from incremental_assets.dagster.partitioning import dagster_partitions, partitions_of
+
+PARTITION = "dagster/partition"
+RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+KEYS_A_BATCH = 1000
+_UNFINISHED = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+def container_key(container: Container) -> dg.AssetKey:
+    return dg.AssetKey(list(container.key_path))
+
+
+def partitions_definition(definition: ContainerDefinition) -> dg.PartitionsDefinition | None:
+    return dagster_partitions(definition.container, definition.settings.timezone)
+
+
+def container_partitions(definition: ContainerDefinition, instance: dg.DagsterInstance) -> Partitions | None:
+    """The windows' view of its partitions; None where it has none, and where each is a file."""
+    container, in_dagster = definition.container, partitions_definition(definition)
+    if in_dagster is None or container.axis is None or container.cut is None or container.cut.by_file:
+        return None
+    return partitions_of(container.axis, container.cut, in_dagster, instance)
+
+
+def keys_of_run(context: Any, definition: ContainerDefinition) -> list[str] | None:
+    """The partitions that the run was launched with; None where with none."""
+    tags: Mapping[str, str] = context.run.tags
+    partitions_def = partitions_definition(definition)
+    if partitions_def is None:
+        return None
+    if PARTITION in tags:
+        return [tags[PARTITION]]
+    if RANGE_START in tags:
+        known = partitions_def.get_partition_keys(dynamic_partitions_store=context.instance)
+        return between(known, tags[RANGE_START], tags[RANGE_END])
+    return None
+
+
+def between(known: Sequence[str], first: str, last: str) -> list[str]:
+    """The partitions from one to another, both included, in the order that Dagster has them in.
+
+    Where one of the two is not there any more, as the file that it was is gone, its place is not known: then the range goes by the names.
+    """
+    if first in known and last in known:
+        return list(known[known.index(first) : known.index(last) + 1])
+    return [key for key in known if first <= key <= last]
+
+
+def restore_range(instance: dg.DagsterInstance, definition: ContainerDefinition, tags: Mapping[str, str]) -> None:
+    """Makes a run of a range of files valid again whose ends have been removed since it was launched.
+
+    Dagster itself looks both ends up, several times in a run. They are put back, and what lies between them by name is put between them.
+    """
+    partitions_def, cut = partitions_definition(definition), definition.container.cut
+    if RANGE_START not in tags or cut is None or not cut.by_file:
+        return
+    assert isinstance(partitions_def, dg.DynamicPartitionsDefinition) and partitions_def.name is not None
+    first, last = tags[RANGE_START], tags[RANGE_END]
+    known = instance.get_dynamic_partitions(partitions_def.name)
+    if first in known and last in known:
+        return
+    keys = list(dict.fromkeys((first, *between(known, first, last), last)))
+    for key in keys:
+        instance.delete_dynamic_partition(partitions_def.name, key)
+    add_keys(instance, partitions_def, keys)
+
+
+def ends_of_unfinished_runs(instance: dg.DagsterInstance) -> set[str]:
+    """Partitions that a run which has not ended names: Dagster refuses the run, also in its midst, once they are not there any more."""
+    runs = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
+    return {run.tags[tag] for run in runs for tag in (PARTITION, RANGE_START, RANGE_END) if tag in run.tags}
+
+
+def expect_files(definition: ContainerDefinition, instance: dg.DagsterInstance, keys: Sequence[str]) -> None:
+    """Raises ConfigurationError for a partition of files that there is not; other kinds know by themselves which they have."""
+    in_dagster, cut = partitions_definition(definition), definition.container.cut
+    if in_dagster is None or cut is None or not cut.by_file:
+        return
+    expect_known(definition.container.label, in_dagster.get_partition_keys(dynamic_partitions_store=instance), keys)
+
+
+def expect_known(label: str, known: Sequence[str], keys: Sequence[str]) -> None:
+    """Raises ConfigurationError for a file that is not among those known."""
+    for key in keys:
+        if key not in known:
+            raise ConfigurationError(
+                f"{label}: there is no partition {key!r}; it is the file's path below the folder.{nearest(key, known)}"
+            )
+
+
+def add_keys(instance: dg.DagsterInstance, partitions_def: dg.PartitionsDefinition | None, keys: Sequence[str]) -> None:
+    """Adds those that a dynamic definition does not have yet; others need no adding. In batches: SQLite takes so many variables."""
+    if not keys or not isinstance(partitions_def, dg.DynamicPartitionsDefinition) or partitions_def.name is None:
+        return
+    known = set(instance.get_dynamic_partitions(partitions_def.name))
+    new = [key for key in keys if key not in known]
+    for at in range(0, len(new), KEYS_A_BATCH):
+        instance.add_dynamic_partitions(partitions_def.name, new[at : at + KEYS_A_BATCH])

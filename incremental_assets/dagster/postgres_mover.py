@@ -1,0 +1,164 @@
+"""A table or view for Dagster: its plan, its sync, and how its asset looks.
+
+Belongs here: one connection a plan or a sync, and what is found out through it. Does not belong: the decisions (``planning``), the steps
+(``sync``).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import missing
+from incremental_assets.core.errors import ContainerMissing, SourceError
+from incremental_assets.core.names import encode_name
+from incremental_assets.core.partitions import IntegerPartitions
+from incremental_assets.core.plan import Action, Mode, Plan, Request
+from incremental_assets.dagster.learned import keep_learned
+from incremental_assets.dagster.mover import Face, Sync
+from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
+from incremental_assets.dagster.partitions import add_keys, container_partitions, partitions_definition
+from incremental_assets.dagster.watermarks import newest_watermark
+from incremental_assets.databases.definition import TableDefinition
+from incremental_assets.databases.plan import TablePlan, integer_keys, make_plan, run_keys
+from incremental_assets.databases.postgres.extract import carried_columns, describe_read
+from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.databases.sync import TableSync
+from incremental_assets.delta.scope import LakeScope
+from incremental_assets.delta.table import LakeTable
+
+LINEAGE_LIMIT = 500
+
+
+@dataclass(frozen=True)
+class TableMover:
+    """The ``Mover`` of a table or view."""
+
+    definition: TableDefinition
+
+    @property
+    def due(self) -> Request:
+        return Request(Mode.INCREMENTAL)
+
+    def plan(self, instance: dg.DagsterInstance, request: Request, lake: str) -> tuple[TablePlan, list[str]]:
+        """Raises ContainerMissing where it is gone from the source."""
+        partitions = container_partitions(self.definition, instance)
+        with self._reader() as reader:
+            definition = self._seen_by(reader)
+            container = definition.container
+            table = LakeTable(lake, *container.key_path)
+            if definition.missing_since is not None and reader.table() is None:
+                raise ContainerMissing(missing(definition))
+            if container.identifier is not None and definition.table.span is None:
+                raise SourceError(
+                    f"{container.label}: what its {'/'.join(container.identifier.columns)} begins with is not known yet, and its "
+                    f"partitions follow from that. Run: incremental-assets catalog {container.datastore}"
+                )
+            if isinstance(partitions, IntegerPartitions) and not partitions.known and table.head() is not None:
+                partitions = self._listed_again(instance, reader, partitions)
+            plan = make_plan(container, reader, table, partitions, request, newest_watermark(instance, container))
+            keys = run_keys(plan, reader, partitions) if plan.action is not Action.SKIP else []
+        return plan, keys
+
+    def begin(
+        self, instance: dg.DagsterInstance, request: Request, scope: LakeScope, run_id: str, log: Callable[[str], None]
+    ) -> Sync | Plan:
+        reader = scope.stack.enter_context(self._reader())
+        definition = self._seen_by(reader)
+        container = definition.container
+        reader.limits, reader.interrupt = self.definition.settings.limits, scope.interrupt
+        table = scope.table(*container.key_path)
+        partitions = container_partitions(self.definition, instance)
+        plan = make_plan(container, reader, table, partitions, request, newest_watermark(instance, container))
+        if plan.action is Action.SKIP:
+            return plan
+        expected = reader.estimate(plan.windows, plan.include_nulls)
+        log(f"{container.label}: {plan.reason}: {plan.asked}, about {expected:,} rows by {container.strategy.value}")
+        return TableSync(definition, plan, reader, table, partitions, run_id, log)
+
+    def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:
+        assert isinstance(plan, TablePlan)
+        return keep_learned(instance, plan, LakeTable(lake, *self.definition.container.key_path))
+
+    def preview(self, plan: Plan) -> Mapping[str, Any]:
+        assert isinstance(plan, TablePlan)
+        container, rows = self.definition.container, 0
+        if plan.action is not Action.SKIP:
+            with self._reader() as reader:
+                rows = reader.count(plan.windows, plan.include_nulls)
+        return {"rows": rows, "sql": describe_read(container, carried_columns(container), plan.windows, plan.include_nulls)}
+
+    def source(self) -> dg.AssetSpec:
+        container, address = self.definition.container, self.definition.settings.address
+        return dg.AssetSpec(
+            self._source_key,
+            group_name=f"{container.key_path[0]}_source",
+            kinds={"postgres", "view" if "view" in container.kind.value else "table"},
+            description=container.comment or f"The {container.kind.value} {container.schema}.{container.name} of {address.display}.",
+            metadata={
+                "dagster/table_name": f"{address.database}.{container.schema}.{container.name}",
+                "dagster/column_schema": dg.TableSchema([dg.TableColumn(c.name, c.type) for c in container.columns]),
+            },
+        )
+
+    def face(self) -> Face:
+        definition, container = self.definition, self.definition.container
+        columns = container.columns
+        lineage = {c.name: [dg.TableColumnDep(self._source_key, c.name)] for c in columns if len(columns) <= LINEAGE_LIMIT}
+        metadata: dict[str, Any] = {
+            "dagster/column_schema": dg.TableSchema(
+                [
+                    dg.TableColumn(c.column.name, c.column.type, description=f"{source.type} in the source")
+                    for c, source in zip(carried_columns(container), columns, strict=True)
+                ]
+            ),
+            "dagster/column_lineage": dg.TableColumnLineage(lineage),
+        }
+        if not definition.is_specified and definition.proposal.reasons:
+            metadata["catalog/proposal"] = definition.entry or "none"
+            metadata["catalog/why"] = "\n".join(definition.proposal.reasons)
+        if container.identifier is not None:
+            metadata["partition_expr"] = container.identifier.columns[0]
+            metadata[WINDOWS_METADATA] = windows_metadata(container)
+        return Face(frozenset({"postgres", "deltalake", "spark"}), self._description(), metadata)
+
+    def sensors(self) -> Sequence[dg.SensorDefinition]:
+        return []
+
+    def beside(self, lake: str) -> Sequence[LakeTable]:
+        return []
+
+    # ------------------------------------------------------------------
+    def _seen_by(self, reader: PostgresReader) -> TableDefinition:
+        """The definition with what only a connection tells; the reader asks for its container from now on."""
+        if reader.server.shows_activity:
+            return self.definition
+        definition = replace(self.definition, shows_activity=False)
+        reader.container = definition.container
+        return definition
+
+    @property
+    def _source_key(self) -> dg.AssetKey:
+        container = self.definition.container
+        return dg.AssetKey([container.key_path[0], encode_name(container.schema), container.key_path[1]])
+
+    def _reader(self) -> PostgresReader:
+        settings = self.definition.settings
+        return PostgresReader(
+            settings.address, self.definition.container, timezone=settings.timezone, margin_seconds=settings.watermark_margin_seconds
+        )
+
+    def _listed_again(self, instance: dg.DagsterInstance, reader: PostgresReader, partitions: IntegerPartitions) -> IntegerPartitions:
+        """The integer partitions of a table whose list was lost with its DAGSTER_HOME."""
+        container = self.definition.container
+        assert container.identifier is not None and container.cut is not None
+        keys = integer_keys(reader, partitions.width, container.cut.batch, None, (container.identifier.ground,))
+        add_keys(instance, partitions_definition(self.definition), keys)
+        return partitions.with_keys(keys)
+
+    def _description(self) -> str:
+        container = self.definition.container
+        what = f"{container.kind.value.capitalize()} `{container.schema}.{container.name}`, kept in step by {container.strategy.value}"
+        by = f" on `{'`, `'.join(container.identifier.columns)}`" if container.identifier else ": the whole container each time"
+        return f"{container.comment}\n\n{what}{by}." if container.comment else f"{what}{by}."

@@ -1,0 +1,229 @@
+"""``incremental-assets scan`` and ``anomalies``: what was asked becomes runs, and records become lines.
+
+Belongs here: requests, and one record a container or anomaly. Does not belong: words on a terminal (``cli``), the scan (``scanning``).
+"""
+
+import contextlib
+import datetime
+import getpass
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.core.anomalies import Anomaly, State, by_person
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.names import encode_name
+from incremental_assets.dagster.asset_checks import scan_job_name, scan_op_name
+from incremental_assets.dagster.event_log import failure_of, is_interrupted, told_by
+from incremental_assets.dagster.loggers import BRIEF_LOGGER
+from incremental_assets.dagster.partitions import PARTITION, expect_files
+from incremental_assets.dagster.project import current_project, dagster_home, lake_root, location_name
+from incremental_assets.dagster.quality.profiles import profile_job_name, profile_op_name
+from incremental_assets.dagster.quality.request import Looks, not_configured, threshold
+from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY, SUMMARY, summary_in
+from incremental_assets.dagster.runs.ordinary_run import RunTerminated, new_run_id, run_here
+from incremental_assets.dagster.runs.runner import keys_between
+from incremental_assets.delta.scope import LakeScope
+from incremental_assets.quality.records import Records
+
+NO_TABLE = "there is no table yet; sync it first"
+VERBS = {"acknowledge": State.ACKNOWLEDGED, "resolve": State.RESOLVED, "discard": State.DISCARDED}
+
+
+@dataclass(frozen=True)
+class AskedScan:
+    """What the command line asked of each container. ``keys``: (from, to), both included."""
+
+    incremental: bool = False
+    after_time: str | None = None
+    after_batch: str | None = None
+    keys: tuple[str, str] | None = None
+    auto_resolve: bool = False
+
+    def config(self, definition: ContainerDefinition, instance: dg.DagsterInstance) -> dict[str, Any]:
+        """The run config of a container's scan. Raises ConfigurationError where the container cannot be asked that."""
+        container = definition.container
+        said: dict[str, Any] = {"auto_resolve": True} if self.auto_resolve else {}
+        if self.keys is not None:
+            if container.identifier is None:
+                raise ConfigurationError(f"{container.label}: it has no partitions: incremental field not configured.")
+            chosen = keys_between(definition, instance, *self.keys)
+            expect_files(definition, instance, chosen)
+            return {**said, "looks": Looks.partitions.value, "partitions": chosen}
+        if not self.incremental:
+            return {**said, "looks": Looks.full.value}
+        if container.identifier is None:
+            raise not_configured(container)
+        text = self.after_time if container.identifier.axis.is_time else self.after_batch
+        if text is None and (self.after_time or self.after_batch):
+            option, kind = (
+                ("--greater-than-time", "a time") if container.identifier.axis.is_time else ("--greater-than-batch", "an integer")
+            )
+            raise ConfigurationError(f"{container.label}: its identifier is {kind}; write {option}, or scan it by itself.")
+        if text is not None:
+            threshold(container, text, definition.settings.timezone)
+            said["greater_than"] = text
+        return {**said, "looks": Looks.incremental.value}
+
+
+def scan_lines(
+    definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], asked: AskedScan, instance: dg.DagsterInstance
+) -> Iterator[dict[str, Any]]:
+    """One a container, as it finishes. Wrong usage is told before anything runs. Raises KeyboardInterrupt when a run was interrupted."""
+    with_rules = [(d, asked.config(d, instance)) for d in chosen if d.container.options.checks]
+    for definition in chosen:
+        if not definition.container.options.checks:
+            yield _line(definition, "skipped", message="it has no rules: add checks: to its YAML")
+    for definition, config in with_rules:
+        yield _scanned(definitions, definition, config, instance)
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """A run that has ended. ``told``: what it said of itself."""
+
+    run_id: str
+    told: dict[str, Any] | None
+    failure: str
+    seconds: float
+
+
+def _run(definitions: dg.Definitions, job: str, op: str, summary: str, config: dict[str, Any], instance: dg.DagsterInstance) -> _Ran:
+    run_id, started = new_run_id(), time.monotonic()
+    keys = config.get("partitions", ())
+    events: Sequence[dg.DagsterEvent] = ()
+    trouble = ""
+    try:
+        events = run_here(
+            definitions.resolve_job_def(job),
+            instance,
+            run_id=run_id,
+            run_config={"ops": {op: {"config": config}}, "loggers": {BRIEF_LOGGER: {}}},
+            tags={"incremental_assets/started_by": "command line", **({PARTITION: keys[0]} if len(keys) == 1 else {})},
+            location=location_name(current_project()),
+        )
+    except RunTerminated as terminated:
+        trouble = str(terminated)
+    except dg.DagsterError as error:
+        trouble = str(error)
+    if is_interrupted(events):
+        run = instance.get_run_by_id(run_id)
+        if run is not None and run.status is not dg.DagsterRunStatus.CANCELED:
+            instance.report_run_canceled(run)
+        raise KeyboardInterrupt
+    failure = trouble or failure_of(events)[1]
+    told = summary_in(told_by(instance, run_id) if failure else events, summary)
+    return _Ran(run_id, told, failure, time.monotonic() - started)
+
+
+def _scanned(
+    definitions: dg.Definitions, definition: ContainerDefinition, config: dict[str, Any], instance: dg.DagsterInstance
+) -> dict[str, Any]:
+    ran = _run(definitions, scan_job_name(definition), scan_op_name(definition), SUMMARY, config, instance)
+    told, seconds = ran.told, ran.seconds
+    if told is None:
+        status = "failed" if ran.failure else "skipped"
+        return _line(definition, status, message=ran.failure or NO_TABLE, run_id=ran.run_id, seconds=seconds)
+    bad = bool(told["error_rules"]) or bool(ran.failure)
+    status = "failed" if bad else "warning" if told["failed"] or told["errored"] else "passed"
+    return _line(definition, status, told=told, message=ran.failure or told["message"], run_id=ran.run_id, seconds=seconds)
+
+
+def profile_lines(
+    definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], asked: AskedScan, instance: dg.DagsterInstance
+) -> Iterator[dict[str, Any]]:
+    """As ``scan_lines``; the fields are a contract."""
+    for definition, config in [(d, asked.config(d, instance)) for d in chosen]:
+        ran = _run(definitions, profile_job_name(definition), profile_op_name(definition), PROFILE_SUMMARY, config, instance)
+        status = "failed" if ran.failure else "skipped" if ran.told is None else "profiled"
+        numbers = {name: (ran.told or {}).get(name) for name in ("rows_profiled", "partitions", "delta_version", "watermark", "page")}
+        message = ran.failure or (ran.told or {}).get("message") or NO_TABLE
+        own = {"run_id": ran.run_id, "seconds": round(ran.seconds, 3), "message": message}
+        yield {"container": definition.container.label, "status": status, **numbers, **own}
+
+
+_NUMBERS = ("rules", "passed", "failed", "errored", "rows_scanned", "partitions", "passes", "delta_version", "anomalies", "watermark",
+            "blocked", "verdicts")  # fmt: skip
+
+
+def _line(
+    definition: ContainerDefinition,
+    status: str,
+    *,
+    message: str,
+    told: dict[str, Any] | None = None,
+    run_id: str | None = None,
+    seconds: float = 0.0,
+) -> dict[str, Any]:
+    """One line of ``scan --json``; the fields are a contract."""
+    numbers = {name: (told or {}).get(name) for name in _NUMBERS}
+    label = definition.container.label
+    return {"container": label, "status": status, **numbers, "run_id": run_id, "seconds": round(seconds, 3), "message": message}
+
+
+@contextlib.contextmanager
+def lake_scope(log: Callable[[str], None]) -> Iterator[LakeScope]:
+    """The lake and, when needed, a Spark session, outside of any run."""
+    scope = LakeScope(lake_root(), dagster_home(), "incremental-assets", log)
+    with scope.stack:
+        yield scope
+
+
+# ---------------------------------------------------------------- anomalies
+def anomaly_lines(chosen: Sequence[ContainerDefinition], states: Sequence[State]) -> list[dict[str, Any]]:
+    """The newest first."""
+    wanted = {definition.container.label for definition in chosen}
+    stores = dict.fromkeys(definition.container.key_path[0] for definition in chosen)
+    found = [one for store in stores for one in Records(lake_root(), store).anomalies().values()]
+    kept = [one for one in found if one.container in wanted and one.state in states]
+    return [_anomaly(one) for one in sorted(kept, key=lambda one: one.changed_at, reverse=True)]
+
+
+def change_anomalies(datastores: Sequence[str], verb: str, ids: Sequence[str], comment: str | None) -> list[dict[str, Any]]:
+    """Raises ConfigurationError, and changes nothing, where one of the ids is none, or its state does not allow it."""
+    changes: list[tuple[Records, Anomaly]] = []
+    for id in dict.fromkeys(ids):
+        for records in (Records(lake_root(), encode_name(name)) for name in datastores):
+            history = records.history(id)
+            if history:
+                changes.append((records, by_person(history[-1], VERBS[verb], _who(), comment, time.time_ns() // 1000)))
+                break
+        else:
+            raise ConfigurationError(f"there is no anomaly {id!r}. Its id is the first column of: incremental-assets anomalies")
+    for records, changed in changes:
+        records.change(changed)
+    return [_anomaly(changed) for _, changed in changes]
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, as in many containers
+        return f"user {os.getuid()}"
+
+
+def _anomaly(one: Anomaly) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "container": one.container,
+        "rule": one.rule,
+        "partition": one.partition,
+        "key": one.key,
+        "rows": one.rows,
+        "state": one.state.value,
+        "severity": one.severity.value,
+        "first_seen": _moment(one.first_seen),
+        "changed_at": _moment(one.changed_at),
+        "changed_by": one.changed_by,
+        "comment": one.comment,
+        "message": one.message,
+    }
+
+
+def _moment(micros: int) -> str:
+    return datetime.datetime.fromtimestamp(micros / 1e6, datetime.timezone.utc).isoformat(timespec="milliseconds")

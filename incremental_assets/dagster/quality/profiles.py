@@ -1,0 +1,245 @@
+"""Profiles in Dagster: the job of a container, what it tells, the page it leaves; and rules that are proposed from a profile.
+
+Belongs here: from a request to refreshed states, and back to the reader. Does not belong: states, merging, plots, proposals
+(``quality.profile``).
+"""
+
+import dataclasses
+import datetime
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.core.axis import format_value, json_value
+from incremental_assets.core.container import Container
+from incremental_assets.core.errors import ConfigurationError, SyncError
+from incremental_assets.dagster.asset_checks import ScanConfig, request_of, told_of
+from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
+from incremental_assets.dagster.locks import scan_lock
+from incremental_assets.dagster.partitions import container_key, partitions_definition
+from incremental_assets.dagster.project import dagster_home
+from incremental_assets.dagster.quality.pages import PAGE, page_path
+from incremental_assets.dagster.quality.request import Looks, ScanRequest, ground_asked, scanned_after
+from incremental_assets.dagster.quality.scanning import scanned_to
+from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY
+from incremental_assets.delta.errors import lake_errors
+from incremental_assets.delta.scope import LakeScope
+from incremental_assets.delta.table import Head
+from incremental_assets.quality.ground import Ground
+from incremental_assets.quality.predicates import Asked, row_predicate
+from incremental_assets.quality.profile.column import Profile, rows_of
+from incremental_assets.quality.profile.page import profile_page
+from incremental_assets.quality.profile.store import ProfileStore, Refreshed
+from incremental_assets.quality.profile.suggest import split_partitions, suggest
+from incremental_assets.quality.records import OperationType, Records, ScanOperation
+from incremental_assets.quality.records import Result as Ended
+from incremental_assets.quality.rows import PARTITION, Rows
+
+_CONFIG_SCHEMA: Any = ScanConfig.to_config_schema()  # once, as inferring it takes longer than the rest of a job
+
+
+def profile_job_name(definition: ContainerDefinition) -> str:
+    return f"profile_{op_name(definition)}"
+
+
+def profile_op_name(definition: ContainerDefinition) -> str:
+    return f"{op_name(definition)}__profile"
+
+
+def profile_job(definition: ContainerDefinition) -> dg.JobDefinition:
+    """Of a partition, of what is new, or of all rows."""
+    container = definition.container
+
+    @dg.op(
+        name=profile_op_name(definition),
+        out=dg.Out(dg.Nothing),
+        required_resource_keys={"lake"},
+        config_schema=_CONFIG_SCHEMA,
+        description=f"Counts and measures the columns of {container.label}.",
+    )
+    def profile(context: dg.OpExecutionContext) -> None:
+        request = request_of(context, ScanConfig(**context.op_config), definition)
+        try:
+            told = _profile(context, definition, request)
+        except BaseException:
+            context.resources.lake.interrupt()
+            raise
+        if told is None:
+            context.log.info(f"{container.label}: there is no table yet; sync it first")
+            return
+        context.log.info(f"{container.label}: {told['message']}")
+        context.log_event(dg.AssetObservation(container_key(container), description=told["message"], metadata=_metadata(told)))
+
+    @dg.job(
+        name=profile_job_name(definition),
+        partitions_def=partitions_definition(definition),
+        description=f"Profile of {container.label}: counts, bounds, quantiles, frequent values of each column.",
+        tags={
+            CONTAINER_TAG: container.label,
+            "incremental_assets/operation": OperationType.PROFILE.value,
+            "incremental_assets/datastore": container.datastore,
+        },
+    )
+    def job() -> None:
+        profile()
+
+    return job
+
+
+def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, request: ScanRequest) -> dict[str, Any] | None:
+    """What it tells of itself; None where there is no table yet. Raises SyncError; what went wrong is on record then, too."""
+    scope: LakeScope = context.resources.lake
+    container, told = definition.container, told_of(context)
+    records = Records(scope.lake, container.key_path[0])
+    started = time.time_ns() // 1000
+    operation = ScanOperation(
+        id=told.run_id, container=container.label, type=OperationType.PROFILE, started=started, ended=started, result=Ended.FAILURE,
+        triggered_by=told.triggered_by, schedule=told.schedule, options=json.dumps(request.options(), ensure_ascii=False),
+        identifier=container.signature,
+    )  # fmt: skip
+    with scan_lock(dagster_home(), container, told.run_id, context.log.info, context.instance, profile=True):
+        try:
+            head = scope.table(*container.key_path).head()
+            if head is None:
+                return None
+            before = scanned_to(records, container, OperationType.PROFILE)
+            store = ProfileStore(scope.lake, container.datastore)
+            ground = ground_asked(definition, context.instance, request, head, before, store.known(scope.spark, container.label))
+            rows = _rows(scope, container, head, ground, definition.settings.timezone)
+            whole = ground.predicate is None
+            refreshed = store.refresh(
+                rows.frame,
+                container.label,
+                head.columns,
+                delta_version=head.version,
+                operation_id=told.run_id,
+                partition=None if ground.partition is None else PARTITION,
+                # What has rows no more keeps no figures; of all rows, it is no partition any more.
+                keys=() if whole else (*(ground.keys or ()), *ground.also),
+                key_of=ground.key_of,
+                whole=whole,
+                samples=container.options.samples,
+            )
+            merged = store.profile(scope.spark, container.label, order=_order_of_arrival(definition, context.instance))
+            in_table = _rows_of_table(scope, container, head) if merged is not None and not whole else None
+            page = page_path(scope.lake, container)
+            message = _told_on_page(page, container, merged, refreshed, in_table)
+            after = scanned_after(container, head, ground, before)
+            read = sum(refreshed.rows.values())
+            axis = container.axis
+            records.record(
+                dataclasses.replace(
+                    operation, ended=time.time_ns() // 1000, result=Ended.SUCCESS, message=message, delta_version=head.version, passes=1,
+                    rows=read, watermark=None if after is None or axis is None else format_value(axis, after),
+                ), (), (), (),
+            )  # fmt: skip
+        except SyncError as error:
+            records.record(dataclasses.replace(operation, ended=time.time_ns() // 1000, message=str(error)), (), (), ())
+            raise
+    return {
+        "rows_profiled": read,
+        "partitions": len(refreshed.rows),
+        "columns": [] if merged is None else merged.records(),
+        "delta_version": head.version,
+        "watermark": {
+            "previous": None if axis is None else json_value(axis, before),
+            "new": None if axis is None else json_value(axis, after),
+        },
+        "page": None if merged is None else str(page),
+        "message": message,
+    }
+
+
+def _order_of_arrival(definition: ContainerDefinition, instance: dg.DagsterInstance) -> Sequence[str]:
+    """Of files, whose names do not tell it; empty where the keys do."""
+    cut, in_dagster = definition.container.cut, partitions_definition(definition)
+    if cut is None or not cut.by_file or in_dagster is None:
+        return ()
+    return in_dagster.get_partition_keys(dynamic_partitions_store=instance)
+
+
+def _rows_of_table(scope: LakeScope, container: Container, head: Head) -> int:
+    """In the version that was profiled. Delta counts by its log, and reads no rows for it."""
+    table = scope.table(*container.key_path)
+    with lake_errors(container.label, table.url):
+        return scope.spark.read.format("delta").option("versionAsOf", head.version).load(table.url).count()
+
+
+def _told_on_page(page: Path, container: Container, merged: Profile | None, refreshed: Refreshed, in_table: int | None) -> str:
+    """Writes the page, and gives the line for the record."""
+    if merged is None:
+        page.unlink(missing_ok=True)
+        return "nothing to profile: there are no rows where it looked, and no profile of others"
+    notes: list[str] = []
+    if in_table is not None and in_table != merged.rows:
+        notes = [
+            f"The table has {in_table:,} rows, and this profile is of {merged.rows:,}: partitions that were not profiled yet, or were "
+            f"rewritten since, are profiled with --full."
+        ]
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(profile_page(merged, container.label, notes), encoding="utf-8")
+    read = (
+        f"{sum(refreshed.rows.values()):,} rows of {len(refreshed.rows):,} partitions profiled in one pass; {merged.rows:,} rows of "
+        f"{len(merged.partitions):,} in the merged profile"
+    )
+    return ". ".join([read, *notes])
+
+
+def _metadata(told: Mapping[str, Any]) -> dict[str, Any]:
+    columns = told["columns"]
+    names = list(columns[0]) if columns else ["column"]
+    records = [dg.TableRecord({name: "" if one[name] is None else one[name] for name in names}) for one in columns]
+    return {
+        "profile/columns": dg.MetadataValue.table(records, schema=dg.TableSchema([dg.TableColumn(name) for name in names])),
+        "profile/rows": dg.MetadataValue.int(told["rows_profiled"]),
+        **({} if told["page"] is None else {PAGE: dg.MetadataValue.path(told["page"])}),
+        PROFILE_SUMMARY: dg.MetadataValue.json({name: value for name, value in told.items() if name != "columns"}),
+    }
+
+
+def _rows(scope: LakeScope, container: Container, head: Head, ground: Ground, timezone: str) -> Rows:
+    asked = Asked({c.name: c.type for c in head.columns}, datetime.datetime.now(datetime.timezone.utc), timezone)
+    return Rows(scope.spark, scope.table(*container.key_path), head, ground, asked)
+
+
+def suggested_checks(definition: ContainerDefinition, instance: dg.DagsterInstance, scope: LakeScope, log: Callable[[str], None]) -> str:
+    """Rules to paste under ``checks:``. Raises ConfigurationError where there is no profile that fits the container."""
+    container = definition.container
+    again = f"incremental-assets profile {container.label}"
+    store, table = ProfileStore(scope.lake, container.datastore), scope.table(*container.key_path)
+    head = table.head()
+    profile = store.profile(scope.spark, container.label, order=_order_of_arrival(definition, instance)) if head is not None else None
+    if head is None or profile is None:
+        raise ConfigurationError(f"{container.label}: it has no profile yet. Run: {again}")
+    split = split_partitions(profile)
+    fitted = store.profile(scope.spark, container.label, split.fitted)
+    if fitted is None:
+        raise ConfigurationError(f"{container.label}: there are no rows in its profile to make rules from. Once it has some, run: {again}")
+    chosen = tuple(key for key in split.held_out if key is not None)
+    try:
+        ground = ground_asked(definition, instance, ScanRequest(Looks.partitions, chosen), head, None)
+    except ConfigurationError as error:
+        raise _of_other_partitions(container, str(error).rstrip("."), again) from error
+    if chosen and ground.partition is None:
+        raise _of_other_partitions(container, "it has none now", again)
+    rows = _rows(scope, container, head, ground, definition.settings.timezone)
+    log(f"{container.label}: proposes from {len(split.fitted):,} partitions, and asks {len(chosen):,} others")
+    with lake_errors(container.label, table.url):
+        found = suggest(
+            fitted,
+            split,
+            (lambda wanted: rows.aggregate(rows.frame, wanted)) if chosen else None,
+            lambda rule: row_predicate(rule, rows.asked),
+            rows={key: rows_of(columns) for key, columns in profile.partitions.items()},
+            filling=[key for key in chosen if not ground.is_over(key)],
+        )
+    return found.yaml()
+
+
+def _of_other_partitions(container: Container, why: str, again: str) -> ConfigurationError:
+    return ConfigurationError(f"{container.label}: its profile is of other partitions than it has: {why}. Profile it anew: {again} --full")

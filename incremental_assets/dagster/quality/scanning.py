@@ -1,0 +1,281 @@
+"""One scan of one container: from a request to what is recorded of it.
+
+Belongs here: the order of steps, and the numbers that are told. Does not belong: Dagster's contexts and events (``checks``), the scan
+itself (``quality.scan``), where records are kept (``quality.records``).
+
+Nothing of a scan counts before its record does, which is written last and carries the watermark: a scan that is killed has not been.
+"""
+
+import contextlib
+import datetime
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.core.anomalies import Anomaly, State, after_scan, capped, findings_of, looked_at_of
+from incremental_assets.core.axis import format_value, json_value, parse_value
+from incremental_assets.core.container import Container, Kind
+from incremental_assets.core.errors import SyncError
+from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.names import encode_name
+from incremental_assets.core.rules import ExpectedSchema, Freshness, Rule
+from incremental_assets.dagster.locks import record_lock, scan_lock
+from incremental_assets.dagster.project import dagster_home
+from incremental_assets.dagster.quality.request import ScanRequest, ground_asked, scanned_after
+from incremental_assets.delta.scope import LakeScope
+from incremental_assets.delta.table import Head, LakeTable
+from incremental_assets.quality.ground import Ground
+from incremental_assets.quality.records import OperationType, Records, ScanOperation
+from incremental_assets.quality.records import Result as Ended
+from incremental_assets.quality.scan import Scanner
+from incremental_assets.quality.verdict import ScanResult, Status, Verdict
+
+
+@dataclass(frozen=True)
+class Told:
+    """Who started it, and how: for the record."""
+
+    run_id: str
+    triggered_by: str | None = None
+    schedule: str | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What became of a scan. ``previous`` and ``new``: the scan's own watermark, as JSON has it."""
+
+    container: str
+    operation: ScanOperation
+    result: ScanResult
+    rules: Mapping[str, Rule] = field(repr=False)
+    opened: int
+    reopened: int
+    resolved: int
+    still_open: int
+    previous: int | str | None
+    new: int | str | None
+    seconds: float
+
+    def count(self, status: Status) -> int:
+        """Rules that have this status for some partition."""
+        return len({v.rule for v in self.result.verdicts if v.status is status})
+
+    @property
+    def failed(self) -> list[Verdict]:
+        return [v for v in self.result.verdicts if v.status in (Status.FAILED, Status.ERRORED)]
+
+    @property
+    def blocked(self) -> list[Verdict]:
+        return [v for v in self.result.verdicts if v.blocks]
+
+
+def scan_container(
+    definition: ContainerDefinition,
+    instance: dg.DagsterInstance,
+    scope: LakeScope,
+    request: ScanRequest,
+    rules: Sequence[Rule],
+    told: Told,
+    log: Callable[[str], None],
+    tell: Callable[[Summary], None],
+    *,
+    in_sync: bool = False,
+) -> Summary | None:
+    """None where there is no table yet. Raises SyncError; what went wrong is on record then, too.
+
+    ``tell``: called with what became of it before that counts: killed while it tells, the scan has not been, and is made again.
+    ``in_sync``: it is of the run of a sync, which waits for no scan or profile of somebody else.
+    """
+    container = definition.container
+    records = Records(scope.lake, container.key_path[0])
+    started = _now()
+    operation = ScanOperation(
+        id=told.run_id,
+        container=container.label,
+        started=started,
+        ended=started,
+        result=Ended.FAILURE,
+        triggered_by=told.triggered_by,
+        schedule=told.schedule,
+        options=json.dumps(request.options(), ensure_ascii=False),
+        rules=len(rules),
+        identifier=container.signature,
+    )
+    home = dagster_home()
+    with contextlib.ExitStack() as held:
+        if not in_sync:
+            held.enter_context(scan_lock(home, container, told.run_id, log, instance))
+        try:
+            head = scope.table(*container.key_path).head()
+            if head is None:
+                return None
+            looked = _look(definition, instance, scope, request, rules, records, head)
+            held.enter_context(record_lock(home, container, told.run_id, log, instance))
+            summary, changes = _judged(definition, request, rules, records, operation, looked)
+            tell(summary)
+            records.record(summary.operation, summary.result.verdicts, summary.result.failed_rows, changes)
+        except SyncError as error:
+            records.record(replace(operation, ended=_now(), message=str(error)), (), (), ())
+            raise
+    log(f"{container.label}: {summary.operation.message}")
+    return summary
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What a scan saw, and of what: the version of the table, and the anomalies that were known when it began."""
+
+    head: Head
+    ground: Ground
+    result: ScanResult
+    before: int | None
+    known: Mapping[str, Anomaly]
+    clock: float
+
+
+def _look(
+    definition: ContainerDefinition,
+    instance: dg.DagsterInstance,
+    scope: LakeScope,
+    request: ScanRequest,
+    rules: Sequence[Rule],
+    records: Records,
+    head: Head,
+) -> _Look:
+    """Reads the rows, for as long as that takes: others may scan, sync and record meanwhile."""
+    container, clock = definition.container, time.monotonic()
+    before = scanned_to(records, container)
+    known = records.anomalies(container.label)
+    of_table = {rule.id for rule in container.options.checks if isinstance(rule, ExpectedSchema | Freshness)}
+    noted = {one.partition for one in known.values() if one.is_open and one.rule not in of_table}
+    ground = ground_asked(definition, instance, request, head, before, sorted(noted, key=lambda key: key or ""))
+    scanner = Scanner(
+        spark=lambda: scope.spark,
+        timezone=definition.settings.timezone,
+        now=datetime.datetime.now(datetime.timezone.utc),
+        other=lambda name: _table_of(scope, container, name),
+        baseline=lambda ids, keys: _baseline(records, ground, {rule.id: rule for rule in rules if rule.id in ids}, keys),
+        open_keys=lambda: _open_keys(known, ground, {rule.id for rule in rules}),
+        elsewhere=lambda keys: _elsewhere(known, container, {rule.id for rule in rules}, set(keys)),
+    )
+    result = scanner.scan(container.label, scope.table(*container.key_path), head, ground, rules, row_key(container))
+    return _Look(head, ground, result, before, known, clock)
+
+
+def _judged(
+    definition: ContainerDefinition,
+    request: ScanRequest,
+    rules: Sequence[Rule],
+    records: Records,
+    operation: ScanOperation,
+    looked: _Look,
+) -> tuple[Summary, list[Anomaly]]:
+    """What became of it, and the anomalies that it changed. While nobody else records."""
+    container, ground, before = definition.container, looked.ground, looked.before
+    # A sync that went on beside may have written a newer version, and its checks have judged that: then this is old news.
+    result = looked.result.without(records.judged(container.label, looked.result.version, operation.started))
+    resolve = request.auto_resolve or container.options.auto_resolve
+    # Asked again: somebody may have said something of one meanwhile. What is said from now on is said after this scan.
+    now = _now()
+    known = records.anomalies(container.label)
+    findings = capped(findings_of(result.verdicts, result.failed_rows), known, container.label)
+    # Rows that somebody else has found meanwhile were not asked for by their keys, so that nothing is known of them.
+    asked = {id for id, one in looked.known.items() if one.is_open}
+    new = {(one.rule, one.partition) for id, one in known.items() if one.key is not None and one.is_open and id not in asked}
+    looked_at = looked_at_of(result.verdicts) - new
+    if not container.options.samples:  # they were needed to tell which rows have an anomaly
+        result = replace(result, failed_rows=())
+    changes = after_scan(known, looked_at, findings, container.label, operation.id, now, resolve, result.moved)
+    all_rules = len(rules) == len(container.options.checks)
+    after = scanned_after(container, looked.head, ground, before) if all_rules else before
+    rows = sum(result.rows.values())
+    failed = {v.rule for v in result.verdicts if v.status is Status.FAILED}
+    errored = {v.rule for v in result.verdicts if v.status is Status.ERRORED}
+    operation = replace(
+        operation,
+        ended=_now(),
+        result=Ended.SUCCESS,
+        message=_message(rows, len(result.rows), len(rules), failed, errored, result.passes),
+        delta_version=result.version,
+        passes=result.passes,
+        rows=rows,
+        failed_rules=len(failed),
+        watermark=None if after is None or container.axis is None else format_value(container.axis, after),
+    )
+    now_open = known | {change.id: change for change in changes}
+    axis = container.axis
+    summary = Summary(
+        container=container.label,
+        operation=operation,
+        result=result,
+        rules={rule.id: rule for rule in rules},
+        opened=sum(1 for change in changes if change.id not in known),
+        reopened=sum(1 for change in changes if change.id in known and known[change.id].state is State.RESOLVED),
+        resolved=sum(1 for change in changes if change.state is State.RESOLVED),
+        still_open=sum(1 for anomaly in now_open.values() if anomaly.is_open),
+        previous=None if axis is None else json_value(axis, before),
+        new=None if axis is None else json_value(axis, after),
+        seconds=time.monotonic() - looked.clock,
+    )
+    return summary, changes
+
+
+def scanned_to(records: Records, container: Container, type: OperationType = OperationType.SCAN) -> int | None:
+    """The watermark of the container's scans (or profiles), if it is of the identifier that it has now."""
+    found = records.scan_watermark(container.label, type)
+    if found is None or container.axis is None or found.identifier != container.signature:
+        return None
+    return parse_value(container.axis, found.text)
+
+
+def row_key(container: Container) -> tuple[str, ...]:
+    """The columns that tell its rows apart; none where nothing does."""
+    return () if container.kind is Kind.FILES else container.primary_key
+
+
+def _message(rows: int, partitions: int, rules: int, failed: set[str], errored: set[str], passes: int) -> str:
+    parts = [f"{rows:,} rows of {partitions:,} partition{'s' if partitions != 1 else ''} by {rules} rules in {passes} passes"]
+    parts.append(f"broken: {', '.join(sorted(failed))}" if failed else "none is broken")
+    if errored:
+        parts.append(f"could not be asked: {', '.join(sorted(errored))}")
+    return "; ".join(parts)
+
+
+def _table_of(scope: LakeScope, container: Container, name: str) -> LakeTable | None:
+    """Of ``container``, or of ``datastore/container``."""
+    store, slash, other = name.partition("/")
+    return scope.table(encode_name(store), encode_name(other)) if slash else scope.table(container.key_path[0], encode_name(name))
+
+
+def _baseline(records: Records, ground: Ground, rules: Mapping[str, Rule], keys: Sequence[str]) -> dict[tuple[str, str], Any]:
+    """What earlier scans counted for the rules as they are now; the first of them had nothing to judge by, but has counted."""
+    found = records.metrics(ground.container.label, list(rules), keys, (Status.PASSED, Status.FAILED, Status.UNASSERTED))
+    return {(i, k): (v.rows, v.value) for (i, k), v in found.items() if k is not None and v.asks == ground.asks(rules[i])}
+
+
+def _open_keys(known: Mapping[str, Anomaly], ground: Ground, rules: set[str]) -> dict[str, list[str]]:
+    """Those that may be on the ground: of given partitions, or all. Where rows change their partition, those of any."""
+    chosen = set(ground.keys) if ground.keys is not None and ground.container.strategy is not Strategy.UPSERT else None
+    keys: dict[str, list[str]] = {}
+    for anomaly in known.values():
+        here = chosen is None or anomaly.partition is None or anomaly.partition in chosen
+        if anomaly.key is not None and anomaly.is_open and anomaly.rule in rules and here:
+            keys.setdefault(anomaly.rule, []).append(anomaly.key)
+    return keys
+
+
+def _elsewhere(known: Mapping[str, Anomaly], container: Container, rules: set[str], keys: set[str | None]) -> list[str]:
+    """Of rows that may have come from another partition since: only MERGE moves them, and keeps one of each key."""
+    if container.strategy is not Strategy.UPSERT:
+        return []
+    there = (one for one in known.values() if one.is_open and one.rule in rules and one.partition not in keys)
+    return list(dict.fromkeys(one.key for one in there if one.key is not None))
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,82 @@
+"""What became of a scan, in numbers: as an event's metadata, and read back from it for the command line.
+
+Belongs here: the names of the fields, once. Does not belong: measuring (``scanning``).
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.core.rules import Severity
+from incremental_assets.dagster.quality.scanning import Summary
+from incremental_assets.dagster.quality.tables import verdicts_table
+from incremental_assets.quality.verdict import Status, Verdict
+
+SUMMARY, PROFILE_SUMMARY = "quality/summary", "profile/summary"
+MOST_VERDICTS = 1000
+
+
+def summary_metadata(summary: Summary) -> dict[str, Any]:
+    """Of the event that tells of the scan."""
+    return {
+        SUMMARY: dg.MetadataValue.json(line_of(summary)),
+        "quality/verdicts": verdicts_table(summary),
+        "quality/passes": dg.MetadataValue.int(summary.result.passes),
+        "quality/rows_scanned": dg.MetadataValue.int(summary.operation.rows),
+        "quality/anomalies_opened": dg.MetadataValue.int(summary.opened + summary.reopened),
+        "quality/anomalies_resolved": dg.MetadataValue.int(summary.resolved),
+        "quality/anomalies_open": dg.MetadataValue.int(summary.still_open),
+    }
+
+
+def line_of(summary: Summary) -> dict[str, Any]:
+    """A scan in numbers, for ``--json``."""
+    verdicts = summary.result.verdicts
+    return {
+        "rules": summary.operation.rules,
+        "passed": summary.count(Status.PASSED),
+        "failed": summary.count(Status.FAILED),
+        "errored": summary.count(Status.ERRORED),
+        "rows_scanned": summary.operation.rows,
+        "partitions": len(summary.result.rows),
+        "passes": summary.result.passes,
+        "delta_version": summary.result.version,
+        "anomalies": {
+            "opened": summary.opened,
+            "reopened": summary.reopened,
+            "resolved": summary.resolved,
+            "open": summary.still_open,
+        },
+        "watermark": {"previous": summary.previous, "new": summary.new},
+        "error_rules": sorted({v.rule for v in summary.failed if v.severity is Severity.ERROR}),
+        "blocked": [{"rule": v.rule, "partition": v.partition} for v in summary.blocked],
+        "verdicts": [_verdict_line(v) for v in verdicts if v.status is not Status.PASSED][:MOST_VERDICTS],
+        "seconds": round(summary.seconds, 3),
+        "message": summary.operation.message,
+    }
+
+
+def _verdict_line(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "rule": verdict.rule,
+        "partition": verdict.partition,
+        "status": verdict.status.value,
+        "severity": verdict.severity.value,
+        "rows_asserted": verdict.asserted,
+        "rows_failed": verdict.failed,
+        "rows_unasserted": verdict.unasserted,
+        "value": verdict.value,
+        "message": verdict.message,
+    }
+
+
+def summary_in(events: Iterable[dg.DagsterEvent], name: str = SUMMARY) -> dict[str, Any] | None:
+    """What a scan (or profile) of the run told of itself."""
+    for event in events:
+        if event.is_asset_observation:
+            found = event.asset_observation_data.asset_observation.metadata.get(name)
+            if found is not None:
+                told: Any = found.value
+                return told
+    return None

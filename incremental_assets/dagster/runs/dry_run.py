@@ -1,0 +1,45 @@
+"""What a sync would read, without Spark and without a run: ranges, SQL and row counts.
+
+Belongs here: the lines of ``sync --dry-run``. Does not belong: the plan.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition, is_named
+from incremental_assets.core.axis import json_value
+from incremental_assets.core.errors import ContainerMissing, SyncError
+from incremental_assets.core.lag import lag_warning
+from incremental_assets.dagster.jobs import plan_container
+from incremental_assets.dagster.mover import mover_of
+from incremental_assets.dagster.runs.runner import Asked
+
+
+def dry_run_lines(chosen: Sequence[ContainerDefinition], asked: Asked, instance: dg.DagsterInstance) -> Iterator[dict[str, Any]]:
+    """One line a container; rows are counted in the source."""
+    for definition in chosen:
+        container = definition.container
+        request = asked.request(definition, instance)
+        try:
+            plan, keys = plan_container(definition, instance, request)
+            preview = mover_of(definition).preview(plan)
+        except ContainerMissing as error:
+            status = "failed" if is_named(definition) else "warning"
+            yield {"container": container.label, "status": status, "message": str(error)}
+            continue
+        except SyncError as error:
+            yield {"container": container.label, "status": "failed", "message": str(error)}
+            continue
+        yield {
+            "container": container.label,
+            "action": plan.action.value,
+            "reason": plan.reason,
+            "strategy": container.strategy.value,
+            "range": plan.asked,
+            "watermark": None if container.axis is None else json_value(container.axis, plan.watermark),
+            "partitions": keys,
+            "warnings": list(dict.fromkeys([*plan.warnings, *lag_warning(container)])),
+            **preview,
+        }

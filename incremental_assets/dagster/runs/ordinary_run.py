@@ -1,0 +1,129 @@
+"""A job of the code location, run in this process, and looking in the UI like one that the daemon started.
+
+Belongs here: the few calls into Dagster's insides that this takes (``execute_in_process`` leaves a run without a code location: the UI then
+neither links to its job nor offers to run it again). Does not belong: which job, and what becomes of its events.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run
+from dagster._core.instance.ref import InstanceRef
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.storage.tags import MAX_RUNTIME_SECONDS_TAG
+from filelock import FileLock
+
+from incremental_assets.dagster.project import dagster_home
+from incremental_assets.dagster.runs.event_batches import store_events_in_batches
+
+REPOSITORY = "__repository__"
+"""Dagster's own name for the one repository of a code location made by ``Definitions``."""
+
+POLL_SECONDS = 2.0
+log = logging.getLogger(__name__)
+
+
+def command_line_instance() -> dg.DagsterInstance:
+    """The instance of DAGSTER_HOME, without the capture of raw output: that redirects the whole process's stdout, which carries the
+    lines of ``--json``."""
+    silent = {"compute_logs": {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager", "config": {}}}
+    home = dagster_home()
+    store_events_in_batches()
+    with FileLock(home / "storage.lock"):  # it makes its databases when there are none; two processes at once trip over each other
+        return dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(home), overrides=silent))
+
+
+def new_run_id() -> str:
+    return str(uuid.uuid4())
+
+
+def run_here(
+    job: dg.JobDefinition,
+    instance: dg.DagsterInstance,
+    *,
+    run_id: str,
+    run_config: Mapping[str, Any],
+    tags: Mapping[str, str],
+    location: str,
+) -> Sequence[dg.DagsterEvent]:
+    """The events of the run, which must have the main thread. ``location``: what workspace.yaml calls the code location.
+
+    Raises DagsterError where it cannot begin, RunTerminated where *Terminate* was pressed in the UI, or where it took longer than its tag
+    ``dagster/max_runtime`` says, which the daemon enforces for its own runs.
+    """
+    repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), REPOSITORY)
+    run = instance.create_run_for_job(
+        job,
+        run_id=run_id,
+        run_config=run_config,
+        tags={**job.run_tags, **tags},
+        remote_job_origin=RemoteJobOrigin(repository, job.name),
+    )
+    limit = run.tags.get(MAX_RUNTIME_SECONDS_TAG)
+    with _terminable(instance, run_id, None if limit is None else float(limit)):
+        return execute_run(InMemoryJob(job), run, instance).all_events
+
+
+class RunTerminated(Exception):
+    """Somebody pressed *Terminate* for this run, or it took too long."""
+
+
+@contextlib.contextmanager
+def _terminable(instance: dg.DagsterInstance, run_id: str, seconds: float | None) -> Iterator[None]:
+    """*Terminate* finds no process to tell for a run that the daemon did not start; it only marks the run. So the mark is looked for.
+    ``seconds``: what the run may take."""
+    ended, asked, late, at_work = threading.Event(), threading.Event(), threading.Event(), threading.Lock()
+    begun = time.monotonic()
+
+    def watch() -> None:
+        while not ended.wait(POLL_SECONDS):
+            if seconds is not None and time.monotonic() - begun > seconds:
+                with at_work:
+                    if not ended.is_set():
+                        late.set()
+                        os.kill(os.getpid(), signal.SIGINT)
+                return
+            try:
+                run = instance.get_run_by_id(run_id)
+            except Exception as error:  # noqa: BLE001 a storage that is busy now may answer the next time
+                log.debug("cannot see whether run %s was terminated: %s", run_id, error)
+                continue
+            with at_work:
+                if run is not None and run.status is dg.DagsterRunStatus.CANCELING and not ended.is_set():
+                    asked.set()
+                    os.kill(os.getpid(), signal.SIGINT)
+                    return
+
+    watcher = threading.Thread(target=watch, name=f"terminate-{run_id}", daemon=True)
+    watcher.start()
+    try:
+        try:
+            yield
+        finally:
+            with at_work:  # no interrupt comes after this
+                ended.set()
+    except KeyboardInterrupt:
+        if not asked.is_set() and not late.is_set():
+            raise
+    if late.is_set():
+        text = (
+            f"ended after {seconds:.0f} s, which is all that max_runtime_seconds allows; what was committed stays, the rest is read again"
+        )
+        run = instance.get_run_by_id(run_id)
+        if run is not None and not run.is_finished:
+            instance.report_run_failed(run, text)
+        raise RunTerminated(text)
+    if asked.is_set():
+        run = instance.get_run_by_id(run_id)
+        if run is not None and not run.is_finished:
+            instance.report_run_canceled(run)
+        raise RunTerminated("terminated in the UI; what was not committed is read again by the next sync")

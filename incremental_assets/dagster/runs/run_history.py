@@ -1,0 +1,111 @@
+"""How long Dagster's runs of a datastore are kept, with their events and logs.
+
+Belongs here: which runs may be forgotten, and forgetting them. Does not belong: when (``datastore``), or ticks, which dagster.yaml limits.
+
+Deleting a run deletes its events. So a run stays, however old it is, while one of its events is the newest of its kind: of an asset's
+materializations, of those of one of its partitions, of its observations, of either that carry a watermark, or of a check's evaluations, of
+a partition or none. What the UI shows of an asset, its partitions and its checks is then as before, and so is the watermark that the
+events tell.
+"""
+
+import functools
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from pathlib import Path
+
+import dagster as dg
+from dagster._core.event_api import PartitionKeyFilter
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster._core.storage.event_log import SqliteEventLogStorage
+
+from incremental_assets.catalog.definition import Settings
+from incremental_assets.dagster.jobs import CONTAINER_TAG, DATASTORE_TAG
+from incremental_assets.dagster.watermarks import runs_with_watermark
+
+FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+_KINDS = {
+    dg.DagsterEventType.ASSET_MATERIALIZATION,
+    dg.DagsterEventType.ASSET_OBSERVATION,
+    dg.DagsterEventType.ASSET_CHECK_EVALUATION,
+}
+_EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
+
+
+def forget_runs(instance: dg.DagsterInstance, settings: Settings, keys: Collection[dg.AssetKey], before: datetime) -> int:
+    """Deletes the finished runs of a datastore that were last changed before then and hold nothing newest. Returns how many.
+
+    ``keys``: of its assets; a run of those alone is one of its runs, also where it has no tag that says so.
+    """
+    newest = _Newest(instance)
+    forgotten = 0
+    for run in _old_runs(instance, before):
+        if _is_of(run, settings.name, keys) and not newest.is_in(run):
+            _forget(instance, run.run_id)
+            forgotten += 1
+    return forgotten
+
+
+def _old_runs(instance: dg.DagsterInstance, before: datetime) -> Iterator[dg.DagsterRun]:
+    """All ids first: the cursor of a page is a run, which may be deleted before the next page is asked for."""
+    for run_id in reversed(instance.get_run_ids(dg.RunsFilter(statuses=FINISHED, updated_before=before))):
+        run = instance.get_run_by_id(run_id)
+        if run is not None:
+            yield run
+
+
+def _is_of(run: dg.DagsterRun, datastore: str, keys: Collection[dg.AssetKey]) -> bool:
+    named = run.tags.get(DATASTORE_TAG) or run.tags.get(CONTAINER_TAG, "").partition("/")[0]
+    if named:
+        return named == datastore
+    chosen = run.asset_selection
+    return bool(chosen) and all(key in keys for key in chosen or ())
+
+
+def _forget(instance: dg.DagsterInstance, run_id: str) -> None:
+    instance.delete_run(run_id)
+    instance.compute_log_manager.delete_logs(prefix=[run_id])
+    storage = instance.event_log_storage
+    if isinstance(storage, SqliteEventLogStorage):  # it empties the run's own database, and leaves the file
+        Path(storage.path_for_shard(run_id)).unlink(missing_ok=True)
+
+
+class _Newest:
+    """The runs of the newest events; each is asked for once."""
+
+    def __init__(self, instance: dg.DagsterInstance) -> None:
+        self._instance = instance
+        self._of_event = functools.cache(self._ask_event)
+        self._of_check = functools.cache(self._ask_check)
+        self._of_watermark = functools.cache(lambda key: runs_with_watermark(instance, key))
+
+    def is_in(self, run: dg.DagsterRun) -> bool:
+        for entry in self._instance.all_logs(run.run_id, of_type=_KINDS):
+            event = entry.dagster_event
+            if event is None:
+                continue
+            if event.event_type is dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+                found = event.asset_check_evaluation_data
+                holders = {self._of_check(found.asset_check_key, True, None), self._of_check(found.asset_check_key, False, found.partition)}
+            else:
+                key = event.asset_key
+                if key is None:
+                    continue
+                materialized = event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION
+                holders = {self._of_event(key, materialized, None), self._of_event(key, materialized, event.partition)}
+                holders |= self._of_watermark(key)
+            if run.run_id in holders:
+                return True
+        return False
+
+    def _ask_event(self, key: dg.AssetKey, materialized: bool, partition: str | None) -> str | None:
+        """Of one partition, or (None) of all."""
+        asked = dg.AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
+        ask = self._instance.fetch_materializations if materialized else self._instance.fetch_observations
+        return next((record.run_id for record in ask(asked, limit=1).records), None)
+
+    def _ask_check(self, key: dg.AssetCheckKey, whichever: bool, partition: str | None) -> str | None:
+        """Of those that were evaluated: what is only planned says nothing. ``whichever``: of any partition."""
+        only = None if whichever else PartitionKeyFilter(key=partition)
+        storage = self._instance.event_log_storage
+        found = storage.get_asset_check_execution_history(key, limit=1, status=_EVALUATED, partition_filter=only)
+        return found[0].run_id if found else None

@@ -1,0 +1,261 @@
+"""Syncs as ordinary Dagster runs of this process, each planned first; several side by side are several processes (``workers``).
+
+Belongs here: running, and reading a run's events back into a line. Does not belong: words on a terminal (``cli``).
+"""
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition, is_named
+from incremental_assets.core.axis import json_value
+from incremental_assets.core.errors import ConfigurationError, ContainerMissing, SyncError
+from incremental_assets.core.files import decode_path, encode_path
+from incremental_assets.core.plan import Action, Mode, Plan, Request
+from incremental_assets.dagster.event_log import failure_of, is_interrupted, told_by
+from incremental_assets.dagster.jobs import job_name, keep_learned, launch_of, plan_container
+from incremental_assets.dagster.locks import holder_of
+from incremental_assets.dagster.loggers import BRIEF_LOGGER
+from incremental_assets.dagster.metadata import in_one, line, plain
+from incremental_assets.dagster.partitions import (
+    between,
+    container_key,
+    container_partitions,
+    expect_known,
+    partitions_definition,
+)
+from incremental_assets.dagster.project import current_project, dagster_home, lake_root, location_name
+from incremental_assets.dagster.quality.summary import summary_in
+from incremental_assets.dagster.runs.ordinary_run import RunTerminated, command_line_instance, new_run_id, run_here
+from incremental_assets.dagster.runs.workers import side_by_side
+from incremental_assets.delta.result import NEW
+from incremental_assets.files.manifest import Manifest
+from incremental_assets.files.rounds import first_round, next_round, parts_of_refresh
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asked of each container. ``keys``: (from, to), both included."""
+
+    mode: Mode | None = None
+    keys: tuple[str, str] | None = None
+    reset: bool = False
+    allow_empty: bool = False
+    started_by: str = "command line"
+
+    def request(self, definition: ContainerDefinition, instance: dg.DagsterInstance) -> Request:
+        """Raises ConfigurationError where the container cannot be asked that."""
+        container = definition.container
+        if self.mode is Mode.INCREMENTAL and container.identifier is None:
+            raise ConfigurationError(
+                f"{container.label}: incremental field not configured. Add it under incremental:, or leave --mode out."
+            )
+        if self.keys is not None:
+            if container.identifier is None:
+                raise ConfigurationError(f"{container.label}: it has no partitions: incremental field not configured.")
+            if self.mode is Mode.INCREMENTAL:
+                raise ConfigurationError("--partition and --from/--to ask for a refresh, not for --mode incremental.")
+            return Request(Mode.REFRESH, tuple(keys_between(definition, instance, *self.keys)), False, self.allow_empty)
+        return Request(self.mode or Mode.INCREMENTAL, None, self.reset, self.allow_empty)
+
+
+def keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance, first: str, last: str) -> list[str]:
+    """The partitions from one to another, both included. Raises ConfigurationError for a key that is none."""
+    dagster_definition, partitions = partitions_definition(definition), container_partitions(definition, instance)
+    assert dagster_definition is not None
+    if partitions is None:
+        return _files_between(definition, dagster_definition.get_partition_keys(dynamic_partitions_store=instance), first, last)
+    try:
+        partitions.windows_of([first, last])  # raises for a key that is none
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{definition.container.label}: {error}") from error
+    keys = dagster_definition.get_partition_keys(dynamic_partitions_store=instance)
+    if definition.container.axis is not None and not definition.container.axis.is_time:
+        chosen = [key for key in keys if int(first) <= int(key) <= int(last)]
+    else:
+        chosen = [key for key in keys if first <= key <= last]
+    if not chosen:
+        raise ConfigurationError(f"{definition.container.label}: --from {first} lies after --to {last}.")
+    return chosen
+
+
+def _files_between(definition: ContainerDefinition, known: Sequence[str], first: str, last: str) -> list[str]:
+    """In the order in which they came; by name where an end is gone. One by itself may be new: the plan knows whether there is such a
+    file."""
+    container = definition.container
+    if first == last:
+        return [first if first in known or decode_path(first) is not None else encode_path(first)]
+    gone = Manifest(lake_root(), container.key_path).files()
+    expect_known(container.label, known, [key for key in (first, last) if key not in gone])
+    keys = between(known, first, last)
+    if not keys:
+        where = "came after" if first in known and last in known else "and all files that are left lie outside of the range to"
+        raise ConfigurationError(f"{container.label}: --from {first} {where} --to {last}.")
+    return keys
+
+
+class Runner:
+    """Runs syncs of containers in this process, one after another."""
+
+    def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
+        self._definitions = definitions
+        self._instance = instance
+        self._left = self._done = 0  # files, of the last run
+
+    def sync(self, chosen: Sequence[ContainerDefinition], asked: Asked) -> Iterator[dict[str, Any]]:
+        """The line of each container, as it finishes. Raises KeyboardInterrupt once a run was cancelled."""
+        for definition, request in [(d, asked.request(d, self._instance)) for d in chosen]:
+            yield from self._one(definition, request, asked.started_by)
+
+    def _one(self, definition: ContainerDefinition, request: Request, started_by: str) -> list[dict[str, Any]]:
+        """In as many rounds as it takes."""
+        lines: list[dict[str, Any]] = []
+        asked: Request | None = first_round(definition, request)
+        while asked is not None:
+            found, asked = self._round(definition, asked, started_by)
+            if lines and all(one["status"] == "skipped" for one in found):
+                break
+            lines += found
+        for one in lines[1:-1]:  # each round says how much is left; the first and the last one are enough of that
+            one["message"] = one["message"] if one["status"] != "synced" else ""
+        return [in_one(lines)]
+
+    def _round(self, definition: ContainerDefinition, request: Request, started_by: str) -> tuple[list[dict[str, Any]], Request | None]:
+        """The lines of one plan, and what is to be asked next."""
+        container = definition.container
+        started = time.monotonic()
+        told: dict[str, Any] = {"mode": request.mode.value, "strategy": container.strategy.value}
+        try:
+            holder_of(dagster_home(), container, self._instance)  # a killed run would keep its pool
+            plan, keys = plan_container(definition, self._instance, request)
+            watermark = None if container.axis is None else json_value(container.axis, plan.watermark)
+            if plan.action is Action.SKIP:
+                now = keep_learned(definition, self._instance, plan)
+                moved = {} if container.axis is None else {NEW: json_value(container.axis, now)}
+                status = "warning" if plan.alarm else "skipped"
+                seconds = time.monotonic() - started
+                skipped = line(container.label, status, metadata=moved, message=plan.reason, watermark=watermark, seconds=seconds, **told)
+                return [skipped], None
+            parts = parts_of_refresh(definition, plan)
+            if len(parts) > 1:
+                return [one for part in parts for one in self._round(definition, part, started_by)[0]], None
+            launch = launch_of(definition, self._instance, plan, keys)
+        except ContainerMissing as error:
+            return [line(container.label, "failed" if is_named(definition) else "warning", message=str(error), **told)], None
+        except SyncError as error:
+            return [line(container.label, "failed", message=str(error), seconds=time.monotonic() - started, **told)], None
+        self._left = self._done = 0
+        lines = [self._run(definition, plan, launch.run_config, tags, started_by) for tags in launch.tags]
+        failed = any(one["status"] == "failed" for one in lines)
+        return lines, None if failed else next_round(plan, self._left, self._done)
+
+    def _run(self, definition: ContainerDefinition, plan: Plan, run_config: Any, tags: Any, started_by: str) -> dict[str, Any]:
+        container = definition.container
+        run_id = new_run_id()
+        started = time.monotonic()
+        job = self._definitions.resolve_job_def(job_name(definition))
+        events: Sequence[dg.DagsterEvent] = ()
+        trouble = ""
+        try:
+            events = run_here(
+                job,
+                self._instance,
+                run_id=run_id,
+                run_config={**run_config, "loggers": {BRIEF_LOGGER: {}}},
+                tags={"incremental_assets/started_by": started_by, **tags},
+                location=location_name(current_project()),
+            )
+        except RunTerminated as terminated:
+            trouble = str(terminated)
+        except dg.DagsterError as error:
+            trouble = str(error)
+        seconds = time.monotonic() - started
+        common = {"mode": plan.request.mode.value, "strategy": container.strategy.value, "run_id": run_id, "seconds": seconds}
+        watermark = None if container.axis is None else json_value(container.axis, plan.watermark)
+        if is_interrupted(events):
+            self._say_cancelled(run_id)
+        failure = trouble or failure_of(events)[1]
+        if failure:
+            events = told_by(self._instance, run_id)
+        key = container_key(container)
+        written = [e.step_materialization_data.materialization for e in events if e.is_step_materialization and e.asset_key == key]
+        checks = summary_in(events)
+        if failure and (checks is None or not written):
+            return line(container.label, "failed", message=failure, watermark=watermark, **common)
+        if not written:
+            seen = [e.asset_observation_data.asset_observation for e in events if e.is_asset_observation]
+            observed = next((one for one in seen if "sync/message" in one.metadata), None)
+            said = plain(observed.metadata) if observed else {"sync/message": "nothing to do any more"}
+            self._count(said)
+            status, message = str(said.get("sync/status", "skipped")), str(said.get("sync/message", ""))
+            numbers = observed.metadata if observed else None
+            return line(container.label, status, metadata=numbers, message=message, watermark=watermark, **common)
+        keys = sorted(m.partition for m in written if m.partition is not None and "file/refused" not in m.metadata)
+        metadata = max((m.metadata for m in written), key=len)
+        values = plain(metadata)
+        self._count(values)
+        status, message = str(values.get("sync/status", "synced")), str(values.get("sync/message", ""))
+        if failure:  # the rows are in the lake; a blocking rule is broken
+            status, message = "failed", failure
+        elif checks is not None and (checks["failed"] or checks["errored"]):
+            status, message = "warning", f"{message}; quality: {checks['message']}"
+        partitions = _in_order(container.axis, keys)
+        return line(container.label, status, metadata=metadata, partitions=partitions, message=message, checks=checks, **common)
+
+    def _count(self, said: Mapping[str, Any]) -> None:
+        self._left = int(said.get("sync/files_left", 0))
+        self._done = int(said.get("sync/files_read", 0)) + int(said.get("sync/files_refused", 0))
+
+    def _say_cancelled(self, run_id: str) -> None:
+        """Dagster takes an interrupt that it did not ask for as a failure; this one was asked for, at the terminal."""
+        run = self._instance.get_run_by_id(run_id)
+        if run is not None and run.status is not dg.DagsterRunStatus.CANCELED:
+            self._instance.report_run_canceled(run)
+        raise KeyboardInterrupt
+
+
+def sync_side_by_side(
+    project: Path, chosen: Sequence[ContainerDefinition], asked: Asked, instance: dg.DagsterInstance, jobs: int
+) -> Iterator[dict[str, Any]]:
+    """The same in up to ``jobs`` processes, each with its own Spark session."""
+    for definition in chosen:
+        asked.request(definition, instance)  # wrong usage is told before anything runs
+    tasks = [(d.container.datastore, d.container.name, asked) for d in chosen]
+
+    def lost(task: tuple[str, str, Asked], message: str) -> list[dict[str, Any]]:
+        return [line(f"{task[0]}/{task[1]}", "failed", message=f"{task[0]}/{task[1]}: {message}")]
+
+    of_these = functools.partial(worker, frozenset(task[:2] for task in tasks))
+    return side_by_side(min(jobs, len(tasks)), tasks, of_these, project, lost)
+
+
+def worker(chosen: Collection[tuple[str, str]], project: Path) -> Callable[[tuple[str, str, Asked]], list[dict[str, Any]]]:
+    """What a worker process does with a task: (datastore, container, what was asked). ``chosen``: the containers of all tasks."""
+    from incremental_assets.dagster.loading import load_datastores, load_definitions
+    from incremental_assets.dagster.project import enter_project
+
+    enter_project(project)
+    found = {(s.name, d.container.name): d for s in load_datastores(project) for d in s.definitions}
+    only = [definition for name, definition in found.items() if name in chosen]
+    runner = Runner(load_definitions(project, only), command_line_instance())
+
+    def run(task: tuple[str, str, Asked]) -> list[dict[str, Any]]:
+        definition = found.get(task[:2])
+        if definition is None:
+            label = f"{task[0]}/{task[1]}"
+            return [line(label, "failed", message=f"{label}: it was taken out of the catalog or the YAML just now.")]
+        return list(runner.sync([definition], task[2]))
+
+    return run
+
+
+def _in_order(axis: Any, keys: list[str]) -> list[str]:
+    return sorted(keys, key=int) if axis is not None and not axis.is_time else keys

@@ -1,0 +1,90 @@
+"""What `incremental-assets init` writes: a minimal dg project that works at once.
+
+Belongs here: the text of those files. Does not belong: anything a project of its own would change.
+"""
+
+import re
+from pathlib import Path
+
+from incremental_assets.core.errors import ConfigurationError
+
+_PYPROJECT = """\
+[project]
+name = "{name}"
+version = "0.1.0"
+requires-python = ">=3.10"
+dependencies = ["incremental-assets"]
+
+[tool.dg]
+directory_type = "project"
+
+[tool.dg.project]
+root_module = "defs"
+defs_module = "defs"
+code_location_name = "{name}"   # as in workspace.yaml
+code_location_target_module = "definitions"
+"""
+_DEFINITIONS = '''\
+"""The code location: the datastores in `defs`, the lake, and whatever else you define there."""
+
+from pathlib import Path
+
+from dagster import Definitions
+from dagster.components import definitions
+
+from incremental_assets import build_definitions
+
+
+@definitions
+def defs() -> Definitions:
+    return build_definitions(Path(__file__).resolve().parent)
+'''
+_WORKSPACE = """\
+load_from:
+  - python_module:
+      module_name: definitions
+      working_directory: .
+      location_name: {name}
+"""
+_IGNORE = ".dagster_home/\n/lake/\n.env\n__pycache__/\n.local_defs_state/\n"
+_EXAMPLE = """\
+A datastore is a folder here with a defs.yaml, for example defs/shop/defs.yaml:
+
+type: incremental_assets.PostgresDatastore
+attributes:
+  name: shop
+  url: "{{ env.SHOP_URL }}"           # postgresql://user:password@host:port/database
+  schema: public
+  incremental:
+    - "public.orders:o_orderdate:date"
+    - "public.customer:updated_at:timestamp!upsert"
+
+Then: incremental-assets sync
+"""
+
+
+def write_project(directory: Path) -> list[Path]:
+    """Writes the project and returns its files. Raises ConfigurationError where one is there already."""
+    own = Path(__file__).resolve().parent / "dagster.yaml"
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.resolve().name).strip("-_") or "project"
+    files = {
+        "pyproject.toml": _PYPROJECT.format(name=name),
+        "definitions.py": _DEFINITIONS,
+        "defs/__init__.py": "",
+        "defs/README.txt": _EXAMPLE,
+        "workspace.yaml": _WORKSPACE.format(name=name),
+        "dagster.yaml": own.read_text(encoding="utf-8"),
+        ".gitignore": _IGNORE,
+    }
+    if directory.exists() and not directory.is_dir():
+        raise ConfigurationError(f"{directory} is a file.")
+    for relative in files:
+        if (directory / relative).exists():
+            raise ConfigurationError(f"{directory / relative} is already there; nothing was written.")
+    written: list[Path] = []
+    for relative, text in files.items():
+        path = directory / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        written.append(path)
+    return written

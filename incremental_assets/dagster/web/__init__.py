@@ -1,0 +1,1 @@
+"""The web server of `dev`: Dagster's own, which answers only this machine."""

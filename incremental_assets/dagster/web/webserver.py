@@ -1,0 +1,65 @@
+"""Dagster's webserver as `incremental-assets dev` starts it: behind ``web_guard``, and showing new containers by itself.
+
+Belongs here: what is added to Dagster's own webserver, which takes its options as ever. Does not belong: who starts it (``serve``,
+``dev_services``).
+"""
+
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import dagster_webserver.cli as dagster_webserver
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster.components.utils.project_paths import get_local_defs_state_dir
+from starlette.applications import Starlette
+
+from incremental_assets.dagster.project import current_project, location_name
+from incremental_assets.dagster.web.web_guard import guard
+
+RELOAD_SECONDS = 2.0
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """The command line of dagster-webserver, with our app."""
+    dagsters = dagster_webserver.create_app_from_workspace_process_context  # pyright: ignore[reportPrivateImportUsage]
+
+    def app(context: WorkspaceProcessContext, *args: Any, **kwargs: Any) -> Starlette:
+        threading.Thread(target=_reload_after_catalogs, args=(current_project(), context), daemon=True).start()
+        return guard(dagsters(context, *args, **kwargs))
+
+    dagster_webserver.create_app_from_workspace_process_context = app  # pyright: ignore[reportPrivateImportUsage]
+    dagster_webserver.main()
+
+
+def _reload_after_catalogs(project: Path, context: WorkspaceProcessContext) -> None:
+    """New containers show in the UI by themselves: whoever has renewed a catalog, the code location is loaded again."""
+    states, storage, location = get_local_defs_state_dir(project), context.instance.defs_state_storage, location_name(project)
+
+    def seen() -> tuple[Any, ...]:
+        """What tells one set of catalogs from another: the times of the local ones, the versions of the others."""
+        times = {path: path.stat().st_mtime_ns for path in states.glob("*/state")}
+        return times, storage.get_latest_defs_state_info() if storage else None
+
+    before: tuple[Any, ...] | None = None
+    while True:
+        time.sleep(RELOAD_SECONDS)
+        try:
+            now = seen()
+            if before is None or now == before:
+                before = now
+                continue
+            context.reload_code_location(location)
+            entry = context.create_request_context().get_location_entry(location)
+        except Exception as error:  # noqa: BLE001 the storage may be busy, the code server starting: the next attempt may succeed
+            log.debug("the code location is loaded again later: %s", error)
+            continue
+        before = now
+        if entry is None or entry.load_error is not None:
+            log.warning("the code location cannot be loaded with the new catalog: %s", entry and entry.load_error)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""A datastore as configured and as found: its settings, its catalog state, and the containers the two give.
+
+Belongs here: matching the YAML's entries to tables. Does not belong: YAML parsing (the component does it), or keeping what was
+found (``state``).
+"""
+
+import contextlib
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS, CatalogSettings
+from incremental_assets.catalog.detect import Proposal
+from incremental_assets.catalog.state import Catalog, Known, Presence
+from incremental_assets.core.container import Container, ContainerOptions, SourceTable
+from incremental_assets.core.errors import ConfigurationError, MisfitError
+from incremental_assets.core.grammar import IncrementalSpec
+from incremental_assets.core.lag import where_sessions_are_hidden
+from incremental_assets.core.names import nearest
+from incremental_assets.core.resolve import resolve
+from incremental_assets.databases.postgres.connection import PostgresAddress
+from incremental_assets.databases.postgres.watch import Limits
+from incremental_assets.quality.declared import check_rules
+
+ROWS_A_SECOND = 10_000
+"""A slow source and a slow lake read and write so many; 200,000 were measured on two cores."""
+
+
+@dataclass(frozen=True)
+class DatastoreSettings:
+    """What the YAML says of a whole datastore."""
+
+    name: str
+    address: PostgresAddress
+    schema: str = "public"
+    safety_lag_seconds: int | Literal["auto"] = "auto"
+    max_source_connections: int = 8
+    settle_seconds: float = 2.0
+    watermark_margin_seconds: float = 1.0
+    load_rows: int = 20_000_000
+    limits: Limits = field(default_factory=Limits)
+    timezone: str = "UTC"
+    schedule: str | None = None
+    maintenance: str | None = None
+    max_runtime_seconds: int = MAX_RUNTIME_SECONDS
+    keep_days: int | None = KEEP_DAYS
+    incremental: tuple[IncrementalSpec, ...] = ()
+    options: Mapping[str, ContainerOptions] = field(default_factory=dict[str, ContainerOptions])
+    exclude: tuple[str, ...] = ()
+    auto_identifiers: bool = False
+    catalog: CatalogSettings = field(default_factory=CatalogSettings)
+
+    def __post_init__(self) -> None:
+        tables = [spec.table for spec in self.incremental]
+        for spec in self.incremental:
+            if spec.schema not in (None, self.schema):
+                raise ConfigurationError(
+                    f"{self.name}: incremental names {spec.schema}.{spec.table}, but the datastore's schema is {self.schema!r}. "
+                    f"A datastore is one schema; add another datastore for {spec.schema!r}."
+                )
+            if tables.count(spec.table) > 1:
+                raise ConfigurationError(
+                    f"{self.name}: {spec.table} is listed twice under incremental. For two columns of one table write "
+                    f"{{table: {self.schema}.{spec.table}, column: [<created>, <updated>], type: {spec.type.value}, strategy: upsert}}."
+                )
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Tables that the YAML names."""
+        return self._named
+
+    @cached_property
+    def _named(self) -> frozenset[str]:
+        return frozenset(self.specs) | frozenset(self.options)
+
+    @property
+    def rows_a_window(self) -> int:
+        """How many rows a load reads of one snapshot: what ``load_rows`` says, and what is read while it may be held."""
+        return min(self.load_rows, self.limits.snapshot * ROWS_A_SECOND)
+
+    def is_excluded(self, table: str) -> bool:
+        return any(fnmatch.fnmatchcase(table, pattern) for pattern in self.exclude)
+
+    def is_auto(self, table: str) -> bool:
+        """Whether an identifier that the catalog detected is used where the YAML names none."""
+        own = self.options.get(table, ContainerOptions()).identifiers
+        return self.auto_identifiers if own is None else own
+
+    @cached_property
+    def specs(self) -> Mapping[str, IncrementalSpec]:
+        return {spec.table: spec for spec in self.incremental}
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """A ``ContainerDefinition`` of a table or view, which can be resolved again when its columns have changed.
+
+    ``shows_activity``: the role of the datastore may see what other roles' sessions are doing, as far as is known.
+    """
+
+    settings: DatastoreSettings
+    table: SourceTable
+    found_on: int
+    proposal: Proposal = field(default_factory=Proposal)
+    pinned: Proposal | None = None
+    missing_since: str | None = None
+    shows_activity: bool = True
+
+    @property
+    def container(self) -> Container:
+        return self._container
+
+    @cached_property
+    def _container(self) -> Container:
+        resolved = self._resolve(self.table)
+        return resolved if self.shows_activity else where_sessions_are_hidden(resolved)
+
+    @property
+    def entry(self) -> str | None:
+        return self.proposal.entry(self.settings.schema, self.table.name)
+
+    @property
+    def is_specified(self) -> bool:
+        """Whether the YAML says by what it is synced."""
+        return self.table.name in self.settings.specs
+
+    @property
+    def is_detected(self) -> bool:
+        """Whether its identifier is the one that the catalog has detected."""
+        return self._detected is not None and self.container.identifier is not None
+
+    @property
+    def _detected(self) -> Proposal | None:
+        auto = not self.is_specified and self.settings.is_auto(self.table.name)
+        return self.pinned if auto and self.pinned is not None and self.pinned.type is not None else None
+
+    def with_columns_of(self, now: SourceTable) -> Container:
+        """The same container with the columns, keys and indexes the source has now; the safety lag is the one it was planned with."""
+        old, planned = self.table, self.container
+        fresh = replace(now, first=old.first, last=old.last, span=old.span, rows=old.rows, bytes=old.bytes)
+        return replace(self._resolve(fresh), lag=planned.lag, lag_is_auto=planned.lag_is_auto, lag_reason=planned.lag_reason)
+
+    def _resolve(self, table: SourceTable) -> Container:
+        settings, detected = self.settings, self._detected
+        options = settings.options.get(table.name, ContainerOptions())
+        spec = settings.specs.get(table.name)
+
+        def resolved(spec: IncrementalSpec | None, options: ContainerOptions) -> Container:
+            return resolve(settings.name, settings.schema, table, spec, options, settings.safety_lag_seconds, self.found_on)
+
+        if spec is None and settings.is_auto(table.name):
+            if detected is not None:
+                with contextlib.suppress(ConfigurationError):  # the options are for another identifier: it is synced whole then
+                    cut = options.partition_by if options.partition_by is not None else detected.partition_by
+                    return resolved(detected.spec(settings.schema, table.name), replace(options, partition_by=cut))
+            options = replace(options, partition_by=None)  # of the identifier that may be detected one day
+        return resolved(spec, options)
+
+
+def is_synced(settings: DatastoreSettings, table: SourceTable) -> bool:
+    """Whether ``exclude`` and ``catalog: include`` leave it, and it has columns."""
+    return bool(table.columns) and not settings.is_excluded(table.name) and table.kind in settings.catalog.kinds
+
+
+def definitions_of(settings: DatastoreSettings, catalog: Catalog) -> list[TableDefinition]:
+    """All containers of the datastore, in the order of their names.
+
+    Raises ConfigurationError where the YAML names a table that is not there, or says something that does not fit it.
+    """
+    known = catalog.by_name
+    for what, names in (("incremental", list(settings.specs)), ("containers", list(settings.options))):
+        for name in names:
+            if not settings.is_excluded(name):
+                _expect(settings, what, name, known)
+    shown = [one for one in catalog.entries if one.presence is not Presence.HIDDEN and is_synced(settings, one.table)]
+    columns = {one.table.name: [column.name for column in one.table.columns] for one in catalog.entries}
+    definitions = [_definition(settings, catalog.found_on, one, columns) for one in shown]
+    paths: dict[tuple[str, str], str] = {}
+    for definition in definitions:
+        other = paths.setdefault(definition.container.key_path, definition.table.name)
+        assert other == definition.table.name, "the encoding of names is reversible, so two names never meet"
+    return definitions
+
+
+def _expect(settings: DatastoreSettings, what: str, name: str, known: Mapping[str, Known]) -> None:
+    """Raises ConfigurationError where the YAML counts on a container that there is not, with the reason."""
+    one = known.get(name)
+    if one is None:
+        raise ConfigurationError(
+            f"{settings.name}: {what} names {name!r}, which schema {settings.schema!r} does not have.{nearest(name, known)} "
+            f"If it is new, or of a kind that catalog: include leaves out: incremental-assets catalog {settings.name}"
+        )
+    if one.presence is Presence.HIDDEN:
+        raise ConfigurationError(
+            f"{settings.name}: {what} names {name!r}, which was removed from the catalog. To bring it back: "
+            f"incremental-assets catalog {settings.name} --recreate"
+        )
+    if one.table.kind not in settings.catalog.kinds:
+        raise ConfigurationError(f"{settings.name}: {what} names {name!r}, a {one.table.kind.value}, which catalog: include leaves out.")
+
+
+def _definition(settings: DatastoreSettings, found_on: int, known: Known, others: Mapping[str, Sequence[str]]) -> TableDefinition:
+    """``others``: the columns of all tables. Raises MisfitError where the YAML does not fit the container, or its rules do not."""
+    missing_since = known.since if known.presence is Presence.MISSING else None
+    definition = TableDefinition(settings, known.table, found_on, known.proposal, known.pinned, missing_since)
+    try:
+        container = definition.container
+        columns = [column.name for column in container.columns]
+        check_rules(container.label, container.options.checks, columns, others, container.cut is not None)
+    except ConfigurationError as error:
+        raise MisfitError(known.table.name, str(error)) from error
+    return definition

@@ -1,0 +1,198 @@
+"""How to reach a PostgreSQL datastore, from psycopg and from Spark's JDBC driver, without ever showing a password.
+
+Belongs here: the URL, connections, the mapping of connection failures to messages. Does not belong: any query about data.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+from psycopg import ConnectionInfo, conninfo, sql
+from psycopg.rows import tuple_row
+
+from incremental_assets.core.errors import ConfigurationError, OutOfTime, SourceError, SourceUnreachable
+from incremental_assets.core.time_limit import seconds_left
+from incremental_assets.databases.postgres.options import jdbc_properties, resolved
+
+APPLICATION_NAME = "incremental-assets"
+"""Set on all our connections, for whoever watches the source. Our own read-only transactions hold no watermark back, but the name alone
+does not say that they are ours: see ``OWN_LOCK``."""
+
+OWN_LOCK = 1768841075
+"""The first half of the advisory locks that our transactions are known by. The second is the process id of who holds the snapshot that a
+reader of Spark joins, else 0."""
+OWN_MARK = f"select pg_advisory_xact_lock_shared({OWN_LOCK}, 0)"
+"""Taken by each transaction of ours, shared and until its end, so that it waits for nobody."""
+
+CONNECT_TIMEOUT_SECONDS = 15
+PLAN_QUERY_LIMIT = "1h"
+"""What a query may take outside of a snapshot, which has a limit of its own. A limit that the source sets for our role holds as it is."""
+SET_LOCK_TIMEOUT = "set local lock_timeout = '5s'"
+"""A query behind somebody's ALTER gives up in the end, and the other containers get their turn; all of a schedule's tick has a minute."""
+
+
+_DEFAULTS = {
+    "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+    # A network that drops packets tells nobody: after a minute without an answer the server is taken for lost.
+    "keepalives_idle": 20,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 50_000,
+}
+
+
+@dataclass(frozen=True)
+class PostgresAddress:
+    """Where the database is. ``repr`` carries no password. ``options``: libpq's, as ``options.resolved`` has them. ``ports``: of several
+    hosts, of which ``port`` is the first one's."""
+
+    host: str
+    port: int
+    database: str
+    user: str
+    password: str = field(repr=False, default="")
+    options: Mapping[str, str] = field(repr=False, default_factory=dict[str, str])
+    ports: str = ""
+
+    @classmethod
+    def parse(cls, datastore: str, url: str | None) -> "PostgresAddress":
+        """Raises ConfigurationError where the URL is not ``postgresql://user:password@host:port/database``."""
+        wanted = f"{datastore}: url is not postgresql://user:password@host:port/database"
+        if not url:
+            raise ConfigurationError(f"{datastore}: url is empty; is the environment variable set that it refers to?")
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise ConfigurationError(f"{wanted}.")
+        try:
+            parts: dict[str, Any] = conninfo.conninfo_to_dict(url)
+        except psycopg.Error:  # its message would repeat the password
+            raise ConfigurationError(f"{wanted}; special characters in the password are written as %XX.") from None
+        host = str(parts.pop("host", "") or "localhost")
+        if "@" in host:  # the end of a password: it must not be shown as a host
+            raise ConfigurationError(f"{wanted}; special characters in the password are written as %XX (@ as %40).")
+        if host.startswith("/"):
+            raise ConfigurationError(f"{datastore}: url names a socket folder; Spark reads over TCP, so name a host and a port.")
+        user, database = str(parts.pop("user", "") or ""), str(parts.pop("dbname", "") or "")
+        if not user or not database:
+            raise ConfigurationError(f"{wanted}: {'the user' if not user else 'the database'} is missing.")
+        password, ports = str(parts.pop("password", "") or os.environ.get("PGPASSWORD", "")), str(parts.pop("port", 5432))
+        port_text = ports.split(",")[0] or "5432"
+        if not port_text.isdigit():  # which may be the end of a password too
+            raise ConfigurationError(f"{wanted}: the port is no number; special characters in the password are written as %XX (: as %3A).")
+        port = int(port_text)
+        options = resolved(datastore, {k: str(v) for k, v in parts.items()}, os.environ)
+        return cls(host, port, database, user, password, options, ports)
+
+    @property
+    def display(self) -> str:
+        """For messages and metadata: no password."""
+        return f"postgresql://{quote(self.user)}@{self.host}:{self.port}/{self.database}"
+
+    def connect(self) -> psycopg.Connection:
+        """The same as ``opened``. Raises SourceUnreachable where it cannot be had."""
+        try:
+            return self.opened()
+        except psycopg.Error as error:
+            raise SourceUnreachable(f"{self.display}: cannot connect: {_reason(error, self.password)} {_remedy(error)}") from None
+
+    def opened(self) -> psycopg.Connection:
+        """An autocommit connection that names itself as ours. Raises psycopg.Error, whose text may hold the password."""
+        return psycopg.connect(
+            host=self.host,
+            port=self.ports or self.port,
+            dbname=self.database,
+            user=self.user,
+            password=self.password,
+            application_name=APPLICATION_NAME,
+            autocommit=True,
+            prepare_threshold=None,  # server-side statements do not survive a transaction pooler
+            **{**_DEFAULTS, **self.options},  # pyright: ignore[reportArgumentType]
+        )
+
+    def jdbc_options(self, found: ConnectionInfo | None = None, **more: str) -> dict[str, str]:
+        """Options of Spark's JDBC reader; Spark redacts passwords in plans, so they are never part of the URL. ``more``: further
+        properties of the driver. ``found``: of a connection, where the host that answered and the password that counted are known."""
+        host, port, password = (found.host, found.port, found.password) if found else (self.host, self.port, self.password)
+        host = f"[{host}]" if ":" in host else host
+        fixed = {"ApplicationName": APPLICATION_NAME, "prepareThreshold": "0", "tcpKeepAlive": "true"}
+        properties = {**fixed, "connectTimeout": str(CONNECT_TIMEOUT_SECONDS), **jdbc_properties(self.options), **more}
+        secret = {name: properties.pop(name) for name in ("sslpassword",) if name in properties}
+        listed = "&".join(f"{name}={quote(value, safe='')}" for name, value in properties.items())
+        return {
+            "url": f"jdbc:postgresql://{host}:{port}/{quote(self.database, safe='')}?{listed}",
+            "driver": "org.postgresql.Driver",
+            "user": self.user,
+            "password": password,
+            **secret,
+        }
+
+    def redact(self, text: str) -> str:
+        return text.replace(self.password, "****") if self.password else text
+
+
+def ask(
+    connection: psycopg.Connection, query: str | sql.Composable, parameters: Mapping[str, Any] | None = None, row_factory: Any = tuple_row
+) -> list[Any]:
+    """The rows of one query that does not wait for ever behind a lock: one round trip, also in autocommit and through a pooler."""
+    with psycopg.ClientCursor(connection, row_factory=row_factory) as cursor:
+        text = query.as_string(connection) if isinstance(query, sql.Composable) else query
+        limit = f"case when current_setting('statement_timeout') = '0' then set_config('statement_timeout', '{PLAN_QUERY_LIMIT}', true) end"
+        # As text, which psycopg encodes as the connection does: not every database speaks UTF-8.
+        own = f"{SET_LOCK_TIMEOUT}{_set_statement_timeout()}"
+        cursor.execute(f"{own};\n{OWN_MARK}, {limit};\n{text}", parameters)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        while cursor.nextset():
+            pass
+        return cursor.fetchall()
+
+
+def _set_statement_timeout() -> str:
+    """What ends a query that nobody waits for any more; nothing where there is no limit."""
+    left = seconds_left()
+    return "" if left is None else f"; set local statement_timeout = {max(1, int(left * 1000))}"
+
+
+def _reason(error: psycopg.Error, password: str) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return (text.replace(password, "****") if password else text).rstrip(".?! ") + "."
+
+
+def _remedy(error: psycopg.Error) -> str:
+    text = str(error).lower()
+    if "password authentication failed" in text or "no password supplied" in text:
+        return "Check user and password in the datastore's url."
+    if "certificate" in text:
+        return "Check sslmode and sslrootcert in the datastore's url (or PGSSLMODE, PGSSLROOTCERT): is it this server's authority?"
+    if "does not exist" in text:
+        return "Check the name in the datastore's url."
+    if "refused" in text or "timeout" in text or "resolve" in text or "no route" in text:
+        return "Check host and port in the datastore's url, and that the server runs and lets this machine in."
+    return "Check the datastore's url."
+
+
+@contextlib.contextmanager
+def source_errors(label: str, address: PostgresAddress) -> Iterator[None]:
+    """Turns a psycopg error inside the block into a SourceError that names the container and what to do."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        name = _reason(error, address.password)
+        raise SourceError(f"{label}: {name} Grant it: GRANT SELECT ON <table> TO {address.user}; (and USAGE on its schema).") from error
+    except psycopg.errors.UndefinedTable as error:
+        raise SourceError(f"{label}: {_reason(error, address.password)} Dropped or renamed? Run: incremental-assets catalog") from error
+    except psycopg.errors.UndefinedColumn as error:
+        raise SourceError(f"{label}: {_reason(error, address.password)} Run: incremental-assets catalog") from error
+    except psycopg.errors.LockNotAvailable as error:
+        raise SourceError(f"{label}: the table is locked by somebody's ALTER, TRUNCATE or VACUUM FULL; sync again later.") from error
+    except psycopg.errors.QueryCanceled as error:
+        if seconds_left() is None:
+            raise SourceError(f"{label}: a query was ended: {_reason(error, address.password)} Nothing was written; sync again.") from error
+        raise OutOfTime(f"{label}: a query took longer than there was time for it: {_reason(error, address.password)}") from error
+    except psycopg.OperationalError as error:
+        raise SourceError(
+            f"{label}: the source was lost while reading: {_reason(error, address.password)} Nothing half-read was written; sync again."
+        ) from error
+    except psycopg.Error as error:
+        raise SourceError(f"{label}: the source refused a query: {_reason(error, address.password)}") from error

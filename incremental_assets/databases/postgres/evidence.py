@@ -1,0 +1,72 @@
+"""What PostgreSQL knows of a table's columns beyond their types: statistics, triggers, unique indexes, how often rows were changed.
+
+Belongs here: the queries. Does not belong: what follows from the answers (``catalog.detect``).
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from incremental_assets.core.evidence import ColumnEvidence, TableEvidence
+from incremental_assets.databases.postgres.connection import ask
+from incremental_assets.databases.postgres.origins import read_origins
+
+# Of a partitioned table, those of all its rows (inherited) where it was analyzed.
+_STATISTICS = """
+select distinct on (tablename, attname) tablename, attname, correlation::float8, null_frac::float8, n_distinct::float8
+from pg_stats where schemaname = %(schema)s and tablename = any(%(tables)s::text[]) order by tablename, attname, inherited desc
+"""
+_SEQUENCES = """
+select c.relname, a.attname
+from pg_sequence q join pg_depend x on x.objid = q.seqrelid and x.classid = 'pg_class'::regclass and x.deptype in ('a', 'i')
+join pg_class c on c.oid = x.refobjid join pg_attribute a on a.attrelid = c.oid and a.attnum = x.refobjsubid
+join pg_namespace n on n.oid = c.relnamespace
+where n.nspname = %(schema)s and c.relname = any(%(tables)s::text[]) and q.seqcache = 1 and q.seqincrement > 0 and not q.seqcycle
+"""
+_UNIQUE = """
+select c.relname, (select array_agg(a.attname::text order by k.n) from unnest(i.indkey::int2[]) with ordinality k(attnum, n)
+                     join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum where k.n <= i.indnkeyatts) as columns
+from pg_index i join pg_class c on c.oid = i.indrelid join pg_namespace n on n.oid = c.relnamespace
+where n.nspname = %(schema)s and c.relname = any(%(tables)s::text[])
+  and i.indisunique and i.indisvalid and i.indpred is null and i.indexprs is null
+"""
+_CHANGES = """
+with recursive parts as (
+  select c.relname, c.oid, c.relkind from pg_class c join pg_namespace n on n.oid = c.relnamespace
+  where n.nspname = %(schema)s and c.relname = any(%(tables)s::text[]) and c.relkind in ('r', 'p')
+  union all
+  select parts.relname, i.inhrelid, c.relkind from parts join pg_inherits i on i.inhparent = parts.oid join pg_class c on c.oid = i.inhrelid
+)
+select relname, sum(pg_stat_get_tuples_inserted(oid))::bigint as inserts,
+       sum(pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid))::bigint as changes,
+       sum(pg_stat_get_live_tuples(oid))::bigint as live
+from parts group by relname
+"""
+
+
+def read_evidence(connection: psycopg.Connection, schema: str, tables: Sequence[str]) -> dict[str, TableEvidence]:
+    """By table; every name of ``tables`` has an entry."""
+    parameters: dict[str, Any] = {"schema": schema, "tables": list(tables)}
+    origins = read_origins(connection, schema, tables)
+    set_by = {(table, name): one for table in tables for name, one in origins[table].columns.items() if one.at_insert or one.at_update}
+    statistics = {(row["tablename"], row["attname"]): row for row in ask(connection, _STATISTICS, parameters, dict_row)}
+    in_turn = {(row["relname"], row["attname"]) for row in ask(connection, _SEQUENCES, parameters, dict_row)}
+    columns: dict[str, dict[str, ColumnEvidence]] = defaultdict(dict)
+    for table, name in {*statistics, *set_by, *in_turn}:
+        row, origin = statistics.get((table, name), {}), set_by.get((table, name))
+        columns[table][name] = ColumnEvidence(
+            row.get("correlation"),
+            row.get("null_frac"),
+            row.get("n_distinct"),
+            origin.at_insert if origin else None,
+            origin.at_update if origin else None,
+            (table, name) in in_turn,
+        )
+    unique: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for row in ask(connection, _UNIQUE, parameters, dict_row):
+        unique[row["relname"]].append(tuple(row["columns"]))
+    counted = {row["relname"]: (row["inserts"], row["changes"], row["live"]) for row in ask(connection, _CHANGES, parameters, dict_row)}
+    return {table: TableEvidence(columns[table], tuple(unique[table]), *counted.get(table, (None, None, None))) for table in tables}

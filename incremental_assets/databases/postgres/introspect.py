@@ -1,0 +1,217 @@
+"""What is in a PostgreSQL schema: a cheap listing of all of it, and of chosen tables columns, keys, indexes, first and last identifiers.
+
+Belongs here: the queries on PostgreSQL's own catalog. Does not belong: what changed since the last look
+(``catalog.operation``), what the YAML makes of it (``core.resolve``), or storing it.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from incremental_assets.core.axis import Axis
+from incremental_assets.core.container import Kind, Origin, SourceColumn, SourceTable
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.evidence import Listed, TableEvidence
+from incremental_assets.databases.postgres.connection import PostgresAddress, ask, source_errors
+from incremental_assets.databases.postgres.evidence import read_evidence
+from incremental_assets.databases.postgres.origins import Origins, read_origins
+from incremental_assets.databases.postgres.queries import axis_text
+
+_KINDS = {"r": Kind.TABLE, "p": Kind.PARTITIONED, "f": Kind.FOREIGN, "v": Kind.VIEW, "m": Kind.MATERIALIZED_VIEW}
+
+# Partitions of a partitioned table are read through their parent. Domains are followed to their base type. Nothing here opens a table, as
+# that waits for whoever has locked it: pg_get_expr does where it is told one.
+_COLUMNS = """
+with recursive base as (
+  select oid as domain, oid, typbasetype, typtype from pg_type
+  union all
+  select base.domain, t.oid, t.typbasetype, t.typtype from base join pg_type t on t.oid = base.typbasetype where base.typtype = 'd'
+)
+select c.oid::bigint as oid, c.relname, c.relkind::text as kind, c.reltuples::bigint as rows,
+       obj_description(c.oid, 'pg_class') as comment, a.attname, a.attnotnull,
+       coalesce(format_type(nullif(base.oid, a.atttypid), null), format_type(a.atttypid, a.atttypmod)) as type,
+       format_type(base.oid, null) as base, case when a.attgenerated = '' then pg_get_expr(d.adbin, 0) end as "default",
+       pg_get_serial_sequence(format('%%I.%%I', n.nspname, c.relname), a.attname) as serial,
+       (select format('%%I.%%I', sn.nspname, s.relname) from pg_depend dep join pg_class s on s.oid = dep.refobjid and s.relkind = 'S'
+          join pg_namespace sn on sn.oid = s.relnamespace
+         where dep.classid = 'pg_attrdef'::regclass and dep.objid = d.oid and dep.refclassid = 'pg_class'::regclass limit 1) as drawn
+from pg_class c
+join pg_namespace n on n.oid = c.relnamespace
+left join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+left join base on base.domain = a.atttypid and base.typtype <> 'd'
+left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
+where n.nspname = %(schema)s and c.relkind in ('r', 'p', 'f', 'v', 'm') and not c.relispartition
+  and c.relname = any(%(tables)s::text[])
+order by c.relname, a.attnum
+"""
+_INDEXES = """
+select i.indrelid::bigint as oid, i.indisprimary as primary, i.indisunique and i.indpred is null and i.indexprs is null as unique,
+       i.indpred is null and i.indisvalid as whole,
+       (select array_agg(a.attname::text order by k.n) from unnest(i.indkey::int2[]) with ordinality k(attnum, n)
+          join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum where k.n <= i.indnkeyatts) as columns
+from pg_index i join pg_class c on c.oid = i.indrelid join pg_namespace n on n.oid = c.relnamespace
+where n.nspname = %(schema)s and c.relname = any(%(tables)s::text[]) and i.indisvalid order by i.indisprimary desc, i.indexrelid
+"""
+# As the last VACUUM or ANALYZE has left the sizes: the functions that measure now wait for whoever has locked a table.
+_LISTING = """
+with recursive listed as (
+  select c.oid, c.relname, c.relkind, c.reltuples, obj_description(c.oid, 'pg_class') as comment
+  from pg_class c join pg_namespace n on n.oid = c.relnamespace
+  where n.nspname = %(schema)s and c.relkind in ('r', 'p', 'f', 'v', 'm') and not c.relispartition
+), parts as (
+  select oid as root, oid from listed where relkind in ('r', 'p', 'm')
+  union all
+  select parts.root, i.inhrelid from parts join pg_inherits i on i.inhparent = parts.oid join pg_class r on r.oid = parts.root
+  where r.relkind = 'p'
+), sizes as (
+  select parts.root, sum(greatest(c.reltuples, 0))::bigint as rows, bool_or(c.reltuples >= 0) as known,
+         sum(current_setting('block_size')::bigint * (c.relpages + coalesce(t.relpages, 0)
+             + (select coalesce(sum(x.relpages), 0) from pg_index i join pg_class x on x.oid = i.indexrelid
+                 where i.indrelid in (c.oid, c.reltoastrelid))))::bigint as bytes,
+         sum(pg_stat_get_tuples_inserted(c.oid) + pg_stat_get_tuples_updated(c.oid) + pg_stat_get_tuples_deleted(c.oid))::bigint as activity
+  from parts join pg_class c on c.oid = parts.oid and c.relkind <> 'p' left join pg_class t on t.oid = c.reltoastrelid
+  group by parts.root
+), columns as (
+  select a.attrelid, string_agg(concat_ws(':', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated, a.attidentity,
+                                          md5(pg_get_expr(d.adbin, 0)), q.name, r.draws), ',' order by a.attnum) as said
+  from listed join pg_attribute a on a.attrelid = listed.oid and a.attnum > 0 and not a.attisdropped
+  left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+  left join lateral (
+    select format('%%I.%%I', s.relnamespace::regnamespace, s.relname) as name from pg_depend x join pg_class s on s.oid = x.objid
+    where x.refobjid = a.attrelid and x.refobjsubid = a.attnum and x.refclassid = 'pg_class'::regclass
+      and x.deptype in ('a', 'i') and s.relkind = 'S' limit 1
+  ) q on a.atttypid in (20, 21, 23)
+  left join lateral (
+    select string_agg(concat_ws('/', s.seqrelid, s.seqcache, s.seqincrement, s.seqcycle), ';' order by s.seqrelid) as draws
+    from pg_sequence s where s.seqrelid in (
+      select x.objid from pg_depend x where x.refobjid = a.attrelid and x.refobjsubid = a.attnum and x.refclassid = 'pg_class'::regclass
+        and x.classid = 'pg_class'::regclass and x.deptype in ('a', 'i')
+      union all
+      select x.refobjid from pg_depend x where x.classid = 'pg_attrdef'::regclass and x.objid = d.oid
+        and x.refclassid = 'pg_class'::regclass)
+  ) r on d.oid is not null or a.attidentity <> ''
+  group by a.attrelid
+), indexes as (
+  select i.indrelid,
+         string_agg(concat_ws(':', i.indexrelid, i.indisprimary, i.indisunique, i.indisvalid), ',' order by i.indexrelid) as said
+  from listed join pg_index i on i.indrelid = listed.oid group by i.indrelid
+), triggers as (
+  select t.tgrelid, string_agg(concat_ws(':', t.oid, t.tgenabled, t.tgtype, t.tgfoid, t.tgattr, md5(t.tgqual::text), md5(p.prosrc)),
+                               ',' order by t.oid) as said
+  from listed join pg_trigger t on t.tgrelid = listed.oid and not t.tgisinternal join pg_proc p on p.oid = t.tgfoid group by t.tgrelid
+), subscribed as (
+  select distinct parts.root from pg_subscription_rel s join parts on parts.oid = s.srrelid
+), inherited as (
+  select distinct inhparent from pg_inherits
+)
+select l.relname, l.relkind::text as kind, coalesce(s.rows, l.reltuples::bigint) as rows, coalesce(s.known, l.reltuples >= 0) as known,
+       s.bytes, s.activity, case when l.relkind in ('r', 'p') then l.oid::text end as identity,
+       md5(concat_ws('|', l.oid, l.relkind, l.comment, c.said, '|', i.said, '|', t.said, b.root is not null, h.inhparent is not null))
+         as fingerprint
+from listed l left join sizes s on s.root = l.oid left join columns c on c.attrelid = l.oid left join indexes i on i.indrelid = l.oid
+left join triggers t on t.tgrelid = l.oid left join subscribed b on b.root = l.oid left join inherited h on h.inhparent = l.oid
+order by l.relname
+"""
+
+
+class PostgresCatalog:
+    """What the catalog operation asks of a schema, over one connection. Raises SourceError, and ConfigurationError for no such schema."""
+
+    def __init__(self, connection: psycopg.Connection, datastore: str, schema: str, address: PostgresAddress) -> None:
+        self._connection, self._datastore, self._schema, self._address = connection, datastore, schema, address
+        self.troubles: dict[str, str] = {}
+
+    def listing(self) -> Mapping[str, Listed]:
+        with source_errors(self._datastore, self._address):
+            found = read_listing(self._connection, self._schema)
+            if not found and self._connection.execute("select from pg_namespace where nspname = %s", [self._schema]).fetchone() is None:
+                rows = self._connection.execute("select nspname from pg_namespace where nspname !~ '^(pg_|information_)'").fetchall()
+                raise ConfigurationError(
+                    f"{self._datastore}: there is no schema {self._schema!r}; the database has {', '.join(row[0] for row in rows)}."
+                )
+        return found
+
+    def tables(self, names: Sequence[str]) -> Sequence[SourceTable]:
+        with source_errors(self._datastore, self._address):
+            origins = read_origins(self._connection, self._schema, names)
+            return [_with_origins(table, origins[table.name]) for table in read_tables(self._connection, self._schema, names)]
+
+    def evidence(self, names: Sequence[str]) -> Mapping[str, TableEvidence]:
+        with source_errors(self._datastore, self._address):
+            return read_evidence(self._connection, self._schema, names)
+
+    def span(self, table: str, columns: Sequence[str], axis: Axis) -> tuple[int, int] | None:
+        with source_errors(f"{self._datastore}/{table}", self._address):
+            return read_span(self._connection, self._schema, table, columns, axis)
+
+
+def read_listing(connection: psycopg.Connection, schema: str) -> dict[str, Listed]:
+    """Every table and view of the schema, in one query that opens none of them: thousands of tables take a fraction of a second."""
+    found: dict[str, Listed] = {}
+    for row in ask(connection, _LISTING, {"schema": schema}, dict_row):
+        rows, size = (row["rows"], row["bytes"]) if row["known"] else (None, None)
+        found[row["relname"]] = Listed(_KINDS[row["kind"]], row["fingerprint"], rows, size, row["activity"], row["identity"])
+    return found
+
+
+def read_tables(connection: psycopg.Connection, schema: str, names: Sequence[str]) -> list[SourceTable]:
+    """Columns, key and indexes of those of the named tables and views that are there; sizes and spans are left out."""
+    parameters: dict[str, Any] = {"schema": schema, "tables": list(names)}
+    rows = ask(connection, _COLUMNS, parameters, dict_row)
+    indexes: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for index in ask(connection, _INDEXES, parameters, dict_row):
+        indexes[index["oid"]].append(index)
+    columns: dict[int, list[SourceColumn]] = defaultdict(list)
+    first_row: dict[int, dict[str, Any]] = {}
+    for row in rows:
+        first_row.setdefault(row["oid"], row)
+        if row["attname"] is None:  # a table without columns
+            continue
+        columns[row["oid"]].append(
+            SourceColumn(row["attname"], row["type"], row["base"], row["attnotnull"], row["default"], row["serial"] or row["drawn"])
+        )
+    return [
+        SourceTable(
+            name=row["relname"],
+            kind=_KINDS[row["kind"]],
+            columns=tuple(columns[oid]),
+            primary_key=_key(columns[oid], indexes[oid]),
+            indexed=tuple(dict.fromkeys(i["columns"][0] for i in indexes[oid] if i["columns"] and i["whole"])),
+            comment=row["comment"],
+        )
+        for oid, row in first_row.items()
+    ]
+
+
+def _with_origins(table: SourceTable, found: Origins) -> SourceTable:
+    known = table.kind in (Kind.TABLE, Kind.PARTITIONED)
+    columns = [replace(column, origin=found.columns.get(column.name, Origin()) if known else None) for column in table.columns]
+    return replace(table, columns=tuple(columns), subscribed=found.subscribed)
+
+
+def _key(columns: list[SourceColumn], indexes: list[dict[str, Any]]) -> tuple[str, ...]:
+    """The primary key, or else a unique index whose columns are never NULL."""
+    required = {column.name for column in columns if column.not_null}
+    for index in indexes:
+        if index["primary"] or (index["unique"] and index["columns"] and set(index["columns"]) <= required):
+            return tuple(index["columns"])
+    return ()
+
+
+def read_span(connection: psycopg.Connection, schema: str, table: str, columns: Sequence[str], axis: Axis) -> tuple[int, int] | None:
+    """The least and the greatest finite value of the columns; an index answers both. None where there is none."""
+    ends: list[list[int]] = [[], []]
+    for column in columns:
+        name = sql.Identifier(column)
+        finite = sql.SQL("where isfinite({})").format(name) if axis.is_time else sql.SQL("")  # infinity has no place on an axis
+        for end, aggregate in enumerate(("min", "max")):
+            value = axis_text(axis, sql.SQL("{}({})").format(sql.SQL(aggregate), name))
+            text = ask(connection, sql.SQL("select {} from {} {}").format(value, sql.Identifier(schema, table), finite))[0][0]
+            if text is not None:
+                ends[end].append(int(text))
+    return (min(ends[0]), max(ends[1])) if ends[0] else None

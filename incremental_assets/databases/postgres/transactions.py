@@ -1,0 +1,130 @@
+"""Who is at work at the source: the sessions and transactions that may still commit rows below what has been read.
+
+Belongs here: asking PostgreSQL for them, waiting for them, naming them. Does not belong: what they mean for the watermark
+(``core.watermark``). All of it is asked outside of a transaction: inside of one PostgreSQL keeps showing the first answer.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from incremental_assets.core.container import HoldBack
+from incremental_assets.core.watermark import Activity, Holder, OpenTransactions, Session
+from incremental_assets.databases.postgres.connection import APPLICATION_NAME, OWN_LOCK
+
+_WRITE_LOCKS = ["RowExclusiveLock", "ShareUpdateExclusiveLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"]
+
+# Whoever may write rows: sessions, and workers (an apply worker of logical replication, pg_cron's). Where a role may not see it, NULL.
+_MAY_WRITE = (
+    "coalesce(a.backend_type, '') not in ('autovacuum launcher', 'autovacuum worker', 'walsender', 'walreceiver', 'walwriter', "
+    "'checkpointer', 'background writer', 'startup', 'archiver', 'logical replication launcher', 'parallel worker', 'io worker', "
+    "'walsummarizer', 'slotsync worker')"
+)
+# Ours: named so, marked by the advisory lock that each of our connections takes, and without a transaction id of its own, which whoever
+# writes has. The name alone is anybody's.
+_OURS = f"""
+coalesce(a.application_name, '') = %(ours)s and a.backend_xid is null and exists (
+  select from locks m where m.pid = a.pid and m.locktype = 'advisory' and m.objsubid = 2 and m.classid = {OWN_LOCK}::oid)
+"""
+_LOCKS = "with locks as materialized (select * from pg_locks where granted and pid is not null and pid <> pg_backend_pid())"
+# Virtual ids and sessions first, prepared transactions after, never in one statement: one may be prepared in between (design, experiments).
+# Of sessions that the role may not watch, and of those with track_activities off, PostgreSQL shows no state, or "disabled".
+_AT_WORK = f"""
+{_LOCKS}
+select v.virtualtransaction, pid::text,
+  case when a.state <> 'disabled' and a.backend_start is not null
+    then pid::text || '/' || (extract(epoch from a.backend_start) * 1000000)::bigint end,
+  (extract(epoch from a.xact_start) * 1000000)::bigint, (extract(epoch from a.query_start) * 1000000)::bigint,
+  coalesce(a.state = 'idle', false)
+from (select distinct pid, virtualtransaction from locks where locktype = 'virtualxid') v full join pg_stat_activity a using (pid)
+where pid <> pg_backend_pid() and (a.datname = current_database() or a.pid is null) and {_MAY_WRITE} and not ({_OURS})
+"""
+_PREPARED_ALL = "select transaction::text from pg_prepared_xacts where database = current_database()"
+# The table with its partitions, and with the tables that inherit from it.
+_PARTS = """with recursive parts as (
+  select %(relation)s::regclass::oid as oid union select i.inhrelid from pg_inherits i join parts on i.inhparent = parts.oid)
+  select oid from parts"""
+_WRITERS = f"""
+{_LOCKS}
+select l.virtualtransaction from locks l left join pg_stat_activity a using (pid)
+where l.locktype = 'relation' and l.mode = any(%(modes)s)
+  and l.database = (select oid from pg_database where datname = current_database())
+  and l.relation in ({_PARTS})
+  and {_MAY_WRITE} and not ({_OURS})
+"""
+# A prepared transaction keeps the virtual id of who prepared it until the server restarts; then it is "-1/xid". Its own xid is a lock too.
+_PREPARED_WRITERS = f"""
+with locks as materialized (select * from pg_locks where pid is null)
+select p.transaction::text from pg_prepared_xacts p
+where p.database = current_database() and exists (
+  select from locks own join locks l on l.virtualtransaction = own.virtualtransaction
+  where own.locktype = 'transactionid' and own.transactionid = p.transaction
+    and l.locktype = 'relation' and l.mode = any(%(modes)s) and l.relation in ({_PARTS}))
+"""
+_WHO = """
+select distinct l.pid, a.usename, a.application_name, a.xact_start
+from pg_locks l left join pg_stat_activity a using (pid) where l.locktype = 'virtualxid' and l.virtualtransaction = any(%(ids)s)
+union
+select a.pid, a.usename, a.application_name, coalesce(a.xact_start, a.query_start)
+from pg_stat_activity a where a.pid::text = any(%(pids)s)
+"""
+_WHO_PREPARED = "select transaction::text, owner, gid, prepared from pg_prepared_xacts where transaction::text = any(%(ids)s)"
+
+
+@dataclass(frozen=True)
+class Transactions:
+    """Those of one table's database.
+
+    ``rows`` runs a query; ``relation`` is the table's quoted name, ``server_started`` in microseconds. ``by_session``: the identifier is a
+    time (``Activity.noted``); with ``hold_back: writers`` only virtual ids count, as only they hold locks.
+    """
+
+    rows: Callable[..., list[tuple[Any, ...]]]
+    relation: str
+    hold_back: HoldBack
+    server_started: int
+    by_session: bool
+
+    def at_work(self) -> Activity:
+        """Who is at work now, as far as the container's ``hold_back`` counts them."""
+        parameters = {"ours": APPLICATION_NAME, "modes": _WRITE_LOCKS, "relation": self.relation}
+        if self.hold_back is HoldBack.WRITERS:
+            virtual = frozenset(row[0] for row in self.rows(_WRITERS, parameters))
+            prepared = frozenset(row[0] for row in self.rows(_PREPARED_WRITERS, parameters))
+            return Activity(virtual, prepared, unwatched=virtual, server_started=self.server_started)
+        found = self.rows(_AT_WORK, parameters)
+        prepared = frozenset(row[0] for row in self.rows(_PREPARED_ALL, parameters))
+        hidden = [(virtual, pid) for virtual, pid, identity, *_ in found if identity is None]
+        return Activity(
+            virtual=frozenset(virtual for virtual, *_ in found if virtual is not None),
+            prepared=prepared,
+            sessions=tuple(Session(*row) for _, _, *row in found if row[0] is not None),
+            unwatched=frozenset(virtual for virtual, _ in hidden if virtual is not None),
+            unwatched_pids=frozenset(pid for _, pid in hidden),
+            server_started=self.server_started,
+        )
+
+    def settle(self, clock: int, seconds: float) -> tuple[OpenTransactions, Activity]:
+        """Waits up to ``seconds`` for those to end who may still commit a value made by ``clock`` (microseconds of the source's clock, read
+        before). Who of them is left, and who was at work when that was seen."""
+        deadline = time.monotonic() + seconds
+        pause = 0.01
+        now = self.at_work()
+        left = now.noted(clock, by_session=self.by_session)
+        while left and time.monotonic() < deadline:
+            time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+            pause = min(pause * 2, 0.2)
+            now = self.at_work()
+            left = left.still_open(now)
+        return left, now
+
+    def holders(self, noted: OpenTransactions) -> list[Holder]:
+        """Who they are, as far as this role may see it."""
+        found: list[Holder] = []
+        if noted.virtual or noted.sessions:
+            pids = [identity.split("/")[0] for identity in noted.sessions]
+            rows = self.rows(_WHO, {"ids": sorted(noted.virtual), "pids": sorted(pids)})
+            found = [Holder(r[0], r[1], r[2], r[3].isoformat() if r[3] else None) for r in rows]
+        prepared = self.rows(_WHO_PREPARED, {"ids": sorted(noted.prepared)}) if noted.prepared else []
+        return found + [Holder(None, r[1], f"prepared transaction {r[2]}", r[3].isoformat()) for r in prepared]

@@ -1,0 +1,186 @@
+"""Beside a held snapshot: how long it is held, and who waits for the lock that it holds. Past either limit the snapshot is ended.
+
+Belongs here: the limits, the look from a second connection, and ending what reads. Does not belong: opening a snapshot (``session``), or
+what is written of it (``delta``).
+"""
+
+import contextlib
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from incremental_assets.core.errors import SourceError
+from incremental_assets.databases.postgres.connection import APPLICATION_NAME, OWN_LOCK, PostgresAddress, ask
+
+log = logging.getLogger(__name__)
+
+LOST_SECONDS = 60.0
+"""A source that has not answered for so long is taken for lost."""
+MOST_BETWEEN_LOOKS = 5.0
+GRACE_SECONDS = 5.0
+"""The server ends a transaction so much later than this process does, which can say why."""
+
+# Our lock is ACCESS SHARE, which keeps out ACCESS EXCLUSIVE alone; who waits behind such a one waits for us no less. Locks of a parallel
+# worker count as its leader's.
+_WAITING = """
+select w.pid, a.usename, a.application_name, upper(substring(a.query from '^\\s*([[:alpha:]]+(\\s+[[:alpha:]]+)?)')),
+       w.relation::regclass::text
+from pg_locks w left join pg_stat_activity a using (pid)
+where w.locktype = 'relation' and not w.granted and w.mode = 'AccessExclusiveLock'
+  and w.database = (select oid from pg_database where datname = current_database())
+  and pg_blocking_pids(w.pid) && array(select %(holder)s::int union select pid from pg_locks
+    where locktype = 'advisory' and objsubid = 2 and granted and database = w.database and classid = %(mark)s and objid = %(holder)s)
+"""
+_END_READERS = """
+select count(pg_terminate_backend(pid)) from pg_locks where locktype = 'advisory' and objsubid = 2 and granted
+  and database = (select oid from pg_database where datname = current_database())
+  and classid = %(mark)s and objid = %(holder)s and pid <> %(holder)s and pid <> pg_backend_pid()
+"""
+_END_HOLDER = "select pg_terminate_backend(pid) from pg_stat_activity where pid = %(holder)s and application_name = %(ours)s"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one snapshot, in seconds: ``snapshot`` for as long as it may be held, ``blocking`` for as long as somebody may wait behind it,
+    ``silence`` for as long as a reader waits for the source's next bytes."""
+
+    snapshot: int = 3600
+    blocking: int = 30
+    silence: int = 600
+
+
+def settings_at(server_version: int, seconds: float) -> str:
+    """For one transaction: what ends it on the server's side, also where this process cannot any more.
+
+    A client that died is found out within a minute, so that it does not keep the source from removing dead rows for hours.
+    """
+    limit = math.ceil((seconds + GRACE_SECONDS) * 1000)
+    names = ["statement_timeout", "idle_in_transaction_session_timeout", *(["transaction_timeout"] if server_version >= 170000 else [])]
+    probes = {"tcp_keepalives_idle": 20, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
+    if server_version >= 120000:
+        probes["tcp_user_timeout"] = 50_000
+    return "; ".join(f"set local {name} = {value}" for name, value in [*((name, limit) for name in names), *probes.items()])
+
+
+class SnapshotWatch:
+    """Of the snapshot that the process ``holder`` of the source has. ``interrupt``: ends what is being written of it."""
+
+    def __init__(self, address: PostgresAddress, label: str, limits: Limits, holder: int, interrupt: Callable[[], None]) -> None:
+        self._address, self._label, self._limits, self._holder, self._interrupt = address, label, limits, holder, interrupt
+        self._since = time.monotonic()
+        self._answered = self._since
+        self._first_seen: dict[tuple[Any, ...], float] = {}
+        self._connection: psycopg.Connection | None = None
+        self._over, self._at_work = threading.Event(), threading.Lock()
+        self._thread = threading.Thread(target=self._run, name=f"snapshot-{label}", daemon=True)
+        self.reason: str | None = None
+
+    def start(self) -> None:
+        """Looks at once, so that its connection counts among those that the source has, and then again and again."""
+        with self._at_work:
+            self._look()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Nothing is ended after this."""
+        self._over.set()
+        with self._at_work:
+            if self._connection is not None:
+                self._connection.close()
+
+    @property
+    def seconds(self) -> float:
+        """How long the snapshot has been held."""
+        return time.monotonic() - self._since
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self._limits.snapshot - self.seconds)
+
+    def explanation(self) -> str | None:
+        """Why whatever was done with the snapshot has failed, where a limit was passed; the server keeps the time too, and may be first."""
+        return self.reason or (self._out_of_time() if self.seconds >= self._limits.snapshot else None)
+
+    def _out_of_time(self) -> str:
+        return (
+            f"{self._label}: the snapshot of the source was held for {self._limits.snapshot} s, which is all that max_snapshot_seconds "
+            "allows; nothing of it was written, and what was committed before stays. Let it be held for longer (max_snapshot_seconds), or "
+            "read less at a time: a lower load_rows for a load that goes window by window, fewer partitions in one refresh."
+        )
+
+    def check(self) -> None:
+        """One more look, right before a commit. Raises SourceError where a limit is passed."""
+        with self._at_work:
+            if self.reason is None:
+                self._look()
+        if self.reason is not None:
+            raise SourceError(self.reason)
+
+    # ------------------------------------------------------------------ the thread
+    def _run(self) -> None:
+        while not self._over.wait(min(MOST_BETWEEN_LOOKS, max(0.2, self._limits.blocking / 4), self.seconds_left + 0.01)):
+            with self._at_work:
+                if self._over.is_set():
+                    return
+                self._look()
+                ended = self.reason is not None
+            if ended:
+                try:
+                    self._interrupt()
+                except Exception as error:  # noqa: BLE001 its readers are ended, so the write fails by itself
+                    log.warning("%s: could not interrupt the write: %s", self._label, type(error).__name__)
+                return
+
+    def _look(self) -> None:
+        if self.seconds >= self._limits.snapshot:
+            self._end(self._out_of_time())
+            return
+        try:
+            waiting = {(row[0], row[4]): row for row in self._ask(_WAITING)}
+            self._answered = time.monotonic()
+        except psycopg.Error as error:
+            self._drop()
+            if "FATAL" in str(error):  # it answers: it has no connection left for us
+                self._answered = time.monotonic()
+            log.debug("%s: cannot see who waits: %s", self._label, type(error).__name__)
+            if time.monotonic() - self._answered > LOST_SECONDS:
+                self._end(
+                    f"{self._label}: the source has not answered for {LOST_SECONDS:.0f} s; nothing half-read was written; sync again."
+                )
+            return
+        now = time.monotonic()
+        self._first_seen = {key: self._first_seen.get(key, now) for key in waiting}
+        late = [waiting[key] for key, since in self._first_seen.items() if now - since >= self._limits.blocking]
+        if late:
+            who = ", ".join(
+                f"pid {pid} (user {user or 'unknown'}, application {application or 'unnamed'}, {kind or 'a statement'} on {relation})"
+                for pid, user, application, kind, relation in late
+            )
+            self._end(
+                f"{self._label}: {who} waited for {self._limits.blocking} s behind this sync's lock, and whoever came later behind that, "
+                "so the sync was ended; nothing was written. Sync again once that is done, or let others wait for longer: "
+                "max_blocking_seconds."
+            )
+
+    def _end(self, reason: str) -> None:
+        """Everything of ours that holds a lock; the writer is told by ``_interrupt``."""
+        self.reason = reason
+        with contextlib.suppress(psycopg.Error):  # the source is gone, or the role may end nobody: the server's own limits do it
+            self._ask(_END_READERS)
+            self._ask(_END_HOLDER)
+
+    def _ask(self, query: str) -> list[Any]:
+        if self._connection is None or self._connection.closed:
+            self._connection = self._address.opened()
+        return ask(self._connection, query, {"holder": self._holder, "mark": OWN_LOCK, "ours": APPLICATION_NAME})
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,174 @@
+"""How many rows each partition of a table has, for metadata.
+
+Belongs here: the one GROUP BY behind ``dagster/partition_row_count``, asked of delta-rs or of Spark. Does not belong: which partitions a
+run is about, or predicates in Spark's dialect (``sql``).
+
+delta-rs answers in milliseconds where Spark takes a second or two, but in one process: it is asked about tables of up to
+``MAX_ROWS_HERE`` rows that have no feature that it might read otherwise than Spark.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from incremental_assets.core.axis import Axis
+from incremental_assets.core.container import Container, Identifier
+from incremental_assets.core.partitions import MICROS_PER_HOUR, Granularity, IntegerPartitions, Partitions
+from incremental_assets.core.window import Window, merge
+from incremental_assets.delta.sql import partition_start, scope_predicate
+from incremental_assets.delta.table import LakeTable, double_quoted, query
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+log = logging.getLogger(__name__)
+
+MAX_ROWS_HERE = 10_000_000
+"""A table of more rows is counted by Spark, whose workers share the reading."""
+
+_Counted = Iterable[tuple[int, int, int]]
+"""For each group of rows: an axis value that lies in its partition, how many rows, and how many of them lie in the written windows."""
+
+
+def row_count(spark: Callable[[], "SparkSession"], table: LakeTable) -> int:
+    """All rows of the table. ``spark`` is called only where Spark has to count."""
+    delta = _readable_here(table)
+    if delta is not None:
+        try:
+            return int(query(delta, 'SELECT count(*) AS n FROM "rows"').column("n")[0].as_py())
+        except DeltaError as error:
+            log.debug("%s: Spark counts its rows: %s", table.url, error)
+    return int(spark().sql(f"SELECT count(*) FROM {table.sql_name}").collect()[0][0])
+
+
+def partition_rows(
+    spark: Callable[[], "SparkSession"],
+    table: LakeTable,
+    container: Container,
+    partitions: Partitions,
+    written: Sequence[Window],
+    keys: Sequence[str],
+) -> dict[str, int]:
+    """Rows of each of ``keys`` and of each partition that has rows in the ``written`` windows. ``spark`` as for ``row_count``."""
+    if isinstance(partitions, IntegerPartitions):
+        partitions = partitions.with_keys(keys)
+    counted = merge([*written, *partitions.windows_of(keys)])
+    rows, landed = _by_key(spark, table, container, partitions, counted, written)
+    outside = sorted(landed - set(keys))
+    if outside:  # rare: rows that landed elsewhere than the run was about; their partitions are counted whole
+        if isinstance(partitions, IntegerPartitions):
+            partitions = partitions.with_keys(outside)
+        more, _ = _by_key(spark, table, container, partitions, partitions.windows_of(outside), ())
+        rows.update({key: more.get(key, 0) for key in outside})
+    return {key: rows.get(key, 0) for key in [*keys, *outside]}
+
+
+def _by_key(
+    spark: Callable[[], "SparkSession"],
+    table: LakeTable,
+    container: Container,
+    partitions: Partitions,
+    counted: Sequence[Window],
+    written: Sequence[Window],
+) -> tuple[dict[str, int], set[str]]:
+    groups: _Counted | None = None
+    delta = _readable_here(table)
+    if delta is not None:
+        try:
+            groups = _groups_by_delta_rs(delta, container, counted, written)
+        except DeltaError as error:
+            log.debug("%s: Spark counts the rows of its partitions: %s", table.url, error)
+    if groups is None:
+        groups = _groups_by_spark(spark(), table, container, counted, written)
+    rows: dict[str, int] = {}
+    landed: set[str] = set()
+    for start, count, here in groups:
+        key = partitions.key_of(start)
+        rows[key] = rows.get(key, 0) + count
+        if here:
+            landed.add(key)
+    return rows, landed
+
+
+def _groups_by_spark(
+    spark: "SparkSession", table: LakeTable, container: Container, counted: Sequence[Window], written: Sequence[Window]
+) -> _Counted:
+    identifier, cut = container.identifier, container.cut
+    assert identifier is not None and cut is not None
+    landed_here = f"count_if({scope_predicate(identifier, written, False)})" if written else "0"
+    statement = (
+        f"SELECT {partition_start(identifier, cut)} AS start, count(*) AS rows, {landed_here} AS landed "
+        f"FROM {table.sql_name} WHERE {scope_predicate(identifier, counted, False)} GROUP BY 1"
+    )
+    return [(int(start), int(count), int(here)) for start, count, here in spark.sql(statement).collect() if start is not None]
+
+
+# ---------------------------------------------------------------------- delta-rs, whose engine speaks a dialect of its own
+def _readable_here(table: LakeTable) -> DeltaTable | None:
+    """The table, where delta-rs may count its rows."""
+    delta = table.opened()
+    if delta is None or delta.count() > MAX_ROWS_HERE:
+        return None
+    protocol = delta.protocol()
+    plain = protocol.min_reader_version == 1 or set(protocol.reader_features or ["unknown"]) <= {"deletionVectors", "timestampNtz"}
+    return delta if plain else None
+
+
+def _groups_by_delta_rs(delta: DeltaTable, container: Container, counted: Sequence[Window], written: Sequence[Window]) -> _Counted | None:
+    """None where the identifier is of a type that the engine rounds."""
+    identifier, cut = container.identifier, container.cut
+    assert identifier is not None and cut is not None
+    types = {field.name: str(field.type.type) for field in delta.schema().fields if hasattr(field.type, "type")}
+    if any("decimal" in types.get(name, "decimal") for name in identifier.columns):
+        return None
+    wide = [bound for window in (*counted, *written) for bound in (window.lower, window.upper) if bound is not None]
+    if any(not -(2**63) <= bound < 2**63 for bound in wide):
+        return None
+    value = f"arrow_cast({_value(identifier)}, 'Int64')"
+    if identifier.axis is Axis.INTEGER:
+        step = cut.width or 1
+    elif identifier.axis is Axis.DAY:
+        step = 1
+    else:  # no calendar is asked of the engine: hours and days are few enough to be put into their partitions here
+        step = MICROS_PER_HOUR if cut.granularity is Granularity.HOUR else identifier.axis.steps_per_day
+    start = f"{value} - (({value} % {step}) + {step}) % {step}" if step > 1 else value
+    landed_here = f"sum(CASE WHEN {_either(identifier, written)} THEN 1 ELSE 0 END)" if written else "0"
+    found = query(
+        delta,
+        f'SELECT {start} AS start, count(*) AS n, {landed_here} AS landed FROM "rows" '
+        f"WHERE ({_either(identifier, counted)}) AND {_value(identifier)} IS NOT NULL GROUP BY 1",
+    )
+    return [(int(row["start"]), int(row["n"]), int(row["landed"])) for row in found.to_pylist()]
+
+
+def _value(identifier: Identifier) -> str:
+    names = [double_quoted(name) for name in identifier.columns]
+    return names[0] if len(names) == 1 else f"greatest({', '.join(names)})"
+
+
+_ARROW_TYPES = {
+    Axis.DAY: "Date32",
+    Axis.LOCAL: "Timestamp(Microsecond, None)",
+    Axis.INSTANT: 'Timestamp(Microsecond, Some("UTC"))',
+    Axis.INTEGER: "Int64",
+}
+
+
+def _either(identifier: Identifier, windows: Sequence[Window]) -> str:
+    """The rows of the windows, as ``sql.scope_predicate`` has them for Spark."""
+
+    def bound(at: int) -> str:
+        return f"arrow_cast({at}, '{_ARROW_TYPES[identifier.axis]}')"
+
+    either: list[str] = []
+    for window in windows:
+        parts: list[str] = []
+        if window.lower is not None:
+            parts.append("(" + " OR ".join(f"{double_quoted(n)} >= {bound(window.lower)}" for n in identifier.columns) + ")")
+        if window.upper is not None:
+            parts.append(f"{_value(identifier)} < {bound(window.upper)}")
+        either.append("(" + " AND ".join(parts) + ")" if parts else f"{_value(identifier)} IS NOT NULL")
+    return " OR ".join(either) if either else "false"

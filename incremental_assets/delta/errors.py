@@ -1,0 +1,80 @@
+"""Failures of Spark and Delta, turned into errors that say what to do.
+
+Belongs here: recognising an exception by its class or condition. Does not belong: retrying.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import grpc
+from deltalake.exceptions import DeltaError
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+from incremental_assets.core.errors import LakeError, LakeMoved, SourceError, store_remedy
+from incremental_assets.delta.table import reason
+
+_CONFLICTS = ("DELTA_CONCURRENT", "ConcurrentAppend", "ConcurrentModification", "ConcurrentDelete", "ConcurrentWrite", "MetadataChanged",
+              "DELTA_METADATA_CHANGED", "ProtocolChanged", "DELTA_PROTOCOL_CHANGED", "ConcurrentTransaction")  # fmt: skip
+_PLACE = ("Permission denied", "No space left", "Read-only file system", "Disk quota", "AccessDenied", "Mkdirs failed", "NoSuchBucket",
+          "Not a directory", "File exists", "FileAlreadyExists", "DELTA_CANNOT_CREATE_LOG_PATH")  # fmt: skip
+
+
+@contextlib.contextmanager
+def lake_errors(label: str, url: str) -> Iterator[None]:
+    """Errors of the block's Spark work as SourceError, LakeMoved or LakeError, with the cause in one line."""
+    try:
+        yield
+    except (PySparkException, grpc.RpcError) as error:
+        text = str(error)
+        if any(mark in text for mark in _CONFLICTS):
+            raise LakeMoved(
+                f"{label}: somebody else wrote to {url} at the same time; this sync's commit was refused. Sync again."
+            ) from error
+        if "PSQLException" in text or "org.postgresql" in text:
+            raise SourceError(
+                f"{label}: the source failed while Spark was reading: {_line(text, 'PSQLException: ')} Sync again."
+            ) from error
+        remedy = store_remedy(text)
+        if remedy is not None:
+            raise LakeError(f"{label}: {url} cannot be used. {remedy}") from error
+        if any(mark in text for mark in _PLACE):
+            raise LakeError(f"{label}: {url} cannot be written: {_line(text, *_PLACE)} Free space or rights, then sync again.") from error
+        if server_is_gone(error):
+            raise LakeError(
+                f"{label}: the Spark server went away in mid-run; what it had begun heals with the next sync. Sync again."
+            ) from error
+        raise LakeError(f"{label}: Spark failed on {url}: {_line(text)}") from error
+
+
+@contextlib.contextmanager
+def place_errors(url: str) -> Iterator[None]:
+    """Failures of delta-rs to write a table, as LakeError."""
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        remedy = store_remedy(str(error)) or "Free space or rights, then sync again."
+        raise LakeError(f"{url} cannot be written: {reason(error)} {remedy}") from error
+
+
+def server_is_gone(error: Exception) -> bool:
+    """Whether it tells that there is no server any more, rather than what the server found wrong."""
+    text = str(error)
+    if "stopped SparkContext" in text:  # it is on its way down, and still answers
+        return True
+    return (isinstance(error, grpc.RpcError | SparkConnectGrpcException)) and any(
+        mark in text
+        for mark in ("UNAVAILABLE", "INVALID_HANDLE", "Connection refused", "SESSION_CLOSED", "SESSION_NOT_FOUND", "Connection reset")
+    )
+
+
+def _line(text: str, *after: str) -> str:
+    """The telling line of a long message."""
+    for mark in after:
+        position = text.find(mark)
+        if position >= 0:
+            start = position + len(mark) if mark.endswith(": ") else position
+            return text[start:].splitlines()[0][:300].rstrip(". ") + "."
+    lines = [line for line in text.splitlines() if line.strip()] or ["no message"]
+    return re.sub(r"\s+", " ", lines[0])[:300].rstrip(". ") + "."

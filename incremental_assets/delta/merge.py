@@ -1,0 +1,161 @@
+"""upsert: what was read is merged by the primary key; rows that left the windows are followed, or deleted, in the same commit.
+
+Belongs here: the MERGE, what it leaves out, and the keys it looks up. Does not belong: when to use it (``write``).
+"""
+
+import contextlib
+import functools
+import itertools
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.names import literal as text
+from incremental_assets.delta.extraction import Extraction, Outcome
+from incremental_assets.delta.guards import expect_unmoved, expr, metrics_of, newest, refuse_emptying, release
+from incremental_assets.delta.sql import align, key_text, scope_predicate
+from incremental_assets.delta.table import Head, LakeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
+
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+KEYS_A_LOOKUP = 10_000
+_GONE = "__incremental_assets_gone"
+
+
+def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction) -> Outcome:
+    container = extraction.container
+    identifier = container.identifier
+    assert identifier is not None and extraction.by_key is not None
+    names = [c.name for c in head.columns]
+    shape = [(c.name, c.type) for c in head.columns]
+
+    def aligned(frame: "DataFrame") -> "DataFrame":
+        return frame.selectExpr(*align(container, shape, frame.columns))
+
+    predicate = scope_predicate(identifier, extraction.windows, extraction.include_nulls)
+    read = aligned(extraction.frame(spark)).persist()
+    held = [read]
+    try:
+        first = quote(container.primary_key[0])
+        rows, bounds = _extent(read, first, dict(shape)[container.primary_key[0]])
+        changed = _without_equals(spark, table, predicate, read, shape)
+        source = changed.selectExpr("*", f"false AS {_GONE}")
+        gone, found = _missing(spark, table, extraction, predicate, read, dict(shape))
+        if found:
+            keys = list(container.primary_key)
+            # The source may take two spellings for one key (citext, 1 and 1.0): a row that was read already is no second one, and the
+            # lake's spelling is gone. Spark and the lake know spellings only.
+            chunks = [aligned(extraction.by_key.frame(spark, chunk)) for chunk in _chunks(iter(found))]
+            came = read.selectExpr(*map(quote, keys))
+            moved = functools.reduce(lambda a, b: a.unionByName(b), chunks).join(came, keys, "left_anti").dropDuplicates(keys).persist()
+            held.append(moved)
+            rows += moved.count()
+            source = source.unionByName(moved.selectExpr(*map(quote, names), f"false AS {_GONE}"))
+            gone = gone.join(moved.selectExpr(*map(quote, keys)), keys, "left_anti") if gone is not None else None
+        if gone is not None:
+            refuse_emptying(spark, table, head, extraction, predicate, gone)
+            source = source.unionByName(gone.selectExpr(*align(container, shape, container.primary_key), f"true AS {_GONE}"))
+        source.createOrReplaceTempView("__incremental_assets_source")
+        on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in container.primary_key)
+        if gone is None and bounds is not None:  # file statistics leave out files that hold no such key
+            on += f" AND t.{first} BETWEEN {bounds[0]} AND {bounds[1]}"
+        sets = ", ".join(f"t.{quote(name)} = s.{quote(name)}" for name in names)
+        clauses = [
+            f"WHEN MATCHED AND s.{_GONE} THEN DELETE",
+            f"WHEN MATCHED THEN UPDATE SET {sets}",
+            f"WHEN NOT MATCHED AND NOT s.{_GONE} THEN INSERT ({', '.join(map(quote, names))}) "
+            f"VALUES ({', '.join('s.' + quote(name) for name in names)})",
+        ]
+        extraction.still_there()
+        expect_unmoved(container.label, table, head)
+        spark.conf.set(USER_METADATA, json.dumps(extraction.story))  # this session is one container's own
+        try:
+            spark.sql(f"MERGE INTO {table.sql_name} t USING __incremental_assets_source s ON {on} {' '.join(clauses)}")
+        finally:
+            _unset(spark)
+        after = newest(table)
+        metrics = metrics_of(table, after.version) if after.version > head.version else {}
+        return Outcome(
+            rows,
+            metrics.get("numTargetRowsInserted", 0),
+            metrics.get("numTargetRowsUpdated", 0),
+            metrics.get("numTargetRowsDeleted", 0),
+            after.version,
+            after.version,
+        )
+    finally:
+        for frame in held:
+            release(frame)
+
+
+def _without_equals(
+    spark: "SparkSession", table: LakeTable, predicate: str, read: "DataFrame", shape: list[tuple[str, str]]
+) -> "DataFrame":
+    """The rows that the lake does not have exactly so. One that it has lies in the windows too, so nothing else of the table is looked at.
+
+    Not a condition of the MERGE: that would carry all columns of the table through its joins, which took half its time.
+    """
+    in_lake = spark.sql(f"SELECT * FROM {table.sql_name} WHERE {predicate}")
+    same = " AND ".join(_same(quote(name), type_) for name, type_ in shape)
+    return read.alias("s").join(in_lake.alias("t"), expr(same), "left_anti")
+
+
+def _same(quoted: str, type_: str) -> str:
+    """Whether source and table hold the very same value; Spark takes 0 and -0 for equal, which PostgreSQL prints as they are."""
+    equal = f"t.{quoted} <=> s.{quoted}"
+    if type_ not in ("float", "double"):
+        return equal
+    return f"({equal} AND (t.{quoted} IS NULL OR t.{quoted} <> 0 OR cast(t.{quoted} AS string) = cast(s.{quoted} AS string)))"
+
+
+def _extent(read: "DataFrame", quoted: str, type_: str) -> tuple[int, tuple[str, str] | None]:
+    """How many rows there are, and lower and upper bound of a key's first column as Spark SQL; None where its text may not be exact."""
+    as_text = key_text("{}", type_)
+    rows, *ends = read.selectExpr("count(*)", as_text.format(f"min({quoted})"), as_text.format(f"max({quoted})")).collect()[0]
+    literal = _LITERALS.get(type_) or ("{}BD" if type_.startswith("decimal") else None)
+    if type_ == "string":
+        ends = [text(end) if end is not None and len(end) <= 200 and end.isprintable() else None for end in ends]
+    return int(rows), None if literal is None or None in ends else (literal.format(ends[0]), literal.format(ends[1]))
+
+
+_LITERALS = {
+    "date": "date_from_unix_date({})",
+    "timestamp": "timestamp_micros({})",
+    **dict.fromkeys(("string", "smallint", "int", "bigint"), "{}"),
+}
+"""What makes a key's text (``key_text``) the same value again, for types whose text is exact."""
+
+
+def _missing(
+    spark: "SparkSession", table: LakeTable, extraction: Extraction, predicate: str, read: "DataFrame", types: dict[str, str]
+) -> "tuple[DataFrame | None, list[tuple[str, ...]]]":
+    """Keys the lake has in the windows and the read did not return (None: no such key), and those of them that the source has."""
+    names = extraction.container.primary_key
+    picked = [f"{quote(name)} AS k{i}" for i, name in enumerate(names)]
+    keys = [f"k{i}" for i in range(len(names))]
+    in_lake = spark.sql(f"SELECT {', '.join(picked)} FROM {table.sql_name} WHERE {predicate}")
+    missing = in_lake.join(read.selectExpr(*picked), keys, "left_anti")
+    texts = [key_text(key, types[name]) for key, name in zip(keys, names, strict=True)]
+    found: list[tuple[str, ...]] = []
+    any_missing = False
+    assert extraction.by_key is not None
+    for chunk in _chunks(tuple(row) for row in missing.selectExpr(*texts).toLocalIterator()):
+        any_missing = True
+        found += [chunk[position] for position in extraction.by_key.existing(chunk)]
+    return missing.selectExpr(*(f"k{i} AS {quote(name)}" for i, name in enumerate(names))) if any_missing else None, found
+
+
+def _chunks(rows: Iterator[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
+    while chunk := list(itertools.islice(rows, KEYS_A_LOOKUP)):
+        yield chunk
+
+
+def _unset(spark: "SparkSession") -> None:
+    with contextlib.suppress(PySparkException):  # the server is gone; the session with it
+        spark.conf.unset(USER_METADATA)

@@ -1,0 +1,123 @@
+"""What the first bytes of a file say of it, which is all that is kept of them: with many files, the bytes themselves would fill the memory.
+
+Belongs here: first lines, and whether a file is one record. Does not belong: what follows from a header (``delimited``).
+"""
+
+import csv
+import io
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from incremental_assets.core.files import FileFormat
+from incremental_assets.files.readers.reading import Reading
+
+HEAD_BYTES = 256 * 1024
+_NUMBER, _DAY = re.compile(r"\s*[+-]?[0-9]+([.,][0-9]+)?\s*\Z"), re.compile(r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?\Z")
+_LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """``whole``: it ends within the bytes that were looked at. ``blank``: these are nothing but white space.
+
+    Of CSV, ``first``: the cells of the first line; ``lines``: whether there are two, one or none; ``data``: the first line is of the same
+    kind as the second; ``trouble``: why they cannot be told. Of JSON, ``record``: it is one array or object, and not one a line. Of Avro,
+    ``schema``: its text.
+    """
+
+    whole: bool
+    blank: bool
+    first: tuple[str, ...] = ()
+    lines: int = 0
+    data: bool = False
+    trouble: str | None = None
+    record: bool = False
+    schema: bytes = b""
+
+    @classmethod
+    def of(cls, head: bytes, reading: Reading) -> "Beginning":
+        whole, columnar = len(head) < HEAD_BYTES, reading.format in (FileFormat.PARQUET, FileFormat.AVRO)
+        if columnar:
+            begin = head.find(b"avro.schema") if reading.format is FileFormat.AVRO else -1
+            # A random mark after it tells one file from another.
+            return cls(whole, not head, schema=head[begin : head.find(b"\x00", begin)] if begin >= 0 else b"")
+        text = head.decode("utf-8-sig", errors="replace")
+        blank = not text.strip()
+        if reading.format is FileFormat.JSON:
+            return cls(whole, blank, record=is_whole(head, reading))
+        if reading.format is FileFormat.TEXT or blank:
+            return cls(whole, blank)
+        try:
+            lines = _first_lines(reading, text)
+        except csv.Error as error:
+            return cls(whole, blank, trouble=f"its first line cannot be read: {error}")
+        if not lines:
+            return cls(whole, blank)
+        if len(lines[0]) > reading.limits.columns:
+            return cls(whole, blank, trouble=reading.limits.too_many(len(lines[0]), "cells in its first line"))
+        data = len(lines) > 1 and any(kind.match(a) and kind.match(b) for a, b in zip(*lines, strict=False) for kind in (_NUMBER, _DAY))
+        return cls(whole, blank, tuple(lines[0]), len(lines), data)
+
+
+def is_whole(head: bytes, reading: Reading) -> bool:
+    """Whether a JSON file is one array or one object over several lines, by its first bytes."""
+    if reading.says("multiline"):
+        return True
+    text = head.decode("utf-8-sig", errors="replace").strip()
+    first, _, rest = text.partition("\n")
+    if _is_json(first):
+        return first.lstrip().startswith("[") and not rest.strip()
+    if text.startswith("["):
+        return True
+    if len(head) < HEAD_BYTES and _is_json(text):
+        return True
+    return first.rstrip().endswith(("{", ",", ":", "["))
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _split(text: str, end: re.Pattern[str]) -> Iterator[str]:
+    """The lines, as far as they are asked for."""
+    at = 0
+    for found in end.finditer(text):
+        yield text[at : found.start()]
+        at = found.end()
+    yield text[at:]
+
+
+def _first_lines(reading: Reading, text: str) -> list[list[str]]:
+    """The cells of the first two lines that are neither empty nor a comment."""
+    separator, comment = reading.separator, reading.option("comment")
+    end = reading.option("linesep")
+    lines = _split(text, re.compile(re.escape(end)) if end else _LINE_END)
+    told = (line for line in lines if line.strip() and not (comment and line.startswith(comment)))
+    full = list(told if reading.says("multiline") else itertools.islice(told, 2))
+    if len(separator) > 1:
+        return [line.split(separator) for line in full[:2]]
+    quote = '"' if reading.option("quote") is None else reading.option("quote") or None
+    escape = reading.option("escape")
+    doubled = escape is None or escape in ('"', quote)
+
+    def parsed(source: "io.StringIO | list[str]") -> Iterator[list[str]]:
+        return csv.reader(
+            source,
+            delimiter=separator,
+            quotechar=quote,
+            quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
+            doublequote=doubled,
+            escapechar=None if doubled else escape,
+        )
+
+    if reading.says("multiline"):
+        rows = parsed(io.StringIO("\n".join(full), newline=""))
+        return [row for row, _ in zip(rows, range(2), strict=False)]
+    return [next(parsed([line]), [""]) for line in full[:2]]

@@ -1,0 +1,144 @@
+"""Texts as values: when a cell's text is a value of a type and nothing of it is lost, and which type the texts of a new column have.
+
+Belongs here: SQL expressions over one cell of text. Does not belong: where the cells come from.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.names import literal
+from incremental_assets.core.spark_types import type_text
+from incremental_assets.files.readers.reading import Reading
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+_DAY, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
+INFERRED = {  # in the order of preference; a type is taken if all texts of a column have its one canonical form
+    "boolean": "^(true|false)$",
+    "bigint": "^(0|-?[1-9][0-9]{0,17})$",
+    # No more than fifteen digits: a double has room for these.
+    "double": "^-?(?=([.]?[0-9]){1,15}$)(0|[1-9][0-9]*)([.][0-9]+)?$",
+    "date": f"^{_DAY}$",
+    "timestamp_ntz": f"^{_DAY}{_TIME}$",
+    "timestamp": f"^{_DAY}{_TIME}(Z|[+-][0-9]{{2}}:[0-9]{{2}})$",
+}
+_LOOSE_TIME = "([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?"
+_ZONE = " ?(Z|UTC|GMT|[+-][0-9]{2}(:?[0-9]{2})?)"
+_NUMBER = "[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)"
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_NESTED = ("struct<", "array<", "map<")
+_BAD = "_bad"
+
+
+def resolved_types(spark: "SparkSession", types: Mapping[str, str]) -> dict[str, str]:
+    """The types as Spark names them, by column in lower case. Raises ConfigurationError for one that is none."""
+    if not types:
+        return {}
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    def ask(some: Mapping[str, str]) -> list[str]:
+        # Spark parses each by itself as a type: it can be nothing else.
+        found = spark.range(0).select(*(F.lit(None).cast(type_).alias(f"c{i}") for i, type_ in enumerate(some.values()))).schema
+        return [type_text(field.dataType.jsonValue()) for field in found]
+
+    try:
+        return dict(zip((name.lower() for name in types), ask(types), strict=True))
+    except PySparkException:
+        for name, type_ in types.items():
+            try:
+                ask({name: type_})
+            except PySparkException:
+                raise ConfigurationError(
+                    f"columns: {type_!r} of column {name!r} is no type of Spark's. Write bigint, decimal(12,2), date, string, …"
+                ) from None
+        raise
+
+
+def value(cell: str, type_: str, reading: Reading) -> str:
+    """The value of a cell's text, or NULL."""
+    pattern = _pattern_option(type_, reading)
+    if type_ == "string":
+        return cell
+    if type_ == "variant":
+        return f"try_parse_json({cell})"
+    if type_.startswith(_NESTED):
+        return f"{_nested(cell, type_)}.v"
+    if pattern is not None and type_ == "date":
+        return f"try_to_date({cell}, {literal(pattern)})"
+    if pattern is not None:
+        return f"cast(try_to_timestamp({cell}, {literal(pattern)}) AS {type_})"
+    return f"try_cast({cell} AS {type_})"
+
+
+def fits(cell: str, type_: str, reading: Reading, *, said: bool) -> str:
+    """Whether a cell's text, where there is any, becomes a value of the type and loses nothing. ``said``: the YAML says the type."""
+    if type_ in ("string", "binary"):
+        return "true"
+    if type_.startswith(_NESTED):
+        return f"({cell} IS NULL OR {_nested(cell, type_)}.{_BAD} IS NULL)"
+    tests = [f"{value(cell, type_, reading)} IS NOT NULL"]
+    if _pattern_option(type_, reading) is None:
+        tests += _exact(cell, type_, said)
+    return f"({cell} IS NULL OR ({' AND '.join(tests)}))"
+
+
+def mask(cell: str) -> str:
+    """Which of the types INFERRED fit a cell's text, as bits; NULL for none."""
+    bits = [
+        f"if({cell} RLIKE {literal(pattern)} AND try_cast({cell} AS {type_}) IS NOT NULL, {1 << i}, 0)"
+        for i, (type_, pattern) in enumerate(INFERRED.items())
+    ]
+    return f"bit_and(if({cell} IS NULL, NULL, {' | '.join(bits)}))"
+
+
+def type_of_mask(bits: int | None) -> str:
+    return next((type_ for i, type_ in enumerate(INFERRED) if (bits or 0) >> i & 1), "string")
+
+
+def _exact(cell: str, type_: str, said: bool) -> list[str]:
+    """Casts cut and round, and take what is no number elsewhere (``1d``)."""
+    if type_ in ("tinyint", "smallint", "int", "bigint"):
+        return [_like(cell, "[+-]?[0-9]+")]
+    if type_ in ("double", "float"):
+        longest = 15 if type_ == "double" else 7
+        long = f"[+-]?[0-9]{{{longest + 1},}}"
+        same = f"try_cast(try_cast({cell} AS {type_}) AS decimal(38,0)) <=> try_cast({cell} AS decimal(38,0))"
+        finite = f"abs(try_cast({cell} AS {type_})) < cast('Infinity' AS double)"
+        number = f"({_like(cell, _NUMBER + '([eE][+-]?[0-9]+)?')} AND {finite})"
+        return [
+            f"({number} OR {_like(cell, '(?i)[+-]?(nan|infinity)')})",
+            f"(NOT {_like(cell, long)} OR {same})",
+        ]
+    decimal = _DECIMAL.fullmatch(type_)
+    if decimal is not None:
+        plain = _like(cell, f"[+-]?[0-9]*([.][0-9]{{0,{decimal[2]}}}0*)?")
+        scientific = _like(cell, _NUMBER + "[eE][+-]?[0-9]+")
+        same = f"cast(try_cast({cell} AS {type_}) AS double) = try_cast({cell} AS double)"
+        return [f"({plain} OR ({scientific} AND {same}))"]
+    if type_ == "date":
+        return [_like(cell, _DAY)]
+    if type_ == "timestamp_ntz":
+        return [_like(cell, f"{_DAY}{_LOOSE_TIME})?")]
+    if type_ == "timestamp":
+        # Without a zone it is no instant, unless somebody says so: sessions are in UTC.
+        return [_like(cell, f"{_DAY}{_LOOSE_TIME}({_ZONE})?)?" if said else f"{_DAY}{_LOOSE_TIME}{_ZONE})")]
+    return []
+
+
+def _like(cell: str, pattern: str) -> str:
+    whole = rf"^\s*(?:{pattern})\s*$"
+    return f"{cell} RLIKE {literal(whole)}"
+
+
+def _nested(cell: str, type_: str) -> str:
+    schema = f"v {type_}, {_BAD} string"
+    return f"""from_json('{{"v":' || {cell} || '}}', {literal(schema)}, map('columnNameOfCorruptRecord', '{_BAD}'))"""
+
+
+def _pattern_option(type_: str, reading: Reading) -> str | None:
+    names = {"date": "dateformat", "timestamp": "timestampformat", "timestamp_ntz": "timestampntzformat"}
+    return reading.option(names[type_]) if type_ in names else None

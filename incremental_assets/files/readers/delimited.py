@@ -1,0 +1,214 @@
+"""CSV and TSV: which columns a file's first line names, whether it is a file of this container at all, and its lines as cells.
+
+Belongs here: headers and the parsing of lines. Does not belong: what a cell's text is worth (``cells``).
+
+Lines are taken whole and parsed one by one, with a mark behind each: where a quote is not closed, the mark is swallowed. Spark's own
+reading takes such a line for complete and cuts the rest of the cell off.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from incremental_assets.core.errors import ConfigurationError, SourceError
+from incremental_assets.core.names import literal
+from incremental_assets.core.schema import Column
+from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning
+from incremental_assets.files.readers.reading import (
+    LINE,
+    NAME,
+    RESERVED,
+    WRONG,
+    Group,
+    ReadFile,
+    Reading,
+    is_packed,
+    refusal,
+    shortened,
+)
+from incremental_assets.files.staging import Staging
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
+
+_BAD, _MARK, _UNLIKELY = "_bad", "X", "\x01"
+_OTHER_SEPARATORS = {";": "';'", "\t": '"\\t"', "|": "'|'"}
+
+
+# ---------------------------------------------------------------- headers
+def grouped(
+    reading: Reading, files: Sequence[ReadFile], heads: Mapping[str, Beginning], known: Sequence[Column]
+) -> tuple[list[Group], dict[str, str]]:
+    """Files of one header are read together. With them, by key, why a file is refused."""
+    refused: dict[str, str] = {}
+    headers: dict[tuple[str, ...], list[ReadFile]] = defaultdict(list)
+    names = {column.name.lower(): column.name for column in known}
+    for file in files:
+        try:
+            found = _header(reading, file, heads[file.key], names)
+        except SourceError as error:
+            refused[file.key] = str(error)
+        else:
+            if found is not None:
+                headers[found].append(file)
+    if reading.header and headers:
+        base = {name.lower() for name in (names.values() or _most_common(headers))}
+        for header in [header for header in headers if not {name.lower() for name in header} & base]:
+            for file in headers.pop(header):
+                whose = "the table" if names else "the other files"
+                refused[file.key] = refusal(
+                    file,
+                    f"its first line ({shortened(', '.join(header))}) has no column of {whose} ({shortened(', '.join(sorted(base)))}). "
+                    f"Without a header, say options: {{header: 'false'}}; with another delimiter than {reading.separator!r}, say it as sep",
+                )
+    return _together(reading, _one_spelling(headers, names), names, refused), refused
+
+
+def _together(reading: Reading, groups: Sequence[Group], names: Mapping[str, str], refused: dict[str, str]) -> list[Group]:
+    """Without those that would bring the table more columns than it may have."""
+    have, kept = set(names), []
+    for group in groups:
+        wanted = have | {name.lower() for name in group.names}
+        if len(wanted) > max(reading.limits.columns, len(have)):
+            reason = reading.limits.too_many(len(wanted), "columns with those of the table and of other files")
+            refused |= {file.key: refusal(file, reason) for file in group.files}
+        else:
+            have = wanted
+            kept.append(group)
+    return kept
+
+
+def _one_spelling(headers: Mapping[tuple[str, ...], list[ReadFile]], names: Mapping[str, str]) -> list[Group]:
+    """``ID`` and ``id`` are one column: as the table has it, else as the most common header."""
+    spelled = dict(names)
+    groups: dict[tuple[str, ...], list[ReadFile]] = defaultdict(list)
+    for header, files in sorted(headers.items(), key=lambda item: (-len(item[1]), min(file.modified for file in item[1]))):
+        groups[tuple(spelled.setdefault(name.lower(), name) for name in header)] += files
+    return [Group(tuple(files), header) for header, files in groups.items()]
+
+
+def _most_common(headers: Mapping[tuple[str, ...], list[ReadFile]]) -> tuple[str, ...]:
+    counts: Counter[tuple[str, ...]] = Counter()
+    oldest: dict[tuple[str, ...], tuple[int, str]] = {}
+    for header, files in headers.items():
+        lowered = tuple(name.lower() for name in header)
+        counts[lowered] += len(files)
+        oldest[lowered] = min([(file.modified, file.path) for file in files] + ([oldest[lowered]] if lowered in oldest else []))
+    return min(counts, key=lambda header: (-counts[header], oldest[header]))
+
+
+def _header(reading: Reading, file: ReadFile, head: Beginning, known: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The columns of a file; None where it is empty. Raises SourceError where it cannot be one of this container."""
+    if head.blank:
+        if not head.whole:
+            raise SourceError(refusal(file, f"its first {HEAD_BYTES} bytes are white space"))
+        return None
+    if head.trouble is not None:
+        raise SourceError(refusal(file, head.trouble))
+    if not head.lines:
+        return None
+    first = head.first
+    if head.lines == 1 and not head.whole:
+        raise SourceError(refusal(file, f"its first line is longer than {HEAD_BYTES} bytes; is it CSV?"))
+    if any("\ufffd" in cell for cell in first):
+        raise SourceError(refusal(file, "its first line is not UTF-8; say options: {encoding: windows-1252}, or whichever it is"))
+    if not reading.header:
+        if known and len(first) > len(known):
+            raise SourceError(refusal(file, f"its first line has {len(first)} cells, and the table {len(known)} columns"))
+        return tuple(known.values())[: len(first)] if known else tuple(f"c{i}" for i in range(len(first)))
+    names = tuple(known.get(name.strip().lower(), name.strip()) or f"_c{i}" for i, name in enumerate(first))
+    twice = [name for name, count in Counter(name.lower() for name in names).items() if count > 1]
+    if twice:
+        raise SourceError(
+            refusal(
+                file,
+                f"its header names {twice[0]} twice: {shortened(', '.join(first))}. If it is none, say options: {{header: 'false'}}",
+            )
+        )
+    if RESERVED & {name.lower() for name in names}:
+        raise SourceError(
+            refusal(file, f"its header names {' and '.join(sorted(RESERVED))}, or one of them, which the table has itself; rename it")
+        )
+    if not known and len(first) == 1 and reading.option("sep", "delimiter") is None:
+        for separator, written in _OTHER_SEPARATORS.items():
+            if separator in first[0]:
+                raise SourceError(refusal(file, f"its only column is {shortened(first[0])!r}; say options: {{sep: {written}}}"))
+    if reading.option("header") is None and head.data and not all(name.lower() in known for name in names):
+        raise SourceError(
+            refusal(
+                file,
+                f"its first line looks like data ({shortened(', '.join(first))}). Without a header, say options: {{header: 'false'}}; "
+                f"if that is one, say options: {{header: 'true'}}",
+            )
+        )
+    return names
+
+
+# ---------------------------------------------------------------- lines
+def options_of(reading: Reading) -> dict[str, str]:
+    """A quote within quotes is written twice, as in RFC 4180 and not as in Spark, unless the options say otherwise."""
+    quote = reading.option("quote")
+    return {
+        "escape": quote if quote else '"',
+        "maxcolumns": str(max(20480, reading.limits.columns + 2)),
+        **reading.passed_on,
+        "sep": reading.separator,
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": _BAD,
+    }
+
+
+def check_options(spark: "SparkSession", reading: Reading) -> None:
+    """Raises ConfigurationError for an option that Spark refuses, before any file is blamed."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    try:
+        spark.range(1).select(F.from_csv(F.lit("a"), "c0 string", options_of(reading))).collect()
+    except PySparkException as error:
+        raise refused_option(reading, error) from None
+
+
+def refused_option(reading: Reading, error: Exception) -> ConfigurationError:
+    text = str(error).strip().split("JVM stacktrace")[0].strip()
+    named = [
+        name for name, given in reading.options.items() if re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE) or str(given) in text
+    ]
+    which = f"{named[0]}: {reading.options[named[0]]}" if named else ", ".join(reading.options)
+    return ConfigurationError(f"options: Spark does not take {which}. It says: {shortened(text, 400)}")
+
+
+def cells(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
+    """``NAME``, ``LINE``, ``WRONG``, and the cells as ``v0``, ``v1``, …"""
+    from pyspark.sql import functions as F
+
+    count = len(group.names)
+    names = [f"v{i}" for i in range(count)]
+    options = options_of(reading)
+    full = [f"nullif({name}, '') AS {name}" for name in names]
+    schema = ", ".join(f"{name} string" for name in names)
+    header = {"header": str(reading.header).lower()}
+    number = (
+        f"the line has not {count} cell{'s' if count > 1 else ''}; one that goes over several lines needs options: {{multiLine: 'true'}}"
+    )
+    wrong = f"CASE WHEN {_BAD} IS NOT NULL THEN {literal(number)} END AS {WRONG}"
+    if reading.says("multiline"):
+        # A quote that is not closed would make one cell of all that follows. So much is allocated at once, for each file that is read.
+        sizes = [file.size for file in group.files]
+        most = reading.limits.line_bytes if 0 in sizes or any(map(is_packed, group.files)) else min(max(sizes), reading.limits.line_bytes)
+        reader = spark.read.format("csv").options(**{"maxcharspercolumn": str(most), **options}, **header)
+        reader = reader.schema(f"{schema}, {_BAD} string")
+        frame = staging.load(reader, group.files, *names, _BAD)
+        texts = ", ".join(f"coalesce({name}, '')" for name in names)
+        together = f"concat_ws({literal(reading.separator)}, {texts})"
+        return frame.selectExpr(NAME, f"coalesce({_BAD}, {together}) AS {LINE}", wrong, *full)
+    # Whole lines: cells are cut by a character that is hardly in a text, and where it is, the line comes as one that is corrupt.
+    as_lines = {"sep": _UNLIKELY, "quote": "", "escape": "", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
+    kept = {name: options[name] for name in ("linesep", "comment") if name in options}
+    reader = spark.read.format("csv").options(**header, **kept, **as_lines).schema(f"line string, {_BAD} string")
+    lines = staging.load(reader, group.files, f"coalesce({_BAD}, line) AS {LINE}")
+    marked = F.concat(F.col(LINE), F.lit(reading.separator + _MARK))
+    parsed = lines.select(NAME, LINE, F.from_csv(marked, f"{schema}, mark string, {_BAD} string", options).alias("cells"))
+    return parsed.selectExpr(NAME, LINE, "cells.*").selectExpr(NAME, LINE, wrong, *full)

@@ -1,0 +1,153 @@
+"""JSON and plain text: one record a line, or a file that is one array or one object.
+
+Belongs here: records as cells of text, by key. Does not belong: what a cell's text is worth (``cells``).
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from incremental_assets.core.files import Limits
+from incremental_assets.core.names import literal
+from incremental_assets.files.readers.beginning import Beginning
+from incremental_assets.files.readers.delimited import refused_option
+from incremental_assets.files.readers.reading import LINE, NAME, RESERVED, WRONG, Group, ReadFile, Reading, refusal
+from incremental_assets.files.staging import Staging
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
+
+_MAP = "_incremental_assets_map"
+_INTEGER = re.compile(r"DECIMAL\((\d+),(0)\)|(BIGINT|INT|SMALLINT|TINYINT)")
+_OTHERS = {"BOOLEAN": "boolean", "DOUBLE": "double", "FLOAT": "double"}
+_OPTIONS = frozenset(("multiline", "linesep"))
+
+
+def json_groups(files: Sequence[ReadFile], heads: Mapping[str, Beginning]) -> list[Group]:
+    by_kind: dict[bool, list[ReadFile]] = defaultdict(list)
+    for file in files:
+        by_kind[heads[file.key].record].append(file)
+    return [Group(tuple(own), whole=whole) for whole, own in by_kind.items()]
+
+
+def check_options(spark: "SparkSession", reading: Reading) -> None:
+    """Raises ConfigurationError for an option that Spark refuses, before any file is blamed."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    try:
+        spark.range(1).select(F.from_json(F.lit("{}"), "a string", _parsing(reading))).collect()
+    except PySparkException as error:
+        raise refused_option(reading, error) from None
+
+
+def text_cells(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
+    """``NAME``, ``LINE``, ``WRONG``, and the line as ``v0``."""
+    lines = _lines(spark, staging, reading, group)
+    return lines.selectExpr(NAME, LINE, f"cast(NULL AS string) AS {WRONG}", f"{LINE} AS v0")
+
+
+def json_records(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
+    """``NAME``, ``LINE``, ``WRONG``, and what each key holds, as a map."""
+    from pyspark.sql import functions as F
+
+    texts = _lines(spark, staging, reading, group).where(f"trim(both from regexp_replace({LINE}, '\\\\s+', ' ')) <> ''")
+    # Within brackets: what follows the first value of a line would be dropped without a word.
+    inner = F.concat(F.lit("["), F.col(LINE), F.lit("]"))
+    values = texts.select(NAME, LINE, F.from_json(inner, "array<variant>", _parsing(reading)).alias("found"))
+    values = values.selectExpr(NAME, LINE, "if(size(found) = 1, found[0], NULL) AS found")
+    if group.whole:
+        elements = "if(schema_of_variant(found) LIKE 'ARRAY<%', try_variant_get(found, '$', 'array<variant>'), array(found))"
+        values = values.selectExpr(NAME, f"{LINE} AS whole", f"explode({elements}) AS found")
+        values = values.selectExpr(NAME, f"coalesce(try_variant_get(found, '$', 'string'), whole) AS {LINE}", "found")
+    mapped = values.selectExpr(NAME, LINE, f"try_variant_get(found, '$', 'map<string,variant>') AS {_MAP}")
+    keys = f"transform(map_keys({_MAP}), k -> lower(k))"
+    wrong = [
+        f"CASE WHEN {_MAP} IS NULL THEN 'it is not one JSON object, or it has a key twice' END",
+        f"CASE WHEN size(array_distinct({keys})) < size({_MAP}) THEN 'it has two keys that differ in upper and lower case only' END",
+        f"CASE WHEN arrays_overlap({keys}, array({', '.join(map(literal, sorted(RESERVED)))})) THEN "
+        f"'it has a key that the table has itself: {' or '.join(sorted(RESERVED))}' END",
+    ]
+    return mapped.selectExpr(NAME, LINE, f"coalesce({', '.join(wrong)}) AS {WRONG}", _MAP)
+
+
+def keys_of(records: "Iterable[DataFrame]", most: int) -> dict[str, str | None] | None:
+    """Each key of the records and the type of what it holds; None where that is always null. Of several spellings the usual one first.
+
+    None where there are more than so many.
+    """
+    from pyspark.sql import functions as F
+
+    found: dict[str, set[str]] = defaultdict(set)
+    counts: Counter[str] = Counter()
+    for frame in records:
+        good = frame.where(f"{WRONG} IS NULL").selectExpr(f"explode({_MAP}) AS (name, value)")
+        each = good.groupBy("name").agg(F.expr("schema_of_variant_agg(value)").alias("type"), F.count("*").alias("rows"))
+        for row in each.limit(most + 1).collect():
+            found[row["name"]].add(row["type"])
+            counts[row["name"]] += row["rows"]
+        if len(found) > most:
+            return None
+    return {name: _merged(found[name]) for name in sorted(found, key=lambda name: (name.lower(), -counts[name], name))}
+
+
+def too_many_keys(
+    records: "Iterable[DataFrame]", files: Sequence[tuple[str, ReadFile]], known: Iterable[str], limits: Limits
+) -> dict[str, str]:
+    """Which files have too many keys by themselves or, the oldest first, with those of the table and of other files; and why, by key.
+
+    ``files``: with Spark's names of them.
+    """
+    from pyspark.sql import functions as F
+
+    counts: Counter[str] = Counter()
+    pairs: list[DataFrame] = []
+    have, own = set(known), defaultdict[str, set[str]](set)
+    for frame in records:
+        pairs.append(frame.where(f"{WRONG} IS NULL").selectExpr(NAME, f"explode(map_keys({_MAP})) AS name"))
+        for row in pairs[-1].groupBy(NAME).agg(F.count_distinct(F.col("name")).alias("keys")).collect():
+            counts[row[NAME]] += row["keys"]
+    reason = {name: limits.too_many(count, "keys") for name, count in counts.items() if count > limits.columns}
+    if not reason:
+        for frame in pairs:
+            for row in frame.groupBy(NAME).agg(F.collect_set("name").alias("names")).collect():
+                own[row[NAME]] |= {name.lower() if name.lower() in have else name for name in row["names"]}
+        for name, _ in sorted(files, key=lambda one: (one[1].modified, one[1].path)):
+            wanted = have | own[name]
+            if len(wanted) > max(limits.columns, len(have)):
+                reason[name] = limits.too_many(len(wanted), "keys with those of the table and of other files")
+            else:
+                have = wanted
+    return {file.key: refusal(file, reason[name]) for name, file in files if name in reason}
+
+
+def json_cells(frame: "DataFrame", spellings: Sequence[Sequence[str]]) -> "DataFrame":
+    """``v0``, ``v1``, … of a frame of records: for each column the spellings of its key."""
+    cells: list[str] = []
+    for i, names in enumerate(spellings):
+        texts = ", ".join(f"try_variant_get({_MAP}[{literal(name)}], '$', 'string')" for name in names)
+        cells.append(f"{f'coalesce({texts})' if texts else 'cast(NULL AS string)'} AS v{i}")
+    return frame.selectExpr(NAME, LINE, WRONG, *cells)
+
+
+def _merged(types: set[str]) -> str | None:
+    types = types - {"VOID"}
+    if not types:
+        return None
+    integers = [_INTEGER.fullmatch(type_) for type_ in types]
+    if all(integers):
+        return "decimal(38,0)" if any(found and found[1] and int(found[1]) > 18 for found in integers) else "bigint"
+    simple = {"double" if type_.startswith("DECIMAL") or _INTEGER.fullmatch(type_) else _OTHERS.get(type_, "string") for type_ in types}
+    return simple.pop() if len(simple) == 1 else "string"
+
+
+def _parsing(reading: Reading) -> dict[str, str]:
+    return {**{name: value for name, value in reading.passed_on.items() if name not in _OPTIONS}, "mode": "PERMISSIVE"}
+
+
+def _lines(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
+    options = {name: value for name, value in reading.passed_on.items() if name == "linesep" and not group.whole}
+    reader = spark.read.format("text").options(**options, wholetext=str(group.whole).lower())
+    return staging.load(reader, group.files, f"make_valid_utf8(value) AS {LINE}")

@@ -1,0 +1,28 @@
+"""Rows that could not be read as the columns of their container, in a Delta table beside it: file, line, reason.
+
+Belongs here: replacing those of given files. Does not belong: what is rejected (``files.readers``).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from incremental_assets.delta.errors import lake_errors
+from incremental_assets.delta.folders import REJECTED_FOLDER
+from incremental_assets.delta.sql import file_predicate
+from incremental_assets.delta.table import LakeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql.dataframe import DataFrame
+
+
+def rejected_table(lake: str, key_path: tuple[str, str]) -> LakeTable:
+    return LakeTable(lake, key_path[0], REJECTED_FOLDER, key_path[1])
+
+
+def replace_rejected(label: str, table: LakeTable, frame: "DataFrame", keys: Sequence[str] | None) -> None:
+    """Puts the rows of the frame in the place of those of the files with these keys (None: of all). Raises LakeError."""
+    writer = frame.write.format("delta").mode("overwrite")
+    if keys is not None and table.head() is not None:
+        writer = writer.option("replaceWhere", file_predicate(keys))
+    with lake_errors(label, table.url):
+        writer.save(table.url)

@@ -1,0 +1,220 @@
+"""Files where Spark can read them as they stand, and which row came from which file.
+
+Belongs here: links of plain names, decompressing and decoding what Spark cannot, the way from Spark's name of a file back to the file. Does
+not belong: what is in a file.
+"""
+
+import codecs
+import contextlib
+import io
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from fsspec.utils import infer_compression
+
+from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted
+from incremental_assets.core.files import FileFormat
+from incremental_assets.files.listing import FolderAddress
+from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning
+from incremental_assets.files.readers.measure import CHUNK, Meter, expect_stored, is_surely_small, unzst
+from incremental_assets.files.readers.reading import NAME, ReadFile, Reading, refusal
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.readwriter import DataFrameReader
+    from pyspark.sql.dataframe import DataFrame
+    from pyspark.sql.types import StructType
+
+_TEXT = (FileFormat.CSV, FileFormat.TSV, FileFormat.JSON, FileFormat.TEXT)
+_SPARK_KNOWS = {"gzip": ".gz", "bz2": ".bz2"}
+_SLASHES = re.compile(r"\A([A-Za-z0-9+.\-]+:)/+")
+
+
+class Staging:
+    """A folder of links and copies that Spark reads. It is given back by ``close``."""
+
+    def __init__(self, address: FolderAddress, reading: Reading, folder: Path) -> None:
+        self._address, self._reading, self._parent = address, reading, folder
+        if reading.encoding is not None:
+            try:
+                codecs.lookup(reading.encoding)
+            except LookupError:
+                raise ConfigurationError(f"options: encoding {reading.encoding!r} is none that is known here") from None
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = Path(tempfile.mkdtemp(prefix="files", dir=folder)).absolute()
+        self._paths: dict[str, str] = {}
+        self._copies: dict[str, Path] = {}
+        self._firsts: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self.names: dict[str, str] = {}
+        """Spark's name of a file → its key."""
+
+    def close(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # somebody else's files are in it
+            self._parent.rmdir()
+
+    # ------------------------------------------------------------------ bringing files here
+    def take(self, files: Sequence[ReadFile]) -> dict[str, Beginning | SourceError]:
+        """How each file begins, decompressed and as UTF-8, or why it cannot be read. Raises SourceInterrupted."""
+        with ThreadPoolExecutor(16) as pool:  # a folder may be far away
+            found = pool.map(self._take, range(len(files)), files)
+            return dict(zip((file.key for file in files), found, strict=True))
+
+    def _take(self, number: int, file: ReadFile) -> Beginning | SourceError:
+        try:
+            expect_stored(file, self._size(file), self._reading.limits)
+            compression = infer_compression(file.path) if self._reading.format in _TEXT else None
+            if file.path.lower().endswith(".zst"):
+                compression = "zstd"
+            suffix = _SPARK_KNOWS.get(compression or "", "")
+            link = self._folder / f"f{number:06d}.{self._reading.format.value}{suffix}"
+            local = self._address.local
+            ours = bool(compression and not suffix) or (self._reading.format in _TEXT and self._reading.encoding is not None)
+            if ours or (suffix and local is None and not file.path.endswith(suffix)):
+                copy = self._folder / f"f{number:06d}.{self._reading.format.value}"
+                self._measure(file, compression, record=False)
+                self._copy(file, copy, compression)
+                self._copies[file.key] = copy
+                self._set(file, copy)
+                with open(copy, "rb") as stream:
+                    return self._begins(file, stream.read(HEAD_BYTES), copy.stat().st_size)
+            if local is None:
+                self._paths[file.key] = _escaped(self._address.spark_url(file.path))
+            else:
+                # Not the path as it is: what takes its place later may be a link that leads elsewhere.
+                target = self._address.resolved(file.path)
+                with self._writing():
+                    link.symlink_to(target)
+                self._set(file, link)
+            with self._address.open(file.path, decompress=compression is not None) as stream:
+                begins = self._begins(file, stream.read(HEAD_BYTES), None)
+            if self._reading.format in _TEXT:
+                self._measure(file, compression, record=begins.record)
+            return begins
+        except SourceInterrupted:
+            raise
+        except SourceError as error:
+            return error
+
+    def _begins(self, file: ReadFile, head: bytes, size: int | None) -> Beginning:
+        """``size``: of all of it, where that is known."""
+        begins = Beginning.of(head, self._reading)
+        if begins.record and size is not None and size > self._reading.limits.line_bytes:
+            raise SourceError(refusal(file, self._reading.limits.too_long("it is one JSON value and not one a line, of")))
+        # Many files have one header: it is kept once.
+        return replace(begins, first=self._firsts.setdefault(begins.first, begins.first))
+
+    def _size(self, file: ReadFile) -> int:
+        """Its stored bytes: as they are now where that costs nothing, else as they were listed."""
+        if self._address.local is None:
+            return file.size
+        try:
+            return self._address.resolved(file.path).stat().st_size
+        except OSError:  # it is gone, which shows when it is opened
+            return file.size
+
+    def _measure(self, file: ReadFile, compression: str | None, *, record: bool) -> None:
+        """Raises SourceError where it does not keep to the limits; nothing of it is kept."""
+        if is_surely_small(self._size(file), compression, self._reading.limits):
+            return
+        meter = Meter(file, self._reading, record=record)
+        zstd = compression == "zstd"
+        with self._address.open(file.path, decompress=compression is not None and not zstd) as stream:
+            for chunk in unzst(stream) if zstd else iter(lambda: stream.read(CHUNK), b""):
+                meter.feed(chunk)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raises SourceInterrupted where the disk for files on their way is at fault."""
+        try:
+            yield
+        except OSError as error:
+            raise SourceInterrupted(
+                f"{self._address.datastore}: {self._folder}, where files are on their way to Spark, cannot be written: {error.strerror}. "
+                f"Free space there, or name another folder with TMPDIR, then sync again; no file was refused for it."
+            ) from error
+
+    def _set(self, file: ReadFile, path: Path) -> None:
+        self._paths[file.key] = _escaped(str(path))
+        self.names[f"{path.parent.name}/{path.name}"] = file.key
+
+    def _copy(self, file: ReadFile, copy: Path, compression: str | None) -> None:
+        """Decompressed, and as UTF-8 where it is another encoding."""
+        zstd = compression == "zstd"
+        with self._address.open(file.path, decompress=compression is not None and not zstd) as stream, open(copy, "wb") as out:
+            chunks = unzst(stream) if zstd else iter(lambda: stream.read(CHUNK), b"")
+            meter = Meter(file, self._reading, record=False)
+            decoder = codecs.getincrementaldecoder(self._reading.encoding or "utf-8")("replace") if self._reading.encoding else None
+            for chunk in chunks:
+                text = decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk
+                meter.feed(text)
+                with self._writing():
+                    out.write(text)
+                    out.flush()
+            if decoder:
+                out.write(decoder.decode(b"", True).encode())
+
+    # ------------------------------------------------------------------ reading them
+    def load(self, reader: "DataFrameReader", files: Sequence[ReadFile], *columns: str) -> "DataFrame":
+        """The columns of the files, and ``NAME``."""
+        frame = reader.options(ignoreCorruptFiles="false", ignoreMissingFiles="false").load([self._paths[file.key] for file in files])
+        if self._address.local is None:
+            wanted = {_one_slash(self._address.spark_url(file.path)): file.key for file in files if file.key not in self._copies}
+            for url in frame.inputFiles() if wanted else ():
+                name = _one_slash(url)
+                key = wanted.pop(unquote(name), None) or wanted.pop(name, None)
+                if key is not None:
+                    self.names[name] = key
+            if wanted:
+                raise SourceError(f"Spark lists no file {next(iter(wanted))}, which is there; its rows could not be told from others")
+        ours = f"regexp_extract(_metadata.file_path, '/({self._folder.name}/[^/]*)$', 1)"
+        whole = "regexp_replace(_metadata.file_path, '^([A-Za-z0-9+.-]+:)/+', '$1/')"
+        return frame.selectExpr(*columns, f"coalesce(nullif({ours}, ''), {whole}) AS {NAME}")
+
+    def schema(self, reader: "DataFrameReader", file: ReadFile) -> "StructType":
+        return reader.load(self._paths[file.key]).schema
+
+    def named_in(self, text: str, files: Iterable[ReadFile]) -> list[ReadFile]:
+        """The files that a message of Spark names."""
+        own = {self.names[name] for name in set(re.findall(rf"{self._folder.name}/f\d+[.\w]*", text)) if name in self.names}
+        found: list[ReadFile] = []
+        for file in files:
+            url = "" if self._address.local is not None else self._address.spark_url(file.path).partition("://")[2]
+            if file.key in own or (
+                url and re.search(rf"(?:{re.escape(url)}|{re.escape(quote(url))}|{re.escape(_escaped(url))})(?![\w/-])", text)
+            ):
+                found.append(file)
+        return found
+
+    def why_broken(self, file: ReadFile) -> str | None:
+        """Reads all of a file, and says what is the matter with it; None where it finds nothing."""
+        try:
+            compressed = self._reading.format in _TEXT and infer_compression(file.path) is not None
+            with self._address.open(file.path, decompress=compressed) as stream:
+                if self._reading.format is FileFormat.PARQUET:
+                    import pyarrow.parquet as pq
+
+                    parquet = pq.ParquetFile(io.BufferedReader(stream))  # pyright: ignore[reportArgumentType]
+                    for _ in parquet.iter_batches(batch_size=4096):
+                        pass
+                else:
+                    while stream.read(CHUNK):
+                        pass
+        except SourceError as error:
+            return str(error)
+        return None
+
+
+def _escaped(path: str) -> str:
+    """Spark takes these characters in paths for patterns."""
+    return "".join(f"\\{c}" if c in "*?[]{}\\" else c for c in path)
+
+
+def _one_slash(url: str) -> str:
+    return _SLASHES.sub(r"\1/", url)

@@ -1,0 +1,310 @@
+"""How the embedded Spark server's JVM is launched: its JARs, its settings, its command line.
+
+Here belongs everything that is decided before the JVM runs. Who starts it, when it ends and how a client finds it is in
+`server`; sessions are in `spark`. Nothing here imports pyspark: it takes a second, and the supervisor has no use for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+from incremental_assets.spark.embedded.environment import NoVariable, asked_for, jvm_environment
+from incremental_assets.spark.embedded.java import Java, JavaMissing, find_java, tools_folder
+from incremental_assets.spark.embedded.pins import JARS, differing
+
+log = logging.getLogger(__name__)
+
+COORDINATES = ("io.delta:delta-spark_2.13:4.4.0", "org.postgresql:postgresql:42.7.14")
+SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+CONF = "INCREMENTAL_ASSETS_SPARK_CONF"
+MEMORY = "INCREMENTAL_ASSETS_SPARK_MEMORY"
+FETCH_SECONDS = 900
+STORE_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION")
+"""Of a store's variables, those that Spark or its connector read in the server's environment."""
+
+
+class SparkUnavailable(Exception):
+    """There is no Spark to work with: Java missing or too old, the server cannot start or ended, SPARK_REMOTE unreachable."""
+
+
+def spark_home() -> Path:
+    """The Spark that came with this interpreter's pyspark, whatever SPARK_HOME says: client and server must be of one version."""
+    found = importlib.util.find_spec("pyspark")
+    if found is None or not found.submodule_search_locations:
+        raise SparkUnavailable("pyspark is not installed in this environment. Run `make install` (or pip install 'pyspark[connect]').")
+    return Path(next(iter(found.submodule_search_locations)))
+
+
+def java() -> Java:
+    try:
+        return find_java()
+    except JavaMissing as error:
+        raise SparkUnavailable(str(error)) from error
+
+
+def own_settings() -> dict[str, str]:
+    """What INCREMENTAL_ASSETS_SPARK_CONF asks for: `key=value;key=value`."""
+    settings: dict[str, str] = {}
+    for part in os.environ.get(CONF, "").split(";"):
+        if not part.strip():
+            continue
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip().startswith("spark."):
+            raise SparkUnavailable(f"{CONF} has {part.strip()!r}: write spark.some.setting=value, several separated by semicolons.")
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def driver_memory() -> str:
+    """A quarter of what the machine (or its container) has, between 1 and 8 GB, unless the environment says otherwise."""
+    named = os.environ.get(MEMORY)
+    if named:
+        if not re.fullmatch(r"\d+[kmgt]", named.strip().lower()):
+            raise SparkUnavailable(f"{MEMORY}={named!r} is no amount of memory: write for example 4g or 1500m.")
+        return named.strip().lower()
+    amounts = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            amounts.append(int(Path(limit).read_text()))
+        except (OSError, ValueError):
+            continue  # no such controller, or "max"
+    return f"{max(1024, min(8192, min(amounts) // 4 // 2**20))}m"
+
+
+# ------------------------------------------------------------------------------------------------ JARs
+def coordinates() -> tuple[str, ...]:
+    """The product's own, and those that the user asks for: an object store's connector, for example."""
+    return (*COORDINATES, *_own_list("spark.jars.packages"))
+
+
+def _own_list(key: str) -> list[str]:
+    return [part.strip() for part in own_settings().get(key, "").split(",") if part.strip()]
+
+
+def jar_folder() -> Path:
+    """Where these JARs for this version of Spark are, once fetched; the folder is there only when it is complete."""
+    excluded = [f"-{artifact}" for artifact in _own_list("spark.jars.excludes")]
+    key = hashlib.sha256("\n".join([*coordinates(), *excluded, version("pyspark")]).encode()).hexdigest()[:12]
+    return tools_folder() / ".jars" / key
+
+
+def jars() -> list[Path]:
+    """The JARs Spark does not carry itself, fetched through Spark's own resolver the first time; afterwards needs no network."""
+    folder = jar_folder()
+    found = sorted(folder.glob("*.jar"))
+    return found or _fetch_jars(folder)
+
+
+def _fetch_jars(folder: Path) -> list[Path]:
+    """Lets Spark resolve the coordinates (a program that only prints a version is what it then runs), and keeps the files.
+
+    What Spark carries itself is excluded: it would never be loaded, and is five sixths of the download.
+    """
+    shipped = {re.sub(r"-\d[\w.\-]*$", "", jar.stem) for jar in (spark_home() / "jars").glob("*.jar")}
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(dir=folder.parent, prefix="fetching-"))
+    except OSError as error:
+        raise SparkUnavailable(f"Cannot write {folder.parent}: {error}. INCREMENTAL_ASSETS_TOOLS names another folder.") from error
+    settings = {key: value for key, value in own_settings().items() if key in ("spark.jars.repositories", "spark.jars.ivySettings")}
+    wanted = coordinates()
+    settings |= {
+        "spark.jars.packages": ",".join(wanted),
+        "spark.jars.excludes": ",".join([*(f"*:{artifact}" for artifact in sorted(shipped)), *_own_list("spark.jars.excludes")]),
+        "spark.jars.ivy": str(work / "ivy"),
+        "spark.master": "local",
+    }
+    log.info("fetching Spark's JARs once: %s", ", ".join(wanted))
+    try:
+        write_properties(work / "fetch.properties", settings)
+        answer = subprocess.run(
+            command(java(), work / "fetch.properties", "scala.util.Properties", []),
+            capture_output=True,
+            text=True,
+            timeout=FETCH_SECONDS,
+            env=environment(java(), work),
+            check=False,
+        )
+        found = sorted((work / "ivy" / "jars").glob("*.jar"))
+        artifacts = [coordinate.split(":")[1] for coordinate in COORDINATES]
+        if answer.returncode != 0 or not all(any(a in jar.name for jar in found) for a in artifacts):
+            said = "\n".join((answer.stdout + answer.stderr).strip().splitlines()[-15:])
+            raise SparkUnavailable(
+                f"Spark could not fetch {' and '.join(wanted)}. Its resolver ends with:\n{said}\n"
+                f"Behind a mirror: set {CONF}='spark.jars.repositories=URL'. "
+                f"Without a network: copy {folder} from a machine where `make install` ran."
+            )
+        wrong = differing(found, JARS, only_these=wanted == COORDINATES)
+        if wrong:
+            raise SparkUnavailable(
+                f"What was fetched is not what was published: {', '.join(wrong)}. Nothing of it is kept. Whoever answers for the "
+                f"repository (a mirror, a proxy) hands out another file for the same version, or another version by the same name."
+            )
+        try:
+            (work / "ivy" / "jars").rename(folder)
+        except OSError:
+            if not folder.exists():  # else another command was faster; its files are the same
+                raise
+    except subprocess.TimeoutExpired as error:
+        raise SparkUnavailable(f"Fetching Spark's JARs took more than {FETCH_SECONDS} s and was given up. Is there a network?") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return sorted(folder.glob("*.jar"))
+
+
+# ------------------------------------------------------------------------------------------------ settings
+def settings(folder: Path) -> dict[str, str]:
+    """All settings of the server; what the user asks for comes last, but where the product's results depend on them."""
+    _asked_for()  # a mistake in it is said here, too
+    # What the user's packages need is among `jars`: left to Spark, it would be fetched again, and copied again for every session.
+    own = {key: value for key, value in own_settings().items() if key not in ("spark.jars.packages", "spark.jars.excludes")}
+    master = own.get("spark.master", "local[*]")
+    ours = {
+        "spark.app.name": "incremental-assets",
+        "spark.master": master,
+        "spark.submit.deployMode": "client",
+        "spark.driver.memory": driver_memory(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
+        "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 2))),
+        "spark.sql.adaptive.enabled": "true",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        # VACUUM lists files in so many tasks; of the default, 10,000, one table took half a minute here, and takes two seconds with these.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(max(4, 2 * (os.cpu_count() or 2))),
+        "spark.connect.grpc.maxInboundMessageSize": str(128 * 1024 * 1024),
+        # The server does not notice that a client was killed until it ends its own stream to it (the client then asks for
+        # another, which costs nothing). With Spark's 2 and 5 minutes a killed client's query would go on for 7; so, for 25 s.
+        "spark.connect.execute.reattachable.senderMaxStreamDuration": "10s",
+        "spark.connect.execute.manager.detachedTimeout": "10s",
+        "spark.connect.execute.manager.maintenanceInterval": "5s",
+        # A session may be silent for long (a client that reads a slow source itself), so this one is long.
+        "spark.connect.session.manager.defaultSessionTimeout": "6h",
+    }
+    if os.environ.get("AWS_ENDPOINT_URL"):
+        ours["spark.hadoop.fs.s3a.path.style.access"] = "true"  # as fsspec's and delta-rs's drivers do, for a store that is not Amazon's
+    fixed = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.timestampType": "TIMESTAMP_LTZ",
+        "spark.sql.ansi.enabled": "true",
+        # Spark would replace ${env:NAME} and ${anything} in every SQL text, also within names, comments and constants.
+        "spark.sql.variable.substitute": "false",
+        "spark.databricks.delta.schema.autoMerge.enabled": "false",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.extensions": _with("io.delta.sql.DeltaSparkSessionExtension", own.get("spark.sql.extensions")),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        # The default remembers objects, also across sessions: those that were replaced since then could not be read (412).
+        "spark.hadoop.fs.s3a.input.stream.type": "classic",
+    }
+    files = [str(jar) for jar in jars()]
+    if master.startswith("local"):
+        # On the class path of the one JVM: as spark.jars they would be copied again for every session.
+        fixed["spark.driver.extraClassPath"] = os.pathsep.join([*files, *filter(None, [own.get("spark.driver.extraClassPath")])])
+        fixed |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.authenticate": "true"}
+    else:
+        fixed["spark.jars"] = _with(",".join(files), own.get("spark.jars"))
+    return {**ours, **own, **fixed}
+
+
+def _with(ours: str, theirs: str | None) -> str:
+    return f"{ours},{theirs}" if theirs else ours
+
+
+def fingerprint() -> str:
+    """Changes when a server started now would differ from one started before, as far as the user decides it."""
+    parts = [str(spark_home()), driver_memory(), *COORDINATES, *(f"{k}={v}" for k, v in sorted(own_settings().items()))]
+    if len(coordinates()) > len(COORDINATES):  # a store's connector: it takes these when the server starts
+        parts += [f"{name}={os.environ.get(name)}" for name in STORE_VARIABLES]
+    parts += [f"{name}={value}" for name, value in sorted(_asked_for().items())]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only this user can read, from its first byte on."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def write_properties(path: Path, values: dict[str, str]) -> None:
+    """In a private file: settings may hold an object store's keys, which must not show in the process list."""
+    write_private(path, "".join(f"{key}={value}\n".replace("\\", "\\\\") for key, value in values.items()))
+
+
+def write_logging(path: Path, log_file: Path) -> None:
+    """Warnings and worse into a file that does not grow without bounds; the server's own line that names its port."""
+    path.write_text(
+        f"""rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log_file}
+appender.file.filePattern = {log_file}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}}{{UTC}}Z %p %c{{1}}: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 2
+logger.server.name = {SERVER_CLASS}
+logger.server.level = info
+""",
+        encoding="utf-8",
+    )
+
+
+# ------------------------------------------------------------------------------------------------ command line
+def environment(with_java: Java, scratch: Path) -> dict[str, str]:
+    """The JVM's environment, with folders of our own."""
+    return jvm_environment(with_java) | {
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_SCALA_VERSION": "2.13",
+        "SPARK_LOCAL_DIRS": str(scratch),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def _asked_for() -> dict[str, str]:
+    try:
+        return asked_for()
+    except NoVariable as error:
+        raise SparkUnavailable(str(error)) from error
+
+
+def command(with_java: Java, properties: Path, main_class: str, jvm_flags: list[str]) -> list[str]:
+    """What spark-submit would execute, asked of Spark's own launcher: without the shell around it, and with our flags.
+
+    A runtime without the incubating vector module (it speeds up machine learning only) is made to do without it.
+    """
+    home = spark_home()
+    submit = "org.apache.spark.deploy.SparkSubmit"
+    launcher = [str(with_java.executable), "-Xmx128m", "-cp", f"{home / 'jars'}{os.sep}*", "org.apache.spark.launcher.Main"]
+    asked = [submit, "--properties-file", str(properties), "--class", main_class, "spark-internal"]
+    answer = subprocess.run(
+        [*launcher, *asked], capture_output=True, timeout=120, env=environment(with_java, properties.parent), check=False
+    )
+    words = answer.stdout.decode().lstrip("\0\n").split("\0")[:-1]
+    if answer.returncode != 0 or submit not in words:
+        said = (answer.stderr or answer.stdout).decode().strip()
+        raise SparkUnavailable(f"Spark's launcher failed with {with_java}:\n{said}\nIs pyspark in {home} whole? `make install` repairs it.")
+    if not _has_vector_module(with_java):
+        words = [word for word in words if word != "--add-modules=jdk.incubator.vector"]
+    at = words.index(submit)
+    return [*words[:at], *jvm_flags, *words[at:]]
+
+
+def _has_vector_module(with_java: Java) -> bool:
+    answer = subprocess.run([str(with_java.executable), "--list-modules"], capture_output=True, text=True, timeout=60, check=False)
+    return "jdk.incubator.vector" in answer.stdout

@@ -1,0 +1,158 @@
+"""The small process that owns the embedded Spark server's JVM: `python -m incremental_assets.spark.embedded.supervisor STATE_FOLDER`.
+
+Here belongs what happens while the server runs: telling clients where it is, ending it when nobody uses it, never leaving a JVM
+behind. Commands do not call this; they start it through `server`. It imports little, because it stays in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from incremental_assets.spark.embedded import launch, server
+
+PORT_LINE = re.compile(r"Spark Connect server started at: \S*?:(\d+)")
+
+
+def serve(state_dir: Path) -> int:
+    """Runs the JVM until it ends, is told to, or has not been used for the idle time."""
+    home = server.Home(state_dir)
+    home.prepare()
+    with home.lock("alive.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as alive:
+        if alive is None:
+            sys.stderr.write("another supervisor is alive\n")
+            return 1
+        os.ftruncate(alive, 0)
+        os.write(alive, str(os.getpid()).encode())
+        wake = _signals()
+        home.record_file.unlink(missing_ok=True)
+        home.log.unlink(missing_ok=True)
+        shutil.rmtree(home.scratch, ignore_errors=True)
+        home.scratch.mkdir(mode=0o700)
+        token = secrets.token_urlsafe(32)
+        jvm = _launch_jvm(home, token)
+        try:
+            with _killed_with_us(jvm):
+                _watch(home, jvm, token, wake)
+        finally:
+            home.record_file.unlink(missing_ok=True)
+            _end(jvm)
+            shutil.rmtree(home.scratch, ignore_errors=True)
+    return 0
+
+
+def _signals() -> int:
+    """Turns SIGTERM, SIGINT and the JVM's end into something to read, so that waiting costs nothing."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.set_wakeup_fd(write)
+    return read
+
+
+def _launch_jvm(home: server.Home, token: str) -> subprocess.Popen[bytes]:
+    with_java = launch.java()
+    properties, logging_file = home.folder / "launch.properties", home.folder / "log4j2.properties"
+    settings = launch.settings(home.folder)
+    only_here = {"SPARK_LOCAL_IP": "127.0.0.1"} if settings["spark.master"].startswith("local") else {}
+    launch.write_properties(properties, settings)
+    launch.write_logging(logging_file, home.log)
+    flags = [
+        "-Duser.timezone=UTC",
+        "-XX:+ExitOnOutOfMemoryError",  # a server that has lost a thread to it would hang its clients
+        f"-Djava.io.tmpdir={home.scratch}",
+        f"-Dlog4j2.configurationFile={logging_file.as_uri()}",
+    ]
+    return subprocess.Popen(
+        launch.command(with_java, properties, launch.SERVER_CLASS, flags),
+        stdin=subprocess.DEVNULL,
+        cwd=home.scratch,
+        # In the environment and not among the arguments: those, every user of the machine can read.
+        env=launch.environment(with_java, home.scratch) | only_here | {"SPARK_CONNECT_AUTHENTICATE_TOKEN": token},
+    )
+
+
+@contextlib.contextmanager
+def _killed_with_us(jvm: subprocess.Popen[bytes]) -> Iterator[None]:
+    """However the supervisor dies, the JVM does not outlive it: a shell waits for the end of a pipe that only we hold open."""
+    ours, theirs = os.pipe()
+    watcher = subprocess.Popen(["/bin/sh", "-c", 'read -r _; kill -9 "$0"', str(jvm.pid)], stdin=ours)
+    os.close(ours)
+    try:
+        yield
+    finally:
+        watcher.kill()
+        watcher.wait()
+        os.close(theirs)
+
+
+def _watch(home: server.Home, jvm: subprocess.Popen[bytes], token: str, wake: int) -> None:
+    """Returns when the server is to end: it ended, a signal came, its files were removed, or nobody used it for long."""
+    patience, used, ready = server.idle_seconds(), time.time(), False
+    while jvm.poll() is None:
+        select.select([wake], [], [], 1.0 if ready else 0.05)
+        with contextlib.suppress(BlockingIOError):
+            if set(os.read(wake, 64)) & {signal.SIGTERM, signal.SIGINT}:
+                return
+        if not ready:
+            ready = _publish(home, jvm, token)
+            used = time.time()
+            continue
+        if not home.record_file.exists():
+            return
+        with home.lock("in_use.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
+            used = time.time() if alone is None else max(used, (home.folder / "in_use.lock").stat().st_mtime)
+            if patience and time.time() - used > patience:
+                # Ending with the lock held: who wants a session now waits for the end, and then starts a server.
+                home.record_file.unlink(missing_ok=True)
+                _end(jvm)
+                return
+
+
+def _publish(home: server.Home, jvm: subprocess.Popen[bytes], token: str) -> bool:
+    """Writes the record once the server has said its port and answers there."""
+    found = PORT_LINE.search(home.log.read_text(errors="replace")) if home.log.exists() else None
+    if found is None:
+        return False
+    port = int(found.group(1))
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", port)) != 0:
+            return False
+    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    master = launch.settings(home.folder)["spark.master"]
+    record = server.Record(os.getpid(), jvm.pid, port, token, started, master, str(launch.java()), launch.fingerprint())
+    new = home.record_file.with_suffix(".new")
+    launch.write_private(new, json.dumps(asdict(record), indent=1) + "\n")
+    new.replace(home.record_file)
+    return True
+
+
+def _end(jvm: subprocess.Popen[bytes]) -> None:
+    if jvm.poll() is None:
+        jvm.terminate()
+        try:
+            jvm.wait(server.STOP_SECONDS * 2 / 3)
+        except subprocess.TimeoutExpired:
+            jvm.kill()
+            jvm.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(serve(Path(sys.argv[1])))

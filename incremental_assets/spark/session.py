@@ -1,0 +1,220 @@
+"""One way to get a Spark session.
+
+Here belongs what a user of Spark in this package needs: a session that is theirs alone, is cancelled when they fail, and is
+given back always. Only what Spark Connect offers is used, so that the same code runs against the embedded server and, with
+SPARK_REMOTE, against a cluster's. How the embedded server lives is in `embedded`; what is done with a session is elsewhere.
+
+    with open_session(state_dir, name="shop/orders") as spark:
+        spark.sql("select 1").collect()
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+# Functions such as pyspark.sql.functions.col look here, and not at a session, for whether they belong to Connect.
+os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+
+import grpc
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.connect import SparkConnectException
+from pyspark.sql.connect.client.core import DefaultChannelBuilder
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession
+
+from incremental_assets.spark.embedded import server
+from incremental_assets.spark.embedded.launch import SparkUnavailable
+
+__all__ = ["SparkSession", "SparkUnavailable", "ensure_server", "open_session", "stop_server"]
+
+log = logging.getLogger(__name__)
+
+# It comes with the exception that it is about, and that one is raised or logged here.
+warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]", category=UserWarning)
+for _name in ("pyspark.sql.connect.logging", "SQLQueryContextLogger"):  # each error once more, with the JVM's stack, on stderr
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+PROGRESS_SECONDS = 5.0
+SESSION_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.ansi.enabled": "true",
+    # Spark would replace ${env:NAME} and ${anything} in every SQL text, also within names, comments and constants.
+    "spark.sql.variable.substitute": "false",
+    # Not the default INT96: other readers hold it in nanoseconds, and show times before 1678 and after 2262 as different ones.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+# Spark's own policy tries for ten minutes. A loopback server that does not answer for 4 s (0.05 + 0.2 + 0.8 + 3.2) is dead;
+# one behind a network may be back after a minute (the same, 12.8 and 51.2 s).
+OPENING_RETRIES, EMBEDDED_RETRIES, REMOTE_RETRIES, CLOSING_RETRIES = 2, 4, 6, 1
+
+
+def ensure_server(state_dir: Path) -> str:
+    """The sc:// URL of the embedded server, which is started when it is not there. A secret: it holds the server's token."""
+    return server.ensure(state_dir).url
+
+
+def stop_server(state_dir: Path) -> bool:
+    """Ends the embedded server with all that runs on it. True when one was running."""
+    return server.stop(state_dir)
+
+
+@contextmanager
+def open_session(state_dir: Path, *, name: str, on_progress: Callable[[str], None] | None = None) -> Iterator[SparkSession]:
+    """A new session, of SPARK_REMOTE's server or of the embedded one, which is started when needed.
+
+    `name` is told to the server. `on_progress` is called with a short text, at most every 5 seconds while a query runs. When
+    the block is left by any exception, the session's queries are cancelled; the session is given back in every case.
+    """
+    remote = os.environ.get("SPARK_REMOTE")
+    with ExitStack() as stack:
+        if remote:
+            session = _connect_remote(remote, name)
+        else:
+            stack.enter_context(server.in_use(state_dir))
+            session = _connect_embedded(state_dir, name)
+        if on_progress is not None:
+            session.registerProgressHandler(_Progress(on_progress))  # pyright: ignore[reportArgumentType]
+        try:
+            yield session
+        except BaseException as error:
+            interrupted = _interrupt(session)
+            if isinstance(error, SparkConnectException | grpc.RpcError) and not remote and not interrupted:
+                _explain_if_gone(state_dir, error)
+            raise
+        finally:
+            _close(session)
+
+
+# ------------------------------------------------------------------------------------------------ connecting
+class _Loopback(DefaultChannelBuilder):
+    """Talks to the embedded server: to the address it is bound to, whatever `localhost` is here, and through no proxy."""
+
+    def __init__(self, record: server.Record) -> None:
+        super().__init__(record.url, [("grpc.enable_http_proxy", 0)])
+        self.set(self.PARAM_USER_ID, str(os.getuid()))
+        self._target = f"127.0.0.1:{record.port}"
+
+    @property
+    def endpoint(self) -> str:
+        return self._target
+
+
+def _connect_embedded(state_dir: Path, name: str) -> SparkSession:
+    """Connects, and where the server that was written down turns out to be dead, starts another one."""
+    for attempt in (1, 2, 3):
+        record = server.ensure(state_dir)
+        try:
+            return _connect(_Loopback(record), name, EMBEDDED_RETRIES)
+        except (SparkConnectException, grpc.RpcError) as error:
+            if attempt == 3 or not server.wait_until_gone(state_dir, seconds=5):
+                words = server.Home(state_dir).last_words()
+                raise SparkUnavailable(
+                    f"The embedded Spark server is there (process {record.pid}) but gives no session: {_brief(error)}\n{words}\n"
+                    "End it with `python -m incremental_assets.spark.embedded.server stop`; the next command starts a new one."
+                ) from error
+            log.warning("the embedded Spark server was killed; starting another one")
+    raise AssertionError("unreachable")
+
+
+def _connect_remote(url: str, name: str) -> SparkSession:
+    where = re.sub(r"/;.*", "", url)  # the rest may hold a token
+    try:
+        return _connect(DefaultChannelBuilder(url), name, REMOTE_RETRIES)
+    except (PySparkException, grpc.RpcError, ValueError) as error:
+        raise SparkUnavailable(
+            f"SPARK_REMOTE names {where}, which gives no session: {_brief(error)}\nIs a Spark Connect server of version 4.2 "
+            "running there, and the URL as in sc://host:15002/;use_ssl=true;token=…? Without SPARK_REMOTE, one is started here."
+        ) from error
+
+
+def _connect(builder: DefaultChannelBuilder, name: str, retries: int) -> SparkSession:
+    builder.set("user_agent", re.sub(r"[^\x21-\x7e]", "_", f"incremental-assets/{name}")[:200])
+    session = SparkSession(connection=builder)
+    try:
+        session.client.set_retry_policies([DefaultPolicy(max_retries=OPENING_RETRIES)])
+        for key, value in SESSION_SETTINGS.items():
+            session.conf.set(key, value)
+        session.client.set_retry_policies([DefaultPolicy(max_retries=retries)])
+    except BaseException:
+        _close(session)
+        raise
+    return session
+
+
+def _explain_if_gone(state_dir: Path, error: BaseException) -> None:
+    """Says it plainly when a query failed because the server ended."""
+    if server.wait_until_gone(state_dir, seconds=2):
+        raise SparkUnavailable(
+            "The embedded Spark server ended while it was in use (killed, or out of memory: INCREMENTAL_ASSETS_SPARK_MEMORY "
+            "gives it more). Run the command again: it starts a new one, and what was not committed is read again.\n"
+            f"{server.Home(state_dir).last_words()}"
+        ) from error
+
+
+# ------------------------------------------------------------------------------------------------ leaving
+def _interrupt(session: SparkSession) -> bool:
+    """Cancels all of a session's queries. Nothing can be done where that fails, and something else failed before: only logged."""
+    try:
+        session.client.set_retry_policies([DefaultPolicy(max_retries=CLOSING_RETRIES)])
+        cancelled = session.interruptAll()
+    except Exception as error:  # noqa: BLE001 the original exception is on its way
+        log.warning("could not cancel the session's queries: %s", _brief(error))
+        return False
+    if cancelled:
+        log.info("cancelled %d running Spark operation(s)", len(cancelled))
+    return True
+
+
+def _close(session: SparkSession) -> None:
+    """Gives the session back; pyspark logs by itself when the server is not there any more."""
+    session.client.set_retry_policies([DefaultPolicy(max_retries=CLOSING_RETRIES)])
+    session.stop()
+
+
+def _brief(error: BaseException) -> str:
+    """One line of an error, of which gRPC's are a page."""
+    details = error.details() if isinstance(error, grpc.Call) else None
+    found = re.search(r'details = "([^"]*)"', str(error))
+    return details or (found.group(1) if found else str(error).strip().splitlines()[0] if str(error).strip() else repr(error))
+
+
+# ------------------------------------------------------------------------------------------------ progress
+class _Progress:
+    """Turns Spark's progress reports into a line now and then."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._told = time.monotonic()  # short work says nothing
+        self._since: dict[str | None, float] = {}
+
+    def __call__(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        now = time.monotonic()
+        if done:
+            self._since.pop(operation_id, None)
+            return
+        since = self._since.setdefault(operation_id, now)
+        stages = list(stages or ())
+        if now - self._told < PROGRESS_SECONDS or not stages:
+            return
+        self._told = now
+        tasks, completed = sum(s.num_tasks for s in stages), sum(s.num_completed_tasks for s in stages)
+        read = sum(s.num_bytes_read for s in stages)
+        self._tell(f"{completed}/{tasks} tasks, {inflight_tasks} running, {_bytes(read)} read, {now - since:.0f} s")
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
