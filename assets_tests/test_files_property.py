@@ -177,10 +177,11 @@ def lake(history: History, *, of: set[str] | None = None) -> tuple[Counter[tuple
     project = history.project
     table = project.table("all").opened()
     assert table is not None
-    there = {field.name for field in table.schema().fields}  # in another case, where a file was read first that spells it so
-    quoted = ['"' + name.replace('"', '""') + '"' if name in there else "NULL" for name in history.columns]
+    # In another case, where a file was read first that spells it so; and not at all, where no file has had a row yet.
+    there = {field.name for field in table.schema().fields}
+    quoted = ['"' + name.replace('"', '""') + '"' if name in there else "NULL" for name in ("id", "note", *history.columns)]
     asked = ", ".join(f"{name} AS x{i}" for i, name in enumerate(quoted))
-    found = QueryBuilder().register("lake", table).execute(f"select _file, id, note, {asked} from lake").read_all()
+    found = QueryBuilder().register("lake", table).execute(f"select _file, {asked} from lake").read_all()
     texts = [
         [("" if value is None else str(value)) for value in column.to_pylist()] for column in map(found.column, range(found.num_columns))
     ]
