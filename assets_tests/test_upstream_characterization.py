@@ -12,21 +12,27 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+    AssetCheckEvaluationPlanned,
+    AssetCheckEvaluationTargetMaterializationData,
+)
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.definitions.partitions.subset import DefaultPartitionsSubset
 from dagster._core.errors import DagsterExecutionInterruptedError
+from dagster._core.events import DagsterEvent
 from dagster._core.execution.api import execute_run
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.secrets.env_file import get_env_var_dict
 from dagster._core.workspace.load_target import PyProjectFileTarget
+from dagster._serdes import serialize_value
 from dagster.components.utils.project_paths import get_local_state_path
 from dagster_shared.utils.config import discover_config_file, load_toml_as_dict
 from deltalake import DeltaTable
 
 from incremental_assets.dagster.io_manager import add_metadata_of_partitions
-from incremental_assets.dagster.runs.event_batches import BATCH_VARIABLE, store_events_in_batches
+from incremental_assets.dagster.runs.event_batches import BATCH_VARIABLE, log_evaluations_together, store_events_in_batches
 from incremental_assets.dagster.runs.ordinary_run import REPOSITORY
 
 RANGE = {"dagster/asset_partition_range_start": "a", "dagster/asset_partition_range_end": "c"}
@@ -108,6 +114,80 @@ def test_a_batch_of_events_leaves_what_single_events_leave(tmp_path: Path, monke
                 )
             )
     assert found[0] == found[1] and found[0][0] == ["a", "b", "c"]
+
+
+def checked_job() -> dg.JobDefinition:
+    """An asset of three partitions, with two checks that log an evaluation of each partition, one of them twice."""
+
+    def log(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        found = [
+            dg.AssetCheckEvaluation(
+                asset_key=dg.AssetKey("letters"), check_name=name, passed=key != "b", partition=key, metadata={"of": key}, description=key
+            )
+            for name in ("one", "two")
+            for key in (*"abc", None)
+        ]
+        log_evaluations_together(context.op_execution_context, [*found, found[0]])
+        yield from ()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        partitions = dg.StaticPartitionsDefinition(list("abc"))
+        specs = [dg.AssetCheckSpec(name, asset="letters", partitions_def=partitions) for name in ("one", "two")]
+    checks = dg.multi_asset_check(name="checks", specs=specs, can_subset=True)(log)
+    definitions = dg.Definitions(
+        [partitioned()], asset_checks=[checks], resources={"io_manager": Counting()}, executor=dg.in_process_executor
+    )
+    return definitions.resolve_implicit_global_asset_job_def()
+
+
+def test_a_batch_of_evaluations_leaves_what_single_ones_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The checks that the UI shows, of each partition and of the whole, are those that a run without batches would leave."""
+    found: list[Any] = []
+    for size in ("0", "1000"):
+        monkeypatch.setenv(BATCH_VARIABLE, size)
+        store_events_in_batches()
+        home = tmp_path / size
+        home.mkdir()
+        (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+        with dg.DagsterInstance.from_config(str(home)) as instance:
+            result = checked_job().execute_in_process(instance=instance, tags=RANGE)
+            storage = instance.event_log_storage
+            history = [
+                (name, one.status, one.partition, one.event.dagster_event_type if one.event else None, one.run_id == result.run_id)
+                for name in ("one", "two")
+                for one in storage.get_asset_check_execution_history(dg.AssetCheckKey(dg.AssetKey("letters"), name), limit=20)
+            ]
+            kinds = [entry.dagster_event_type for entry in instance.all_logs(result.run_id)]
+            found.append(
+                (
+                    history,
+                    kinds,
+                    len(result.get_asset_check_evaluations()),
+                    sorted(instance.get_materialized_partitions(dg.AssetKey("letters"))),
+                )
+            )
+    assert found[0] == found[1] and len(found[0][0]) == 8 and found[0][2] == 9
+    assert "event batch" not in capfd.readouterr().err  # where a batch fails, Dagster says so and writes single events
+
+
+def test_a_check_may_be_planned_for_more_partitions_than_sqlite_has_variables(instance: dg.DagsterInstance) -> None:
+    """A first load of 40,000 partitions with a rule would fail before it began, and each rule of 10,000 would take 100 MB of events."""
+    store_events_in_batches()
+    keys = {str(number) for number in range(40_000)}
+    planned = AssetCheckEvaluationPlanned(
+        asset_key=dg.AssetKey("letters"), check_name="one", partitions_subset=DefaultPartitionsSubset(keys)
+    )
+    run = instance.create_run_for_job(implicit_job(), tags=RANGE)
+    kind = dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED
+    event = DagsterEvent(event_type_value=kind.value, job_name=run.job_name, message="planned", event_specific_data=planned)
+    instance.report_dagster_event(event, run.run_id)
+    storage = instance.event_log_storage
+    found = storage.get_asset_check_execution_history(dg.AssetCheckKey(dg.AssetKey("letters"), "one"), limit=50_000)
+    assert {one.partition for one in found} == keys
+    assert found[0].event is not None and len(serialize_value(found[0].event)) < 1_000
 
 
 def test_a_run_made_here_belongs_to_its_code_location(instance: dg.DagsterInstance) -> None:

@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import Measured, run
-from incremental_assets.dagster.scaffold import write_project
+from benchmarks.measure import Measured, Project, run
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.demo.source import load
 
@@ -59,14 +58,9 @@ class Bench:
         self.folder, self.scale, self.ours_only = folder, scale, ours_only
         self.console = Console(width=150)
         self.rows: list[dict[str, Any]] = []
-        self.environment = {**os.environ, "INCREMENTAL_ASSETS_LAKE": str(folder / "lake"), "RUNTIME__DLTHUB_TELEMETRY": "false"}
-        for name in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_PROJECT"):
-            self.environment.pop(name, None)
-        self.project = folder / "project"
 
     def prepare(self) -> str:
-        shutil.rmtree(self.folder / "project", ignore_errors=True)
-        for name in ("lake", "dlt"):
+        for name in ("project", "dlt"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         server = EmbeddedPostgres(self.folder / "postgres", settings={"shared_buffers": "1GB", "max_wal_size": "8GB"}).start()
@@ -79,33 +73,25 @@ class Bench:
             count = connection.execute("select count(*) from line_item").fetchone()
         self.total = count[0] if count else 0
         self.console.print(f"line_item: {self.total:,} rows, loaded in {time.monotonic() - started:.0f} s")
-        write_project(self.project)
+        self.project = Project(self.folder / "project", url)
         for name, spec in (
             ("append", "l_shipdate:date"),
             ("upsert", "updated_at:timestamp!upsert"),
             ("warm", "updated_at:timestamp!upsert"),
         ):
-            folder = self.project / "defs" / name
-            folder.mkdir(parents=True)
             text = DEFS.format(name=name, spec=spec)
             if name == "warm":
                 text = text.replace("line_item", "warm_up").replace(", warm_up]", ", line_item]")
-            (folder / "defs.yaml").write_text(text)
-        self.environment["BENCH_URL"] = url
+            self.project.define(name, text)
         return url
 
     def ours(self, *arguments: str) -> Measured:
-        command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(self.project), "sync", *arguments, "--json"]
-        measured = run(command, self.environment)
-        failed = [line["message"] for line in measured.lines if line["status"] == "failed"]
-        if failed:
-            raise RuntimeError(failed[0])
-        return measured
+        return self.project.command("sync", *arguments, "--json")
 
     def dlt(self, step: str, url: str) -> Measured | None:
         if self.ours_only:
             return None
-        return run([sys.executable, "-m", "benchmarks.dlt_side", step, url, str(self.folder / "dlt")], self.environment)
+        return run([sys.executable, "-m", "benchmarks.dlt_side", step, url, str(self.folder / "dlt")], self.project.environment)
 
     def step(self, name: str, ours: Measured, dlt: Measured | None, note: str = "") -> None:
         line = ours.lines[0] if ours.lines else {}
@@ -149,10 +135,9 @@ class Bench:
         from incremental_assets.dagster.loading import load_datastores, select
         from incremental_assets.dagster.project import enter_project
 
-        os.environ.update({name: self.environment[name] for name in ("BENCH_URL", "INCREMENTAL_ASSETS_LAKE")})
-        os.environ.pop("DAGSTER_HOME", None)
-        enter_project(self.project)
-        _, definition = select(load_datastores(self.project), ["upsert/line_item"], [])[0]
+        os.environ.update({name: self.project.environment[name] for name in ("BENCH_URL", "INCREMENTAL_ASSETS_LAKE", "DAGSTER_HOME")})
+        enter_project(self.project.folder)
+        _, definition = select(load_datastores(self.project.folder), ["upsert/line_item"], [])[0]
         seconds: list[float] = []
         with dg.DagsterInstance.get() as instance:
             for _ in range(21):
@@ -216,17 +201,12 @@ def main() -> int:
         sys.stderr.write("dlt is not installed: pip install -c constraints.txt -e '.[bench]', or leave it out with --only ours\n")
         return 2
     bench = Bench(arguments.folder.resolve(), arguments.scale, arguments.only == "ours")
-    stop: Callable[[], object] = lambda: None  # noqa: E731
-    try:
+    with ExitStack() as at_the_end:
         url = bench.prepare()
-        stop = bench.server.stop
+        at_the_end.callback(bench.server.stop)
+        at_the_end.callback(bench.project.stop)
         bench.story(url)
         bench.console.print(f"kept in {bench.tell()}")
-    finally:
-        subprocess.run(
-            [sys.executable, "-m", "incremental_assets.spark.embedded.server", "stop", str(bench.project / ".dagster_home")], check=False
-        )
-        stop()
     return 0
 
 

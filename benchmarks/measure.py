@@ -1,17 +1,23 @@
-"""Running a command and measuring it: seconds of the whole process, and the peak memory of it and its children.
+"""Running commands in a project of their own and measuring them: seconds of the whole process, and the peak memory of it and its children.
 
-Belongs here: the stop-watch. Does not belong: what is run.
+Belongs here: what every benchmark needs. Does not belong: what is run.
 """
 
 import json
+import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import psutil
+
+from incremental_assets.dagster.scaffold import write_project
+from incremental_assets.spark.session import stop_server
 
 
 @dataclass
@@ -21,6 +27,37 @@ class Measured:
     seconds: float
     peak_mb: float
     lines: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+
+class Project:
+    """A project in the new folder ``folder``, with its own home and lake; its datastores find the source's address in ``BENCH_URL``."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder, self.home, self.lake = folder, folder / ".dagster_home", folder / "lake"
+        write_project(folder)
+        self.environment = {
+            **os.environ, "BENCH_URL": url, "DAGSTER_HOME": str(self.home), "INCREMENTAL_ASSETS_LAKE": str(self.lake),
+            "RUNTIME__DLTHUB_TELEMETRY": "false",
+        }  # fmt: skip
+        self.environment.pop("INCREMENTAL_ASSETS_PROJECT", None)
+
+    def define(self, datastore: str, text: str) -> None:
+        """Writes the datastore's defs.yaml."""
+        path = self.folder / "defs" / datastore / "defs.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def command(self, *words: str) -> Measured:
+        """``incremental-assets`` with these words. Raises RuntimeError where it, or what it was to move, fails."""
+        measured = run([sys.executable, "-m", "incremental_assets.cli", "--project", str(self.folder), *words], self.environment)
+        failed = [line["message"] for line in measured.lines if line.get("status") == "failed"]
+        if failed:
+            raise RuntimeError(failed[0])
+        return measured
+
+    def stop(self) -> None:
+        """Ends its Spark server."""
+        stop_server(self.home)
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> Measured:

@@ -6,7 +6,6 @@ whole process. Targets: 30 rules in at most 1.5 times the time of one; a table o
 """
 
 import datetime
-import os
 import statistics
 import sys
 import tempfile
@@ -19,19 +18,18 @@ import psycopg
 import yaml
 from pydantic import TypeAdapter
 
-from benchmarks.measure import run
+from benchmarks.measure import Project
 from incremental_assets.core.axis import Axis, IdentifierType, parse_value
 from incremental_assets.core.container import Container, ContainerOptions, Cut, Identifier, Kind
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Granularity, TimePartitions
 from incremental_assets.core.rules import AnyRule, Rule
-from incremental_assets.dagster.scaffold import write_project
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.quality.ground import ground_of
 from incremental_assets.quality.scan import Scanner
 from incremental_assets.quality.verdict import ScanResult, Status
-from incremental_assets.spark.session import open_session, stop_server
+from incremental_assets.spark.session import open_session
 
 FIRST = parse_value(Axis.DAY, "2026-01-01")
 SIZES, COUNTS = (5, 50), (1, 10, 30)
@@ -89,16 +87,11 @@ def fill(spark: Any, url: str, partitions: int, rows: int) -> None:
 class Bench:
     """A project of its own in an empty folder, with a container for each size of table."""
 
-    def __init__(self, work: Path, rows: int) -> None:
-        self.rows, self.project, self.lake = rows, work / "project", work / "lake"
-        self.home = self.project / ".dagster_home"
+    def __init__(self, work: Path, url: str, rows: int) -> None:
+        self.rows, self.project = rows, Project(work / "project", url)
         self.entries: list[dict[str, Any]] = yaml.safe_load(RULES)
         self.rules: list[Rule] = list(TypeAdapter(list[AnyRule]).validate_python(self.entries))
         self.tables = {count: self._container(count) for count in SIZES}
-        write_project(self.project)
-        (self.project / "defs" / "bench").mkdir(parents=True)
-        self.environment = {**os.environ, "INCREMENTAL_ASSETS_LAKE": str(self.lake), "DAGSTER_HOME": str(self.home)}
-        self.environment.pop("INCREMENTAL_ASSETS_PROJECT", None)
 
     def _container(self, partitions: int) -> tuple[Container, LakeTable, TimePartitions]:
         """As the project has it."""
@@ -107,19 +100,18 @@ class Bench:
         options = ContainerOptions()
         name = f"t{partitions}"
         container = Container("bench", "public", name, Kind.TABLE, (), identifier, cut, Strategy.APPEND, ("id",), True, 0, options)
-        table = LakeTable(str(self.lake), *container.key_path)
+        table = LakeTable(str(self.project.lake), *container.key_path)
         return container, table, TimePartitions(Axis.DAY, Granularity.DAY, FIRST, FIRST + partitions - 1)
 
     def prepare(self, url: str) -> None:
         """A row in PostgreSQL, so that the catalog knows where partitions begin, and full tables in the lake, which a scan reads."""
-        self.environment["BENCH_URL"] = url
         with psycopg.connect(url, autocommit=True) as connection:
             for size in SIZES:
                 for text in (f"create table t{size} ({COLUMNS})", f"insert into t{size} (id, day) values (1, '2026-01-01')"):
                     connection.execute(text.encode())
         self.configure(1)
-        run(self._command("catalog", "bench"), self.environment)
-        with open_session(self.home, name="benchmark") as spark:
+        self.project.command("catalog", "bench")
+        with open_session(self.project.home, name="benchmark") as spark:
             for size, (_, table, _) in self.tables.items():
                 started = time.perf_counter()
                 fill(spark, table.url, size, self.rows)
@@ -134,10 +126,7 @@ class Bench:
             "incremental": [f"public.t{size}:day:date" for size in SIZES],
         }
         entry = {"type": "incremental_assets.PostgresDatastore", "attributes": {**attributes, "containers": containers}}
-        (self.project / "defs" / "bench" / "defs.yaml").write_text(yaml.safe_dump(entry))
-
-    def _command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "incremental_assets.cli", "--project", str(self.project), *words]
+        self.project.define("bench", yaml.safe_dump(entry))
 
     def asked_of_spark(self, spark: Any, size: int, count: int) -> float:
         container, table, partitions = self.tables[size]
@@ -160,8 +149,7 @@ class Bench:
     def command(self, size: int, count: int) -> float:
         _, _, partitions = self.tables[size]
         self.configure(count)
-        scan = self._command("scan", f"bench/t{size}", "--partition", partitions.key_of(partitions.last), "--json")
-        measured = run(scan, self.environment)
+        measured = self.project.command("scan", f"bench/t{size}", "--partition", partitions.key_of(partitions.last), "--json")
         line = measured.lines[0]
         assert (line["passed"], line["rows_scanned"]) == (count, self.rows), line
         return measured.seconds
@@ -180,13 +168,14 @@ def tell(what: str, seconds: dict[tuple[int, int], list[float]]) -> None:
 
 def main(rows: int) -> None:
     with tempfile.TemporaryDirectory() as work, EmbeddedPostgres(Path(work) / "postgres") as server:
-        bench = Bench(Path(work), rows)
+        url = server.create_database("bench")
+        bench = Bench(Path(work), url, rows)
         try:
-            bench.prepare(server.create_database("bench"))
+            bench.prepare(url)
             cases: Sequence[tuple[int, int]] = [(size, count) for size in SIZES for count in COUNTS]
             asked: dict[tuple[int, int], list[float]] = {case: [] for case in cases}
             whole: dict[tuple[int, int], list[float]] = {case: [] for case in cases}
-            with open_session(bench.home, name="benchmark") as spark:
+            with open_session(bench.project.home, name="benchmark") as spark:
                 for turn in range(ROUNDS + 1):
                     for case in cases:  # in turns: what else the machine does falls on all
                         spent = bench.asked_of_spark(spark, *case)
@@ -198,7 +187,7 @@ def main(rows: int) -> None:
                     whole[case] += [spent] if turn else []
             tell("the command", whole)
         finally:
-            stop_server(bench.home)
+            bench.project.stop()
 
 
 if __name__ == "__main__":

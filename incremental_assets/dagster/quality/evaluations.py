@@ -21,6 +21,7 @@ from incremental_assets.dagster.partitions import container_key, keys_of_run, pa
 from incremental_assets.dagster.quality.scanning import Summary
 from incremental_assets.dagster.quality.summary import summary_metadata
 from incremental_assets.dagster.quality.tables import samples
+from incremental_assets.dagster.runs.event_batches import log_evaluations_together
 from incremental_assets.quality.verdict import Status, Verdict
 
 _SEVERITY = {Severity.WARN: dg.AssetCheckSeverity.WARN, Severity.ERROR: dg.AssetCheckSeverity.ERROR}
@@ -53,8 +54,7 @@ def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summ
         for place, verdict in told.items():
             shown = samples(summary.result.failed_rows, rule.id, place, everywhere=everywhere and place is None)
             evaluations.append(_evaluation(key, rule, place, verdict, summary, targets.get(place), shown))
-    for evaluation in sorted(evaluations, key=lambda one: not one.passed):
-        context.log_event(evaluation)
+    log_evaluations_together(context, sorted(evaluations, key=lambda one: not one.passed))
     context.log_event(dg.AssetObservation(key, description=summary.operation.message, metadata=summary_metadata(summary)))
 
 
