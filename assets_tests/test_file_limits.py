@@ -22,7 +22,7 @@ from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.beginning import Beginning
 from incremental_assets.files.readers.measure import Meter, unzst
 from incremental_assets.files.readers.reading import ReadFile, Reading
-from incremental_assets.files.staging import Staging
+from incremental_assets.files.readers.staging import Staging
 
 FILE = ReadFile("a.csv", "a.csv", 0)
 

@@ -22,7 +22,7 @@ from incremental_assets.core.files import encode_path
 from incremental_assets.core.plan import Action, Mode, Request
 from incremental_assets.core.watermark import TableState
 from incremental_assets.dagster.components.files import FileDatastore
-from incremental_assets.dagster.files_mover import FileMover
+from incremental_assets.dagster.file_adapter import FileAdapter
 from incremental_assets.dagster.sensors import Cursor, look_for_unclaimed, tick
 from incremental_assets.delta.maintenance import tidy
 from incremental_assets.delta.table import CONTAINER_PROPERTY, STATE_PROPERTY, LakeTable
@@ -179,7 +179,7 @@ def test_a_container_that_the_yaml_no_longer_has_gives_its_files_away(folder: Ca
     old, new = (project.definition(name) for name in ("old", "new"))
     assert old.missing_since is not None and new.owns("a.csv")
     with project.instance() as instance, pytest.raises(ContainerMissing, match="not synced"):
-        FileMover(old).plan(instance, BY_HAND, str(project.lake_root))
+        FileAdapter(old).plan(instance, BY_HAND, str(project.lake_root))
     both = {"new": {"glob": "*.csv"}, "twin": {"glob": "*.csv"}}
     project.configure(containers=both)
     with pytest.raises(ConfigurationError, match="same glob"):
@@ -190,7 +190,7 @@ def test_lists_of_partitions_come_back_when_dagsters_home_is_lost(lake: Lake) ->
     lake.project.put("a.csv", "id\n1\n")
     lake.holds({"a.csv": 1})
     with lake.project.instance() as instance:
-        plan, keys = FileMover(lake.definition).plan(instance, TICK, str(lake.project.lake_root))
+        plan, keys = FileAdapter(lake.definition).plan(instance, TICK, str(lake.project.lake_root))
         assert plan.action is Action.SKIP and not keys
         assert instance.get_dynamic_partitions("landing/all") == ["a.csv"]
 

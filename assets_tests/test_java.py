@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from incremental_assets.spark.embedded import java as finding
+from incremental_assets.spark.embedded import java_home as finding
 from incremental_assets.spark.embedded import java_install as bringing
 from incremental_assets.spark.embedded import launch
 from incremental_assets.spark.embedded.pins import JARS, digest

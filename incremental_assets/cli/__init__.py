@@ -1,6 +1,6 @@
 """The command line: arguments in, lines out. One object a line on stdout with --json, everything else on stderr.
 
-Belongs here: words on a terminal and exit codes. Does not belong: any work (``dagster.loading``, ``dagster.runs.runner``).
+Belongs here: words on a terminal and exit codes. Does not belong: any work (``dagster.loading``, ``dagster.runner``).
 
 Exit codes: 0 nothing failed; 1 some container failed, the others still ran; 2 wrong usage or configuration, nothing ran; 130 interrupted.
 """

@@ -1,6 +1,6 @@
 """What is in the datastores, and moving it: catalog, sync, watermarks.
 
-Belongs here: their arguments, and what is printed of them. Does not belong: the work (``dagster.loading``, ``dagster.runs.runner``).
+Belongs here: their arguments, and what is printed of them. Does not belong: the work (``dagster.loading``, ``dagster.runner``).
 """
 
 from typing import Annotated, Any
@@ -78,7 +78,7 @@ def sync(
 ) -> None:
     """Move what changed. With --partition or --from … --to: read those partitions whole."""
     from incremental_assets.dagster.loading import ensure_catalog, find_datastore, load_datastores, load_definitions, select
-    from incremental_assets.dagster.runs.runner import Asked, Runner, command_line_instance, sync_side_by_side
+    from incremental_assets.dagster.runner import Asked, Runner, command_line_instance, sync_side_by_side
 
     asked = Asked(_mode(mode), keys(partition, from_, to), reset_watermarks, allow_empty)
     if reset_watermarks and (asked.keys or mode):
@@ -118,7 +118,7 @@ def sync(
         ready = [definition for store, definition in chosen if store.trouble is None]
         definitions = load_definitions(project, ready)  # what Dagster refuses is told before anything runs
         if dry_run:
-            from incremental_assets.dagster.runs.dry_run import dry_run_lines
+            from incremental_assets.dagster.dry_run import dry_run_lines
 
             for record in dry_run_lines(ready, asked, instance):
                 failed = failed or record.get("status") == "failed"

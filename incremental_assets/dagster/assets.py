@@ -6,21 +6,21 @@ Belongs here: the mapping from ``Container`` to an asset, and from a run's conte
 import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any
 
 import dagster as dg
-from dagster._core.storage.tags import MAX_RUNTIME_SECONDS_TAG
+from dagster._core.storage.tags import KIND_PREFIX, MAX_RUNTIME_SECONDS_TAG
 
 from incremental_assets.catalog.definition import ContainerDefinition, max_runtime_seconds, missing
-from incremental_assets.core.errors import ContainerBusy
+from incremental_assets.core.errors import ConfigurationError, ContainerBusy
 from incremental_assets.core.plan import Mode, Plan, Request
+from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.catalog_asset import RESULT_TAG
 from incremental_assets.dagster.io_manager import OF_A_CONTAINER
 from incremental_assets.dagster.locks import container_lock
 from incremental_assets.dagster.metadata import as_metadata
-from incremental_assets.dagster.mover import mover_of
 from incremental_assets.dagster.partitions import add_keys, container_key, partitions_definition, restore_range
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.evaluations import repeat_evaluations
@@ -56,48 +56,69 @@ _CONFIG_SCHEMA: Any = (
 )  # once: inferred again for each asset, it was a third of the time that many take to load
 
 
-def container_asset(definition: ContainerDefinition) -> dg.AssetsDefinition:
-    """The asset of one container."""
+GetAssetSpec = Callable[[ContainerDefinition], dg.AssetSpec]
+SyncContainer = Callable[[dg.AssetExecutionContext, ContainerDefinition], Iterator[dg.Output[Any]]]
+
+
+def container_spec(definition: ContainerDefinition) -> dg.AssetSpec:
+    """How the container's asset looks, unless its datastore's component says otherwise."""
+    container, spec = definition.container, adapter_of(definition).asset_spec()
+    spec = spec.merge_attributes(
+        metadata={
+            "dagster/table_name": ".".join(container.key_path),
+            "sync/identifier": container.signature,
+            "sync/safety_lag": container.lag,
+            "sync/safety_lag_is_auto": container.lag_is_auto,
+            "sync/safety_lag_reason": container.lag_reason,
+        },
+        tags={**container.options.tags, **({MISSING_TAG: "true"} if definition.missing_since else {})},
+        owners=list(container.options.owners),
+    )
+    description = spec.description if definition.missing_since is None else f"**Missing.** {missing(definition)}"
+    return spec.replace_attributes(group_name=container.key_path[0], description=description)
+
+
+def container_asset(
+    definition: ContainerDefinition, get_asset_spec: GetAssetSpec = container_spec, sync: SyncContainer | None = None
+) -> dg.AssetsDefinition:
+    """The asset of one container. Raises ConfigurationError where the spec is of another asset."""
+    spec, carry_out = get_asset_spec(definition), sync or sync_container
+    if spec.key != container_key(definition.container):
+        raise ConfigurationError(
+            f"{definition.container.label}: get_asset_spec gave it the key {spec.key.to_user_string()}. Its key is where its table, its "
+            f"watermark and its history are found; leave it, and change what else the asset shows."
+        )
     with warnings.catch_warnings():
         # Backfill policies have been in beta since 2023; what we lean on is pinned by the characterization tests.
         warnings.filterwarnings("ignore", message="Parameter `backfill_policy`", category=dg.BetaWarning)
-        return _asset(definition)
+        return _asset(definition, spec, carry_out)
 
 
-def _asset(definition: ContainerDefinition) -> dg.AssetsDefinition:
+def _asset(definition: ContainerDefinition, spec: dg.AssetSpec, carry_out: SyncContainer) -> dg.AssetsDefinition:
     container, partitions_def = definition.container, partitions_definition(definition)
-    mover = mover_of(definition)
-    face = mover.face()
-    metadata: dict[str, Any] = {
-        "dagster/table_name": ".".join(container.key_path),
-        OF_A_CONTAINER: container.strategy.value,
-        "sync/identifier": container.signature,
-        "sync/safety_lag": container.lag,
-        "sync/safety_lag_is_auto": container.lag_is_auto,
-        "sync/safety_lag_reason": container.lag_reason,
-        **face.metadata,
-    }
 
     @dg.asset(
-        key=container_key(container),
+        key=spec.key,
         partitions_def=partitions_def,
         backfill_policy=dg.BackfillPolicy.single_run() if partitions_def else None,
         io_manager_key="delta",
         required_resource_keys={"lake"},
-        deps=[mover.source().key],
-        group_name=container.key_path[0],
-        kinds=set(face.kinds),
-        owners=list(container.options.owners) or None,
-        tags={**container.options.tags, **({MISSING_TAG: "true"} if definition.missing_since else {})},
-        metadata=metadata,
-        description=face.description if definition.missing_since is None else f"**Missing.** {missing(definition)}",
+        deps=list(spec.deps),
+        group_name=spec.group_name,
+        kinds=spec.kinds,
+        owners=list(spec.owners) or None,
+        tags={name: value for name, value in spec.tags.items() if not name.startswith(KIND_PREFIX)},
+        metadata={**spec.metadata, OF_A_CONTAINER: container.strategy.value},  # what the IO manager goes by
+        description=spec.description,
+        code_version=spec.code_version,
+        automation_condition=spec.automation_condition,
         pool="/".join(container.key_path),
         config_schema=_CONFIG_SCHEMA,
         output_required=False,
     )
     def sync(context: dg.AssetExecutionContext) -> Iterator[dg.Output[Any]]:
-        writes, config = False, SyncConfig(**context.op_execution_context.op_config)
-        for output in _materialize(context, config, definition):
+        writes = False
+        for output in carry_out(context, definition):
             writes = True
             yield output
         if not writes:  # then Dagster runs no check
@@ -106,7 +127,12 @@ def _asset(definition: ContainerDefinition) -> dg.AssetsDefinition:
     return sync
 
 
-def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definition: ContainerDefinition) -> Iterator[dg.Output[Any]]:
+def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefinition) -> Iterator[dg.Output[Any]]:
+    """Syncs the container as the run's config and partitions say, unless its datastore's component does something else.
+
+    The one output is what the IO manager writes; there is none where nothing is to be written.
+    """
+    config = SyncConfig(**context.op_execution_context.op_config)
     scope: LakeScope = context.resources.lake
     container, instance, run_id = definition.container, context.instance, context.run.run_id
     log = context.log.info
@@ -117,7 +143,7 @@ def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definiti
     try:
         lock = container_lock(dagster_home(), container, run_id, log, instance, lake=scope.lake, on_lost=scope.interrupt)
         scope.lease = scope.stack.enter_context(lock)
-        begun = mover_of(definition).begin(instance, _request(context, config), scope, run_id, log)
+        begun = adapter_of(definition).begin(instance, _request(context, config), scope, run_id, log)
     except ContainerBusy as error:
         log(str(error))
         context.log_event(dg.AssetObservation(container_key(container), metadata={"sync/status": "skipped", "sync/message": str(error)}))
@@ -126,7 +152,7 @@ def _materialize(context: dg.AssetExecutionContext, config: SyncConfig, definiti
         context.log.warning(f"{container.label}: {warning}")
     if isinstance(begun, Plan):
         log(f"{container.label}: {begun.reason}")
-        mover_of(definition).keep_learned(instance, begun, scope.lake)
+        adapter_of(definition).keep_learned(instance, begun, scope.lake)
         return
     page = page_path(scope.lake, container)
     if page.is_file():

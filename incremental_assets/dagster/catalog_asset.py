@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import dagster as dg
 
@@ -19,7 +18,7 @@ from incremental_assets.catalog.state import Catalog, Presence
 from incremental_assets.core.container import Kind
 from incremental_assets.core.errors import ConfigurationError, MisfitError, SyncError
 from incremental_assets.core.names import encode_name
-from incremental_assets.dagster.catalog_store import CatalogStore
+from incremental_assets.dagster.catalogued import CataloguedComponent
 from incremental_assets.dagster.event_log import failure_of, is_interrupted
 from incremental_assets.dagster.loggers import BRIEF_LOGGER, LOGGERS
 from incremental_assets.dagster.project import current_project, location_name, reloads_by_itself
@@ -31,21 +30,6 @@ CHECK = "complete"
 SHOWN_DIFFERENCES = 500
 LINES_A_MESSAGE = 100
 FIRST_AGAIN_SECONDS = 300
-
-
-class Catalogued(Protocol):
-    """A component whose containers the operation finds (``component.DatastoreComponent``)."""
-
-    name: str
-
-    @property
-    def picture(self) -> str: ...
-    def settings(self) -> Settings: ...
-    def store(self, project: Path) -> CatalogStore: ...
-    def definitions(self, catalog: Catalog) -> Sequence[ContainerDefinition]: ...
-    def take_catalog(
-        self, before: Catalog | None, asked: Asked | None = None, progress: Callable[[str], None] = ..., **kept: Any
-    ) -> Outcome: ...
 
 
 class Included(str, Enum):
@@ -86,7 +70,7 @@ def op_name(name: str) -> str:
     return f"{encode_name(name)}_catalog"
 
 
-def catalog_definitions(component: Catalogued, settings: Settings, known: Sequence[ContainerDefinition] | None) -> dg.Definitions:
+def catalog_definitions(component: CataloguedComponent, settings: Settings, known: Sequence[ContainerDefinition] | None) -> dg.Definitions:
     """``known``: None where the datastore was never catalogued: it is then, by itself."""
     asset, job = _asset_and_job(component, settings, known or [], lambda _: None)
     schedules = [_schedule(settings, job)] if settings.catalog.schedule else []
@@ -96,7 +80,7 @@ def catalog_definitions(component: Catalogued, settings: Settings, known: Sequen
 
 
 def _asset_and_job(
-    component: Catalogued, settings: Settings, known: Sequence[ContainerDefinition], told: Callable[[Outcome], None]
+    component: CataloguedComponent, settings: Settings, known: Sequence[ContainerDefinition], told: Callable[[Outcome], None]
 ) -> tuple[dg.AssetsDefinition, Any]:
     asset = _asset(component, settings, catalog_key(settings.name, known), told)
     job = dg.define_asset_job(
@@ -108,7 +92,7 @@ def _asset_and_job(
     return asset, job
 
 
-def _asset(component: Catalogued, settings: Settings, key: dg.AssetKey, told: Callable[[Outcome], None]) -> dg.AssetsDefinition:
+def _asset(component: CataloguedComponent, settings: Settings, key: dg.AssetKey, told: Callable[[Outcome], None]) -> dg.AssetsDefinition:
     spec = dg.AssetSpec(
         key,
         group_name=key.path[0],
@@ -159,7 +143,9 @@ def _include(asked: Asked) -> str:
     return ",".join(word for word in ("table", "view") if kinds_of([word]) & asked.kinds)
 
 
-def renew_catalog(component: Catalogued, instance: dg.DagsterInstance, asked: Asked | None, progress: Callable[[str], None]) -> Outcome:
+def renew_catalog(
+    component: CataloguedComponent, instance: dg.DagsterInstance, asked: Asked | None, progress: Callable[[str], None]
+) -> Outcome:
     """Takes the catalog and keeps it. Raises SourceError or ConfigurationError; the old one is whole then."""
     store = component.store(current_project())
     with store.locked():
@@ -170,7 +156,7 @@ def renew_catalog(component: Catalogued, instance: dg.DagsterInstance, asked: As
     return outcome
 
 
-def _fitting(component: Catalogued, before: Catalog | None, outcome: Outcome) -> Outcome:
+def _fitting(component: CataloguedComponent, before: Catalog | None, outcome: Outcome) -> Outcome:
     """With the old entries of containers that the YAML no longer fits: their own syncs fail, and the others go on.
 
     Raises ConfigurationError where there is no old entry that it fits: the project would not load.
@@ -234,7 +220,7 @@ def _schedule(settings: Settings, job: Any) -> dg.ScheduleDefinition:
     )
 
 
-def _first(component: Catalogued, settings: Settings, job: Any) -> dg.SensorDefinition:
+def _first(component: CataloguedComponent, settings: Settings, job: Any) -> dg.SensorDefinition:
     """There only while nothing is known of the datastore."""
 
     @dg.sensor(
@@ -269,7 +255,7 @@ class CatalogRun:
 
 
 def run_catalog(
-    component: Catalogued,
+    component: CataloguedComponent,
     known: Sequence[ContainerDefinition],
     instance: dg.DagsterInstance,
     started_by: str,

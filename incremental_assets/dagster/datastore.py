@@ -16,22 +16,24 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.core.errors import ContainerBusy, SyncError
 from incremental_assets.core.names import encode_name
-from incremental_assets.dagster.asset_checks import container_checks, scan_job
-from incremental_assets.dagster.assets import container_asset
+from incremental_assets.dagster.adapters import adapter_of
+from incremental_assets.dagster.assets import GetAssetSpec, SyncContainer, container_asset, container_spec, sync_container
 from incremental_assets.dagster.catalog_asset import catalog_key
 from incremental_assets.dagster.jobs import DATASTORE_TAG, container_job
 from incremental_assets.dagster.locks import container_lock
-from incremental_assets.dagster.mover import mover_of
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.project import current_project, dagster_home
+from incremental_assets.dagster.quality.asset_checks import container_checks, scan_job
 from incremental_assets.dagster.quality.pages import remove_page
 from incremental_assets.dagster.quality.profiles import profile_job
+from incremental_assets.dagster.runner import Asked, sync_side_by_side
 from incremental_assets.dagster.runs.event_batches import store_events_in_batches
 from incremental_assets.dagster.runs.run_history import forget_runs
-from incremental_assets.dagster.runs.runner import Asked, sync_side_by_side
 from incremental_assets.dagster.schedules import container_schedule, datastore_schedule
+from incremental_assets.dagster.sensors import files_sensor
 from incremental_assets.delta.maintenance import Kept, maintain, next_time_if_moved, tidy
 from incremental_assets.delta.scope import LakeScope
+from incremental_assets.files.definition import FileDefinition
 from incremental_assets.quality.profile.store import ProfileStore
 from incremental_assets.quality.records import Records
 from incremental_assets.quality.retention import prune
@@ -90,7 +92,7 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
             try:
                 with container_lock(dagster_home(), container, context.run_id, context.log.info, context.instance, lake=scope.lake):
                     kept = maintain(lambda: scope.spark, table, container)
-                    for beside in mover_of(definition).beside(scope.lake):
+                    for beside in adapter_of(definition).beside(scope.lake):
                         tidy(beside)
             except ContainerBusy as error:
                 context.log.warning(str(error))
@@ -147,8 +149,13 @@ def _metadata(kept: Kept) -> dict[str, Any]:
     }
 
 
-def datastore_definitions(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.Definitions:
-    """Assets, jobs and schedules of one datastore."""
+def datastore_definitions(
+    settings: Settings,
+    definitions: Sequence[ContainerDefinition],
+    get_asset_spec: GetAssetSpec = container_spec,
+    sync: SyncContainer = sync_container,
+) -> dg.Definitions:
+    """Assets, jobs, schedules and sensors of one datastore. Its component says how an asset looks, and what its run does."""
     store_events_in_batches()  # in processes that the daemon starts for a run, too
     jobs: list[Any] = [container_job(d) for d in definitions]
     jobs += [scan_job(d) for d in definitions if d.container.options.checks]
@@ -168,11 +175,10 @@ def datastore_definitions(settings: Settings, definitions: Sequence[ContainerDef
                 default_status=dg.DefaultScheduleStatus.RUNNING,
             )
         )
-    movers = [mover_of(d) for d in definitions]
     return dg.Definitions(
-        assets=[*(container_asset(d) for d in definitions), *(mover.source() for mover in movers)],
+        assets=[*(container_asset(d, get_asset_spec, sync) for d in definitions), *(adapter_of(d).source() for d in definitions)],
         asset_checks=[check for d in definitions for check in container_checks(d)],
         jobs=jobs,
         schedules=schedules,
-        sensors=[sensor for mover in movers for sensor in mover.sensors()],
+        sensors=[files_sensor(d) for d in definitions if isinstance(d, FileDefinition)],
     )

@@ -16,8 +16,8 @@ from incremental_assets.catalog.definition import ContainerDefinition, max_runti
 from incremental_assets.core.errors import ContainerBusy
 from incremental_assets.core.partitions import stretches
 from incremental_assets.core.plan import Mode, Plan, Request
+from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.locks import container_lock
-from incremental_assets.dagster.mover import mover_of
 from incremental_assets.dagster.partitions import RANGE_END, RANGE_START, add_keys, container_key, partitions_definition
 from incremental_assets.dagster.project import dagster_home, lake_root
 
@@ -54,7 +54,7 @@ def plan_container(
     definition: ContainerDefinition, instance: dg.DagsterInstance, request: Request, lake: str | None = None
 ) -> tuple[Plan, list[str]]:
     """The plan of one container now, and the partition keys its run would have. Raises SyncError."""
-    return mover_of(definition).plan(instance, request, lake or lake_root())
+    return adapter_of(definition).plan(instance, request, lake or lake_root())
 
 
 def keep_learned(definition: ContainerDefinition, instance: dg.DagsterInstance, plan: Plan) -> int | None:
@@ -67,7 +67,7 @@ def keep_learned(definition: ContainerDefinition, instance: dg.DagsterInstance, 
     lake = lake_root()
     with contextlib.suppress(ContainerBusy):
         with container_lock(dagster_home(), definition.container, "of a plan", log.debug, instance, wait=0, lake=lake):
-            return mover_of(definition).keep_learned(instance, plan, lake)
+            return adapter_of(definition).keep_learned(instance, plan, lake)
     return plan.watermark
 
 

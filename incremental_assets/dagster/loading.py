@@ -19,7 +19,7 @@ from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.core.names import nearest
 from incremental_assets.dagster.catalog_asset import run_catalog
 from incremental_assets.dagster.catalog_store import CatalogStore
-from incremental_assets.dagster.components.datastore import DatastoreComponent
+from incremental_assets.dagster.catalogued import CataloguedComponent
 from incremental_assets.dagster.project import dg_settings, only_containers
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
@@ -29,7 +29,7 @@ class Datastore:
     """One component of the project. ``trouble``: why its catalog could not be read, where it could not; ``misfit``: what the YAML names
     and the stored catalog does not have, which a look at the source may heal."""
 
-    component: DatastoreComponent
+    component: CataloguedComponent
     catalog: Catalog | None
     definitions: Sequence[ContainerDefinition]
     trouble: SyncError | None = None
@@ -59,7 +59,7 @@ def load_datastores(project: Path) -> list[Datastore]:
         if prepare is not None:
             prepare()
         tree = dg.ComponentTree.for_project(project)
-        components = tree.get_all_components(DatastoreComponent)
+        components = tree.get_all_components(CataloguedComponent)
     except SyncError:
         raise
     except Exception as error:
@@ -83,7 +83,7 @@ def _yaml_trouble(error: Exception) -> str:
     return "\n".join(line for line in chosen.splitlines() if "errors.pydantic.dev" not in line)
 
 
-def _load(project: Path, component: DatastoreComponent) -> Datastore:
+def _load(project: Path, component: CataloguedComponent) -> Datastore:
     component.settings()  # raises for YAML that does not hold, whatever the catalog knows
     catalog = _stored(component.store(project))
     try:

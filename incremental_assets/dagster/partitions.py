@@ -11,9 +11,12 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.files import decode_path, encode_path
 from incremental_assets.core.names import nearest
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.dagster.partitioning import dagster_partitions, partitions_of
+from incremental_assets.dagster.project import lake_root
+from incremental_assets.files.manifest import Manifest
 
 PARTITION = "dagster/partition"
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
@@ -65,6 +68,41 @@ def between(known: Sequence[str], first: str, last: str) -> list[str]:
     if first in known and last in known:
         return list(known[known.index(first) : known.index(last) + 1])
     return [key for key in known if first <= key <= last]
+
+
+def keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance, first: str, last: str) -> list[str]:
+    """The partitions from one to another, both included. Raises ConfigurationError for a key that is none."""
+    dagster_definition, partitions = partitions_definition(definition), container_partitions(definition, instance)
+    assert dagster_definition is not None
+    if partitions is None:
+        return _files_between(definition, dagster_definition.get_partition_keys(dynamic_partitions_store=instance), first, last)
+    try:
+        partitions.windows_of([first, last])  # raises for a key that is none
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{definition.container.label}: {error}") from error
+    keys = dagster_definition.get_partition_keys(dynamic_partitions_store=instance)
+    if definition.container.axis is not None and not definition.container.axis.is_time:
+        chosen = [key for key in keys if int(first) <= int(key) <= int(last)]
+    else:
+        chosen = [key for key in keys if first <= key <= last]
+    if not chosen:
+        raise ConfigurationError(f"{definition.container.label}: --from {first} lies after --to {last}.")
+    return chosen
+
+
+def _files_between(definition: ContainerDefinition, known: Sequence[str], first: str, last: str) -> list[str]:
+    """In the order in which they came; by name where an end is gone. One by itself may be new: the plan knows whether there is such a
+    file."""
+    container = definition.container
+    if first == last:
+        return [first if first in known or decode_path(first) is not None else encode_path(first)]
+    gone = Manifest(lake_root(), container.key_path).files()
+    expect_known(container.label, known, [key for key in (first, last) if key not in gone])
+    keys = between(known, first, last)
+    if not keys:
+        where = "came after" if first in known and last in known else "and all files that are left lie outside of the range to"
+        raise ConfigurationError(f"{container.label}: --from {first} {where} --to {last}.")
+    return keys
 
 
 def restore_range(instance: dg.DagsterInstance, definition: ContainerDefinition, tags: Mapping[str, str]) -> None:

@@ -15,6 +15,7 @@ from incremental_assets.catalog.definition import ContainerDefinition, Settings,
 from incremental_assets.core.errors import ContainerMissing, SyncError
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.plan import Action, Plan
+from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.jobs import (
     CONTAINER_TAG,
     RANGE_START,
@@ -27,7 +28,6 @@ from incremental_assets.dagster.jobs import (
     plan_container,
 )
 from incremental_assets.dagster.locks import holder_of
-from incremental_assets.dagster.mover import mover_of
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.runs.side_by_side import SideBySide
@@ -40,35 +40,31 @@ Requests = Iterator[dg.RunRequest | dg.SkipReason]
 
 def container_schedule(definition: ContainerDefinition, cron: str) -> dg.ScheduleDefinition:
     """Runs by default; skips with the numbers when there is nothing to do."""
-    name = job_name(definition)
-    tick = _Tick(f"{name}_schedule", [definition])
-
-    @dg.schedule(
-        name=f"{name}_schedule",
-        job_name=name,
-        cron_schedule=cron,
-        execution_timezone="UTC",
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"Syncs {definition.container.label} when something has changed.",
-    )
-    def schedule(context: dg.ScheduleEvaluationContext) -> Requests:
-        yield from tick.requests(context)
-
-    return schedule
+    name, label = job_name(definition), definition.container.label
+    return _schedule(f"{name}_schedule", name, [definition], cron, f"Syncs {label} when something has changed.")
 
 
 def datastore_schedule(settings: Settings, definitions: Sequence[ContainerDefinition], cron: str) -> dg.ScheduleDefinition:
     """All containers, those with a schedule of their own too: one run each for those with something to do."""
-    name = f"sync_{encode_name(settings.name)}_schedule"
+    return _schedule(
+        f"sync_{encode_name(settings.name)}_schedule",
+        IMPLICIT_ASSET_JOB_NAME,  # the only asset job whose assets may differ in their partitions
+        definitions,
+        cron,
+        f"Syncs those containers of {settings.name} in which something has changed.",
+    )
+
+
+def _schedule(name: str, job: str, definitions: Sequence[ContainerDefinition], cron: str, description: str) -> dg.ScheduleDefinition:
     tick = _Tick(name, definitions)
 
     @dg.schedule(
         name=name,
-        job_name=IMPLICIT_ASSET_JOB_NAME,  # the only asset job whose assets may differ in their partitions
+        job_name=job,
         cron_schedule=cron,
         execution_timezone="UTC",
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"Syncs those containers of {settings.name} in which something has changed.",
+        description=description,
     )
     def schedule(context: dg.ScheduleEvaluationContext) -> Requests:
         yield from tick.requests(context)
@@ -150,7 +146,7 @@ class _Tick:
 
 def _own_plan(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition) -> dg.RunRequest:
     """A run that plans by itself what is due."""
-    return _request(context, definition, config_of(definition, mover_of(definition).due), {})
+    return _request(context, definition, config_of(definition, adapter_of(definition).due), {})
 
 
 def at_work(instance: dg.DagsterInstance, definition: ContainerDefinition) -> NotDue | None:
@@ -175,7 +171,7 @@ def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition)
     if busy is not None:
         return busy
     try:
-        plan, keys = plan_container(definition, instance, mover_of(definition).due)
+        plan, keys = plan_container(definition, instance, adapter_of(definition).due)
     except ContainerMissing as error:
         if is_named(definition):
             raise

@@ -24,7 +24,7 @@ from fsspec.utils import infer_compression
 from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted, SourceUnreachable
 from incremental_assets.core.files import FileStamp, is_hidden
 from incremental_assets.core.globs import Reach, fixed_part
-from incremental_assets.files.readers.trouble import Leaves, inside, passing_remedy
+from incremental_assets.files.trouble import Leaves, inside, passing_remedy
 
 _BLOCK = 1 << 20
 """Drivers read ahead by tens of megabytes unless told; the first bytes are asked for here."""

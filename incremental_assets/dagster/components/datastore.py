@@ -6,29 +6,24 @@ Belongs here: `catalog:` of the YAML, and the passage between a component and th
 
 import math
 import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from abc import ABC
+from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import dagster as dg
-from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
+from dagster.components import DefsStateConfigArgs, ResolvedDefsStateConfig
 from pydantic import Field
 
-from incremental_assets.catalog.definition import CatalogSettings, ContainerDefinition, Settings
-from incremental_assets.catalog.inspect import CatalogSource, Said
-from incremental_assets.catalog.operation import Asked, Outcome, take_catalog
+from incremental_assets.catalog.definition import CatalogSettings, ContainerDefinition
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.evidence import Listed
-from incremental_assets.core.names import encode_name
+from incremental_assets.dagster.assets import container_spec, sync_container
 from incremental_assets.dagster.catalog_asset import catalog_definitions, kinds_of
-from incremental_assets.dagster.catalog_store import CatalogStore
+from incremental_assets.dagster.catalogued import CataloguedComponent
 from incremental_assets.dagster.datastore import datastore_definitions
-from incremental_assets.dagster.project import current_project, is_wanted
+from incremental_assets.dagster.project import is_wanted
 
 
 class CatalogEntry(dg.Model):
@@ -94,32 +89,22 @@ def local_state() -> ResolvedDefsStateConfig:
     return DefsStateConfigArgs(key=None, management_type=DefsStateConfigArgs.local_filesystem().management_type, refresh_if_dev=False)
 
 
-class DatastoreComponent(dg.StateBackedComponent, ABC):
-    """A datastore whose containers the catalog operation finds; what it found is the component's state."""
+class DatastoreComponent(CataloguedComponent, ABC):
+    """A datastore whose containers become assets.
 
-    name: str
-    defs_state: ResolvedDefsStateConfig
+    A project may have a subclass that overrides ``get_asset_spec`` or ``sync``, as the components of other Dagster integrations have them.
+    """
 
-    @property
-    @abstractmethod
-    def picture(self) -> str:
-        """Dagster's word for what stands beside the catalog's asset."""
+    def get_asset_spec(self, container: ContainerDefinition) -> dg.AssetSpec:
+        """How the container's asset looks; override it to change tags, owners, group, description, metadata or automation.
 
-    @abstractmethod
-    def settings(self) -> Settings:
-        """Raises ConfigurationError naming what is wrong."""
+        Its key has to stay: table, watermark and history are found by it.
+        """
+        return container_spec(container)
 
-    @abstractmethod
-    def definitions(self, catalog: Catalog) -> Sequence[ContainerDefinition]:
-        """The containers. Raises ConfigurationError where the YAML does not fit what was found."""
-
-    @abstractmethod
-    def said(self) -> Said:
-        """What the YAML says that the operation must know."""
-
-    @abstractmethod
-    def source(self, before: Catalog | None) -> AbstractContextManager[CatalogSource]:
-        """What the operation asks. Raises SourceError."""
+    def sync(self, context: dg.AssetExecutionContext, container: ContainerDefinition) -> Iterator[dg.Output[Any]]:
+        """What a run of the container's asset does; override it to do something before or after ``yield from super().sync(…)``."""
+        yield from sync_container(context, container)
 
     # ------------------------------------------------------------------
     def read_numbers(self) -> None:
@@ -141,32 +126,6 @@ class DatastoreComponent(dg.StateBackedComponent, ABC):
                 raise ConfigurationError(f"{self.name}: {name} is {value!r}; write {what}{either}.") from None
             setattr(self, name, number)
 
-    @property
-    def defs_state_config(self) -> DefsStateConfig:
-        return DefsStateConfig.from_args(self.defs_state, default_key=f"{type(self).__name__}[{encode_name(self.name)}]")
-
-    def take_catalog(
-        self, before: Catalog | None, asked: Asked | None = None, progress: Callable[[str], None] = lambda _: None, **kept: Any
-    ) -> Outcome:
-        """Asks the source what is there, and compares. Raises SourceError or ConfigurationError; ``kept`` as ``operation.take_catalog``."""
-        of_yaml = self.settings().catalog
-        chosen = asked or Asked(of_yaml.prune, of_yaml.recreate, of_yaml.kinds)
-        with self.source(before) as source:
-            outcome = take_catalog(source, before, chosen, self.said(), progress, **kept)
-            return replace(outcome, troubles={**outcome.troubles, **source.troubles})
-
-    def listing(self, before: Catalog | None) -> Mapping[str, Listed]:
-        """The one question by which it is seen whether the catalog is as it was."""
-        with self.source(before) as source:
-            return source.listing()
-
-    def store(self, project: Path) -> CatalogStore:
-        return CatalogStore(self.defs_state_config, project)
-
-    def write_state_to_path(self, state_path: Path) -> None:
-        """For Dagster's own `dg utils refresh-defs-state`."""
-        self.take_catalog(self.store(current_project()).load(None)).catalog.save(state_path)
-
     def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
         settings = self.settings()
         known = None if state_path is None else self.definitions(Catalog.load(state_path))
@@ -174,4 +133,4 @@ class DatastoreComponent(dg.StateBackedComponent, ABC):
         if known is None:
             return own
         wanted = [definition for definition in known if is_wanted(definition.container.label)]
-        return dg.Definitions.merge(own, datastore_definitions(settings, wanted))
+        return dg.Definitions.merge(own, datastore_definitions(settings, wanted, self.get_asset_spec, self.sync))

@@ -18,16 +18,15 @@ from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.anomalies import Anomaly, State, by_person
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.names import encode_name
-from incremental_assets.dagster.asset_checks import scan_job_name, scan_op_name
 from incremental_assets.dagster.event_log import failure_of, is_interrupted, told_by
 from incremental_assets.dagster.loggers import BRIEF_LOGGER
-from incremental_assets.dagster.partitions import PARTITION, expect_files
+from incremental_assets.dagster.partitions import PARTITION, expect_files, keys_between
 from incremental_assets.dagster.project import current_project, dagster_home, lake_root, location_name
+from incremental_assets.dagster.quality.asset_checks import scan_job_name, scan_op_name
 from incremental_assets.dagster.quality.profiles import profile_job_name, profile_op_name
 from incremental_assets.dagster.quality.request import Looks, not_configured, threshold
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY, SUMMARY, summary_in
 from incremental_assets.dagster.runs.ordinary_run import RunTerminated, new_run_id, run_here
-from incremental_assets.dagster.runs.runner import keys_between
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.quality.records import Records
 

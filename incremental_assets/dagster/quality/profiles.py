@@ -18,11 +18,11 @@ from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.axis import format_value, json_value
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import ConfigurationError, SyncError
-from incremental_assets.dagster.asset_checks import ScanConfig, request_of, told_of
 from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
 from incremental_assets.dagster.locks import scan_lock
 from incremental_assets.dagster.partitions import container_key, partitions_definition
 from incremental_assets.dagster.project import dagster_home
+from incremental_assets.dagster.quality.asset_checks import ScanConfig, request_of, told_of
 from incremental_assets.dagster.quality.pages import PAGE, page_path
 from incremental_assets.dagster.quality.request import Looks, ScanRequest, ground_asked, scanned_after
 from incremental_assets.dagster.quality.scanning import scanned_to

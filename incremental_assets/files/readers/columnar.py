@@ -15,7 +15,7 @@ from incremental_assets.core.spark_types import UnknownType, names_within, type_
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.beginning import Beginning
 from incremental_assets.files.readers.reading import RESERVED, Group, ReadFile, Reading, refusal, shortened
-from incremental_assets.files.staging import Staging
+from incremental_assets.files.readers.staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

@@ -27,7 +27,7 @@ from incremental_assets.files.readers.reading import (
     refusal,
     shortened,
 )
-from incremental_assets.files.staging import Staging
+from incremental_assets.files.readers.staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

@@ -33,8 +33,8 @@ from incremental_assets.files.readers.reading import (
     refusal,
     shortened,
 )
-from incremental_assets.files.readers.trouble import passing_remedy_in
-from incremental_assets.files.staging import Staging
+from incremental_assets.files.readers.staging import Staging
+from incremental_assets.files.trouble import passing_remedy_in
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

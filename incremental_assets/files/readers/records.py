@@ -13,7 +13,7 @@ from incremental_assets.core.names import literal
 from incremental_assets.files.readers.beginning import Beginning
 from incremental_assets.files.readers.delimited import refused_option
 from incremental_assets.files.readers.reading import LINE, NAME, RESERVED, WRONG, Group, ReadFile, Reading, refusal
-from incremental_assets.files.staging import Staging
+from incremental_assets.files.readers.staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from incremental_assets.spark.embedded.java import Java
+from incremental_assets.spark.embedded.java_home import Java
 
 PASSED_ON = "INCREMENTAL_ASSETS_SPARK_ENVIRONMENT"
 NEEDED = (

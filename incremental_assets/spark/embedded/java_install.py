@@ -1,6 +1,6 @@
 """Puts a Java into the project's own folder, without changing the system and without being root.
 
-Here belong the ways to get one, each tried in turn. Which Java is used then, and what is said when there is none, is in `java`.
+Here belong the ways to get one, each tried in turn. Which Java is used then, and what is said when there is none, is in `java_home`.
 What comes is compared with digests in the source (`pins`); apt and conda compare by themselves, with what their repositories have
 signed or list.
 To add a way, write a function that fills a folder and returns the Java's home in it, or raises `Failed`, and list it in `WAYS`.
@@ -28,7 +28,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from incremental_assets.spark.embedded.java import SUPPORTED, WHAT_TO_INSTALL, Java, JavaMissing, look, own_folder, probe
+from incremental_assets.spark.embedded.java_home import SUPPORTED, WHAT_TO_INSTALL, Java, JavaMissing, look, own_folder, probe
 from incremental_assets.spark.embedded.pins import JAVA_WHEEL, JAVA_WHEEL_DIGESTS, TEMURIN, TEMURIN_BUILDS, digest
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from incremental_assets.spark.embedded.environment import NoVariable, asked_for, jvm_environment
-from incremental_assets.spark.embedded.java import Java, JavaMissing, find_java, tools_folder
+from incremental_assets.spark.embedded.java_home import Java, JavaMissing, find_java, tools_folder
 from incremental_assets.spark.embedded.pins import JARS, differing
 
 log = logging.getLogger(__name__)

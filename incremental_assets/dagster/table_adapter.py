@@ -16,9 +16,9 @@ from incremental_assets.core.names import encode_name
 from incremental_assets.core.partitions import IntegerPartitions
 from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.dagster.learned import keep_learned
-from incremental_assets.dagster.mover import Face, Sync
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
-from incremental_assets.dagster.partitions import add_keys, container_partitions, partitions_definition
+from incremental_assets.dagster.partitions import add_keys, container_key, container_partitions, partitions_definition
+from incremental_assets.dagster.source_adapter import Sync
 from incremental_assets.dagster.watermarks import newest_watermark
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.plan import TablePlan, integer_keys, make_plan, run_keys
@@ -32,8 +32,8 @@ LINEAGE_LIMIT = 500
 
 
 @dataclass(frozen=True)
-class TableMover:
-    """The ``Mover`` of a table or view."""
+class TableAdapter:
+    """The ``SourceAdapter`` of a table or view."""
 
     definition: TableDefinition
 
@@ -102,7 +102,7 @@ class TableMover:
             },
         )
 
-    def face(self) -> Face:
+    def asset_spec(self) -> dg.AssetSpec:
         definition, container = self.definition, self.definition.container
         columns = container.columns
         lineage = {c.name: [dg.TableColumnDep(self._source_key, c.name)] for c in columns if len(columns) <= LINEAGE_LIMIT}
@@ -121,10 +121,13 @@ class TableMover:
         if container.identifier is not None:
             metadata["partition_expr"] = container.identifier.columns[0]
             metadata[WINDOWS_METADATA] = windows_metadata(container)
-        return Face(frozenset({"postgres", "deltalake", "spark"}), self._description(), metadata)
-
-    def sensors(self) -> Sequence[dg.SensorDefinition]:
-        return []
+        return dg.AssetSpec(
+            container_key(container),
+            deps=[self._source_key],
+            kinds={"postgres", "deltalake", "spark"},
+            description=self._description(),
+            metadata=metadata,
+        )
 
     def beside(self, lake: str) -> Sequence[LakeTable]:
         return []

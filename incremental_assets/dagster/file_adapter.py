@@ -1,4 +1,4 @@
-"""A container of files for Dagster: its plan, its sync, how its asset looks, its sensor.
+"""A container of files for Dagster: its plan, its sync, and how its asset looks.
 
 Belongs here: one listing a plan or a sync. Does not belong: the decisions (``planning``), the steps (``sync``).
 """
@@ -13,9 +13,9 @@ from incremental_assets.catalog.definition import missing
 from incremental_assets.core.errors import ContainerMissing
 from incremental_assets.core.files import FILE, MODIFIED
 from incremental_assets.core.plan import Action, Mode, Plan, Request
-from incremental_assets.dagster.mover import Face, Sync
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
-from incremental_assets.dagster.partitions import add_keys, ends_of_unfinished_runs, partitions_definition
+from incremental_assets.dagster.partitions import add_keys, container_key, ends_of_unfinished_runs, partitions_definition
+from incremental_assets.dagster.source_adapter import Sync
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.files.attempts import Attempts
@@ -27,8 +27,8 @@ from incremental_assets.files.sync import FileSync
 
 
 @dataclass(frozen=True)
-class FileMover:
-    """The ``Mover`` of a container of files."""
+class FileAdapter:
+    """The ``SourceAdapter`` of a container of files."""
 
     definition: FileDefinition
 
@@ -63,13 +63,13 @@ class FileMover:
     def source(self) -> dg.AssetSpec:
         container, address = self.definition.container, self.definition.settings.address
         return dg.AssetSpec(
-            dg.AssetKey([container.key_path[0], "files", container.key_path[1]]),
+            self._source_key,
             group_name=f"{container.key_path[0]}_source",
             kinds={"file", self.definition.format.value},
             description=f"The files `{self.definition.glob}` in {address.display}.",
         )
 
-    def face(self) -> Face:
+    def asset_spec(self) -> dg.AssetSpec:
         definition, container = self.definition, self.definition.container
         folder, _, names = definition.glob.rpartition("/")
         metadata: dict[str, Any] = {
@@ -85,21 +85,27 @@ class FileMover:
             WINDOWS_METADATA: windows_metadata(container),
         }
         what = f"Files `{definition.glob}` ({definition.format.value}) of {definition.settings.address.display}, each one partition."
-        return Face(frozenset({"file", "deltalake", "spark"}), what, metadata)
+        return dg.AssetSpec(
+            container_key(container),
+            deps=[self._source_key],
+            kinds={"file", "deltalake", "spark"},
+            description=what,
+            metadata=metadata,
+        )
 
     def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:
         return plan.watermark  # a listing of files has no open transactions that could end
-
-    def sensors(self) -> Sequence[dg.SensorDefinition]:
-        from incremental_assets.dagster.sensors import files_sensor
-
-        return [files_sensor(self.definition)]
 
     def beside(self, lake: str) -> Sequence[LakeTable]:
         key_path = self.definition.container.key_path
         return [Manifest(lake, key_path).table, Attempts(lake, key_path).table, rejected_table(lake, key_path)]
 
     # ------------------------------------------------------------------
+    @property
+    def _source_key(self) -> dg.AssetKey:
+        datastore, name = self.definition.container.key_path
+        return dg.AssetKey([datastore, "files", name])
+
     def _plan(self, request: Request, lake: str) -> FilesPlan:
         definition, key_path = self.definition, self.definition.container.key_path
         if definition.missing_since is not None and definition.settings.declares:  # its files may be another container's by now

@@ -1,30 +1,18 @@
-"""What tables and files do differently when they are synced: planning, the sync itself, and how their asset looks.
+"""What Dagster asks of a container's source: to plan a sync, to carry it out, and to describe the container's asset.
 
-Belongs here: the questions. Does not belong: the answers (``postgres.mover``, ``files.mover``), or what is the same for both.
+Belongs here: the protocol. Does not belong: its implementations (``table_adapter``, ``file_adapter``), or what is the same for both.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import dagster as dg
 
-from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.plan import Plan, Request
 from incremental_assets.delta.extraction import Extractions
 from incremental_assets.delta.result import Result
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
-from incremental_assets.files.definition import FileDefinition
-
-
-@dataclass(frozen=True)
-class Face:
-    """How a container's asset looks in the UI. ``kinds``: Dagster's little pictures."""
-
-    kinds: frozenset[str]
-    description: str
-    metadata: Mapping[str, Any] = field(repr=False)
 
 
 class Sync(Protocol):
@@ -42,8 +30,8 @@ class Sync(Protocol):
         ...
 
 
-class Mover(Protocol):
-    """Of one container."""
+class SourceAdapter(Protocol):
+    """How one container is planned and synced, and how its asset looks in the UI."""
 
     @property
     def due(self) -> Request:
@@ -54,7 +42,9 @@ class Mover(Protocol):
         """Where the data comes from, as an upstream asset."""
         ...
 
-    def face(self) -> Face: ...
+    def asset_spec(self) -> dg.AssetSpec:
+        """The container's asset, as far as it depends on the source: key, upstream asset, kinds, description and metadata."""
+        ...
 
     def plan(self, instance: dg.DagsterInstance, request: Request, lake: str) -> tuple[Plan, list[str]]:
         """The plan now, and the partition keys that its run would have. Without Spark. Raises SyncError."""
@@ -70,8 +60,6 @@ class Mover(Protocol):
         """Writes down what a plan that skips has found out; the watermark that counts then. The container is locked."""
         ...
 
-    def sensors(self) -> Sequence[dg.SensorDefinition]: ...
-
     def beside(self, lake: str) -> Sequence[LakeTable]:
         """Small tables that belong to the container's own."""
         ...
@@ -79,15 +67,3 @@ class Mover(Protocol):
     def preview(self, plan: Plan) -> Mapping[str, Any]:
         """Of a dry run: how many rows would be read (None: not known), and how."""
         ...
-
-
-def mover_of(definition: ContainerDefinition) -> Mover:
-    if isinstance(definition, FileDefinition):
-        from incremental_assets.dagster.files_mover import FileMover
-
-        return FileMover(definition)
-    from incremental_assets.dagster.postgres_mover import TableMover
-    from incremental_assets.databases.definition import TableDefinition
-
-    assert isinstance(definition, TableDefinition)
-    return TableMover(definition)

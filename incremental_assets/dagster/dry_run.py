@@ -12,9 +12,9 @@ from incremental_assets.catalog.definition import ContainerDefinition, is_named
 from incremental_assets.core.axis import json_value
 from incremental_assets.core.errors import ContainerMissing, SyncError
 from incremental_assets.core.lag import lag_warning
+from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.jobs import plan_container
-from incremental_assets.dagster.mover import mover_of
-from incremental_assets.dagster.runs.runner import Asked
+from incremental_assets.dagster.runner import Asked
 
 
 def dry_run_lines(chosen: Sequence[ContainerDefinition], asked: Asked, instance: dg.DagsterInstance) -> Iterator[dict[str, Any]]:
@@ -24,7 +24,7 @@ def dry_run_lines(chosen: Sequence[ContainerDefinition], asked: Asked, instance:
         request = asked.request(definition, instance)
         try:
             plan, keys = plan_container(definition, instance, request)
-            preview = mover_of(definition).preview(plan)
+            preview = adapter_of(definition).preview(plan)
         except ContainerMissing as error:
             status = "failed" if is_named(definition) else "warning"
             yield {"container": container.label, "status": status, "message": str(error)}

@@ -16,26 +16,18 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition, is_named
 from incremental_assets.core.axis import json_value
 from incremental_assets.core.errors import ConfigurationError, ContainerMissing, SyncError
-from incremental_assets.core.files import decode_path, encode_path
 from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.dagster.event_log import failure_of, is_interrupted, told_by
 from incremental_assets.dagster.jobs import job_name, keep_learned, launch_of, plan_container
 from incremental_assets.dagster.locks import holder_of
 from incremental_assets.dagster.loggers import BRIEF_LOGGER
 from incremental_assets.dagster.metadata import in_one, line, plain
-from incremental_assets.dagster.partitions import (
-    between,
-    container_key,
-    container_partitions,
-    expect_known,
-    partitions_definition,
-)
-from incremental_assets.dagster.project import current_project, dagster_home, lake_root, location_name
+from incremental_assets.dagster.partitions import container_key, keys_between
+from incremental_assets.dagster.project import current_project, dagster_home, location_name
 from incremental_assets.dagster.quality.summary import summary_in
 from incremental_assets.dagster.runs.ordinary_run import RunTerminated, command_line_instance, new_run_id, run_here
 from incremental_assets.dagster.runs.workers import side_by_side
 from incremental_assets.delta.result import NEW
-from incremental_assets.files.manifest import Manifest
 from incremental_assets.files.rounds import first_round, next_round, parts_of_refresh
 
 log = logging.getLogger(__name__)
@@ -65,41 +57,6 @@ class Asked:
                 raise ConfigurationError("--partition and --from/--to ask for a refresh, not for --mode incremental.")
             return Request(Mode.REFRESH, tuple(keys_between(definition, instance, *self.keys)), False, self.allow_empty)
         return Request(self.mode or Mode.INCREMENTAL, None, self.reset, self.allow_empty)
-
-
-def keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance, first: str, last: str) -> list[str]:
-    """The partitions from one to another, both included. Raises ConfigurationError for a key that is none."""
-    dagster_definition, partitions = partitions_definition(definition), container_partitions(definition, instance)
-    assert dagster_definition is not None
-    if partitions is None:
-        return _files_between(definition, dagster_definition.get_partition_keys(dynamic_partitions_store=instance), first, last)
-    try:
-        partitions.windows_of([first, last])  # raises for a key that is none
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{definition.container.label}: {error}") from error
-    keys = dagster_definition.get_partition_keys(dynamic_partitions_store=instance)
-    if definition.container.axis is not None and not definition.container.axis.is_time:
-        chosen = [key for key in keys if int(first) <= int(key) <= int(last)]
-    else:
-        chosen = [key for key in keys if first <= key <= last]
-    if not chosen:
-        raise ConfigurationError(f"{definition.container.label}: --from {first} lies after --to {last}.")
-    return chosen
-
-
-def _files_between(definition: ContainerDefinition, known: Sequence[str], first: str, last: str) -> list[str]:
-    """In the order in which they came; by name where an end is gone. One by itself may be new: the plan knows whether there is such a
-    file."""
-    container = definition.container
-    if first == last:
-        return [first if first in known or decode_path(first) is not None else encode_path(first)]
-    gone = Manifest(lake_root(), container.key_path).files()
-    expect_known(container.label, known, [key for key in (first, last) if key not in gone])
-    keys = between(known, first, last)
-    if not keys:
-        where = "came after" if first in known and last in known else "and all files that are left lie outside of the range to"
-        raise ConfigurationError(f"{container.label}: --from {first} {where} --to {last}.")
-    return keys
 
 
 class Runner:

@@ -1,0 +1,20 @@
+"""The source adapter of each kind of container.
+
+Belongs here: the choice by the kind of definition; a new kind of source is added here. Does not belong: the adapters themselves.
+"""
+
+from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.dagster.file_adapter import FileAdapter
+from incremental_assets.dagster.source_adapter import SourceAdapter
+from incremental_assets.dagster.table_adapter import TableAdapter
+from incremental_assets.databases.definition import TableDefinition
+from incremental_assets.files.definition import FileDefinition
+
+
+def adapter_of(definition: ContainerDefinition) -> SourceAdapter:
+    """Raises TypeError for a definition of an unknown kind."""
+    if isinstance(definition, FileDefinition):
+        return FileAdapter(definition)
+    if isinstance(definition, TableDefinition):
+        return TableAdapter(definition)
+    raise TypeError(f"no source adapter is known for {type(definition).__name__}")
