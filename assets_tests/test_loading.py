@@ -27,6 +27,27 @@ def defs():
     return dg.Definitions.merge(build_definitions(Path(__file__).resolve().parent), dg.Definitions(jobs=[mine]))
 """
 
+OWN_COMPONENT = """
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+from incremental_assets import ContainerDefinition, PostgresDatastore
+
+
+@dataclass
+class Shop(PostgresDatastore):
+    def get_asset_spec(self, container: ContainerDefinition) -> dg.AssetSpec:
+        spec = super().get_asset_spec(container)
+        return spec.merge_attributes(tags={"team": "sales"}).replace_attributes(group_name="sales")
+
+    def sync(self, context: dg.AssetExecutionContext, container: ContainerDefinition) -> Iterator[dg.Output]:
+        Path(__file__).with_name("before").write_text(container.container.label)
+        yield from super().sync(context, container)
+        Path(__file__).with_name("after").write_text(container.container.label)
+"""
+
 
 @pytest.fixture
 def shop(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
@@ -38,9 +59,15 @@ def shop(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> It
         monkeypatch.setenv(name, value)
     made.cli("catalog", "shop", spark=False)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "definitions", raising=False)
+    forget_modules()
     yield made
-    sys.modules.pop("definitions", None)
+    forget_modules()
+
+
+def forget_modules() -> None:
+    """Those of a project before: each project has its own of these names."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("definitions", "defs", "shop_component")]:
+        del sys.modules[name]
 
 
 def containers_of(definitions: dg.Definitions) -> set[str]:
@@ -70,3 +97,30 @@ def test_a_job_of_the_project_that_names_another_container_is_no_trouble(shop: P
     assert containers_of(definitions) == {"a", "catalog"}
     assert definitions.resolve_job_def(job_name(chosen[0])), "jobs that nobody asks for are not made"
     assert load_definitions(shop.path).resolve_job_def("mine")
+
+
+def own_component(shop: Project, text: str) -> None:
+    """Has the project's datastore be of a class that the project defines."""
+    (shop.path / "shop_component.py").write_text(text)
+    yaml = shop.path / "defs" / "shop" / "defs.yaml"
+    yaml.write_text(yaml.read_text().replace("incremental_assets.PostgresDatastore", "shop_component.Shop"))
+
+
+def test_a_project_overrides_how_an_asset_looks_and_what_its_run_does(shop: Project) -> None:
+    """Else who wants a tag, a group or a message after each sync has to fork the component."""
+    own_component(shop, OWN_COMPONENT)
+    shop.execute("insert into a values (1)")
+    _, lines, _ = shop.cli("sync", "shop/a", "--json")
+    assert [line["status"] for line in lines] == ["synced"]
+    assert [(shop.path / name).read_text() for name in ("before", "after")] == ["shop/a", "shop/a"]
+    enter_project(shop.path)
+    load_datastores(shop.path)
+    spec = load_definitions(shop.path).resolve_asset_graph().get(dg.AssetKey(["shop", "a"]))
+    assert (spec.group_name, spec.tags["team"], spec.kinds) == ("sales", "sales", {"postgres", "deltalake", "spark"})
+
+
+def test_a_project_that_gives_an_asset_another_key_is_refused(shop: Project) -> None:
+    """Else its table would be written under one name, and its watermark and partitions be looked up under another."""
+    own_component(shop, OWN_COMPONENT.replace('.replace_attributes(group_name="sales")', '.replace_attributes(key="elsewhere")'))
+    code, _, errors = shop.cli("sync", "shop/a", "--json", check=None, spark=False)
+    assert code and "shop/a: get_asset_spec gave it the key elsewhere" in errors
