@@ -43,8 +43,8 @@ class HoldBack(str, Enum):
 class Kind(str, Enum):
     """The kind of object that a container is in its source; ``FILES`` are the files of a folder that a glob matches.
 
-    Only an ordinary table can be read in ranges of ``ctid``. Only tables and partitioned tables have ``xmin``, from which the fingerprint
-    of a sync is computed; other kinds are never skipped.
+    Only an ordinary table can be read in ranges of ``ctid``. Rows of views and foreign tables have no ``xmin``, from which the fingerprint
+    is computed that lets a sync be skipped; these kinds are read with every sync.
     """
 
     TABLE = "table"

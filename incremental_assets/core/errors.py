@@ -50,7 +50,10 @@ class RebuildNeeded(SyncError):
 
 
 class EmptyRefused(SyncError):
-    """A sync would remove all rows that it replaces. Remedy: check that the source is really empty, then sync with ``--allow-empty``."""
+    """Rows would be lost because the source has none in their place, or cannot be listed completely. Nothing was written.
+
+    Remedy: check whether the source is really empty, then sync with ``--allow-empty``.
+    """
 
 
 class LakeMoved(SyncError):
