@@ -70,6 +70,7 @@ class _Kind:
 
     @property
     def base_name(self) -> str:
+        """The name of the group before it is made unique: folder and literal parts. A long one is cut and gets a hash."""
         name = _readable(f"{self.folder}/{'_'.join(self.literals)}") or "files"
         if len(encode_name(name)) <= _LONGEST_NAME:
             return name

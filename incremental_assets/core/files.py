@@ -24,6 +24,8 @@ _KEPT_OF_A_LONG_KEY = 300
 
 # ---------------------------------------------------------------- formats
 class FileFormat(str, Enum):
+    """The format of a file, whatever its compression. ``TEXT`` has one row for each line."""
+
     CSV = "csv"
     TSV = "tsv"
     JSON = "json"
@@ -65,9 +67,11 @@ class Limits:
     columns: int = 2000
 
     def too_large(self, what: str) -> str:
+        """The reason for refusing a file because of ``file_bytes``."""
         return f"{what} more than max_file_bytes ({self.file_bytes:,}). If it is what it should be, say a higher max_file_bytes"
 
     def too_long(self, what: str) -> str:
+        """The reason for refusing a file because of ``line_bytes``."""
         return f"{what} more than max_line_bytes ({self.line_bytes:,}). If it is what it should be, say a higher max_line_bytes"
 
     def too_many(self, count: int, what: str) -> str:
@@ -114,7 +118,7 @@ def shown_path(path: str) -> str:
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-# ---------------------------------------------------------------- what there is to read
+# ---------------------------------------------------------------- files to read
 @dataclass(frozen=True)
 class FileStamp:
     """The attributes by which a change of a file is recognized.
@@ -148,6 +152,7 @@ class FilePlan:
 
     @property
     def read(self) -> tuple[str, ...]:
+        """The files to read, changed ones first."""
         return self.changed + self.new
 
 

@@ -48,6 +48,7 @@ def _fail(text: str, position: int, what: str) -> ConfigurationError:
 
 
 def parse_type(text: str) -> IdentifierType:
+    """The identifier type of this name. Raises ConfigurationError for any other text."""
     try:
         return IdentifierType(text)
     except ValueError:
@@ -55,6 +56,7 @@ def parse_type(text: str) -> IdentifierType:
 
 
 def parse_strategy(text: str) -> Strategy:
+    """The strategy ``append`` or ``upsert``. Raises ConfigurationError for any other text, also for ``snapshot``."""
     if text in (Strategy.APPEND.value, Strategy.UPSERT.value):
         return Strategy(text)
     raise ConfigurationError(f"unknown strategy {text!r}; it is append or upsert.")

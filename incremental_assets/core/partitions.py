@@ -22,6 +22,8 @@ _INTEGER_KEY = re.compile(r"0|-?[1-9][0-9]*")
 
 
 class Granularity(str, Enum):
+    """The length of a time partition."""
+
     HOUR = "hour"
     DAY = "day"
     WEEK = "week"
@@ -83,11 +85,13 @@ class TimePartitions:
         return self._key(self._start_of(value))
 
     def window_of(self, key: str) -> Window:
+        """The window of one partition. That of the first has no lower bound, that of the last no upper bound."""
         start = self._start(key)
         upper = None if start >= self.last else next_start(self.axis, self.granularity, start)
         return Window(None if start == self.first else start, upper)
 
     def windows_of(self, keys: Iterable[str]) -> tuple[Window, ...]:
+        """The windows of several partitions, joined where they are adjacent, ascending."""
         return merge(self.window_of(key) for key in keys)
 
     def keys_between(self, lower: int | None, upper: int | None) -> list[str]:
@@ -154,13 +158,16 @@ class IntegerPartitions:
     known: tuple[int, ...] = ()
 
     def key_of(self, value: int) -> str:
+        """The key of the partition that the value belongs to. It may not exist yet; values below all known keys belong to the first one."""
         start = value // self.width * self.width
         return str(max(start, self.known[0]) if self.known else start)
 
     def window_of(self, key: str) -> Window:
+        """The window of one partition. That of the first has no lower bound, that of the last no upper bound."""
         return self.windows_of([key])[0]
 
     def windows_of(self, keys: Iterable[str]) -> tuple[Window, ...]:
+        """The windows of several partitions, joined where they are adjacent, ascending."""
         positions = {self._position(key) for key in keys}
         windows: list[Window] = []
         for position in sorted(positions):
@@ -190,6 +197,7 @@ class IntegerPartitions:
         return Window(None if not self.known or start <= self.known[0] else start, None)
 
     def with_keys(self, keys: Iterable[str]) -> "IntegerPartitions":
+        """The same partitions with further known keys."""
         return IntegerPartitions(self.width, tuple(sorted({*self.known, *map(int, keys)})))
 
     def _position(self, key: str) -> int:

@@ -124,7 +124,7 @@ class NumberRule(Rule):
     """A rule about one number that is computed from all asserted rows of a partition. ``tolerance`` has no meaning for it."""
 
 
-# ---------------------------------------------------------------- of each row
+# ---------------------------------------------------------------- rules about single rows
 @dataclass(frozen=True, kw_only=True)
 class NotNull(RowRule):
     """None of the columns is NULL."""
@@ -300,7 +300,7 @@ class Expression(RowRule):
         return (digest(self.expression),)
 
 
-# ---------------------------------------------------------------- of groups of rows
+# ---------------------------------------------------------------- rules about several rows
 class Reach(str, Enum):
     """The rows among which a value has to be unique: those of its partition, or those of the whole table."""
 
@@ -334,7 +334,7 @@ class ExistsIn(Rule):
         return (self.column, self.container, self.field)
 
 
-# ---------------------------------------------------------------- of a number
+# ---------------------------------------------------------------- rules about a number of a partition
 @dataclass(frozen=True, kw_only=True)
 class Sum(NumberRule):
     """The sum over the partition lies between the bounds, both included. Without any value the sum is 0."""
@@ -407,7 +407,7 @@ class Change(NumberRule):
         return () if self.expression is None else (digest(self.expression),)
 
 
-# ---------------------------------------------------------------- of the table
+# ---------------------------------------------------------------- rules about the table
 @dataclass(frozen=True, kw_only=True)
 class ExpectedSchema(Rule):
     """The table has these columns. ``types``: the Spark type of each, or None for any type. ``only``: the table has no other columns."""

@@ -77,9 +77,9 @@ class Activity:
 class OpenTransactions:
     """The transactions and sessions that may still commit rows below a certain identifier value.
 
-    They are noted once, when the value is read, and can only become fewer afterwards. ``noted_at``: the source's clock when the value was
-    read, in microseconds since 1970 UTC. The other fields are those of ``Activity``; ``sessions`` has the identities only. An instance is
-    true if any transaction or session is left.
+    They are noted once, when the value is read. Afterwards they only become fewer, except that prepared transactions take the place of one
+    that has disappeared (``still_open``). ``noted_at``: the source's clock when the value was read, in microseconds since 1970 UTC. The
+    other fields are those of ``Activity``; ``sessions`` has the identities only. An instance is true if any transaction or session is left.
     """
 
     virtual: frozenset[str] = frozenset()
@@ -134,12 +134,13 @@ class TableState:
     """The state of a container, which is stored as JSON in the property ``incremental_assets.state`` of its Delta table.
 
     ``identifier``, ``strategy``, ``key``, ``source``, ``start`` and ``schema`` describe what the table was built with: if one of them
-    changes, the table has to be rebuilt. ``identifier`` is ``Identifier.signature``; ``source`` is the system identifier and the OID of the
-    database; ``start`` is the text of the start value. ``relation``: the OID of the source's table, by which a table that was dropped and
-    created again is recognized. ``watermark``: None if there is none yet. ``pending``: values that the watermark moves to later, the oldest
-    first. ``fingerprint``: of the rows in the lag window of the source at the last sync; ``data_version``: the Delta version that this sync
-    wrote. ``loaded``: whether rows were ever written. ``text_columns``: columns that became text at the first load, because they hold
-    values such as infinity. ``excluded_columns``: the YAML's ``exclude_columns`` at the last sync.
+    changes (``key`` for the strategy ``upsert`` only), the table has to be rebuilt. ``identifier`` is ``Identifier.signature``; ``source``
+    is the system identifier and the OID of the database; ``start`` is the text of the start value. ``relation``: the OID of the source's
+    table, by which a table that was dropped and created again is recognized. ``watermark``: None if there is none yet. ``pending``: values
+    that the watermark moves to later, the oldest first. ``fingerprint``: of the rows in the lag window of the source at the last sync;
+    ``data_version``: the Delta version that this sync wrote. ``loaded``: whether rows were ever written. ``text_columns``: columns that
+    became text at the first load, because they hold values such as infinity. ``excluded_columns``: the YAML's ``exclude_columns`` at the
+    last sync.
     """
 
     identifier: str
@@ -269,11 +270,12 @@ def advance(
     """Decides the new watermark of a sync that reads one snapshot of the source. The caller must have done these steps in this order:
 
     1. It reads the highest identifier: ``highest``, already limited to a margin below the source's clock, or to the last value of the
-    sequence; None if no row has one. ``withheld``: the highest identifier without that margin, if it is higher; else None. 2. It notes who
-    may still commit lower values, and waits for them: ``held_by`` are those that have not ended, ``now`` is the activity at the time when
-    that was seen. 3. It takes the snapshot and reads rows. ``covered_to``: the end of the range that the read covers without a gap from the
-    lower end of the lag window of ``old`` on (True: it has no end; None: that place is not covered; see ``Tail.covered_to``). Coverage from
-    ``old`` itself is not enough: late rows within the lag would be left behind for good.
+       sequence; None if no row has one. ``withheld``: the highest identifier without that margin, if it is higher; else None.
+    2. It notes the transactions that may still commit lower values, and waits for them: ``held_by`` are those that have not ended, and
+       ``now`` is the activity in which that was seen.
+    3. It takes the snapshot and reads rows. ``covered_to``: the end of the range that the read covers without a gap from the lower end of
+       the lag window of ``old`` on (True: it has no end; None: that place is not covered; see ``Tail.covered_to``). Coverage from ``old``
+       itself is not enough: late rows within the lag would be left behind for good.
 
     ``old`` and ``pending`` are those of the table's state. The watermark becomes ``highest`` only if all transactions that were noted had
     ended before the snapshot. Otherwise it may still move to a pending value whose transactions have ended. It never decreases, and never

@@ -169,7 +169,7 @@ def _explain_if_gone(state_dir: Path, error: BaseException) -> None:
         ) from error
 
 
-# ------------------------------------------------------------------------------------------------ leaving
+# ------------------------------------------------------------------------------------------------ closing
 def _interrupt(session: SparkSession) -> bool:
     """Cancels all queries of a session. Returns False if that failed; it is only logged, as the original exception is being raised."""
     try:

