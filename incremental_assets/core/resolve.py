@@ -238,9 +238,9 @@ def _found(axis: Axis, text: str | None) -> int | None:
 
 
 def _calendar_start(axis: Axis, granularity: Granularity, first: int) -> int:
-    """The start of the first partition: that of the partition in which ``first`` lies, but not before 1901."""
+    """The start of the first partition: that of the partition in which ``first`` lies, but never before July 1901."""
     start = floor_to(axis, granularity, first)
-    earliest = -25_000 * axis.steps_per_day  # 1901-07-21: the first day on which all time-zone databases agree
+    earliest = -25_000 * axis.steps_per_day  # 1901-07-22; all time-zone databases agree from 1901 on
     return start if start >= earliest else next_start(axis, granularity, floor_to(axis, granularity, earliest))
 
 
