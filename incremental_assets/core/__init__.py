@@ -1,5 +1,6 @@
-"""What is decided without asking anybody: names, identifiers, windows, partitions, watermarks, schemas, rules, a container's configuration.
+"""The pure core: names, identifiers, windows, partitions, watermarks, schemas, rules and the configuration of a container.
 
-Belongs here: values and decisions that need no database, no Spark and no Dagster. Does not belong: anything that reads, writes, or asks
-the time. Imports nothing of ours from outside this folder, which the import rules check.
+Belongs here: values and decisions that need no database, no Spark and no Dagster. Does not belong: code that reads, writes or asks for the
+current time (``time_limit``, which reads a monotonic clock, is the exception). Modules of this package import no other package of the
+project; import-linter checks this.
 """

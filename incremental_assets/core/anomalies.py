@@ -1,10 +1,11 @@
-"""The life of an anomaly: what opens it, what closes it, and who may say so. Plain values.
+"""The life cycle of an anomaly: what opens it, what closes it, and which changes a person can make.
 
-Belongs here: which changes follow from a scan's findings or from a person's word. Does not belong: where they are kept
-(``quality.records``), or how a scan finds them (``quality.scan``).
+Belongs here: the changes that follow from the findings of a scan or from the action of a person, as plain values. Does not belong: their
+storage (``quality.records``), or how a scan finds broken rules (``quality.scan``).
 
-An anomaly is of a row (it has the row's key) or of a partition. A row's does not depend on its partition: a row that moved to another one
-keeps it. Each change is later than the one that it was made from, even where a clock was set back: so the newest is always the last.
+An anomaly belongs to a row (it then has the row's key) or to a partition. The anomaly of a row does not depend on the partition: a row that
+moves to another partition keeps it. Each change has a later time than the change before it, even if a clock was set back, so that the
+change with the newest time is always the last one.
 """
 
 import hashlib
@@ -22,7 +23,11 @@ from incremental_assets.core.rules import Severity
 
 
 class State(str, Enum):
-    """``DISCARDED``: a person said that it is no problem; no scan brings it back. ``RESOLVED``: one that finds it again reopens it."""
+    """The state of an anomaly.
+
+    ``ACTIVE``: open. ``ACKNOWLEDGED``: open, and a person knows of it. ``RESOLVED``: closed; a scan that finds it again reopens it.
+    ``DISCARDED``: closed for good, because a person said that it is no problem; no scan reopens it.
+    """
 
     ACTIVE = "active"
     ACKNOWLEDGED = "acknowledged"
@@ -31,18 +36,20 @@ class State(str, Enum):
 
     @property
     def is_open(self) -> bool:
-        """Whether something is still to be done about it."""
+        """Whether the anomaly still has to be dealt with."""
         return self in (State.ACTIVE, State.ACKNOWLEDGED)
 
 
 @dataclass(frozen=True)
 class Anomaly:
-    """One as it is after its last change.
+    """An anomaly as it is after its last change.
 
-    ``id``: see ``fingerprint``. ``container``: its label (``shop/orders``). ``partition``: where it was last found. ``key``: JSON of the
-    row's key; None: it is the partition's. ``rows``: how many failed rows it stands for; None for a rule about a number. ``message`` and
-    ``rows`` are of the scan that opened, reopened or moved it. ``first_seen``, ``changed_at``: microseconds since 1970 UTC. ``changed_by``:
-    ``scan <operation id>`` or a person. ``comment``: the person's. ``operation``: of the scan that made this change, None for a person.
+    ``id``: see ``fingerprint``. ``container``: the label of the container (``shop/orders``). ``rule``: the id of the rule. ``partition``:
+    the key of the partition in which it was last found; None for rows without identifier, containers without partitions, and rules about
+    the table. ``key``: JSON of the row's key; None if the anomaly belongs to the partition. ``rows``: the number of failed rows that it
+    stands for; None for a rule about a number. ``message`` and ``rows`` come from the scan that opened, reopened or moved it.
+    ``first_seen`` and ``changed_at``: microseconds since 1970 UTC. ``changed_by``: ``scan <operation id>``, or the name of a person.
+    ``comment``: the comment of that person. ``operation``: the id of the scan that made this change; None if a person made it.
     """
 
     id: str
@@ -67,7 +74,11 @@ class Anomaly:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a scan found broken: the row with this key, or (``key`` None) those rows of the partition that none has the key of."""
+    """A broken rule that a scan found, for one row or for one partition.
+
+    ``key``: JSON of the row's key. If it is None, the finding is about the partition: about its failed rows that no finding with a key
+    stands for, or about a number. ``rows``: how many failed rows it stands for; None for a rule about a number.
+    """
 
     rule: str
     partition: str | None
@@ -78,14 +89,14 @@ class Finding:
 
 
 MOST_OPEN_KEYS = 10_000
-"""Open anomalies of rows, of one rule of a container: each scan reads all of them, and no person would."""
+"""The highest number of open anomalies of rows for one rule of a container. Each scan reads all of them, and no person reads more."""
 
 Place = tuple[str, str | None]
-"""A rule's id and a partition."""
+"""The id of a rule and the key of a partition."""
 
 
 class _Verdict(Protocol):
-    """What is used of ``quality.verdict.Verdict``, which the model must not import."""
+    """The attributes of ``quality.verdict.Verdict`` that are used here: ``core`` must not import ``quality``."""
 
     @property
     def rule(self) -> str: ...
@@ -102,7 +113,7 @@ class _Verdict(Protocol):
 
 
 class _FailedRow(Protocol):
-    """What is used of ``quality.verdict.FailedRow``."""
+    """The attributes of ``quality.verdict.FailedRow`` that are used here."""
 
     @property
     def partition(self) -> str | None: ...
@@ -113,18 +124,27 @@ class _FailedRow(Protocol):
 
 
 def fingerprint(container: str, rule: str, partition: str | None, key: str | None) -> str:
-    """16 hexadecimal digits: the same for the same failure in each scan."""
+    """The id of an anomaly: 16 hexadecimal digits, which are the same for the same failure in each scan.
+
+    They are computed from the container, the rule and the row's key, or the partition if ``key`` is None.
+    """
     subject = ["partition", partition] if key is None else ["key", key]
     return hashlib.sha256(json.dumps([container, rule, *subject]).encode()).hexdigest()[:16]
 
 
 def looked_at_of(verdicts: Iterable[_Verdict]) -> set[Place]:
-    """What a scan can speak of: not what it could not ask, nor what there was nothing to judge by."""
+    """The rules and partitions for which the scan has a result.
+
+    Verdicts with the status ``errored`` or ``unasserted`` are left out: an anomaly must not be resolved because of them.
+    """
     return {(v.rule, v.partition) for v in verdicts if v.status in ("passed", "failed")}
 
 
 def findings_of(verdicts: Iterable[_Verdict], failed_rows: Iterable[_FailedRow]) -> list[Finding]:
-    """Of each failed verdict: one for each key on record, and one for the failed rows that are not on record with a key."""
+    """The findings of each failed verdict: one for each key among the recorded failed rows, and one for all other failed rows.
+
+    The latter has no key. It stands for rows without a key, for rows beyond the number that a scan keeps, or for a number.
+    """
     with_key: dict[Place, dict[str, int]] = {}
     for row in failed_rows:
         if row.key is not None:
@@ -144,14 +164,16 @@ def findings_of(verdicts: Iterable[_Verdict], failed_rows: Iterable[_FailedRow])
 
 
 def capped(findings: Iterable[Finding], known: Mapping[str, Anomaly], container: str, most: int = MOST_OPEN_KEYS) -> list[Finding]:
-    """With at most ``most`` open anomalies of rows of each rule, those that are open already among them.
+    """Limits the findings so that a container has at most ``most`` open anomalies of rows for each rule.
 
-    The rows beyond that are counted in the finding of their partition, whose number of rows is then the true one.
+    ``known``: all anomalies by id. Findings of known anomalies that are not resolved are always kept. The rows of the findings beyond the
+    limit are added to the finding of their partition, so that the number of rows stays correct.
     """
     open_keys = Counter(one.rule for one in known.values() if one.is_open and one.key is not None and one.container == container)
     kept: list[Finding] = []
     beyond: dict[Place, Finding] = {}
     added: set[str] = set()
+    # Findings with a key come first: the finding of a partition then takes up the rows of those that were over the limit.
     for f in sorted(findings, key=lambda one: one.key is None):
         place = f.rule, f.partition
         if f.key is None:
@@ -185,11 +207,13 @@ def after_scan(
     resolve: bool,
     moved: Mapping[str, str | None] = MappingProxyType({}),
 ) -> list[Anomaly]:
-    """The anomalies that a scan changed, as they are now.
+    """Returns the anomalies that a scan changes or opens, as they are afterwards.
 
-    ``known``: all of the container, as they were just before. ``findings``: those of rows with an open anomaly among them in any case.
-    ``operation``: the scan's id. ``now``: microseconds since 1970 UTC. ``resolve``: whether what was looked at and not found is resolved.
-    ``moved``: by their keys, rows that were looked at in another partition than the one they were last found in.
+    ``known``: all anomalies of the container by id, as they were immediately before. ``looked_at``: see ``looked_at_of``. ``findings``: the
+    scan must include every failed row that has an open anomaly, as an anomaly that is not among them counts as not found. ``operation``:
+    the id of the scan. ``now``: microseconds since 1970 UTC. ``resolve``: whether open anomalies that were scanned and not found are
+    resolved. ``moved``: the partition in which a row is now, by the row's key, for rows that were scanned in another partition than the one
+    where they were last found.
     """
     by = f"scan {operation}"
     found = _by_id(findings, container, known)
@@ -203,10 +227,11 @@ def after_scan(
             )  # fmt: skip
             changed.append(new)
             continue
+        # An open anomaly gets a new record only if its partition or its severity has changed; else every scan would write one.
         if old.state is State.DISCARDED or (old.is_open and (old.partition, old.severity) == (f.partition, f.severity)):
             continue
         state = old.state if old.is_open else State.ACTIVE
-        comment = old.comment if old.is_open else None  # a person's, on a state that stays
+        comment = old.comment if old.is_open else None  # the comment explains the state, so it stays as long as the state does
         seen = replace(old, partition=f.partition, rows=f.rows, message=f.message, severity=f.severity, state=state, comment=comment)
         changed.append(_stamped(seen, old, by, now, operation))
     if resolve:
@@ -228,7 +253,10 @@ _POSSIBLE = {
 
 
 def by_person(anomaly: Anomaly, wanted: State, who: str, comment: str | None, now: int) -> Anomaly:
-    """As ``who`` wants it. Raises ConfigurationError where its state does not allow that."""
+    """The anomaly after the person ``who`` has set its state to ``wanted``. ``now``: microseconds since 1970 UTC.
+
+    Raises ConfigurationError if the current state does not allow the change.
+    """
     possible = _POSSIBLE[anomaly.state]
     if wanted not in possible:
         remedy = " or ".join(_WANTED[state] for state in possible)
@@ -239,7 +267,11 @@ def by_person(anomaly: Anomaly, wanted: State, who: str, comment: str | None, no
 
 
 def _by_id(findings: Iterable[Finding], container: str, known: Mapping[str, Anomaly]) -> dict[str, Finding]:
-    """One for each anomaly. A key that is found in two partitions stays where it was, else it goes to the first."""
+    """One finding for each id of an anomaly.
+
+    A key that was found in two partitions stays in the partition of its known anomaly if that is one of them, else it gets the first one in
+    the order of the keys. The numbers of rows are added up.
+    """
     found: dict[str, Finding] = {}
     for f in findings:
         identity = fingerprint(container, f.rule, f.partition, f.key)
@@ -254,4 +286,5 @@ def _by_id(findings: Iterable[Finding], container: str, known: Mapping[str, Anom
 
 
 def _stamped(new: Anomaly, old: Anomaly, by: str, now: int, operation: str | None) -> Anomaly:
+    # A clock may have been set back, or differ between hosts: the newest change is found by its time, so it must be later than ``old``.
     return replace(new, changed_at=max(now, old.changed_at + 1), changed_by=by, operation=operation)

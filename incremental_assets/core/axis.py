@@ -1,7 +1,8 @@
-"""The axis an incremental identifier lives on: every value is an exact integer (days, microseconds, or the integer itself).
+"""Cursor types: each value of an incremental identifier is represented as an exact integer (days, microseconds, or the integer itself).
 
-Belongs here: the types of the grammar, the axes, exact conversion between axis values and text. Does not belong: windows, or any SQL
-beyond a literal's text. Text cannot round: a microsecond or a date before Christ survives the way there and back.
+Belongs here: the identifier types of the grammar, the cursor types (``Axis``), and the exact conversion between identifier values and text.
+Does not belong: windows (``core.window``), or SQL beyond the text of a literal. Values are exchanged as text because text does not round:
+microseconds, and dates before the year 1, which Python's ``datetime`` cannot represent, are converted without loss in both directions.
 """
 
 import re
@@ -14,7 +15,7 @@ MICROS_PER_DAY = 86_400 * MICROS_PER_SECOND
 
 
 class IdentifierType(str, Enum):
-    """The four types of the grammar (seed 001)."""
+    """The four identifier types of the grammar (``core.grammar``). ``datetime`` and ``timestamp`` accept the same columns."""
 
     DATE = "date"
     DATETIME = "datetime"
@@ -23,10 +24,10 @@ class IdentifierType(str, Enum):
 
 
 class Axis(str, Enum):
-    """What one step on the axis is; decided by the identifier's column, not by the user.
+    """The cursor type of an identifier: the unit and the origin of its integer values. The type of the source's column decides it.
 
-    ``DAY``: days since 1970-01-01. ``LOCAL``: microseconds since 1970-01-01 00:00 by a clock on a wall (a column without time zone).
-    ``INSTANT``: microseconds since 1970-01-01 00:00 UTC. ``INTEGER``: the value.
+    ``DAY``: days since 1970-01-01. ``LOCAL``: microseconds since 1970-01-01 00:00 in local time (a column without time zone).
+    ``INSTANT``: microseconds since 1970-01-01 00:00 UTC. ``INTEGER``: the value itself.
     """
 
     DAY = "day"
@@ -40,18 +41,26 @@ class Axis(str, Enum):
 
     @property
     def steps_per_day(self) -> int:
-        """Axis steps in a day; only for time."""
+        """The number of units in a day: 1 for ``DAY``, else microseconds. It has no meaning for ``INTEGER``."""
         return 1 if self is Axis.DAY else MICROS_PER_DAY
 
     def lag_steps(self, lag: int) -> int:
-        """A safety lag (seconds for time, rounded up to whole days for dates; values for integers) in steps of this axis."""
+        """Converts a safety lag to units of this cursor type.
+
+        ``lag`` is in seconds for times and dates, and a number of values for integers. For dates it is rounded up to whole days.
+        """
         if self is Axis.DAY:
             return -(-lag // 86_400)
         return lag if self is Axis.INTEGER else lag * MICROS_PER_SECOND
 
 
 def civil_from_days(days: int) -> tuple[int, int, int]:
-    """(year, month, day) in the proleptic Gregorian calendar; year 0 is 1 BC. Source: H. Hinnant, chrono-compatible date algorithms."""
+    """(year, month, day) of a number of days since 1970-01-01, in the proleptic Gregorian calendar; year 0 is 1 BC.
+
+    The formula and its constants are Howard Hinnant's ``civil_from_days`` ("chrono-Compatible Low-Level Date Algorithms"). Python's
+    ``datetime.date`` is not used because it has no years below 1 and above 9999, and PostgreSQL has both.
+    """
+    # Days are counted from 0000-03-01: with years that begin in March, the leap day is the last day of its year.
     days += 719_468
     era, day_of_era = divmod(days, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
@@ -62,7 +71,10 @@ def civil_from_days(days: int) -> tuple[int, int, int]:
 
 
 def days_from_civil(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01; the inverse of ``civil_from_days``."""
+    """The number of days since 1970-01-01; the inverse of ``civil_from_days``. ``month`` must be 1 to 12.
+
+    A day beyond the end of the month is not refused: it counts into the next month.
+    """
     year -= month <= 2
     era, year_of_era = divmod(year, 400)
     day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
@@ -75,7 +87,10 @@ def _date_text(days: int) -> str:
 
 
 def format_value(axis: Axis, value: int) -> str:
-    """Exact ISO 8601 text of an axis value; instants end in ``Z``; whole seconds carry no fraction."""
+    """The exact ISO 8601 text of an identifier value, or the digits of an integer.
+
+    Instants end in ``Z``. The fraction has six digits and is left out for whole seconds. Years before 1 BC are negative.
+    """
     if axis is Axis.INTEGER:
         return str(value)
     if axis is Axis.DAY:
@@ -94,9 +109,10 @@ _TIME = re.compile(
 
 
 def parse_value(axis: Axis, text: str) -> int:
-    """The axis value of ISO text (``2025-01-08``, ``2025-01-08 14:30:25.5``, ``…Z``, ``…+02:00``) or of an integer.
+    """Parses an ISO 8601 date or time (``2025-01-08``, ``2025-01-08 14:30:25.5``, ``…Z``, ``…+02:00``) or an integer.
 
-    A zone counts only on ``INSTANT``, where its absence means UTC. Raises ConfigurationError for anything else.
+    A time zone is accepted for ``INSTANT`` only, where a text without one is UTC. A date without a time of day is midnight, except for
+    ``DAY``, which accepts no time of day. Raises ConfigurationError for any other text.
     """
     text = text.strip()
     if axis is Axis.INTEGER:
@@ -109,6 +125,7 @@ def parse_value(axis: Axis, text: str) -> int:
         raise ConfigurationError(f"{text!r} is not {wanted}.")
     year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
     days = days_from_civil(year, month, day) if 1 <= month <= 12 else 0
+    # The conversion back detects a day that the month does not have, such as 30 February.
     hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
     if not 1 <= month <= 12 or civil_from_days(days) != (year, month, day) or hour > 23 or minute > 59 or second > 59:
         raise ConfigurationError(f"{text!r} is not {wanted}: there is no such day or time.")
@@ -129,7 +146,10 @@ def _offset_micros(zone: str | None) -> int:
 
 
 def json_value(axis: Axis, value: int | None) -> int | str | None:
-    """A watermark as events, ``--json`` and the table's property carry it: ISO text for time, a number for integers."""
+    """An identifier value for JSON: ISO 8601 text for times and dates, a number for integers.
+
+    Watermarks have this form in Dagster events, in the output of ``--json``, and in the property of the Delta table.
+    """
     return value if value is None or axis is Axis.INTEGER else format_value(axis, value)
 
 

@@ -1,7 +1,7 @@
-"""A container: one table or view, one asset, one Delta table, with everything a sync must know of it.
+"""The description of a container: one table, view or group of files, which is one Dagster asset and one Delta table.
 
-Belongs here: what the catalog found (``SourceTable``), what the YAML says (``ContainerOptions``), and what both make (``Container``).
-Does not belong: reading either, or how the two are put together (``resolve``).
+Belongs here: what the catalog operation found (``SourceTable``), what the YAML says (``ContainerOptions``), and the result of both
+(``Container``). Does not belong: reading either of them, or the rules by which they are combined (``core.resolve``).
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,10 @@ from incremental_assets.core.window import EVERYTHING, Window
 
 
 class OnNull(str, Enum):
-    """What happens to rows whose identifier is NULL."""
+    """What a sync does with rows whose identifier is NULL (they belong to no partition).
+
+    ``INCLUDE``: each incremental sync reads and replaces them. ``EXCLUDE``: they are left out. ``ERROR``: the sync fails if there are any.
+    """
 
     INCLUDE = "include"
     EXCLUDE = "exclude"
@@ -27,16 +30,21 @@ class OnNull(str, Enum):
 
 
 class HoldBack(str, Enum):
-    """Which open transactions hold the watermark back: all, or those with a write lock on the table."""
+    """Which open transactions hold the watermark back.
+
+    ``ALL``: all of the database. ``WRITERS``: only those with a write lock on the table or one of its partitions. The latter is exact only
+    if the insert itself makes the identifier (a sequence, ``clock_timestamp()``): ``now()`` is older than the lock.
+    """
 
     ALL = "all"
     WRITERS = "writers"
 
 
 class Kind(str, Enum):
-    """What a container is in its source; only an ordinary table can be cut by ``ctid``, only tables have ``xmin``.
+    """The kind of object that a container is in its source; ``FILES`` are the files of a folder that a glob matches.
 
-    ``FILES``: those of a folder that a pattern matches.
+    Only an ordinary table can be read in ranges of ``ctid``. Rows of views and foreign tables have no ``xmin``, from which the fingerprint
+    is computed that lets a sync be skipped; these kinds are read with every sync.
     """
 
     TABLE = "table"
@@ -48,17 +56,18 @@ class Kind(str, Enum):
 
     @property
     def is_view(self) -> bool:
-        """What ``include: [view]`` means; all others are tables."""
+        """Whether ``include: [view]`` of the YAML selects it. All other kinds count as tables there."""
         return self in (Kind.VIEW, Kind.MATERIALIZED_VIEW)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Who makes a column's values, as the source says it, in the table and in each of its partitions.
+    """What the source's catalog says about who makes the values of a column. A statement holds for the table and all of its partitions.
 
-    ``identity``: ``GENERATED ALWAYS AS IDENTITY``. ``in_turn``: its sequences give values one by one and upwards. ``block``: the values
-    that a session may draw from them at once (CACHE times increment; None: no sequence). ``at_insert``, ``at_update``: triggers that set it
-    to the clock at each insert or update, whatever the application sends.
+    ``identity``: the column is ``GENERATED ALWAYS AS IDENTITY``. ``in_turn``: its sequences return values one by one and ascending (CACHE
+    1, a positive increment, no CYCLE). ``block``: how far apart the values can be that one session draws at once (CACHE times increment);
+    None if there is no sequence. ``at_insert``, ``at_update``: the name of a trigger that sets the column to the clock at each insert or
+    update, whatever the application sends; None if there is none.
     """
 
     identity: bool = False
@@ -70,9 +79,12 @@ class Origin:
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """``type``: the source's own name for it (``numeric(12,2)``); ``base``: without modifiers and domains (``numeric``).
+    """A column of a container as the source describes it.
 
-    ``origin``: None where nothing is known, as of views, and in what earlier versions have stored.
+    ``type``: the type as the source writes it (``numeric(12,2)``); ``base``: the same type without modifiers, and the base type of a domain
+    (``numeric``). ``default``: the source's text of its DEFAULT. ``sequence``: the qualified name of the sequence that belongs to the
+    column. ``origin`` is None if nothing is known, which is so for views and for columns that an earlier version of this product has
+    stored.
     """
 
     name: str
@@ -86,18 +98,20 @@ class SourceColumn:
 
 @dataclass(frozen=True)
 class SourceTable:
-    """What the catalog found. ``first`` and ``last`` are identifier texts, ``rows`` an estimate, ``bytes`` the size with indexes.
+    """A table, view or group of files as the catalog operation found it.
 
-    ``span``: from first to last integer identifier when the container was first found; the width of its partitions follows from it.
-    ``glob``, ``format``, ``files``: of a container of files: its pattern, what they are, how many there were.
-    ``subscribed``: a subscription of logical replication fills it, or one of its partitions.
+    ``first`` and ``last``: the text of the lowest and the highest identifier. ``rows``: an estimate. ``bytes``: the size including indexes.
+    ``span``: the difference between the highest and the lowest integer identifier at the time when the container was first measured; the
+    width of its partitions follows from it and must not change later. ``glob``, ``format`` and ``files`` are set for a container of files:
+    its pattern, the format of the files, and how many files there were. ``subscribed``: a subscription of logical replication fills the
+    table or one of its partitions.
     """
 
     name: str
     kind: Kind
     columns: tuple[SourceColumn, ...]
     primary_key: tuple[str, ...] = ()
-    indexed: tuple[str, ...] = ()  # columns that lead an index
+    indexed: tuple[str, ...] = ()  # columns that are the first column of an index
     rows: int | None = None
     bytes: int | None = None
     comment: str | None = None
@@ -115,7 +129,10 @@ class SourceTable:
 
 @dataclass(frozen=True)
 class ContainerOptions:
-    """What the YAML says under ``containers:``, already of the right types. ``safety_lag``: None, as the datastore says."""
+    """The options of one container under ``containers:`` in the YAML, already converted to their types (docs/configuration.md).
+
+    ``safety_lag``: seconds for times, values for integers; None means that the datastore's ``safety_lag_seconds`` applies.
+    """
 
     partition_by: str | int | None = None
     schedule: str | None = None
@@ -130,18 +147,22 @@ class ContainerOptions:
     hold_back: HoldBack = HoldBack.ALL
     hold_back_warning_seconds: int = 3600
     where: str | None = None
-    identifiers: bool | None = None  # auto, or not; None: as the datastore says
-    max_runtime_seconds: int | None = None  # None: as the datastore says
+    identifiers: bool | None = None  # True: ``auto``, False: ``yaml``, None: the datastore's setting applies
+    max_runtime_seconds: int | None = None  # None: the datastore's setting applies
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     checks: tuple[Rule, ...] = ()
-    auto_resolve: bool = False  # anomalies that a later scan no longer finds
-    samples: bool = True  # rows and values, in records and profiles
+    auto_resolve: bool = False  # whether a scan resolves open anomalies that it no longer finds
+    samples: bool = True  # whether scans keep failed rows, and profiles keep values of texts and frequent values
 
 
 @dataclass(frozen=True)
 class Identifier:
-    """The column (or the greater of two) that tells new rows from old, and the axis its values live on."""
+    """The incremental identifier: one column, or the greater of two columns, and its cursor type.
+
+    ``start``: the ``@start`` value of the grammar; rows below it are never synced (None: there is no such bound). ``sequence``: the
+    sequence that a single integer column belongs to; its last value limits the watermark.
+    """
 
     columns: tuple[str, ...]
     type: IdentifierType
@@ -151,18 +172,22 @@ class Identifier:
 
     @property
     def signature(self) -> str:
-        """What a table was built with; another signature needs a rebuild."""
+        """Columns, type and cursor type as one text, which is stored with the Delta table. If it changes, the table has to be rebuilt."""
         return f"{'+'.join(self.columns)}:{self.type.value}:{self.axis.value}"
 
     @property
     def ground(self) -> Window:
-        """Where rows are synced at all: from ``@start`` on."""
+        """The domain: the window of the identifier values that are synced at all, from ``start`` on."""
         return Window(self.start, None) if self.start is not None else EVERYTHING
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How a container is cut into partitions: a granularity with the start of its first one, a width of integers, or by file."""
+    """The partitioning of a container. Exactly one of ``granularity``, ``width`` and ``by_file`` is set.
+
+    ``granularity`` with ``first``, the start of the first partition in units of the cursor type; ``width``: the number of integers in a
+    partition; ``batch``: each integer is a partition, and ``width`` is 1; ``by_file``: each file is a partition.
+    """
 
     granularity: Granularity | None = None
     first: int | None = None
@@ -172,7 +197,7 @@ class Cut:
 
     @property
     def word(self) -> str | int | None:
-        """As ``partition_by`` says it."""
+        """The value of ``partition_by`` in the YAML that means this partitioning."""
         if self.by_file:
             return "file"
         return self.granularity.value if self.granularity else "batch" if self.batch else self.width
@@ -180,10 +205,12 @@ class Cut:
 
 @dataclass(frozen=True)
 class Container:
-    """Everything about one container; ``identifier`` and ``cut`` are None together (a snapshot).
+    """Everything that a sync needs to know about one container. It is made by ``core.resolve`` or, for files, ``files.definition``.
 
-    ``lag``: the safety lag, in seconds for time and values for integers. ``lag_is_auto``: nobody has set it. ``lag_reason``: why it is
-    needed or not, in words.
+    ``identifier`` and ``cut`` are both None for the strategy ``snapshot``. ``primary_key``: the columns that tell rows apart;
+    ``key_is_enforced``: the source itself guarantees that they are unique and not NULL, so that a sync need not check it. ``lag``: the
+    safety lag, in seconds for times and values for integers. ``lag_is_auto``: the YAML does not set it. ``lag_reason``: why the lag has
+    this value, as a sentence. ``indexed``, ``rows``, ``bytes`` and ``comment`` are those of ``SourceTable``.
     """
 
     datastore: str
@@ -207,12 +234,12 @@ class Container:
 
     @property
     def label(self) -> str:
-        """``shop/orders``: how people and the command line name it."""
+        """``<datastore>/<container>`` (``shop/orders``): its name on the command line and in messages."""
         return f"{self.datastore}/{self.name}"
 
     @property
     def key_path(self) -> tuple[str, str]:
-        """Asset key, and the folder in the lake."""
+        """The path of the Dagster asset key, which is also the path of the Delta table below the lake's root."""
         return encode_name(self.datastore), encode_name(self.name)
 
     @property
@@ -225,17 +252,18 @@ class Container:
 
     @property
     def tail(self) -> Tail:
-        """What its incremental syncs read."""
+        """The lag window that its incremental syncs read. The container must have an identifier."""
         assert self.identifier is not None
         return Tail(self.identifier.start, self.identifier.axis.lag_steps(self.lag))
 
     @property
     def has_null_identifiers(self) -> bool:
-        """Whether rows without identifier may exist and are to be carried."""
+        """Whether rows whose identifier is NULL can exist and have to be synced."""
         return self.identifier is not None and self.options.on_null is OnNull.INCLUDE and not self.identifier_is_required
 
     @property
     def identifier_is_required(self) -> bool:
-        """Whether the source itself keeps each row's identifier from being NULL."""
+        """Whether constraints of the source rule out that the identifier of a row is NULL."""
+        # Of two columns the greater one counts and NULLs are ignored, so that one NOT NULL column is enough.
         required = {column.name for column in self.columns if column.not_null}
         return self.identifier is not None and bool(required & set(self.identifier.columns))

@@ -1,11 +1,12 @@
-"""What can go wrong, one class for each kind of remedy. Messages say what happened, to which container, and what to do.
+"""The exceptions that users see: one class for each kind of remedy. A message says what happened, to which container, and what to do.
 
-Belongs here: the exceptions every room may raise. Does not belong: how they are shown (the command line) or stored (Dagster).
+Belongs here: the exceptions that any package of the project may raise, and remedies for failures of object stores. Does not belong: how
+exceptions are shown (``cli``) or recorded (``dagster``).
 """
 
 
 class SyncError(Exception):
-    """Base of all errors a user is meant to read: the message is complete without a stack trace."""
+    """The base class of all errors that are meant for users: the message is complete without a stack trace."""
 
 
 class ConfigurationError(SyncError):
@@ -13,7 +14,7 @@ class ConfigurationError(SyncError):
 
 
 class MisfitError(ConfigurationError):
-    """Remedy: change what the YAML says of this one container; the others are not concerned."""
+    """Remedy: change the YAML of this one container (``container``: its name). The other containers are not affected."""
 
     def __init__(self, container: str, message: str) -> None:
         super().__init__(message)
@@ -21,43 +22,46 @@ class MisfitError(ConfigurationError):
 
 
 class ContainerMissing(SyncError):
-    """Remedy: bring the container back in the source, or forget it; its rows stay in the lake."""
+    """Remedy: restore the container in the source, or remove it from the catalog; its rows stay in the Delta table."""
 
 
 class SourceError(SyncError):
-    """Remedy: make the source reachable, or grant what is missing; nothing was written."""
+    """Remedy: make the source reachable, or grant the missing privilege. Nothing was written."""
 
 
 class SourceUnreachable(SourceError):
-    """Remedy: make the source reachable; none of its containers can be synced until then."""
+    """Remedy: make the source reachable. No container of the datastore can be synced until then."""
 
 
 class OutOfTime(SourceError):
-    """Remedy: none is needed where somebody asks again with more time; else make the query quicker."""
+    """A query was cancelled at the deadline of ``core.time_limit``. Remedy: none if a later attempt has more time; else a faster query."""
 
 
 class SourceInterrupted(SourceError):
-    """Remedy: free the disk, or repair disk or network, and sync again; no file and no row is at fault, and nothing was written."""
+    """Remedy: free space on the disk, or repair disk or network, and sync again. No file and no row is at fault; nothing was written."""
 
 
 class LakeError(SyncError):
-    """Remedy: repair or free the place the table is to be written to; the next sync heals what is half done."""
+    """Remedy: repair the location of the Delta table, or free space there. The next sync completes what was left half done."""
 
 
 class RebuildNeeded(SyncError):
-    """Remedy: load the container anew with ``--reset-watermarks``; the lake and the source no longer fit together."""
+    """The Delta table and the source no longer fit together. Remedy: load the container again with ``--reset-watermarks``."""
 
 
 class EmptyRefused(SyncError):
-    """Remedy: look whether the source is really empty, then say ``--allow-empty``."""
+    """Rows would be lost because the source has none in their place, or cannot be listed completely. Nothing was written.
+
+    Remedy: check whether the source is really empty, then sync with ``--allow-empty``.
+    """
 
 
 class LakeMoved(SyncError):
-    """Remedy: sync again; somebody else wrote to the table while this sync was reading."""
+    """A concurrent write: another writer committed to the Delta table while this sync was reading. Remedy: sync again."""
 
 
 class ContainerBusy(SyncError):
-    """Remedy: wait for the sync that holds the container (named in the message), or end it."""
+    """Another process holds the lock of the container; the message names it. Remedy: wait for it, or end it."""
 
 
 _STOP = "`python -m incremental_assets.spark.embedded.server stop` ends it"
@@ -77,9 +81,9 @@ _STORE_REMEDIES = {
     "ExpiredToken": _NO_CREDENTIALS,
     "when conditional put is disabled": "Two hosts could overwrite each other's commits. Unset AWS_CONDITIONAL_PUT, or let it be etag.",
 }
-"""By what the message of Spark or delta-rs contains."""
+"""Remedies for object stores, by a text that the message of Spark or delta-rs contains."""
 
 
 def store_remedy(message: str) -> str | None:
-    """What to do where a message of Spark or delta-rs tells that it cannot work with an object store at all, whatever the object."""
+    """The remedy if a message of Spark or delta-rs says that it cannot use an object store at all, whatever the object; else None."""
     return next((remedy for mark, remedy in _STORE_REMEDIES.items() if mark in message), None)

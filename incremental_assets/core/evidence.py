@@ -1,6 +1,7 @@
-"""What a source says of a table beyond its columns: that it is there, how large it is, statistics, triggers, unique indexes.
+"""Facts about a table beyond its columns: its entry in the datastore's listing, statistics, triggers and unique indexes.
 
-Belongs here: the facts. Does not belong: reading them (``databases``, ``files``), or what follows from them (``catalog.detect``).
+Belongs here: the facts as plain values. Does not belong: reading them (``databases``, ``files``), or the conclusions drawn from them
+(``catalog.detect``).
 """
 
 from collections.abc import Mapping
@@ -11,10 +12,11 @@ from incremental_assets.core.container import Kind
 
 @dataclass(frozen=True)
 class Listed:
-    """One line of a datastore's listing, by which the catalog knows whether to look closer.
+    """One entry of a datastore's listing. The catalog compares it with the stored one to decide whether to inspect the container again.
 
-    ``fingerprint``: changes with columns, keys, indexes, defaults, triggers. ``activity``: changes whenever rows were written; None where
-    nobody counts. ``identity``: of a table, which another one of its name does not have. ``files``: how many, of a container of files.
+    ``fingerprint`` changes with columns, keys, indexes, defaults and triggers. ``activity`` changes whenever rows were written; None if the
+    source does not count writes. ``identity``: an id (PostgreSQL's OID) that tells a table from a later one of the same name; None for
+    views and files. ``rows`` is an estimate. ``files``: the number of files of a container of files.
     """
 
     kind: Kind
@@ -28,11 +30,12 @@ class Listed:
 
 @dataclass(frozen=True)
 class ColumnEvidence:
-    """What statistics, triggers and sequences say of a column; None: the table was never analyzed.
+    """What statistics, triggers and sequences say about a column. The statistics are None if the table was never analyzed.
 
-    ``correlation``: of value and place in the table, -1 to 1. ``null_share``: 0 to 1. ``distinct``: as ``pg_stats.n_distinct`` (negative: a
-    share of the rows). ``at_insert``, ``at_update``: triggers that set it to the clock, always. ``in_turn``: its sequence gives out values
-    one by one, upwards, to all sessions alike.
+    ``correlation``: between the order of the values and the physical order of the rows, -1 to 1 (``pg_stats.correlation``). ``null_share``:
+    0 to 1. ``distinct``: as ``pg_stats.n_distinct`` (a negative value is minus a share of the rows). ``at_insert``, ``at_update``: the name
+    of a trigger that sets the column to the clock at each insert or update. ``in_turn``: its sequence returns values one by one and
+    ascending across all sessions (CACHE 1, a positive increment, no CYCLE).
     """
 
     correlation: float | None = None
@@ -45,9 +48,11 @@ class ColumnEvidence:
 
 @dataclass(frozen=True)
 class TableEvidence:
-    """``inserts``, ``changes``: rows inserted, and rows updated or deleted, since the source counts (None: it does not, as for views).
+    """What statistics and indexes say about a table.
 
-    ``live``: rows there are now, as the same counters have it; far from ``inserts`` after a TRUNCATE or where the counters began anew.
+    ``columns``: by column name. ``unique``: the columns of each unique index. ``inserts`` and ``changes``: the numbers of rows inserted,
+    and of rows updated or deleted, since the source's counters were reset; None if the source does not count, as for views. ``live``: the
+    number of rows according to the same counters. It is far from ``inserts`` after a TRUNCATE or a reset of the counters.
     """
 
     columns: Mapping[str, ColumnEvidence] = field(default_factory=dict[str, ColumnEvidence])

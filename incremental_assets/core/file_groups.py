@@ -1,6 +1,7 @@
-"""Which files of a folder belong together: one container for those of a folder whose names differ only in dates, numbers and ids.
+"""Groups the files of a folder into containers: files of one folder whose names differ only in dates, numbers and ids form one group.
 
-Belongs here: names → groups with their patterns. Does not belong: patterns' meaning (``globs``), or what is in a file.
+Belongs here: making groups, and their names and patterns, from the paths of files. Does not belong: what a pattern matches
+(``core.globs``), or the content of files (``files.readers``).
 """
 
 import hashlib
@@ -22,21 +23,27 @@ _HEX = r"(?:[0-9a-f]{8,}|[0-9A-F]{8,})(?![0-9A-Za-z])"
 _VARYING = re.compile(
     rf"(?<![0-9A-Za-z])(?:(?P<hash>{_UUID}(?![0-9A-Za-z])|(?=[A-Fa-f]*[0-9]+[A-Fa-f]){_HEX})|(?P<word>(?={_HEX})[A-Fa-f]+)[0-9]+)|[0-9]+"
 )
-"""``word``: the letters of what may be a hash, and may be a word of the letters a to f with a number."""
+"""Matches a part of a name that varies: a UUID or hash (group ``hash``), a run of digits, or an ambiguous text such as ``fee20240101``.
+
+The last may be a hash, or a word of the letters a to f followed by a number; the group ``word`` then has the letters."""
+# Separators between two varying parts that count as one, as in a date and a time of day; ``_ZULU`` is the Z that ends an ISO 8601 time.
 _JOINER = re.compile(r"[-_.T: ]*")
 _ZULU = re.compile(r"\AZ(?![0-9A-Za-z])")
 
 _BROKEN = "\udfff"
-"""Stands for each character of a name that is no UTF-8. Nothing that is written down can hold those: in a pattern it is a ``?``."""
+"""The placeholder for each byte of a name that is not UTF-8. Such bytes cannot be saved as text, so that they become ``?`` in a pattern."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 _Literals = tuple[str, ...]
-"""The parts of a stem that stay the same, with a wildcard between each two."""
+"""The parts of a stem (the name without extension) that do not vary. A wildcard stands between each two of them."""
 
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files of one container. ``pattern`` is a glob that owns (``owner_of``) just these files, and text that can be saved."""
+    """The files of one container.
+
+    ``pattern``: a glob that owns (``globs.owner_of``) exactly these files. It is valid UTF-8, also if the names of the files are not.
+    """
 
     name: str
     pattern: str
@@ -46,7 +53,7 @@ class FileGroup:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What the files of a group have in common."""
+    """What the names of the files of one group have in common: folder, literal parts of the stem, and extension (with its dot)."""
 
     folder: str
     literals: _Literals
@@ -58,11 +65,12 @@ class _Kind:
 
     @cached_property
     def is_broken(self) -> bool:
-        """Some of its characters are ``?`` in its pattern, which so matches other names too."""
+        """Whether the names have bytes that are not UTF-8. They are ``?`` in the pattern, which therefore matches other names too."""
         return _BROKEN in self.folder or any(_BROKEN in literal for literal in self.literals)
 
     @property
     def base_name(self) -> str:
+        """The name of the group before it is made unique: folder and literal parts. A long one is cut and gets a hash."""
         name = _readable(f"{self.folder}/{'_'.join(self.literals)}") or "files"
         if len(encode_name(name)) <= _LONGEST_NAME:
             return name
@@ -74,21 +82,23 @@ class _Kind:
 
 
 def group_files(paths: Iterable[str], named: Mapping[str, str] | None = None) -> list[FileGroup]:
-    """Same folder, same extension, similar names → one group. Hidden and unsupported files are left out. Ordered by name.
+    """Groups files with the same folder, the same extension and similar names. The groups are ordered by name.
 
-    Names are similar that differ in numbers, hashes and UUIDs only (and in what is no UTF-8, as no pattern can tell that apart).
-    A file alone has itself as its pattern, until a second one, or another in its place, makes a glob of it, for good.
+    Names are similar if they differ only in numbers, hashes and UUIDs, and in bytes that are not UTF-8, which no pattern can distinguish.
+    Hidden files and files with an unsupported extension are left out. The pattern of a single file is its own path. Once a second similar
+    file is there, or another one in its place, the pattern becomes a glob, and stays one.
 
-    ``named``: names that were given before, by pattern. They stay with files of the same kind, and no other group gets them.
+    ``named``: the names that groups were given before, by pattern (None: there are none). A name stays with the files of the same kind, and
+    no other group gets it.
     """
     before = named or {}
     once = {path: name for pattern, name in before.items() if (path := literal_of(pattern)) is not None}
     there: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(set(paths)):
         there[_SURROGATE.sub(_BROKEN, path)].append(path)
-    # Files that once were there take part, so that what comes in their place is the same container.
+    # Single files that were there before take part too, so that a file which replaces one of them belongs to the same container.
     kinds = _kinds({*there, *once}, before, once)
-    # Of a broken name there is no literal pattern, and with its numbers in it, it would outrank the globs of others.
+    # A name with bytes that are not UTF-8 has no literal pattern. If its pattern kept its digits, it would rank above the globs of others.
     globbed = {kind for kind, own in kinds.items() if len(own) > 1 or kind.glob in before or kind.is_broken}
     patterns = {kind: kind.glob if kind in globbed else escape(own[0]) for kind, own in kinds.items()}
     owned = {kind: own for kind, own in _sorted_out(kinds, patterns).items() if any(path in there for path in own)}
@@ -103,12 +113,15 @@ def group_files(paths: Iterable[str], named: Mapping[str, str] | None = None) ->
 
 
 def _written(text: str) -> str:
-    """As a pattern."""
+    """The pattern for a literal text, in which ``?`` replaces the placeholders."""
     return escape(text).replace(_BROKEN, "?")
 
 
 def _kinds(paths: Iterable[str], before: Mapping[str, str], once: Mapping[str, str]) -> dict[_Kind, list[str]]:
-    """Files by what their names have in common."""
+    """The files by kind. ``before`` and ``once``: see ``group_files``, where ``once`` are the patterns that are the path of a single file.
+
+    A name such as ``fee20240101`` can be read as a hash (``kind``) or as a word and a number (``as_word``). The other files decide.
+    """
     read: list[tuple[str, _Kind, _Kind]] = []
     hashed: set[_Kind] = set()
     numbered: set[_Kind] = set()
@@ -134,10 +147,11 @@ def _kinds(paths: Iterable[str], before: Mapping[str, str], once: Mapping[str, s
         if kind == as_word or as_word.glob in before:
             chosen = as_word
         elif kind in hashed:
-            # ``fee20240101`` is a word and a date, unless its neighbours are hashes: then it is one as well.
+            # If files that are similar otherwise have a hash at this place, it is a hash as well.
             chosen = kind
         else:
-            # Or unless they were: those of a glob that is known, and that no numbers are there to explain.
+            # The files of a glob that is known from before are hashes too, unless that glob can come from files with plain numbers, or from
+            # a single file of before that is read as a word and a number.
             were_hashed = kind.glob in before and kind not in numbered and as_word not in worded
             chosen = kind if were_hashed else as_word
         kinds[chosen].append(path)
@@ -145,7 +159,10 @@ def _kinds(paths: Iterable[str], before: Mapping[str, str], once: Mapping[str, s
 
 
 def _literals(stem: str, spans: Iterable[tuple[int, int]]) -> _Literals:
-    """What is around the spans; those that only separators lie between are one wildcard: a date, a time of day."""
+    """The literal parts of a stem around its varying ``spans``.
+
+    Spans with nothing but separators between them become one wildcard: the parts of a date, or a date and a time of day.
+    """
     raw: list[str] = []
     end = 0
     for start, stop in spans:
@@ -162,8 +179,12 @@ def _literals(stem: str, spans: Iterable[tuple[int, int]]) -> _Literals:
 
 
 def _sorted_out(kinds: Mapping[_Kind, Sequence[str]], patterns: Mapping[_Kind, str]) -> dict[_Kind, tuple[str, ...]]:
-    """Each file to the kind whose pattern owns it: ``orders_late_1.csv`` is matched by ``orders_*.csv`` too."""
-    # Looked up by what a name begins and ends with, as a folder may hold thousands of kinds, and as many files of each.
+    """The files of each kind whose pattern owns them: ``orders_*.csv`` matches ``orders_late_1.csv`` as well, but does not own it.
+
+    The result is that of ``globs.owner_of`` for every file.
+    """
+    # Comparing every file with every pattern would be quadratic: a folder can have thousands of kinds with as many files each. Patterns are
+    # therefore looked up by the literal texts with which a name has to begin and to end.
     by_ends: defaultdict[tuple[str, str, str, str], list[_Kind]] = defaultdict(list)
     lengths: defaultdict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
     owned: defaultdict[_Kind, list[str]] = defaultdict(list)
@@ -187,7 +208,10 @@ def _sorted_out(kinds: Mapping[_Kind, Sequence[str]], patterns: Mapping[_Kind, s
 
 
 def _matched_by_broken(kinds: Mapping[_Kind, Sequence[str]], patterns: Mapping[_Kind, str]) -> dict[str, list[_Kind]]:
-    """By path, the kinds with a ``?`` in their pattern that match it: neither its folder nor its ends need be theirs."""
+    """For each path, the kinds with a ``?`` for a byte that is not UTF-8 whose pattern matches it.
+
+    The ``?`` can be in the folder, or in the texts with which a name begins and ends, so that these kinds cannot be looked up by them.
+    """
     broken = [kind for kind in kinds if kind.is_broken]
     if not broken:
         return {}
@@ -209,13 +233,14 @@ def _matched_by_broken(kinds: Mapping[_Kind, Sequence[str]], patterns: Mapping[_
 
 
 class _ByEnds:
-    """Texts, to be looked up by what they begin and end with."""
+    """A set of texts that can be looked up by a prefix and a suffix, without comparing all of them."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._forwards = sorted(texts)
         self._backwards = sorted(text[::-1] for text in self._forwards)
 
     def between(self, beginning: str, ending: str) -> Iterator[str]:
+        """The texts that begin and end so. It scans whichever of the two ranges, by prefix or by suffix, is the smaller one."""
         by_beginning, by_ending = _span(self._forwards, beginning), _span(self._backwards, ending[::-1])
         if len(by_beginning) <= len(by_ending):
             near = (self._forwards[index] for index in by_beginning)
@@ -225,6 +250,7 @@ class _ByEnds:
 
 
 def _span(ordered: Sequence[str], beginning: str) -> range:
+    """The indexes of the texts in ``ordered`` (sorted) that begin with ``beginning``."""
     start = bisect_left(ordered, beginning)
     return range(start, bisect_right(ordered, beginning, start, key=lambda text: text[: len(beginning)]))
 
@@ -236,10 +262,15 @@ def _names(
     once: Mapping[str, str],
     there: Mapping[str, object],
 ) -> dict[_Kind, str]:
-    """A name for each. Where two would have the same one, the first by pattern has it, so that one that is added changes few others."""
+    """A name for each group. Names that groups had before come first; the others are made of folder and literal parts.
+
+    If two groups would get the same name, the first one by pattern gets it, and the others get the extension and a number in addition. So a
+    group that is added changes few names of others.
+    """
     names: dict[_Kind, str] = {}
     ordered = sorted(files, key=lambda kind: kind.glob)
-    # By the very pattern, by a file that is there, by one that was.
+    # A name from before goes to the group with the same pattern; if there is none, to the group that owns a file which was a group by
+    # itself: first to one whose file is still there (1), then to one whose file is gone (2).
     claims = [(0, patterns[kind], kind, before[patterns[kind]]) for kind in ordered if patterns[kind] in before]
     claims += [(1 if path in there else 2, path, kind, once[path]) for kind in ordered for path in files[kind] if path in once]
     given: set[str] = set()
@@ -247,7 +278,7 @@ def _names(
         if kind not in names and name not in given:
             given.add(name)
             names[kind] = name
-    taken = {name.casefold() for name in before.values()}  # on some disks folders differ in more than case
+    taken = {name.casefold() for name in before.values()}  # on some file systems, folders whose names differ only in case are the same
     bases = {kind: kind.base_name for kind in ordered if kind not in names}
     for kind, base in bases.items():
         if base.casefold() not in taken:

@@ -1,7 +1,8 @@
-"""Files of a folder as partitions: their formats, their keys, and what has changed since they were read.
+"""Files of a folder as partitions: formats, limits, partition keys, and the comparison of the folder with what was read before.
 
-Belongs here: decisions over paths and stamps, as plain values. A path is relative to the datastore's folder, with ``/`` between its parts.
-Does not belong: which files belong together (``file_groups``), listing a folder or opening a file (``files.readers``).
+Belongs here: decisions about paths and stamps, as plain values. A path is relative to the datastore's folder, with ``/`` between its parts.
+Does not belong: which files form a container (``core.file_groups``), listing a folder (``files.listing``), or reading files
+(``files.readers``).
 """
 
 import hashlib
@@ -14,15 +15,17 @@ from urllib.parse import unquote_to_bytes
 from incremental_assets.core.schema import Column
 
 FILE, MODIFIED = Column("_file", "string"), Column("_file_modified", "timestamp")
-"""What each row carries of its file: the key of its partition, and when it was modified."""
+"""The columns that every row of a file gets: the partition key of the file, and the file's modification time."""
 
 LONGEST_KEY = 400
-"""Dagster keeps a partition key in a VARCHAR(512) on PostgreSQL and MySQL."""
+"""The longest partition key of a file, in characters. Dagster stores partition keys in a VARCHAR(512) on PostgreSQL and MySQL."""
 _KEPT_OF_A_LONG_KEY = 300
 
 
 # ---------------------------------------------------------------- formats
 class FileFormat(str, Enum):
+    """The format of a file, whatever its compression. ``TEXT`` has one row for each line."""
+
     CSV = "csv"
     TSV = "tsv"
     JSON = "json"
@@ -36,7 +39,7 @@ _FORMATS = {"jsonl": FileFormat.JSON, "ndjson": FileFormat.JSON, "txt": FileForm
 
 
 def format_of(name: str) -> FileFormat | None:
-    """What the extension says, in any case; None for one that is not supported."""
+    """The format by the extension of the name, without regard to case; None if the extension is not supported."""
     found = EXTENSION.search(name)
     if found is None:
         return None
@@ -45,16 +48,18 @@ def format_of(name: str) -> FileFormat | None:
 
 
 def is_hidden(path: str) -> bool:
-    """A part of the path begins with ``.`` or ``_``: ``_SUCCESS``, ``_temporary/…``, ``.orders.csv.part``. Spark skips these too."""
+    """Whether a part of the path begins with ``.`` or ``_``: ``_SUCCESS``, ``_temporary/…``, ``.orders.csv.part``. Spark skips them too."""
     return any(part.startswith((".", "_")) for part in path.split("/"))
 
 
 @dataclass(frozen=True)
 class Limits:
-    """A file beyond one of these is refused, so that no file can use up the memory or the disk that others need too.
+    """Limits for one file. A file beyond one of them becomes a failed file, so that it cannot use up the memory or the disk for all others.
 
-    ``file_bytes``: of a file, as it is stored, and as it is when it is unpacked. ``line_bytes``: of a line, or of a JSON file that is one
-    array or object. ``columns``: of a file, and of the table that it makes.
+    ``file_bytes``: the size of the file, both as it is stored and after decompression. ``line_bytes``: the length of a line, or of a JSON
+    file that is a single array or object. ``columns``: the number of columns of the file, and of the table after its columns were added.
+
+    The methods return the reason for refusing a file; ``what`` describes the thing that is beyond the limit.
     """
 
     file_bytes: int = 8 * 1024**3
@@ -62,33 +67,37 @@ class Limits:
     columns: int = 2000
 
     def too_large(self, what: str) -> str:
+        """The reason for refusing a file because of ``file_bytes``."""
         return f"{what} more than max_file_bytes ({self.file_bytes:,}). If it is what it should be, say a higher max_file_bytes"
 
     def too_long(self, what: str) -> str:
+        """The reason for refusing a file because of ``line_bytes``."""
         return f"{what} more than max_line_bytes ({self.line_bytes:,}). If it is what it should be, say a higher max_line_bytes"
 
     def too_many(self, count: int, what: str) -> str:
-        """``what`` there are so many of."""
+        """The reason for refusing a file with ``count`` columns; ``what`` is what they are called."""
         return f"it has {count:,} {what}, more than max_columns ({self.columns:,}). If they are names and no data, say a higher max_columns"
 
 
 LONGEST_LINE = 2**31 - 2**20
-"""The JVM has no longer arrays, and needs a little of them itself."""
+"""The upper limit for ``line_bytes``: an array of the JVM has less than 2^31 elements, of which the JVM needs a few itself."""
 
 
-# ---------------------------------------------------------------- partition keys
-# Lookbehinds see the path as it was: of several dots, and of several slashes, only the first one stays as it is.
+# ---------------------------------------------------------------- partition keys Matches the characters that are encoded. Lookbehinds of
+# ``re.sub`` see the original path, not the text replaced so far: of several dots, and of several slashes, in a row only the first one stays
+# as it is.
 _NOT_AS_IT_IS = re.compile(r"[^A-Za-z0-9_\-./=+,@]|(?<![^./])\.|\.\Z|(?<![^/])/|/\Z")
 _TORN = re.compile(r"%[0-9A-F]?\Z")
 
 
 def encode_path(path: str) -> str:
-    """The partition key of a file: ``sales/order 1.csv`` → ``sales/order%201.csv``. Two files never share one.
+    """The partition key of a file: ``sales/order 1.csv`` → ``sales/order%201.csv``. Two files never have the same key.
 
-    Made of ``A-Za-z0-9_-./=+,@`` and ``%XX``, without ``..``: in Dagster ``...`` joins the two ends of a range. Names that are no UTF-8 are
-    taken as Python has them. A long one ends in ``~`` and a hash, and cannot be decoded.
+    A key consists of ``A-Za-z0-9_-./=+,@`` and ``%XX`` for every other byte. It contains no ``..``, because ``...`` joins the two ends of a
+    range in Dagster. A name that is not UTF-8 must be text as Python has it (``surrogateescape``); its original bytes are encoded. A key of
+    more than 400 characters is cut and ends in ``~`` and 128 bits of its SHA-256; it cannot be decoded.
     """
-    # As Latin-1 each byte is one character.
+    # Decoding the bytes as Latin-1 makes each byte one character for the regular expression.
     raw = path.encode("utf-8", "surrogateescape").decode("latin-1")
     key = _NOT_AS_IT_IS.sub(lambda match: f"%{ord(match[0]):02X}", raw)
     if len(key) <= LONGEST_KEY:
@@ -97,7 +106,7 @@ def encode_path(path: str) -> str:
 
 
 def decode_path(key: str) -> str | None:
-    """The path that ``encode_path`` made ``key`` from; None for a shortened one, and for a text that is no file's key."""
+    """The path whose key ``encode_path`` made; None for a shortened key, and for a text that is not the key of any file."""
     if not key.isascii():
         return None
     path = unquote_to_bytes(key).decode("utf-8", "surrogateescape")
@@ -105,27 +114,35 @@ def decode_path(key: str) -> str | None:
 
 
 def shown_path(path: str) -> str:
-    """For messages and metadata: names that are no UTF-8 are not text."""
+    """The path for messages and metadata: bytes that are not UTF-8 become ``\\xNN``, as text with surrogates cannot be encoded."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-# ---------------------------------------------------------------- what there is to read
+# ---------------------------------------------------------------- files to read
 @dataclass(frozen=True)
 class FileStamp:
-    """By what a change of a file is known. ``modified``: microseconds since 1970 UTC."""
+    """The attributes by which a change of a file is recognized.
+
+    ``modified``: the modification time in microseconds since 1970 UTC. ``size``: in bytes. ``etag``: the store's ETag; None if it has none.
+    """
 
     modified: int
     size: int
     etag: str | None = None
 
     def same(self, other: "FileStamp") -> bool:
+        """Whether the file is unchanged. ETags are compared only if both stamps have one."""
         tags = {self.etag, other.etag} - {None}
         return (self.modified, self.size) == (other.modified, other.size) and len(tags) < 2
 
 
 @dataclass(frozen=True)
 class FilePlan:
-    """What is to be done, each by modification time and path. ``left``: how many more are to be read, by the next sync."""
+    """The result of ``plan_files``: paths, each tuple in the order of modification time and path.
+
+    ``new`` and ``changed``: files to read. ``removed``: files that are no longer in the folder. ``waiting``: files that were modified so
+    recently that they may still be written. ``left``: how many more files the next sync has to read, as ``most`` did not allow them.
+    """
 
     new: tuple[str, ...]
     changed: tuple[str, ...]
@@ -135,6 +152,7 @@ class FilePlan:
 
     @property
     def read(self) -> tuple[str, ...]:
+        """The files to read, changed ones first."""
         return self.changed + self.new
 
 
@@ -146,11 +164,18 @@ def plan_files(
     asked: Collection[str] | None = None,
     most: int | None = None,
 ) -> FilePlan:
-    """Compares file by file what is in the folder with what was read, so that one that arrives late with an old time is found.
+    """Compares the files of the folder with what was read before, file by file. So a file that arrives late with an old time is found.
 
-    ``settle``: a file modified less than so many microseconds from ``now`` may still be written and waits; not so one from a clock that
-    is far ahead, which would wait for long. ``asked`` (a refresh): just these are read, changed or not, and at once: one that is still
-    being written gets another stamp by that, and is read again. ``most``: at most so many are read, the oldest first.
+    ``found`` and ``known``: the stamps of the files in the folder, and of those that were read, by key. ``now``: microseconds since 1970
+    UTC.
+
+    ``settle``: a file that was modified less than this number of microseconds before or after ``now`` may still be written, and waits. A
+    time further in the future does not make a file wait: the clock that set it is far ahead, and the wait would be long.
+
+    ``asked``: the files of a refresh; exactly these are read, changed or not, without waiting. A file that is still being written then gets
+    another stamp later, and is read again. None: all new and changed files are read.
+
+    ``most``: the highest number of files to read, the oldest first; None: no limit.
     """
     due: list[str] = []
     waiting: list[str] = []

@@ -1,6 +1,7 @@
-"""Patterns over paths: ``*`` and ``?`` within a part of a path, ``**`` over any number of parts, ``[…]`` one of some characters.
+"""Glob patterns for paths: ``*`` and ``?`` match within a part of the path, ``**`` matches any number of parts, ``[…]`` one character.
 
-Belongs here: whether a pattern matches, where it can, and which of several does so best. Does not belong: making one (``file_groups``).
+Belongs here: whether a pattern matches a path, which folders can contain a match, and which of several matching patterns owns a path. Does
+not belong: making patterns from the names of files (``core.file_groups``).
 """
 
 import fnmatch
@@ -9,20 +10,23 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 _WILDCARD = re.compile(r"\[(?P<itself>[*?[])\]|\[(?:![^/]|[^!/])[^]/]*\]|[*?]")
-"""A wildcard, or (``itself``) one in brackets, which stands for itself."""
+"""Matches a wildcard. The group ``itself`` is set for a wildcard character in brackets (``[*]``), which stands for the character itself."""
 
 _Parts = tuple[str | re.Pattern[str] | None, ...]
-"""Of a pattern: a literal text, an expression, or None for ``**``."""
+"""A compiled pattern, with one element for each part between slashes: a literal text, a regular expression, or None for ``**``."""
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether a glob matches a whole path, case by case. ``*``, ``?`` and ``[…]`` stay within a part, ``**`` is any number of folders.
+    """Whether a glob matches the whole path; case matters.
 
-    At the end ``**`` is every file below. A wildcard in brackets stands for itself: ``[[]``.
+    ``*``, ``?`` and ``[…]`` match within one part of the path. ``**`` is any number of folders, also none; at the end of the pattern it is
+    every file below. A wildcard in brackets stands for itself: ``[[]``.
     """
     wanted, parts = _compiled(pattern), path.split("/")
     at = position = 0
-    folders: tuple[int, int] | None = None  # where the last ** stands, and the part after the ones that it has taken so far
+    # Backtracking goes to the last ** only, which is enough: if the rest does not match there, no earlier ** can make it match. ``folders``
+    # is the index in the pattern after that **, and the index of the first part of the path that it has not taken so far.
+    folders: tuple[int, int] | None = None
     while position < len(parts):
         one = wanted[at] if at < len(wanted) else ""
         if one is None:
@@ -39,7 +43,7 @@ def matches(pattern: str, path: str) -> bool:
 
 
 def fixed_part(pattern: str) -> str:
-    """The folder that all matches lie in, as deep as it can be told: listing begins there. Empty for the datastore's own."""
+    """The deepest folder that is known to contain all matches; listing begins there. It is empty for the datastore's own folder."""
     fixed: list[str] = []
     for part in pattern.split("/")[:-1]:
         literal = literal_of(part)
@@ -50,37 +54,38 @@ def fixed_part(pattern: str) -> str:
 
 
 class Reach:
-    """What some patterns can match below a folder. False where that is nothing, whatever is there.
+    """The patterns, as far as they can match something below one folder. It is false if they cannot match anything there.
 
-    Followed down folder by folder, so that each part of a path is looked at once, and only by patterns that can match there.
+    A listing follows it down from folder to folder, so that each part of a path is compared once, and only with the patterns that can still
+    match.
     """
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
-        """Below the folder that the patterns are relative to."""
+        """Begins at the folder to which the patterns are relative."""
         self._follow((parts, {0}) for parts in map(_compiled, patterns))
 
     def __bool__(self) -> bool:
         return bool(self._left)
 
     def below(self, folder: str) -> "Reach":
-        """What they can match below a folder in this one; ``""`` is itself."""
+        """The reach for a folder below this one, given by its relative path; ``""`` is this folder."""
         reach = self
         for name in folder.split("/") if folder else ():
             reach = reach.within(name)
         return reach
 
     def within(self, name: str) -> "Reach":
-        """As ``below``, for a folder that is in this very one."""
+        """The reach for a folder that is directly in this one."""
         reach = Reach()
         reach._follow((parts, _after(parts, at, name)) for parts, at in self._left)
         return reach
 
     def has(self, name: str) -> bool:
-        """Whether a file in this very folder is matched."""
+        """Whether a pattern matches a file of this name directly in this folder."""
         return name in self._names or any(expression.match(name) for expression in self._expressions)
 
     def _follow(self, found: Iterable[tuple[_Parts, set[int]]]) -> None:
-        """``found``: parts, and which of them may be next."""
+        """Sets the state. ``found``: compiled patterns, each with the indexes of its parts that can match the next part of a path."""
         self._left = [(parts, _with_none_taken(parts, at)) for parts, at in found if at]
         last = {parts[-1] for parts, at in self._left if len(parts) - 1 in at}
         self._names = {part for part in last if isinstance(part, str)}
@@ -88,7 +93,7 @@ class Reach:
 
 
 def _after(parts: _Parts, at: set[int], name: str) -> set[int]:
-    """Which parts may be next after a folder's name; the last one is a file's."""
+    """The indexes of the parts that can come next after a folder ``name``. The last part of a pattern matches a file, never a folder."""
     following: set[int] = set()
     for index in at:
         one = parts[index]
@@ -100,17 +105,20 @@ def _after(parts: _Parts, at: set[int], name: str) -> set[int]:
 
 
 def _with_none_taken(parts: _Parts, at: set[int]) -> set[int]:
-    """``**`` may be no folder at all."""
+    """Adds the parts after each ``**``, which may stand for no folder at all."""
     every = set(at)
     for index in at:
-        while parts[index] is None:  # the last part is never one
+        while parts[index] is None:  # this ends, as ``_compiled`` adds ``*`` after a ``**`` at the end
             index += 1
             every.add(index)
     return every
 
 
 def owner_of(path: str, patterns: Sequence[str]) -> int | None:
-    """Which of the patterns a path belongs to: the matching one with the most literal characters, so that no file has two owners."""
+    """The index of the pattern that owns a path; None if no pattern matches.
+
+    Of several that match it is the one with the highest ``rank``, so that every file has one owner, whatever the order of the patterns.
+    """
     matching = (index for index, pattern in enumerate(patterns) if matches(pattern, path))
     return max(matching, key=lambda index: rank(patterns[index]), default=None)
 
@@ -123,13 +131,14 @@ def _compiled(pattern: str) -> _Parts:
     compiled: list[str | re.Pattern[str] | None] = []
     for part in parts:
         literal = literal_of(part)
-        # The standard library's translation takes no exponential time over hostile names; within a part it is all that is needed.
+        # ``fnmatch`` translates to an expression that takes no exponential time, whatever the name. It does not treat slashes specially,
+        # which does not matter within one part.
         compiled.append(None if part == "**" else re.compile(fnmatch.translate(part)) if literal is None else literal)
     return tuple(compiled)
 
 
 def literal_of(part: str) -> str | None:
-    """What a part without wildcards stands for."""
+    """The text that a pattern without wildcards matches; None if it has wildcards."""
     if any(not match["itself"] for match in _WILDCARD.finditer(part)):
         return None
     return _WILDCARD.sub(lambda match: match["itself"], part)
@@ -137,10 +146,11 @@ def literal_of(part: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def rank(pattern: str) -> tuple[int, int, str]:
-    """Literal characters, then fewer wildcards; the pattern itself makes it independent of the order."""
+    """The sort key for ``owner_of``: the number of literal characters, then fewer wildcards, then the pattern itself as a tie-breaker."""
     wildcards = sum(not match["itself"] for match in _WILDCARD.finditer(pattern))
     return len(_WILDCARD.sub(lambda match: match["itself"] or "", pattern)), -wildcards, pattern
 
 
 def escape(text: str) -> str:
+    """A pattern that matches exactly this text."""
     return re.sub(r"([*?[])", r"[\1]", text)

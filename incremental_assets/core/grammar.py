@@ -1,6 +1,7 @@
-"""The grammar of an incremental table: ``schema.table:column:type[:direction][@start_value][!strategy]`` (seed 001).
+"""The grammar of entries under ``incremental:``: ``schema.table:column:type[:direction][@start_value][!strategy]``.
 
-Belongs here: text → ``IncrementalSpec``, with errors that point at the place. Does not belong: whether the table exists (``container``).
+Belongs here: parsing a text into ``IncrementalSpec``, with errors that point at the position. Does not belong: the check that the entry
+fits a table of the source (``core.resolve``).
 """
 
 import re
@@ -14,7 +15,11 @@ GRAMMAR = "schema.table:column:type[:i|:e][@start][!append|!upsert]   with type 
 
 
 class Strategy(str, Enum):
-    """How a window is written. ``snapshot`` is the strategy of a container without identifier and cannot be asked for."""
+    """How the rows of a window are written to the Delta table.
+
+    ``APPEND``: the windows that were read are replaced (``replaceWhere``). ``UPSERT``: rows are merged by the primary key (MERGE).
+    ``SNAPSHOT``: the whole table is replaced; this is the strategy of a container without identifier, and the YAML cannot ask for it.
+    """
 
     APPEND = "append"
     UPSERT = "upsert"
@@ -23,7 +28,11 @@ class Strategy(str, Enum):
 
 @dataclass(frozen=True)
 class IncrementalSpec:
-    """One entry of ``incremental:``. ``columns`` has two names where the identifier is the greater of two columns."""
+    """One entry of ``incremental:``.
+
+    ``schema`` is None if the entry does not name one. ``columns`` has two names if the identifier is the greater of two columns. ``start``
+    is the text of the start value. ``excluded``: the direction is ``e``, and the container is synced without identifier.
+    """
 
     schema: str | None
     table: str
@@ -39,6 +48,7 @@ def _fail(text: str, position: int, what: str) -> ConfigurationError:
 
 
 def parse_type(text: str) -> IdentifierType:
+    """The identifier type of this name. Raises ConfigurationError for any other text."""
     try:
         return IdentifierType(text)
     except ValueError:
@@ -46,18 +56,20 @@ def parse_type(text: str) -> IdentifierType:
 
 
 def parse_strategy(text: str) -> Strategy:
+    """The strategy ``append`` or ``upsert``. Raises ConfigurationError for any other text, also for ``snapshot``."""
     if text in (Strategy.APPEND.value, Strategy.UPSERT.value):
         return Strategy(text)
     raise ConfigurationError(f"unknown strategy {text!r}; it is append or upsert.")
 
 
 def parse_incremental(text: str) -> IncrementalSpec:
-    """Parses one entry. Raises ConfigurationError with a caret under the place that is wrong."""
+    """Parses one entry. Raises ConfigurationError, whose message has a caret under the position of the error."""
     position = len(text) - len(text.lstrip())
     table_match = re.match(r"[^:@!\s][^:@!]*", text[position:])
     if table_match is None:
         raise _fail(text, position, "a table name is missing")
     name = table_match[0].rstrip()
+    # Names that contain a dot, a colon, @ or ! cannot be written in this grammar; the YAML has a mapping for them.
     schema, _, table = name.rpartition(".")
     if not table or (("." in name) and not schema):
         raise _fail(text, position, f"{name!r} is not schema.table")

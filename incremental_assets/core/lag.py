@@ -1,11 +1,12 @@
-"""The safety lag of a container: the one that the YAML says, or else the automatic one, with the reason in words.
+"""The safety lag of a container: the one that the YAML sets or else the automatic one, and the reason for it as text.
 
-Belongs here: how far below its watermark an identifier needs each sync to read again, by what the source says of who makes its values. Does
-not belong: reading that from the source (``databases.postgres.origins``), or what a sync reads with it (``core.tail``).
+Belongs here: the decision how far below the watermark each sync has to read again, which depends on who makes the identifier's values. Does
+not belong: reading that from the source's catalog (``databases.postgres.origins``), or the window that a sync reads (``core.tail``).
 
-The watermark rule covers values that the database makes while the transaction that inserts them is open. A value that the application has
-made before, or that was drawn from a sequence long before its row was inserted, may come below a watermark that has moved: these are what
-the automatic lag is for. A DEFAULT is no proof that the database makes the values, as most applications send the column all the same.
+The watermark rule (``core.watermark``) covers values that the database makes while the transaction that inserts them is open. A value that
+the application made earlier, or that was drawn from a sequence long before its row was inserted, can arrive below a watermark that has
+already moved: the automatic lag is for these. A DEFAULT does not prove that the database makes the values, because most applications send
+the column all the same.
 """
 
 from dataclasses import dataclass, replace
@@ -16,18 +17,23 @@ from incremental_assets.core.container import Container, ContainerOptions, HoldB
 from incremental_assets.core.grammar import Strategy
 
 AUTO_LAG_SECONDS = 300
-"""The automatic lag of a time that anybody else than the database may make: for skewed clocks, and from a clock's reading to the commit."""
+"""The automatic lag for times that something else than the database may make. It is to cover differences between clocks, and the time from
+the reading of a clock to the commit."""
 AUTO_LAG_BLOCKS = 20
-"""So many blocks of integers may be in the hands of sessions or applications at a time."""
+"""The automatic lag for integers, in blocks: the number of blocks that sessions or applications may hold at one time."""
 AUTO_LAG_BLOCK = 50
-"""Values in a block where no sequence has larger ones: what Hibernate draws at a time unless it is configured otherwise."""
+"""The values in a block if no sequence of the identifier has larger blocks. Hibernate draws 50 values at a time by default."""
 AUTO_LAG_BATCHES = 1
-"""Of batches, which hold many rows each, only the one below the highest is read again."""
+"""The automatic lag for batch numbers (``partition_by: batch``): as a batch has many rows, only the one below the highest is read again."""
 
 
 @dataclass(frozen=True)
 class SafetyLag:
-    """``value``: seconds for time, values for integers. ``reason``: one sentence, without its full stop."""
+    """A safety lag and its reason.
+
+    ``value``: seconds for times and dates, a number of values for integers. ``is_auto``: the YAML does not set it. ``reason``: one sentence
+    without its full stop.
+    """
 
     value: int
     is_auto: bool
@@ -42,9 +48,10 @@ def safety_lag(
     safety_lag_seconds: int | Literal["auto"],
     batch: bool = False,
 ) -> SafetyLag:
-    """The container's value counts, then the datastore's, then the automatic one.
+    """The lag of the container's YAML if it has one, else that of the datastore's YAML, else the automatic one.
 
-    The datastore's is in seconds and so says nothing of integers, but for 0: that is no lag at all, in whichever unit.
+    ``identifier`` is None for a snapshot, which has no lag. ``batch``: the identifier is the number of a batch. The datastore's lag is in
+    seconds and therefore does not apply to integers, except for 0, which means no lag in any unit.
     """
     if identifier is None:
         return SafetyLag(0, False, "it is synced whole each time")
@@ -58,7 +65,7 @@ def safety_lag(
 def automatic_lag(
     table: SourceTable, identifier: Identifier, strategy: Strategy, hold_back: HoldBack = HoldBack.ALL, batch: bool = False
 ) -> SafetyLag:
-    """The lag of an identifier for which the YAML says none: 0 where the source itself makes each value."""
+    """The lag of an identifier for which the YAML sets none: 0 if it is certain that the source itself makes each value."""
     found = [(name, column.origin if (column := table.column(name)) is not None else None) for name in identifier.columns]
     origins = [origin or Origin() for _, origin in found]
     trusted = None if table.subscribed else _trusted(identifier, origins, strategy, hold_back)
@@ -78,9 +85,10 @@ def automatic_lag(
 
 
 def where_sessions_are_hidden(container: Container) -> Container:
-    """The container with the lag that it needs where the role cannot see what other roles' sessions are doing.
+    """The container with the lag that it needs if our role cannot see the activity of other roles' sessions (no ``pg_read_all_stats``).
 
-    An automatic lag of 0 for times rests on seeing that: a transaction may bear a time from before it shows itself.
+    An automatic lag of 0 for times relies on that activity: a transaction can have a time from before it has a virtual id, and only the
+    session shows it then (``Activity.noted``). A lag that the YAML sets, and the lag of integers, stay as they are.
     """
     if not container.lag_is_auto or container.lag or container.axis is None or not container.axis.is_time:
         return container
@@ -92,7 +100,7 @@ def where_sessions_are_hidden(container: Container) -> Container:
 
 
 def lag_warning(container: Container) -> list[str]:
-    """What is said once of a container whose identifier needs a lag that nobody has set; empty where none does."""
+    """The warning for the first load of a container whose automatic lag is not 0; empty for all others."""
     if not container.lag_is_auto or container.lag == 0:
         return []
     return [
@@ -102,9 +110,10 @@ def lag_warning(container: Container) -> list[str]:
 
 
 def _trusted(identifier: Identifier, origins: list[Origin], strategy: Strategy, hold_back: HoldBack) -> str | None:
-    """Why the watermark rule alone covers the identifier; None where it does not.
+    """The reason why the watermark rule alone covers the identifier, so that no lag is needed; None if it does not.
 
-    Of two columns the greater counts: one that is set at each insert, and one that is at each update, are enough.
+    If the identifier is the greater of two columns, it is enough that a trigger sets either of them at each insert, and a trigger sets
+    either of them at each update.
     """
     columns = "/".join(identifier.columns)
     if identifier.axis is Axis.INTEGER:
@@ -118,7 +127,7 @@ def _trusted(identifier: Identifier, origins: list[Origin], strategy: Strategy, 
     if at_insert is None or (strategy is Strategy.UPSERT and at_update is None):
         return None
     if hold_back is HoldBack.WRITERS:
-        return None  # a trigger's now() is older than the lock by which writers are known
+        return None  # now() in a trigger is older than the write lock by which ``hold_back: writers`` finds a transaction
     if strategy is not Strategy.UPSERT:
         return f"the trigger {at_insert} sets {columns} at each insert, whatever the application sends"
     by = f"the trigger {at_insert} sets" if at_insert == at_update else f"the triggers {at_insert} and {at_update} set"
@@ -126,7 +135,7 @@ def _trusted(identifier: Identifier, origins: list[Origin], strategy: Strategy, 
 
 
 def _doubt(table: SourceTable, identifier: Identifier, found: list[tuple[str, Origin | None]]) -> str:
-    """Why the values cannot be trusted to come in the order of their transactions."""
+    """The reason, for messages, why it is not certain that the source itself makes each value. ``found``: the origin of each column."""
     columns = "/".join(identifier.columns)
     if table.subscribed:
         return f"a subscription of logical replication fills the table, so the values of {columns} are made on another server"

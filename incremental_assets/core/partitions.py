@@ -1,7 +1,8 @@
-"""Partitions: how an axis is cut, and which window each key is.
+"""Partitions: the mapping between partition keys and windows of identifier values.
 
-Belongs here: key ↔ window, for time and for integers, with the two rules that no row may escape: the first window reaches down to −∞ and
-the last one up to ∞. Does not belong: Dagster's definitions made from this (orchestration), or predicates.
+Belongs here: the mapping in both directions, for times and for integers. Two rules ensure that every row belongs to a partition: the window
+of the first partition has no lower bound, and the window of the last one has no upper bound. Does not belong: Dagster's partition
+definitions (``dagster.partitioning``), or predicates (``delta.sql``).
 """
 
 import re
@@ -16,10 +17,13 @@ from incremental_assets.core.window import Window, merge
 
 MICROS_PER_HOUR = MICROS_PER_DAY // 24
 MOST_PARTITIONS = 1000
+"""The largest number of partitions by day that ``default_granularity`` chooses."""
 _INTEGER_KEY = re.compile(r"0|-?[1-9][0-9]*")
 
 
 class Granularity(str, Enum):
+    """The length of a time partition."""
+
     HOUR = "hour"
     DAY = "day"
     WEEK = "week"
@@ -27,7 +31,10 @@ class Granularity(str, Enum):
 
 
 def floor_to(axis: Axis, granularity: Granularity, value: int) -> int:
-    """The start of the hour, day, week (Sunday, as Dagster's) or month that ``value`` lies in, on the same axis."""
+    """The start of the hour, day, week or month in which ``value`` lies, in the same units. A week begins on Sunday, as in Dagster.
+
+    The cursor type ``DAY`` has no hours: for it, an hour is the day.
+    """
     if granularity is Granularity.HOUR:
         return value // MICROS_PER_HOUR * MICROS_PER_HOUR if axis is not Axis.DAY else value
     day = value // axis.steps_per_day
@@ -40,7 +47,7 @@ def floor_to(axis: Axis, granularity: Granularity, value: int) -> int:
 
 
 def next_start(axis: Axis, granularity: Granularity, start: int) -> int:
-    """The start of the following hour, day, week or month."""
+    """The start of the partition after the one that begins at ``start``, which must itself be the start of one."""
     if granularity is Granularity.HOUR:
         return start + MICROS_PER_HOUR
     if granularity is Granularity.MONTH:
@@ -50,7 +57,10 @@ def next_start(axis: Axis, granularity: Granularity, start: int) -> int:
 
 
 def default_granularity(axis: Axis, first: int, last: int) -> Granularity:
-    """Days up to 1,000 of them, weeks up to 250, else months: a calendar that people can still find their way in."""
+    """The granularity for identifiers from ``first`` to ``last``: days up to 1,000 days, weeks up to 250 weeks, else months.
+
+    The limits keep the number of partitions small enough for people to find one in Dagster's UI.
+    """
     days = (last - first) // axis.steps_per_day + 1
     if days <= MOST_PARTITIONS:
         return Granularity.DAY
@@ -59,7 +69,11 @@ def default_granularity(axis: Axis, first: int, last: int) -> Granularity:
 
 @dataclass(frozen=True)
 class TimePartitions:
-    """Consecutive hours, days, weeks or months; ``first`` and ``last`` are the starts of the first and the last one."""
+    """Consecutive partitions by hour, day, week or month.
+
+    ``first`` and ``last`` are the starts of the first and the last partition, in units of the cursor type. Keys are Dagster's:
+    ``2025-01-31``, and ``2025-01-31-14:00`` for hours. A method that takes a key raises ConfigurationError if there is no such partition.
+    """
 
     axis: Axis
     granularity: Granularity
@@ -67,19 +81,24 @@ class TimePartitions:
     last: int
 
     def key_of(self, value: int) -> str:
-        """The key of the partition that the value belongs to, however early or late it is."""
+        """The key of the partition that the value belongs to. Values outside the calendar belong to the first or the last partition."""
         return self._key(self._start_of(value))
 
     def window_of(self, key: str) -> Window:
+        """The window of one partition. That of the first has no lower bound, that of the last no upper bound."""
         start = self._start(key)
         upper = None if start >= self.last else next_start(self.axis, self.granularity, start)
         return Window(None if start == self.first else start, upper)
 
     def windows_of(self, keys: Iterable[str]) -> tuple[Window, ...]:
+        """The windows of several partitions, joined where they are adjacent, ascending."""
         return merge(self.window_of(key) for key in keys)
 
     def keys_between(self, lower: int | None, upper: int | None) -> list[str]:
-        """Keys of the partitions that ``[lower, upper]`` touches (upper inclusive), ascending."""
+        """The keys of the partitions that overlap ``[lower, upper]``, ascending. Both bounds are inclusive; None means no bound.
+
+        There is always at least one key.
+        """
         start = self.first if lower is None else self._start_of(lower)
         end = self.last if upper is None else min(max(upper, self.first), self.last)
         keys: list[str] = []
@@ -89,7 +108,7 @@ class TimePartitions:
         return keys
 
     def keys_before(self, key: str, count: int) -> list[str]:
-        """Keys of up to so many partitions before this one, ascending."""
+        """The keys of up to ``count`` partitions immediately before this one, ascending."""
         start = self._start(key)
         keys: list[str] = []
         while len(keys) < count and start > self.first:
@@ -98,7 +117,7 @@ class TimePartitions:
         return keys
 
     def from_value(self, value: int) -> Window:
-        """From the beginning of the partition that the value belongs to, on."""
+        """The window from the start of the value's partition on, without an upper bound."""
         start = self._start_of(value)
         return Window(None if start == self.first else start, None)
 
@@ -128,51 +147,57 @@ class TimePartitions:
 
 @dataclass(frozen=True)
 class IntegerPartitions:
-    """Ranges of ``width`` integers, named by their lower bound; ``batch`` (width 1): one partition a value.
+    """Partitions of ``width`` integers each; a key is the lower bound as text. With ``partition_by: batch`` the width is 1.
 
-    ``known`` are the lower bounds of the partitions there are, ascending. The first reaches down to −∞, the last up to ∞; between two known
-    ones there may be ground without rows, which a range over both covers.
+    ``known``: the lower bounds of the existing partitions, ascending. The first partition has no lower bound, the last one no upper bound.
+    Between two neighbouring keys there may be ranges without a partition, as no row had a value there when the keys were added; a window
+    over both partitions covers the range between them. A method that takes a key raises ConfigurationError if there is no such partition.
     """
 
     width: int
     known: tuple[int, ...] = ()
 
     def key_of(self, value: int) -> str:
+        """The key of the partition that the value belongs to. It may not exist yet; values below all known keys belong to the first one."""
         start = value // self.width * self.width
         return str(max(start, self.known[0]) if self.known else start)
 
     def window_of(self, key: str) -> Window:
+        """The window of one partition. That of the first has no lower bound, that of the last no upper bound."""
         return self.windows_of([key])[0]
 
     def windows_of(self, keys: Iterable[str]) -> tuple[Window, ...]:
+        """The windows of several partitions, joined where they are adjacent, ascending."""
         positions = {self._position(key) for key in keys}
         windows: list[Window] = []
         for position in sorted(positions):
             lower = self.known[position] if position else None
             last = position + 1 == len(self.known)
-            # Two neighbours in one request leave no gap between them: what has no key yet lies there.
+            # If the next known partition is requested too, the window ends where that one begins: rows that have appeared in between,
+            # and whose partition has no key yet, are covered by the request.
             upper = None if last else self.known[position + 1] if position + 1 in positions else self.known[position] + self.width
             windows.append(Window(lower, upper))
         return merge(windows)
 
     def keys_between(self, lower: int | None, upper: int | None) -> list[str]:
-        """Known keys of the partitions that ``[lower, upper]`` touches (upper inclusive), ascending."""
+        """The known keys of the partitions that overlap ``[lower, upper]``, ascending. Both bounds are inclusive; None means no bound."""
         if not self.known:
             return []
         low = self.known[0] if lower is None else int(self.key_of(lower))
         return [str(k) for k in self.known if k >= low and (upper is None or k <= upper or k == self.known[0])]
 
     def keys_before(self, key: str, count: int) -> list[str]:
-        """Known keys of up to so many partitions before this one, ascending."""
+        """The known keys of up to ``count`` partitions immediately before this one, ascending."""
         position = self._position(key)
         return [str(start) for start in self.known[max(0, position - count) : position]]
 
     def from_value(self, value: int) -> Window:
-        """From the beginning of the range that the value lies in, on, whether there is a partition yet or not."""
+        """The window from the start of the value's range on, without an upper bound, whether that range has a partition yet or not."""
         start = value // self.width * self.width
         return Window(None if not self.known or start <= self.known[0] else start, None)
 
     def with_keys(self, keys: Iterable[str]) -> "IntegerPartitions":
+        """The same partitions with further known keys."""
         return IntegerPartitions(self.width, tuple(sorted({*self.known, *map(int, keys)})))
 
     def _position(self, key: str) -> int:
@@ -188,7 +213,10 @@ Partitions = TimePartitions | IntegerPartitions
 
 
 def stretches(chosen: Sequence[str], ordered: Sequence[str]) -> list[tuple[str, str]]:
-    """The (first, last) of each run of ``chosen`` keys that are neighbours in ``ordered``: one Dagster range run each."""
+    """Groups the ``chosen`` keys into contiguous ranges of ``ordered``: the first and the last key of each range, in that order.
+
+    Dagster runs several partitions in one run only if they are a contiguous range. Raises KeyError for a key that is not in ``ordered``.
+    """
     positions = {key: index for index, key in enumerate(ordered)}
     runs: list[list[int]] = []
     for position in sorted(positions[key] for key in set(chosen)):

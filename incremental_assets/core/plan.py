@@ -1,6 +1,6 @@
-"""What is asked of a sync, and what every plan of one says.
+"""The request for a sync, and the part of its plan that all sources have in common.
 
-Belongs here: the words of requests and decisions. Does not belong: deciding (``postgres.planning``, ``files.planning``).
+Belongs here: requests, and the decisions that a plan can make. Does not belong: making the decision (``databases.plan``, ``files.plan``).
 """
 
 from dataclasses import dataclass, field
@@ -13,13 +13,19 @@ from incremental_assets.core.watermark import TableState
 
 
 class Mode(str, Enum):
-    """``incremental``: what is new since the last sync. ``refresh``: the asked partitions whole."""
+    """What a sync reads. ``incremental``: what is new or changed since the last sync. ``refresh``: the requested partitions completely."""
 
     INCREMENTAL = "incremental"
     REFRESH = "refresh"
 
 
 class Action(str, Enum):
+    """What a sync will do.
+
+    ``SKIP``: nothing, as nothing has changed. ``LOAD``: it reads the whole container, for the first time or again. ``SYNC``: it reads the
+    lag window, or new and changed files. ``REFRESH``: it reads the requested partitions, or a container without identifier, completely.
+    """
+
     SKIP = "skip"
     LOAD = "load"
     SYNC = "sync"
@@ -28,10 +34,15 @@ class Action(str, Enum):
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for. ``keys``: partitions of a refresh (None: all of them).
+    """What a caller asks of a sync.
 
-    ``most_files``: at most so many files are read, as a tick asks; one of those that could not be read before is not tried again by it.
-    ``again_before``: all the same those are that were refused before this moment, in microseconds since 1970.
+    ``keys``: the partition keys of a refresh (None: all partitions). ``reset``: the table is loaded again as a whole
+    (``--reset-watermarks``). ``allow_empty``: the sync may remove rows although the source has none in their place (``--allow-empty``).
+
+    The last two concern containers of files. ``most_files``: the highest number of files to read (None: no limit); sensors and schedules
+    set it. With such a limit, files that failed before are tried again only beside others, or after their options in the YAML have changed.
+    ``again_before`` lifts this restriction for files that failed before this time (microseconds since 1970 UTC); the command line sets it
+    to the time at which it starts, so that it tries each failed file once.
     """
 
     mode: Mode
@@ -44,10 +55,13 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What will be done, and why. ``watermark`` is the one that counts now; ``alarm``: the reason is worth a look.
+    """The plan of one sync: what it will do, and why. Each kind of source has a subclass that adds what is read.
 
-    ``state`` and ``base_version``: of the table as it is (None: there is none). ``learned``: of a plan that skips, the state with what was
-    found out all the same: who has ended, and how far the watermark may move without a row being read. None where that is nothing.
+    ``reason``: one sentence for people. ``watermark``: the watermark in effect now (``TableState.counting_watermark``); None if there is
+    none. ``state`` and ``base_version``: the stored state and the Delta version of the table as it is; None if there is no table or no
+    state. ``alarm``: a skipped sync has the status ``warning`` instead of ``skipped``. ``learned``: set if the plan skips and has
+    nevertheless found out that noted transactions have ended; it is the state to store, with a watermark that may have moved without
+    reading a row. Else None.
     """
 
     container: Container
@@ -63,11 +77,11 @@ class Plan:
 
     @property
     def asked(self) -> str:
-        """What is read, in words."""
+        """What the sync reads, as text for people."""
         raise NotImplementedError
 
     def story(self, new: int | None, run_id: str) -> dict[str, Any]:
-        """What the Delta commit tells of itself. ``new``: the watermark that it leads to."""
+        """The commit metadata: a JSON object that Delta stores as ``userMetadata``. ``new``: the watermark after the commit."""
         axis = self.container.axis
 
         def shown(value: int | None) -> str | None:

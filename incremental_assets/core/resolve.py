@@ -1,7 +1,7 @@
-"""What the catalog found and what the YAML says, put together and checked once: a container.
+"""Combines what the catalog operation found with what the YAML says to a ``Container``, and checks that they fit.
 
-Belongs here: every rule about which YAML fits which table, and what is chosen where the YAML is silent. Does not belong: reading either.
-What ``resolve`` accepts needs no further checks downstream.
+Belongs here: all rules about which YAML fits which table, and the defaults that depend on the table. Does not belong: reading the catalog
+or the YAML. A container that ``resolve`` returns needs no further checks by its users.
 """
 
 import re
@@ -17,6 +17,7 @@ from incremental_assets.core.names import nearest
 from incremental_assets.core.partitions import Granularity, default_granularity, floor_to, next_start
 
 DEFAULT_WIDTH_PARTITIONS = 100
+"""The default width of integer partitions divides the first span of a table into about so many partitions, at most."""
 
 _AXES: dict[str, tuple[Axis, str]] = {
     "date": (Axis.DAY, "date"),
@@ -30,14 +31,17 @@ _AXES: dict[str, tuple[Axis, str]] = {
 
 
 def axis_of(column: SourceColumn) -> Axis | None:
-    """The axis that a column's values can lie on; None where it cannot be an identifier."""
+    """The cursor type of a column's values; None if the column cannot be an incremental identifier."""
     if column.base not in _AXES or (column.base == "numeric" and not column.type.replace(" ", "").endswith(",0)")):
-        return None  # fractions would fall between the integers
+        return None  # a value with a fraction has no exact integer; a numeric without a declared scale may have fractions
     return _AXES[column.base][0]
 
 
 def identifier_axis(where: str, column: SourceColumn, type_: IdentifierType) -> Axis:
-    """The axis of a column, if the type of the grammar fits it."""
+    """The cursor type of a column that the YAML declares as an identifier of type ``type_``.
+
+    ``where`` begins the message of the ConfigurationError, which is raised if the declared type does not fit the column's type.
+    """
     found = _AXES.get(column.base)
     fits = found is not None and (
         found[1] == type_.value or (found[1] == "timestamp" and type_ in (IdentifierType.DATETIME, IdentifierType.TIMESTAMP))
@@ -59,9 +63,12 @@ def resolve(
     safety_lag_seconds: int | Literal["auto"],
     today: int,
 ) -> Container:
-    """Checks the YAML against what the catalog found. ``today``: days since 1970, the first partition of an empty table.
+    """Makes the container of a table or view, after checking the YAML against what the catalog found.
 
-    Raises ConfigurationError naming the container, the word that is wrong, and the nearest right one.
+    ``spec``: the container's entry under ``incremental:`` (None: it has none and is a snapshot). ``safety_lag_seconds``: the datastore's.
+    ``today``: days since 1970-01-01; the calendar of partitions ends there, and that of an empty table begins there.
+
+    Raises ConfigurationError, whose message names the container, the word that is wrong, and the nearest correct one.
     """
     label = f"{datastore}/{table.name}"
     names = [c.name for c in table.columns]
@@ -78,6 +85,7 @@ def resolve(
     if not columns:
         raise ConfigurationError(f"{label}: exclude_columns leaves no column.")
     folded: dict[str, str] = {}
+    # PostgreSQL can have both "a" and "A"; in a Delta table they would be the same column.
     for column in columns:
         other = folded.setdefault(column.name.lower(), column.name)
         if other != column.name:
@@ -140,14 +148,20 @@ def resolve(
     )
 
 
-# As PostgreSQL prints defaults that are the time before a transaction's first write, whatever was committed since.
+# Matches a DEFAULT, as PostgreSQL prints it, whose value is a time before the transaction's first write to the table: the begin of the
+# transaction or of the statement. Other transactions may have committed since then.
 _BEFORE_INSERT = r"now\(\)|'now'|transaction_timestamp|statement_timestamp|current_(date|time)|localtime"
 _EARLIER_TIMES = re.compile(_BEFORE_INSERT, re.IGNORECASE)
 AT_INSERT = re.compile(rf"{_BEFORE_INSERT}|clock_timestamp", re.IGNORECASE)
-"""Defaults, as PostgreSQL prints them, that are the time at which a row was inserted, or just before."""
+"""Matches a DEFAULT, as PostgreSQL prints it, whose value is the time at which the row was inserted, or shortly before."""
 
 
 def _refuse_earlier_times(label: str, table: SourceTable, identifier: Identifier) -> None:
+    """Raises ConfigurationError if ``hold_back: writers`` would lose rows because of a column's DEFAULT.
+
+    ``writers`` counts a transaction from its first write lock on the table on. A value such as ``now()`` is older than that lock, so a sync
+    in between could move the watermark above a row that is committed later.
+    """
     for name in identifier.columns:
         column = table.column(name)
         default = column.default if column is not None and column.sequence is None else None
@@ -192,7 +206,7 @@ def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: s
     now = today * axis.steps_per_day
     first = min(now, first) if first is not None else now
     if partition_by is None:
-        granularity = default_granularity(axis, first, now)  # not the last row's day: the calendar goes on until today
+        granularity = default_granularity(axis, first, now)  # up to today and not to the last row: Dagster's calendar goes on until today
     else:
         try:
             granularity = Granularity(partition_by)
@@ -203,16 +217,20 @@ def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: s
     if granularity is Granularity.HOUR and axis is Axis.DAY:
         raise ConfigurationError(f"{label}: a date cannot be partitioned by hour; write day, week or month.")
     if partition_by is None and identifier.start is None:
-        # One row from the year 1 must not make 24,000 partitions: what lies before the first belongs to it.
+        # One row from the year 1 must not make 24,000 partitions by month. The calendar begins at most 80 years before the newest row or
+        # today; older rows belong to its first partition.
         newest = min(last, now) if last is not None else now
         oldest = newest - 366 * 80 * axis.steps_per_day
         first = max(first, oldest)
-    # Dagster's calendar begins with the epoch of its host's time stamps; older rows belong to the first partition.
+    # Dagster's calendar cannot begin earlier than the timestamps of its host do; older rows belong to the first partition.
     return Cut(granularity=granularity, first=_calendar_start(axis, granularity, first))
 
 
 def _found(axis: Axis, text: str | None) -> int | None:
-    """The catalog's first or last identifier; None where it was found for a column of another kind, before the YAML changed."""
+    """The catalog's text of the first or the last identifier as a value.
+
+    None if there is none, or if it does not parse: the catalog found it for a column of another type, before the YAML was changed.
+    """
     try:
         return parse_value(axis, text) if text is not None else None
     except ConfigurationError:
@@ -220,13 +238,14 @@ def _found(axis: Axis, text: str | None) -> int | None:
 
 
 def _calendar_start(axis: Axis, granularity: Granularity, first: int) -> int:
+    """The start of the first partition: that of the partition in which ``first`` lies, but never before July 1901."""
     start = floor_to(axis, granularity, first)
-    earliest = -25_000 * axis.steps_per_day  # 1901: the first day every time-zone database agrees on
+    earliest = -25_000 * axis.steps_per_day  # 1901-07-22; all time-zone databases agree from 1901 on
     return start if start >= earliest else next_start(axis, granularity, floor_to(axis, granularity, earliest))
 
 
 def round_width(width: int) -> int:
-    """The next 1, 2 or 5 times a power of ten, so that keys are easy to read."""
+    """The lowest number of the form 1, 2 or 5 times a power of ten that is at least ``width`` and 1,000: keys are then easy to read."""
     power = 1000
     while True:
         for step in (1, 2, 5):

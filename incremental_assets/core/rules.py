@@ -1,9 +1,9 @@
-"""Rules of quality: what the YAML says that rows of a container have to be like. Plain values, checked when they are made.
+"""Quality rules: the entries under ``checks:`` of a container, as plain values that are validated when they are made.
 
-Belongs here: every rule's words and their meaning. Does not belong: SQL (``quality.predicates``), which of them share a pass over the rows
-(``quality.planner``), or what became of them (``quality.verdict``).
+Belongs here: the attributes of every rule and their meaning. Does not belong: SQL (``quality.predicates``), which rules share a pass over
+the rows (``quality.planner``), or the result of a rule (``quality.verdict``).
 
-A rule that looks at a value takes NULL for one it says nothing about, as SQL's CHECK does: ``not_null`` is the rule that forbids it.
+A row passes a rule about a value if the value is NULL, as with SQL's CHECK. The rule ``not_null`` is the one that forbids NULL.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ Names = tuple[str, ...]
 
 
 class Severity(str, Enum):
-    """How bad it is when the rule is broken: as Dagster's checks."""
+    """The severity of a broken rule, with the values of Dagster's ``AssetCheckSeverity``."""
 
     WARN = "warn"
     ERROR = "error"
@@ -32,11 +32,12 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What every rule has.
+    """The attributes that all rules have. Each subclass is one kind of rule, or several with the same attributes.
 
-    ``name``: its id, where one made from its words is not enough. ``filter``: a Spark SQL condition; rows for which it does not hold are
-    not asserted. ``tolerance``: how many of the asserted rows may break it: a share (0.05) or a count (5). ``blocking``: what is downstream
-    does not run where it is broken. ``place``: file and line of the YAML.
+    ``rule``: the name of the rule in the YAML. ``name``: the id, if the one that is made from the other attributes is not wanted.
+    ``filter``: a condition in Spark SQL; rows for which it is false or NULL are not asserted. ``tolerance``: how many of the asserted rows
+    may break the rule, as a share from 0.0 to 1.0 (a float) or as a count (an int). ``blocking``: downstream assets do not run if the rule
+    is broken. ``place``: file and line of the entry in the YAML. Raises ValueError if an attribute does not make sense.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -64,42 +65,45 @@ class Rule:
 
     @property
     def id(self) -> str:
-        """Its name in the UI, in the records and in an anomaly's fingerprint: the same as long as its name or its subject is."""
+        """The id of the rule in the UI, in the records and in the fingerprint of an anomaly.
+
+        It is ``name``, else it is made of ``rule`` and ``subject``, so that it stays the same if bounds or the severity change.
+        """
         if self.name is not None:
             return self.name
         return "_".join((self.rule, *(encode_name(part) for part in self.subject)))
 
     @property
     def asks(self) -> str:
-        """A digest of what it counts, whatever its bounds and its name: numbers of another are not comparable."""
+        """A digest of what the rule measures, without its bounds and its name. Numbers with different digests cannot be compared."""
         return digest(repr((self.rule, self.subject, self.expressions)))
 
     @property
     def subject(self) -> Names:
-        """What tells it from others of its kind."""
+        """The texts that distinguish the rule from others with the same ``rule`` on the same container."""
         return self.columns_used
 
     @property
     def columns_used(self) -> Names:
-        """The container's columns that it names outside of expressions."""
+        """The columns of the container that the rule names, apart from those within expressions."""
         single: str | None = getattr(self, "column", None)
         several: Names = getattr(self, "columns", ())
         return several if single is None else (single, *several)
 
     @property
     def expressions(self) -> Names:
-        """Its Spark SQL, written by the user."""
+        """The texts of Spark SQL that the user has written: the rule's expression and its filter."""
         own = getattr(self, "expression", None)
         return tuple(text for text in (own, self.filter) if text is not None)
 
     def tolerates(self, failed: int, asserted: int) -> bool:
-        """Whether so many failed rows of the asserted ones still pass."""
+        """Whether the rule passes although ``failed`` of the ``asserted`` rows break it."""
         if not isinstance(self.tolerance, float):
             return failed <= self.tolerance
-        return failed <= Decimal(repr(self.tolerance)) * asserted  # 0.29 of 100 rows are 29, which floats do not know
+        return failed <= Decimal(repr(self.tolerance)) * asserted  # with floats, 0.29 * 100 is less than 29
 
     def words(self) -> dict[str, Any]:
-        """What the YAML says that is not the default."""
+        """The attributes as the YAML writes them, without those that have their default."""
         said = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "place"}
         plain: dict[str, Any] = {name: value.value if isinstance(value, Enum) else value for name, value in said.items()}
         defaults: dict[str, Any] = {"tolerance": 0, "severity": "error", "blocking": False}
@@ -112,15 +116,15 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class RowRule(Rule):
-    """Holds, or not, for each row by itself."""
+    """A rule that each row passes or breaks by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NumberRule(Rule):
-    """Holds, or not, for a number that is made from all rows of a partition. The tolerance has no meaning for it."""
+    """A rule about one number that is computed from all asserted rows of a partition. ``tolerance`` has no meaning for it."""
 
 
-# ---------------------------------------------------------------- of each row
+# ---------------------------------------------------------------- rules about single rows
 @dataclass(frozen=True, kw_only=True)
 class NotNull(RowRule):
     """None of the columns is NULL."""
@@ -138,7 +142,7 @@ def _expect_bounds(low: Any, high: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Between(RowRule):
-    """The value lies between the bounds, both included; ``min`` and ``max`` have one bound."""
+    """The value lies between the bounds, both included. ``between`` has two bounds, ``min`` and ``max`` have one."""
 
     rule: Literal["between", "min", "max"] = "between"
     column: str
@@ -155,6 +159,8 @@ class Between(RowRule):
 
 
 class Operator(str, Enum):
+    """The comparison operators of ``Compare``, as Spark SQL writes them."""
+
     EQUAL = "="
     NOT_EQUAL = "!="
     LESS = "<"
@@ -165,7 +171,7 @@ class Operator(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Compare(RowRule):
-    """The column's value compared with another field of the row, or with a value."""
+    """The comparison of the column's value with another field of the row, or with a constant, is true."""
 
     rule: Literal["compare"] = "compare"
     column: str
@@ -189,7 +195,7 @@ class Compare(RowRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Length(RowRule):
-    """The number of characters lies between the bounds, both included."""
+    """The length lies between the bounds, both included: in characters, or in bytes for a binary column."""
 
     rule: Literal["length"] = "length"
     column: str
@@ -203,7 +209,7 @@ class Length(RowRule):
 
 @dataclass(frozen=True, kw_only=True)
 class MatchesPattern(RowRule):
-    """The regular expression (Java's, as Spark's RLIKE) is found in the value; ^ and $ bind it to its ends."""
+    """The regular expression (Java's syntax, as in Spark's RLIKE) matches a part of the value; ^ and $ match its ends."""
 
     rule: Literal["matches_pattern"] = "matches_pattern"
     column: str
@@ -212,7 +218,7 @@ class MatchesPattern(RowRule):
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedValues(RowRule):
-    """The value is one of these."""
+    """The value is one of ``values``."""
 
     rule: Literal["expected_values"] = "expected_values"
     column: str
@@ -225,24 +231,27 @@ TYPES = {
     **{"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float", "dec": "decimal", "numeric": "decimal"},
     **{"timestamp_ltz": "timestamp"},
 }  # fmt: skip
-"""Spark's names of types that values can have, by themselves and by their other names."""
+"""Spark's name of each atomic type, by that name and by its synonyms."""
 _NESTED = {name: name for name in ("array", "map", "struct")}
 
 
 def as_a_table_names_it(type_: str) -> str | None:
-    """Without blanks, and ``integer`` is its ``int``; None where Spark has no type of this name."""
+    """The text of a type as a Spark table has it: without blanks, in lower case, ``int`` instead of ``integer``.
+
+    Returns None if Spark has no type of this name. What follows the name (parameters, element types) is not checked.
+    """
     text = type_.strip().lower()
     written = (re.match(r"[a-z_ ]*", text) or [""])[0]
     name = (TYPES | _NESTED).get(written.strip())
     if name is None:
         return None
     full = f"{name}{text.removeprefix(written)}".replace(" ", "")
-    return "decimal(10,0)" if full == "decimal" else full
+    return "decimal(10,0)" if full == "decimal" else full  # Spark's default precision and scale
 
 
 @dataclass(frozen=True, kw_only=True)
 class IsType(RowRule):
-    """The value, a text most likely, can be read as this type of Spark's."""
+    """The value, usually a text, can be cast to this Spark type (``try_cast``)."""
 
     rule: Literal["is_type"] = "is_type"
     column: str
@@ -250,13 +259,14 @@ class IsType(RowRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        # The type becomes part of the SQL as it is, so nothing else than a known name with numbers in parentheses may pass.
         if not re.fullmatch(r"[a-z_]+(\(\d+(,\s*\d+)?\))?", self.type) or self.type.partition("(")[0] not in TYPES:
             raise ValueError(f"type {self.type!r}: write it as Spark does: int, bigint, double, decimal(12,2), date, timestamp, boolean")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NotInFuture(RowRule):
-    """The date or time is not later than the scan; times without zone are taken to be in the datastore's."""
+    """The date or time is not later than the start of the scan. A time without zone is in the time zone of the datastore."""
 
     rule: Literal["not_in_future"] = "not_in_future"
     column: str
@@ -264,7 +274,7 @@ class NotInFuture(RowRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Sign(RowRule):
-    """The number is above zero, or is not below it."""
+    """The number is above zero (``positive``), or is not below zero (``not_negative``)."""
 
     rule: Literal["positive", "not_negative"]
     column: str
@@ -272,7 +282,7 @@ class Sign(RowRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Contains(RowRule):
-    """Somewhere in the text there is an e-mail address, or an http(s) or ftp URL."""
+    """The text contains an e-mail address (``contains_email``), or an http, https or ftp URL (``contains_url``)."""
 
     rule: Literal["contains_email", "contains_url"]
     column: str
@@ -280,7 +290,7 @@ class Contains(RowRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Expression(RowRule):
-    """A condition in Spark SQL holds for the row; where it is NULL, it does."""
+    """The condition in Spark SQL is true or NULL for the row."""
 
     rule: Literal["expression"] = "expression"
     expression: str
@@ -290,9 +300,9 @@ class Expression(RowRule):
         return (digest(self.expression),)
 
 
-# ---------------------------------------------------------------- of groups of rows
+# ---------------------------------------------------------------- rules about several rows
 class Reach(str, Enum):
-    """Among which rows a value has to be unique."""
+    """The rows among which a value has to be unique: those of its partition, or those of the whole table."""
 
     PARTITION = "partition"
     TABLE = "table"
@@ -300,7 +310,7 @@ class Reach(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Unique(Rule):
-    """No two rows have the same values in these columns; rows with a NULL in one of them are not compared, as in SQL."""
+    """No two rows have the same values in these columns. Rows with a NULL in one of them are not compared, as in SQL."""
 
     rule: Literal["unique"] = "unique"
     columns: Annotated[Names, Field(min_length=1)]
@@ -309,7 +319,10 @@ class Unique(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class ExistsIn(Rule):
-    """The value is, or is not, among those of a field of another container (``container`` of the datastore, or ``datastore/container``)."""
+    """The value is (``exists_in``), or is not (``not_exists_in``), among the values of a field of another container.
+
+    ``container``: the name of a container of the same datastore, or ``datastore/container``.
+    """
 
     rule: Literal["exists_in", "not_exists_in"]
     column: str
@@ -321,10 +334,10 @@ class ExistsIn(Rule):
         return (self.column, self.container, self.field)
 
 
-# ---------------------------------------------------------------- of a number
+# ---------------------------------------------------------------- rules about a number of a partition
 @dataclass(frozen=True, kw_only=True)
 class Sum(NumberRule):
-    """The sum over the partition lies between the bounds, both included; of no values it is 0."""
+    """The sum over the partition lies between the bounds, both included. Without any value the sum is 0."""
 
     rule: Literal["sum"] = "sum"
     column: str
@@ -338,7 +351,7 @@ class Sum(NumberRule):
 
 @dataclass(frozen=True, kw_only=True)
 class DistinctCount(NumberRule):
-    """The number of different values (or combinations, without NULLs) lies between the bounds, both included."""
+    """The number of distinct values (or combinations of values, without NULLs) lies between the bounds, both included."""
 
     rule: Literal["distinct_count"] = "distinct_count"
     columns: Annotated[Names, Field(min_length=1)]
@@ -352,7 +365,7 @@ class DistinctCount(NumberRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Metric(NumberRule):
-    """An aggregate in Spark SQL over the partition lies between the bounds, both included; where it is NULL, it passes."""
+    """An aggregate in Spark SQL over the partition lies between the bounds, both included, or is NULL."""
 
     rule: Literal["metric"] = "metric"
     expression: str
@@ -370,10 +383,11 @@ class Metric(NumberRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Change(NumberRule):
-    """The number of rows (``volumetric``) or an aggregate (``metric_change``), against the mean of the ``over`` partitions before it.
+    """The number of rows (``volumetric``) or an aggregate (``metric_change``) changes within bounds from partition to partition.
 
-    ``min_change`` and ``max_change``: shares of that mean: -0.5 is half as much, 1.0 twice. The partition itself is not part of the mean,
-    nor are those without rows. The lower bound is not asserted of a partition that is still being filled.
+    It is compared with the mean over the ``over`` partitions before this one; partitions without rows are not part of the mean.
+    ``min_change`` and ``max_change`` bound the relative change: -0.5 means half of the mean, 1.0 means twice the mean. The lower bound does
+    not apply to a partition that is still being filled.
     """
 
     rule: Literal["volumetric", "metric_change"]
@@ -393,10 +407,10 @@ class Change(NumberRule):
         return () if self.expression is None else (digest(self.expression),)
 
 
-# ---------------------------------------------------------------- of the table
+# ---------------------------------------------------------------- rules about the table
 @dataclass(frozen=True, kw_only=True)
 class ExpectedSchema(Rule):
-    """The table has these columns, of these types where one is given (as Spark calls them); ``only``: and no others."""
+    """The table has these columns. ``types``: the Spark type of each, or None for any type. ``only``: the table has no other columns."""
 
     rule: Literal["expected_schema"] = "expected_schema"
     types: Annotated[Mapping[str, str | None], Field(min_length=1)]
@@ -413,7 +427,10 @@ class ExpectedSchema(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class Freshness(Rule):
-    """The newest value of the column (default: the incremental identifier) is at most so old: ``90 minutes``, ``36 hours``, ``2 days``."""
+    """The newest value of the column is not older than ``max_age``: ``90 minutes``, ``36 hours``, ``2 days``.
+
+    ``column`` is None for the incremental identifier.
+    """
 
     rule: Literal["freshness"] = "freshness"
     max_age: str
@@ -421,7 +438,7 @@ class Freshness(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.seconds
+        _ = self.seconds  # raises ValueError if ``max_age`` cannot be parsed
 
     @property
     def seconds(self) -> int:
@@ -457,9 +474,9 @@ AnyRule = Annotated[
     | Freshness,
     Field(discriminator="rule"),
 ]
-"""What an entry of ``checks:`` can be; its word ``rule`` tells which."""
+"""Any entry under ``checks:``. Its attribute ``rule`` decides which class it is."""
 
 
 def digest(text: str) -> str:
-    """Eight hexadecimal digits."""
+    """The first eight hexadecimal digits of the text's SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,7 +1,7 @@
-"""A table's columns as the lake carries them, and how a table may follow its source's columns.
+"""Schema evolution: the columns of a Delta table, and how the table follows changes of its source's columns.
 
-Belongs here: lake column types, what widens into what, the plan of an evolution. Does not belong: mapping a database's types (sources),
-or the ALTER statements (lake).
+Belongs here: columns with their Spark types, which type can be widened into which, and the plan of an evolution. Does not belong: the
+mapping of a database's types to Spark's (``databases.postgres.types``), or the ALTER statements (``delta.evolve``).
 """
 
 import re
@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from incremental_assets.core.errors import RebuildNeeded
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+# Only the order of the numbers counts: an integer type can be widened to one with a higher number.
 _INTEGER_DIGITS = {"smallint": 5, "int": 10, "bigint": 20}
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a lake table; ``type`` as ``spark_types`` writes it: ``bigint``, ``decimal(12,2)``, ``struct<`a`:int>``."""
+    """A column of a Delta table. ``type`` is text as ``core.spark_types`` writes it: ``bigint``, ``decimal(12,2)``, ``struct<`a`:int>``."""
 
     name: str
     type: str
@@ -24,18 +25,22 @@ class Column:
 
 @dataclass(frozen=True)
 class Evolution:
-    """What has to happen to a lake table before rows of the wanted columns can be written."""
+    """The changes that a Delta table needs before rows with the wanted columns can be written. It is true if there are any.
+
+    ``add``: columns to add. ``widen``: columns to widen, each as it is and as it will be. ``dropped``: columns that the source no longer
+    has; they stay in the table and are NULL in rows written from now on.
+    """
 
     add: tuple[Column, ...] = ()
-    widen: tuple[tuple[Column, Column], ...] = ()  # (as it is, as it will be)
-    dropped: tuple[Column, ...] = ()  # gone from the source; stay in the lake, NULL from now on
+    widen: tuple[tuple[Column, Column], ...] = ()
+    dropped: tuple[Column, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.add or self.widen)
 
 
 def widens(old: str, new: str) -> bool:
-    """Whether Delta's type widening carries every value of ``old`` exactly in ``new``."""
+    """Whether Delta's type widening can change the type ``old`` to ``new``, and ``new`` represents every value of ``old`` exactly."""
     if old in _INTEGER_DIGITS and new in _INTEGER_DIGITS:
         return _INTEGER_DIGITS[old] < _INTEGER_DIGITS[new]
     if (old, new) == ("float", "double") or (old in ("smallint", "int") and new == "double") or (old, new) == ("date", "timestamp_ntz"):
@@ -44,7 +49,8 @@ def widens(old: str, new: str) -> bool:
     if new_decimal is None:
         return False
     precision, scale = int(new_decimal[1]), int(new_decimal[2])
-    if old in _INTEGER_DIGITS:  # Delta asks for room for every value of the type
+    # Delta widens an integer to a decimal only if that has room for every value of the type: 10 digits before the point up to int, else 20.
+    if old in _INTEGER_DIGITS:
         return precision - scale >= (20 if old == "bigint" else 10)
     old_decimal = _DECIMAL.fullmatch(old)
     if old_decimal is None:
@@ -54,7 +60,10 @@ def widens(old: str, new: str) -> bool:
 
 
 def plan_evolution(container: str, lake: Sequence[Column], wanted: Sequence[Column]) -> Evolution:
-    """How the lake's columns become the wanted ones. Raises RebuildNeeded for a change that cannot carry the old values exactly."""
+    """Plans how the columns of the Delta table (``lake``) become the wanted ones; names are compared without case, as Delta does.
+
+    ``container`` is the label for the message. Raises RebuildNeeded if the new type cannot represent the old values exactly.
+    """
     present = {column.name.lower(): column for column in lake}
     add: list[Column] = []
     widen: list[tuple[Column, Column]] = []
@@ -65,7 +74,7 @@ def plan_evolution(container: str, lake: Sequence[Column], wanted: Sequence[Colu
         elif old.type != column.type:
             if widens(old.type, column.type):
                 widen.append((old, column))
-            elif not widens(column.type, old.type):  # a wider lake column carries a narrowed source as it is
+            elif not widens(column.type, old.type):  # if the source's type was narrowed, the wider column of the table takes its values
                 raise RebuildNeeded(
                     f"{container}: column {column.name!r} is {old.type} in the lake and {column.type} in the source, and the one does not "
                     f"widen into the other; nothing was written. To rebuild the table: "

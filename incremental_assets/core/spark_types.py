@@ -1,7 +1,10 @@
-"""Types of Spark as text for its SQL, in one spelling, with the names of nested fields quoted: no file's or table's name can end a cast.
+"""Spark types as text for Spark SQL, in one spelling.
 
-Belongs here: from the JSON in which Spark and Delta's log describe a type to the text that ``Column.type`` holds. This is the only place
-that writes such texts. Does not belong: which type a column gets (sources), or what widens into what (``schema``).
+The names of nested fields are quoted: otherwise a field of a file or table could have a name that ends a CAST and injects SQL.
+
+Belongs here: the conversion of the JSON by which Spark and Delta's log describe a type to the text of ``Column.type``. This is the only
+place that writes such texts. Does not belong: the choice of a column's type (``databases``, ``files``), or which type can be widened into
+which (``core.schema``).
 """
 
 import re
@@ -16,11 +19,14 @@ _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
 
 
 class UnknownType(Exception):
-    """A type that has no text in Spark SQL; the message names it."""
+    """The type has no text in Spark SQL that is known here. The message is its name."""
 
 
 def type_text(kind: Any) -> str:
-    """``{"type": "struct", "fields": [{"name": "a b", "type": "long", …}]}`` → ``struct<`a b`:bigint>``. Raises UnknownType."""
+    """The SQL text of a type in Spark's JSON, such as ``{"type": "struct", "fields": [{"name": "a b", "type": "long", …}]}``.
+
+    The result is then ``struct<`a b`:bigint>``. Raises UnknownType.
+    """
     if isinstance(kind, str):
         name = _SIMPLE_NAMES.get(kind, kind)
         if _ATOMIC.fullmatch(name) is None:
@@ -44,10 +50,10 @@ def _field(field: Mapping[str, Any]) -> str:
 
 
 def names_within(type_: str) -> list[str]:
-    """Names of the nested fields of a type's text."""
+    """The names of all nested fields in the text of a type, without quotes."""
     return [found.replace("``", "`") for found in _QUOTED.findall(type_)]
 
 
 def without_quotes(type_: str) -> str:
-    """A type's text for comparing with one that a person wrote: without blanks and quotes, in lower case."""
+    """The text of a type without blanks and quotes and in lower case, for the comparison with a type that a person wrote."""
     return re.sub(r"[\s`]", "", type_).lower()

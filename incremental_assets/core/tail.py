@@ -1,7 +1,8 @@
-"""What an incremental sync reads: the axis from the safety lag below the watermark on.
+"""The lag window of an incremental sync: ``[watermark - lag, ∞)``, the range of identifier values that each sync reads again.
 
-Belongs here: that ground, its pieces where it is too large for one transaction, and how far a read of given windows lets the watermark
-follow. Does not belong: who holds it back (``watermark``), how many rows lie where (sources).
+Belongs here: that window, its division into pieces if it is too large for one transaction, and how far the watermark may move after given
+windows were read. Does not belong: the transactions that hold the watermark back (``core.watermark``), or estimates of how many rows a
+window has (``databases``).
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,26 +13,34 @@ from incremental_assets.core.window import Window, covered_from
 
 @dataclass(frozen=True)
 class Tail:
-    """``start``: inclusive, nothing below is ever synced (None: no such bound). ``lag``: in steps of the axis."""
+    """The lag window of one container, apart from its watermark.
+
+    ``start``: the inclusive lower end of the domain, below which nothing is ever read (None: there is no such bound). ``lag``: the safety
+    lag in units of the cursor type (``Axis.lag_steps``).
+    """
 
     start: int | None
     lag: int
 
     def window(self, watermark: int | None) -> Window:
-        """``[watermark - lag, ∞)``; all there is where there is no watermark."""
+        """The window ``[watermark - lag, ∞)``, cut to the domain. Without a watermark it is the whole domain."""
         return self._below(watermark, None)
 
     def pieces(self, whole: Window, edges: Sequence[int]) -> list[Window]:
-        """``whole`` cut at the ascending ``edges``. Each piece moves the watermark to its end, so the next one reads the lag below it."""
+        """Divides ``whole`` at the ascending ``edges``, which lie inside it.
+
+        Each piece is a commit that moves the watermark to its upper end, so that the next piece begins the lag below that end: neighbouring
+        pieces overlap by the lag.
+        """
         if not edges:
             return [whole]
         later = zip(edges, [*edges[1:], whole.upper], strict=True)
         return [Window(whole.lower, edges[0]), *(self._below(edge, upper) for edge, upper in later)]
 
     def covered_to(self, windows: Iterable[Window], watermark: int | None) -> int | bool | None:
-        """How far the windows cover, without a gap, what a sync from ``watermark`` would read (as ``covered_from``).
+        """The end of the range that the windows cover without a gap from the lower end of the lag window on (see ``covered_from``).
 
-        Coverage from the watermark itself is not enough: late rows inside the lag would be left behind for good.
+        Coverage from the watermark itself is not enough: late rows within the lag would be left behind for good.
         """
         return covered_from(windows, self.window(watermark).lower)
 

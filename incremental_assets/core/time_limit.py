@@ -1,6 +1,7 @@
-"""Until when the work that is at hand has to be done, where somebody waits for it who goes away.
+"""A deadline for the current work, for callers that stop waiting at a certain time (a tick of a Dagster schedule has 60 seconds).
 
-Belongs here: setting and asking the limit of this thread's work. Does not belong: what is done about it (a statement time-out).
+Belongs here: setting and reading the deadline of the current thread. Does not belong: its enforcement, which is a ``statement_timeout`` in
+PostgreSQL (``databases.postgres.connection``).
 """
 
 import contextlib
@@ -13,7 +14,10 @@ _until: ContextVar[float | None] = ContextVar("incremental_assets_until", defaul
 
 @contextlib.contextmanager
 def done_by(moment: float) -> Generator[None]:
-    """The block's work has to be done by a moment of ``time.monotonic()``. Threads that it starts know nothing of it."""
+    """Sets the deadline of the block, as a value of ``time.monotonic()``.
+
+    The deadline is a context variable: threads that the block starts do not inherit it.
+    """
     token = _until.set(moment)
     try:
         yield
@@ -22,6 +26,6 @@ def done_by(moment: float) -> Generator[None]:
 
 
 def seconds_left() -> float | None:
-    """None where there is no limit; never less than nothing."""
+    """The seconds until the deadline, at least 0; None if there is no deadline."""
     until = _until.get()
     return None if until is None else max(0.0, until - time.monotonic())

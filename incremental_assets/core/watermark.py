@@ -1,8 +1,8 @@
-"""The watermark and when it may move: everything below it is in the lake.
+"""The watermark and the rule by which it moves: every row with an identifier below the watermark is in the Delta table.
 
-Belongs here: the state kept with a table, which transactions still count as open, and the one decision where the watermark goes. Does not
-belong: asking a database who is at work (sources), or storing the state (lake). The rule and the experiments behind it are told in
-docs/how-a-sync-works.md; ``advance`` is what the property tests drive.
+Belongs here: the state that is stored with a table, the decision which transactions still count as open, and the decision how far the
+watermark moves. Does not belong: the queries for open transactions (``databases.postgres.transactions``), or storing the state (``delta``).
+docs/how-a-sync-works.md explains the rule and its limits; assets_tests/test_watermark_rule.py tests ``advance`` with random histories.
 """
 
 import json
@@ -14,15 +14,16 @@ from incremental_assets.core.axis import Axis, json_value, value_from_json
 from incremental_assets.core.errors import RebuildNeeded
 
 STATE_FORMAT = 1
+"""The version of the JSON of ``TableState``. A table with a higher one is refused."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """One session of the source, as one row of its list of activity shows it; times in microseconds of the source's clock.
+    """One session of the source, from one row of ``pg_stat_activity``. Times are microseconds since 1970 UTC by the source's clock.
 
-    ``identity`` tells it from every other session of one server's life. ``transaction_since``: the time that its transaction bears, which
-    is what ``now()`` gives in it; None outside of one. ``message_since``: when the newest message of its client arrived. ``is_idle``:
-    that message is done.
+    ``identity``: ``<pid>/<backend_start>``, which is unique until the server restarts. ``transaction_since``: ``xact_start``, the time that
+    ``now()`` returns in its transaction; None outside of a transaction. ``message_since``: ``query_start``, the time at which the newest
+    message of the client arrived. ``is_idle``: the state is ``idle``, so that this message has been processed completely.
     """
 
     identity: str
@@ -31,8 +32,11 @@ class Session:
     is_idle: bool
 
     def began_after(self, clock: int) -> bool:
-        """Whether whatever it still commits bears a time after ``clock``: a later transaction is open, or none is and none can follow
-        from a message that had arrived by then."""
+        """Whether ``now()`` is after ``clock`` in everything that the session can still commit.
+
+        This is so if its transaction began after ``clock``, or if it has none and no message that arrived by ``clock`` is still being
+        processed: transactions that follow within the same message have the time of the message.
+        """
         if self.transaction_since is not None:
             return self.transaction_since > clock
         return self.is_idle or (self.message_since is not None and self.message_since > clock)
@@ -40,11 +44,12 @@ class Session:
 
 @dataclass(frozen=True)
 class Activity:
-    """Who is at work in the source at one moment.
+    """The open transactions and the sessions of the source at one point in time. Our own connections are not among them.
 
-    ``virtual``: virtual ids of open transactions. ``prepared``: transaction ids of prepared ones. ``sessions``: those that the role may
-    watch, where sessions count (times); ``unwatched``: virtual ids of the others, and ``unwatched_pids`` their processes.
-    ``server_started``: when its server started, in microseconds. Virtual ids and sessions are unique only while one server runs.
+    ``virtual``: virtual ids of open transactions. ``prepared``: transaction ids of prepared transactions. ``sessions``: the sessions whose
+    activity our role may see. ``unwatched`` and ``unwatched_pids``: the virtual ids and the process ids of all others (without
+    ``pg_read_all_stats``, or with ``track_activities = off``). ``server_started``: the start of the PostgreSQL server, in microseconds
+    since 1970 UTC. Virtual ids and sessions are unique only as long as that server runs.
     """
 
     virtual: frozenset[str] = frozenset()
@@ -55,11 +60,12 @@ class Activity:
     server_started: int = 0
 
     def noted(self, clock: int, *, by_session: bool) -> "OpenTransactions":
-        """Those that may still commit a value that was made by ``clock``.
+        """The transactions and sessions that may still commit an identifier value that was made at or before ``clock``.
 
-        ``by_session``: values are times, and a transaction may bear one from before it had a virtual id: PostgreSQL takes ``now()`` when
-        the client's message arrives, and transactions that follow in the same message, or from COMMIT AND CHAIN, share it. Then sessions
-        count, and virtual ids only of those that the role may not watch.
+        ``clock``: microseconds since 1970 UTC by the source's clock. ``by_session`` is True if the values are times. A transaction can have
+        a time from before it had a virtual id: PostgreSQL sets ``now()`` when the client's message arrives, and the transactions that
+        follow in the same message, or by COMMIT AND CHAIN, keep that time. Sessions are noted then, and virtual ids only for sessions whose
+        activity our role may not see.
         """
         if not by_session:
             return OpenTransactions(self.virtual, self.prepared, frozenset(), clock, self.server_started)
@@ -69,9 +75,11 @@ class Activity:
 
 @dataclass(frozen=True)
 class OpenTransactions:
-    """Who may still commit rows below a value: noted at one moment, and fewer at each later one.
+    """The transactions and sessions that may still commit rows below a certain identifier value.
 
-    ``noted_at``: the source's clock when the value was read. The rest as in ``Activity``; of sessions the identities.
+    They are noted once, when the value is read. Afterwards they only become fewer, except that prepared transactions take the place of one
+    that has disappeared (``still_open``). ``noted_at``: the source's clock when the value was read, in microseconds since 1970 UTC. The
+    other fields are those of ``Activity``; ``sessions`` has the identities only. An instance is true if any transaction or session is left.
     """
 
     virtual: frozenset[str] = frozenset()
@@ -84,13 +92,16 @@ class OpenTransactions:
         return bool(self.virtual or self.prepared or self.sessions)
 
     def still_open(self, now: Activity) -> "OpenTransactions":
-        """Those of ``self`` that may not have ended when ``now`` was read.
+        """The part of ``self`` that may still have been open when ``now`` was read. The caller must store the result in place of ``self``.
 
-        Who has ended once has ended for good: the answer takes the place of ``self``, or a session of a connection pool, which is soon at
-        work again, would count for ever. One that is gone may have been prepared: at the first moment without it, whatever is prepared then
-        takes its place. That is a finite set, which only shrinks. Times of preparation do not tell: PREPARE takes its time at its
-        beginning and is seen as prepared only after it has flushed its log.
+        A session that was seen to have ended its transaction is released for good. If the stored set were not replaced, a session of a
+        connection pool, which soon begins another transaction, would hold the watermark back for ever.
+
+        A transaction that has disappeared may have been prepared for a two-phase commit. So when one disappears, all transactions that are
+        prepared at that time take its place: a finite set, which only shrinks afterwards. The time of preparation cannot narrow it down:
+        PREPARE TRANSACTION takes its time at its beginning, and the transaction is visible as prepared only after its log was flushed.
         """
+        # A restart of the server ends every transaction that is not prepared, and virtual ids and process ids are assigned again.
         same_server = self.server_started == now.server_started
         virtual = self.virtual & now.virtual if same_server else frozenset[str]()
         sessions = frozenset(name for name in self.sessions if same_server and self._is_at_work(name, now))
@@ -99,17 +110,18 @@ class OpenTransactions:
         return replace(self, virtual=virtual, prepared=prepared, sessions=sessions)
 
     def _is_at_work(self, name: str, now: Activity) -> bool:
-        if name.split("/")[0] in now.unwatched_pids:  # a privilege was taken away in between
+        if name.split("/")[0] in now.unwatched_pids:  # our role has lost the privilege to see it, so it may still be open
             return True
         return any(s.identity == name and not s.began_after(self.noted_at) for s in now.sessions)
 
 
 @dataclass(frozen=True)
 class Pending:
-    """A value the watermark moves to once all of ``open`` have ended and the rows from the old watermark on were read again.
+    """A value to which the watermark moves once all of ``open`` have ended and the lag window of the old watermark was read again.
 
-    ``by_margin``: only the margin below the source's clock withholds it. Nobody was noted for it, so it only tells that there is something
-    to move to, once the highest identifier has been read again.
+    ``by_margin``: the value lies above the watermark only because of the margin below the source's clock (``watermark_margin_seconds``). No
+    open transactions were noted for such a value, so the watermark never moves to it: the entry only tells the next plan that the watermark
+    can move once the highest identifier was read again, even if no row has changed.
     """
 
     value: int
@@ -119,11 +131,16 @@ class Pending:
 
 @dataclass(frozen=True)
 class TableState:
-    """What a container's table says of itself, stored as one property of the Delta table.
+    """The state of a container, which is stored as JSON in the property ``incremental_assets.state`` of its Delta table.
 
-    ``identifier``, ``strategy``, ``key``, ``source`` and ``schema`` are what the table was built with: a change of them needs a rebuild.
-    ``relation``: the very table of the source, which one made anew under its name is not. ``data_version``: the Delta version of the last
-    data commit; ``fingerprint``: of the source's tail at that moment.
+    ``identifier``, ``strategy``, ``key``, ``source``, ``start`` and ``schema`` describe what the table was built with: if one of them
+    changes (``key`` for the strategy ``upsert`` only), the table has to be rebuilt. ``identifier`` is ``Identifier.signature``; ``source``
+    is the system identifier and the OID of the database; ``start`` is the text of the start value. ``relation``: the OID of the source's
+    table, by which a table that was dropped and created again is recognized. ``watermark``: None if there is none yet. ``pending``: values
+    that the watermark moves to later, the oldest first. ``fingerprint``: of the rows in the lag window of the source at the last sync;
+    ``data_version``: the Delta version that this sync wrote. ``loaded``: whether rows were ever written. ``text_columns``: columns that
+    became text at the first load, because they hold values such as infinity. ``excluded_columns``: the YAML's ``exclude_columns`` at the
+    last sync.
     """
 
     identifier: str
@@ -142,11 +159,17 @@ class TableState:
     relation: str | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
-        """The one to go by: the lower of the table's own and ``event``, the newest in the event log; None where the table has none."""
+        """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
+
+        ``event`` is None if the event log has none. The result is None if the table itself has no watermark.
+        """
         return self.watermark if self.watermark is None or event is None else min(self.watermark, event)
 
     def to_json(self, axis: Axis | None) -> str:
-        """Exact text: a watermark is ISO text or an integer, never a float."""
+        """The state as JSON. It is exact: a watermark is ISO 8601 text or an integer, never a float.
+
+        ``axis`` is the cursor type of the container's identifier; None for a container without identifier.
+        """
 
         def value(v: int | None) -> int | str | None:
             return v if axis is None else json_value(axis, v)
@@ -183,6 +206,10 @@ class TableState:
 
     @classmethod
     def from_json(cls, axis: Axis | None, text: str) -> "TableState":
+        """The inverse of ``to_json``; also reads what earlier versions of this product wrote.
+
+        Raises RebuildNeeded if a newer version wrote it; the remedy is then to use that version, as the message says.
+        """
         data: dict[str, Any] = json.loads(text)
         if data["format"] > STATE_FORMAT:
             raise RebuildNeeded(
@@ -196,7 +223,7 @@ class TableState:
             opened = OpenTransactions(
                 frozenset(p["virtual"]),
                 frozenset(p["prepared"]),
-                frozenset(p.get("sessions", ())),  # entries of older versions have virtual ids alone
+                frozenset(p.get("sessions", ())),  # entries that earlier versions wrote have virtual ids only
                 p["noted_at"],
                 p["server_started"],
             )
@@ -224,7 +251,7 @@ class TableState:
 
 @dataclass(frozen=True)
 class Advance:
-    """Where the watermark goes, and what stays pending."""
+    """The result of ``advance``: the new watermark (None: still none), the pending values, and whether open transactions hold it back."""
 
     watermark: int | None
     pending: tuple[Pending, ...]
@@ -240,17 +267,19 @@ def advance(
     covered_to: int | bool | None,
     withheld: int | None = None,
 ) -> Advance:
-    """Decides the new watermark of a sync that read one snapshot.
+    """Decides the new watermark of a sync that reads one snapshot of the source. The caller must have done these steps in this order:
 
-    ``highest``: the highest identifier, read first (already cut to a margin below the source's clock, or to its sequence). ``held_by``: of
-    those who were noted after it, whoever has not ended. ``now``: who was at work just before the snapshot was taken. ``covered_to``: how
-    far the read covers the axis without a gap from where a sync would begin, the safety lag below ``old`` (True: to its end; None: it does
-    not cover that place). Coverage from ``old`` itself is not enough: late rows inside the lag would be left behind for good.
-    ``withheld``: the highest identifier without the margin, where that is more.
+    1. It reads the highest identifier: ``highest``, already limited to a margin below the source's clock, or to the last value of the
+       sequence; None if no row has one. ``withheld``: the highest identifier without that margin, if it is higher; else None.
+    2. It notes the transactions that may still commit lower values, and waits for them: ``held_by`` are those that have not ended, and
+       ``now`` is the activity in which that was seen.
+    3. It takes the snapshot and reads rows. ``covered_to``: the end of the range that the read covers without a gap from the lower end of
+       the lag window of ``old`` on (True: it has no end; None: that place is not covered; see ``Tail.covered_to``). Coverage from ``old``
+       itself is not enough: late rows within the lag would be left behind for good.
 
-    The watermark becomes ``highest`` only if all who were noted have ended before the snapshot; otherwise it may still move to a pending
-    value whose transactions have. It never falls, and never passes what was covered. Whoever has ended is struck from the pending values,
-    whatever else is decided.
+    ``old`` and ``pending`` are those of the table's state. The watermark becomes ``highest`` only if all transactions that were noted had
+    ended before the snapshot. Otherwise it may still move to a pending value whose transactions have ended. It never decreases, and never
+    passes the end of the covered range. Transactions that have ended are removed from the pending values in any case.
     """
     struck = tuple(replace(p, open=p.open.still_open(now)) for p in pending)
     if covered_to is None or covered_to is False:
@@ -260,6 +289,7 @@ def advance(
         return value if covered_to is True else min(value, covered_to)
 
     new = old
+    # Entries with ``by_margin`` are made again below from ``withheld``: nobody was noted for them, so they are no candidates.
     known = [p for p in struck if not p.by_margin]
     candidates = [p.value for p in known if not p.open]
     if highest is not None and not held_by:
@@ -268,8 +298,10 @@ def advance(
         new = reach(candidate) if new is None else max(new, reach(candidate))
     kept = [p for p in known if new is None or p.value > new]
     beyond = highest is not None and all(highest > value for value in (new, *(p.value for p in kept)) if value is not None)
-    if highest is not None and held_by and beyond:  # one that is pending already has fewer to wait for
+    # If the value is pending already, the existing entry has fewer transactions to wait for than a new one would have.
+    if highest is not None and held_by and beyond:
         kept.append(Pending(highest, held_by))
+    # The oldest and the newest value are enough: the state that is stored stays small under long transactions.
     if len(kept) > 2:
         kept = [kept[0], kept[-1]]
     if not kept and withheld is not None and (new is None or withheld > new):
@@ -279,9 +311,11 @@ def advance(
 
 @dataclass(frozen=True)
 class Holder:
-    """Somebody who holds the watermark back. ``pid`` is None for a prepared transaction, whose ``application`` is its name.
+    """A session or prepared transaction that holds the watermark back, as it is shown to people.
 
-    ``since``: ISO 8601, when it was begun.
+    ``pid`` is None for a prepared transaction, for which ``application`` contains the transaction's name. ``since``: in ISO 8601, the time
+    at which the transaction began or was prepared, or at which the session's message arrived. ``user``, ``application`` and ``since`` are
+    None if our role may not see them.
     """
 
     pid: int | None
@@ -290,5 +324,5 @@ class Holder:
     since: str | None
 
     def age_seconds(self, now: datetime) -> float:
-        """How long it has been open."""
+        """The seconds from ``since`` to ``now``; 0 if ``since`` is not known."""
         return 0.0 if self.since is None else (now - datetime.fromisoformat(self.since)).total_seconds()

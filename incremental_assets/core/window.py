@@ -1,7 +1,7 @@
-"""Half-open intervals on an identifier's axis.
+"""Windows: half-open intervals of identifier values.
 
-Belongs here: one window, what sets of windows need, and saying them in words. Does not belong: which key a window has (``partitions``),
-or SQL.
+Belongs here: one window, operations on sets of windows, and their text for messages. Does not belong: the mapping between partition keys
+and windows (``core.partitions``), or SQL predicates (``delta.sql``, ``databases.postgres.queries``).
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,10 @@ from incremental_assets.core.axis import Axis, format_value
 
 @dataclass(frozen=True, order=False)
 class Window:
-    """``[lower, upper)``; ``None`` is without bound on that side."""
+    """The half-open interval ``[lower, upper)`` of identifier values, in units of the cursor type (``core.axis``).
+
+    None means that the window has no bound on that side. ``lower == upper`` is an empty window. Raises ValueError if ``lower > upper``.
+    """
 
     lower: int | None = None
     upper: int | None = None
@@ -25,7 +28,7 @@ class Window:
         return (self.lower is None or value >= self.lower) and (self.upper is None or value < self.upper)
 
     def intersect(self, other: "Window") -> "Window | None":
-        """What both cover, or None."""
+        """The window that both windows cover; None if they have no value in common."""
         lower = max((b for b in (self.lower, other.lower) if b is not None), default=None)
         upper = min((b for b in (self.upper, other.upper) if b is not None), default=None)
         return None if lower is not None and upper is not None and lower >= upper else Window(lower, upper)
@@ -35,8 +38,9 @@ EVERYTHING = Window()
 
 
 def merge(windows: Iterable[Window]) -> tuple[Window, ...]:
-    """The same ground in as few windows as possible, ascending."""
+    """The union of the windows, as the smallest possible number of disjoint windows in ascending order. Adjacent windows are joined."""
     merged: list[Window] = []
+    # Windows without a lower bound sort first (False < True); among those that have one, the lower bound decides.
     for window in sorted(windows, key=lambda w: (w.lower is not None, w.lower or 0)):
         last = merged[-1] if merged else None
         if last is not None and (last.upper is None or window.lower is None or window.lower <= last.upper):
@@ -48,9 +52,10 @@ def merge(windows: Iterable[Window]) -> tuple[Window, ...]:
 
 
 def covered_from(windows: Iterable[Window], start: int | None) -> int | bool | None:
-    """How far the windows cover the axis without a gap from ``start`` (None: from the very beginning).
+    """The end of the range that the windows cover without a gap, beginning at ``start`` (None: at −∞).
 
-    True: to the end of the axis. An integer: up to it, exclusive. None: ``start`` itself is not covered.
+    Returns True if the range has no upper end, an integer for its exclusive upper end, and None if ``start`` itself is not covered. The
+    result is never False: compare it with ``is True``, as 1 is a valid upper end.
     """
     for window in merge(windows):
         if window.lower is None or (start is not None and window.lower <= start):
@@ -62,7 +67,10 @@ def covered_from(windows: Iterable[Window], start: int | None) -> int | bool | N
 
 
 def in_words(axis: Axis | None, windows: Sequence[Window]) -> str:
-    """The windows for a message; the whole container where there is no axis."""
+    """The windows as text for a message: up to four of them, then the number of the others.
+
+    Without a cursor type (a container without identifier), and for the one window without bounds, the text is "the whole container".
+    """
     if axis is None or tuple(windows) == (EVERYTHING,):
         return "the whole container"
     shown = [

@@ -1,1 +1,4 @@
-"""Spark: a session for each run, on an embedded server or on the one that SPARK_REMOTE names."""
+"""Spark Connect sessions: one for each run, on the embedded server or on the server that SPARK_REMOTE names.
+
+Belongs here: opening and closing sessions (``session``), and the embedded server (``embedded``). Does not belong: queries and writes.
+"""

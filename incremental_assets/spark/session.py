@@ -1,8 +1,8 @@
-"""One way to get a Spark session.
+"""Opens Spark Connect sessions; no other module of the project creates one.
 
-Here belongs what a user of Spark in this package needs: a session that is theirs alone, is cancelled when they fail, and is
-given back always. Only what Spark Connect offers is used, so that the same code runs against the embedded server and, with
-SPARK_REMOTE, against a cluster's. How the embedded server lives is in `embedded`; what is done with a session is elsewhere.
+Belongs here: a session that belongs to one caller alone, whose queries are cancelled if the caller fails, and which is always closed. Only
+the API of Spark Connect is used, so that the same code runs against the embedded server and, with SPARK_REMOTE, against the server of a
+cluster. Does not belong: the life of the embedded server (``spark.embedded``), or what is done with a session.
 
     with open_session(state_dir, name="shop/orders") as spark:
         spark.sql("select 1").collect()
@@ -20,7 +20,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-# Functions such as pyspark.sql.functions.col look here, and not at a session, for whether they belong to Connect.
+# Functions such as pyspark.sql.functions.col decide by this variable, and not by a session, whether they are those of Spark Connect. It
+# must be set before pyspark is imported below.
 os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
 
 import grpc
@@ -37,43 +38,50 @@ __all__ = ["SparkSession", "SparkUnavailable", "ensure_server", "open_session", 
 
 log = logging.getLogger(__name__)
 
-# It comes with the exception that it is about, and that one is raised or logged here.
+# This warning comes together with an exception, which this module raises or logs.
 warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]", category=UserWarning)
-for _name in ("pyspark.sql.connect.logging", "SQLQueryContextLogger"):  # each error once more, with the JVM's stack, on stderr
+# These loggers write every error to stderr once more, with the stack trace of the JVM.
+for _name in ("pyspark.sql.connect.logging", "SQLQueryContextLogger"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 PROGRESS_SECONDS = 5.0
+"""The shortest time between two calls of ``on_progress``."""
+# Results depend on these settings, so they are set in every session: the server of a cluster may have others.
 SESSION_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.ansi.enabled": "true",
-    # Spark would replace ${env:NAME} and ${anything} in every SQL text, also within names, comments and constants.
+    # With the default, Spark replaces ${env:NAME} and ${anything} in every SQL text, even within names, comments and constants.
     "spark.sql.variable.substitute": "false",
-    # Not the default INT96: other readers hold it in nanoseconds, and show times before 1678 and after 2262 as different ones.
+    # The default is INT96, which other readers convert to nanoseconds: times before 1678 and after 2262 then overflow to wrong ones.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
-# Spark's own policy tries for ten minutes. A loopback server that does not answer for 4 s (0.05 + 0.2 + 0.8 + 3.2) is dead;
-# one behind a network may be back after a minute (the same, 12.8 and 51.2 s).
+# Numbers of retries. Spark's own policy retries for ten minutes. A server on the loopback interface that does not answer for 4 s
+# (waits of 0.05 + 0.2 + 0.8 + 3.2 s) is dead; a server behind a network may be back after a minute (two further waits of 12.8 and 51.2 s).
 OPENING_RETRIES, EMBEDDED_RETRIES, REMOTE_RETRIES, CLOSING_RETRIES = 2, 4, 6, 1
 
 
 def ensure_server(state_dir: Path) -> str:
-    """The sc:// URL of the embedded server, which is started when it is not there. A secret: it holds the server's token."""
+    """The sc:// URL of the embedded server, which is started if none runs. The URL is a secret, as it contains the server's token.
+
+    Raises SparkUnavailable if the server cannot be started.
+    """
     return server.ensure(state_dir).url
 
 
 def stop_server(state_dir: Path) -> bool:
-    """Ends the embedded server with all that runs on it. True when one was running."""
+    """Stops the embedded server and all queries on it. Returns whether one was running."""
     return server.stop(state_dir)
 
 
 @contextmanager
 def open_session(state_dir: Path, *, name: str, on_progress: Callable[[str], None] | None = None) -> Iterator[SparkSession]:
-    """A new session, of SPARK_REMOTE's server or of the embedded one, which is started when needed.
+    """Opens a new session on the server of SPARK_REMOTE, or else on the embedded server, which is started if none runs.
 
-    `name` is told to the server. `on_progress` is called with a short text, at most every 5 seconds while a query runs. When
-    the block is left by any exception, the session's queries are cancelled; the session is given back in every case.
+    ``name`` becomes part of the user agent that the server sees. ``on_progress`` is called with a short text, at most every 5 seconds while
+    a query runs. If the block ends with an exception, the session's queries are cancelled; the session is closed in any case. Raises
+    SparkUnavailable if there is no server, or if the embedded server ended during the block.
     """
     remote = os.environ.get("SPARK_REMOTE")
     with ExitStack() as stack:
@@ -97,7 +105,7 @@ def open_session(state_dir: Path, *, name: str, on_progress: Callable[[str], Non
 
 # ------------------------------------------------------------------------------------------------ connecting
 class _Loopback(DefaultChannelBuilder):
-    """Talks to the embedded server: to the address it is bound to, whatever `localhost` is here, and through no proxy."""
+    """The gRPC channel to the embedded server: to 127.0.0.1, whatever ``localhost`` resolves to on this machine, and through no proxy."""
 
     def __init__(self, record: server.Record) -> None:
         super().__init__(record.url, [("grpc.enable_http_proxy", 0)])
@@ -110,7 +118,7 @@ class _Loopback(DefaultChannelBuilder):
 
 
 def _connect_embedded(state_dir: Path, name: str) -> SparkSession:
-    """Connects, and where the server that was written down turns out to be dead, starts another one."""
+    """Opens a session on the embedded server. If the recorded server turns out to be dead, another one is started, up to twice."""
     for attempt in (1, 2, 3):
         record = server.ensure(state_dir)
         try:
@@ -127,7 +135,7 @@ def _connect_embedded(state_dir: Path, name: str) -> SparkSession:
 
 
 def _connect_remote(url: str, name: str) -> SparkSession:
-    where = re.sub(r"/;.*", "", url)  # the rest may hold a token
+    where = re.sub(r"/;.*", "", url)  # the parameters of the URL may contain a token
     try:
         return _connect(DefaultChannelBuilder(url), name, REMOTE_RETRIES)
     except (PySparkException, grpc.RpcError, ValueError) as error:
@@ -152,7 +160,7 @@ def _connect(builder: DefaultChannelBuilder, name: str, retries: int) -> SparkSe
 
 
 def _explain_if_gone(state_dir: Path, error: BaseException) -> None:
-    """Says it plainly when a query failed because the server ended."""
+    """Raises SparkUnavailable, with the end of the server's logs, if a query failed because the embedded server has ended."""
     if server.wait_until_gone(state_dir, seconds=2):
         raise SparkUnavailable(
             "The embedded Spark server ended while it was in use (killed, or out of memory: INCREMENTAL_ASSETS_SPARK_MEMORY "
@@ -161,13 +169,13 @@ def _explain_if_gone(state_dir: Path, error: BaseException) -> None:
         ) from error
 
 
-# ------------------------------------------------------------------------------------------------ leaving
+# ------------------------------------------------------------------------------------------------ closing
 def _interrupt(session: SparkSession) -> bool:
-    """Cancels all of a session's queries. Nothing can be done where that fails, and something else failed before: only logged."""
+    """Cancels all queries of a session. Returns False if that failed; it is only logged, as the original exception is being raised."""
     try:
         session.client.set_retry_policies([DefaultPolicy(max_retries=CLOSING_RETRIES)])
         cancelled = session.interruptAll()
-    except Exception as error:  # noqa: BLE001 the original exception is on its way
+    except Exception as error:  # noqa: BLE001 the original exception is being raised
         log.warning("could not cancel the session's queries: %s", _brief(error))
         return False
     if cancelled:
@@ -176,13 +184,13 @@ def _interrupt(session: SparkSession) -> bool:
 
 
 def _close(session: SparkSession) -> None:
-    """Gives the session back; pyspark logs by itself when the server is not there any more."""
+    """Closes the session. If the server is gone, pyspark logs that itself and raises nothing."""
     session.client.set_retry_policies([DefaultPolicy(max_retries=CLOSING_RETRIES)])
     session.stop()
 
 
 def _brief(error: BaseException) -> str:
-    """One line of an error, of which gRPC's are a page."""
+    """One line of text for an error; gRPC's own texts have many lines."""
     details = error.details() if isinstance(error, grpc.Call) else None
     found = re.search(r'details = "([^"]*)"', str(error))
     return details or (found.group(1) if found else str(error).strip().splitlines()[0] if str(error).strip() else repr(error))
@@ -190,11 +198,11 @@ def _brief(error: BaseException) -> str:
 
 # ------------------------------------------------------------------------------------------------ progress
 class _Progress:
-    """Turns Spark's progress reports into a line now and then."""
+    """A progress handler of Spark Connect that passes on a line of text at most every ``PROGRESS_SECONDS``."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
-        self._told = time.monotonic()  # short work says nothing
+        self._told = time.monotonic()  # so that queries of less than ``PROGRESS_SECONDS`` report nothing
         self._since: dict[str | None, float] = {}
 
     def __call__(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:

@@ -1,4 +1,5 @@
-"""The Spark Connect server of this machine: the JVM it runs in, how it is started, found, shared and ended.
+"""The embedded Spark Connect server: the JVM in which it runs, and how it is started, found, shared and stopped.
 
-Belongs here: everything about a server of our own. Does not belong: sessions, which are the same with a cluster's server (``spark``).
+Belongs here: everything about the server that this project starts itself. Does not belong: sessions, which are the same on the server of a
+cluster (``spark.session``).
 """

@@ -1,7 +1,10 @@
-"""Which environment variables the embedded Spark server's JVM gets.
+"""Selects the environment variables that the JVM of the embedded Spark server gets.
 
-Here belongs the list of what Java, Spark, Hadoop, the stores' connectors, PostgreSQL's driver and Python functions read. No other variable
-reaches the JVM: whoever can run SQL or code on the server could read it, and a datastore's URL with its password is among them.
+Belongs here: the list of the variables that Java, Spark, Hadoop, the connectors of object stores, PostgreSQL's driver and Python functions
+read. Does not belong: the server's settings (``launch``).
+
+No other variable reaches the JVM. Everybody who can run SQL or code on the server can read its environment, and the variables of this
+process include the URLs of datastores with their passwords.
 """
 
 from __future__ import annotations
@@ -21,17 +24,21 @@ NEEDED = (
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "PGPASSFILE", "PGSERVICEFILE", "PGSYSCONFDIR"),
 )
-"""``*`` stands for any ending."""
+"""Names of variables; ``*`` stands for any ending."""
 UNWANTED = frozenset(("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "SPARK_MASTER", "SPARK_CONNECT_AUTHENTICATE_TOKEN"))
-"""These would make Spark a client, or are another server's."""
+"""Variables that are never passed on: they would make Spark a client of another server, or belong to another server."""
 
 
 class NoVariable(Exception):
-    """INCREMENTAL_ASSETS_SPARK_ENVIRONMENT holds something else than names."""
+    """INCREMENTAL_ASSETS_SPARK_ENVIRONMENT contains something else than names of variables."""
 
 
 def jvm_environment(java: Java) -> dict[str, str]:
-    """Of this process's variables those that the JVM needs or the user names, with the Java and the Python that are used here."""
+    """The environment of the JVM: the variables of this process that the JVM needs or that the user names.
+
+    ``JAVA_HOME`` is the Java that is used here. ``PYTHONHASHSEED`` is 0, as Spark's own script
+    ``spark-submit`` sets it, so that all Python workers compute equal hashes. Raises NoVariable.
+    """
     kept = {name: value for name, value in _of(NEEDED).items() if name not in UNWANTED}
     return kept | asked_for() | {"JAVA_HOME": str(java.home), "PYTHONHASHSEED": "0"}
 

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    """`path` prints the folder of the Java in use, `install` sees to it that there is one."""
+    """``path`` prints the folder of the Java in use, ``install`` installs one if there is none. Returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     if arguments not in (["path"], ["install"]):
         sys.stderr.write("usage: python -m incremental_assets.spark.embedded.java install|path\n")

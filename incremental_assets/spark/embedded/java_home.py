@@ -1,7 +1,7 @@
-"""Finds the Java that runs Spark here.
+"""Finds a Java on this machine that Spark can use.
 
-Belongs here: finding a Java that Spark can use, and saying why another one was passed over. Does not belong: putting a Java into the
-project's own folder (``java_install``), or starting it (``launch``).
+Belongs here: the search, and the reasons why a Java was rejected. Does not belong: installing a Java into the project's own folder
+(``java_install``), the command that does (``java``), or the command line of the JVM (``launch``).
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 SUPPORTED = (17, 21)
-"""Feature versions that Spark 4.2 is made for; the newest comes last."""
+"""The feature versions of Java that Spark 4.2 supports, in ascending order."""
 
 ONLY_OWN = "INCREMENTAL_ASSETS_ONLY_OWN_JAVA"
-"""Set to anything: only the Java in the project's own folder counts, as on a machine that has none."""
+"""The name of an environment variable. If it is set to anything, only a Java in the project's own folder is found, as on a machine without
+Java."""
 
 WHAT_TO_INSTALL = """Install Java 17 or 21, then run the command again:
   Debian, Ubuntu    apt install openjdk-17-jre-headless    (or openjdk-21-jre-headless)
@@ -37,12 +38,16 @@ WHAT_TO_INSTALL = """Install Java 17 or 21, then run the command again:
 
 
 class JavaMissing(Exception):
-    """No Java that Spark can use; the message says what was found and what to install."""
+    """There is no Java that Spark can use. The message says what was found and what to install."""
 
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that was run and answered."""
+    """A Java runtime that was run successfully.
+
+    ``home``: its folder, as for ``JAVA_HOME``. ``version``: the feature version, such as 21. ``full_version``: such as ``21.0.8``.
+    ``origin``: where it was found, as text for messages.
+    """
 
     home: Path
     version: int
@@ -62,7 +67,11 @@ class Java:
 
 
 def tools_folder() -> Path:
-    """Where `.java` and `.jars` are kept: beside a project's `.venv`, else inside the environment, else in the user's cache."""
+    """The folder of ``.java`` and ``.jars``.
+
+    INCREMENTAL_ASSETS_TOOLS names it. By default it is beside a project's ``.venv``, else inside another virtual environment, else, without
+    a virtual environment, in the user's cache.
+    """
     named = os.environ.get("INCREMENTAL_ASSETS_TOOLS")
     if named:
         return Path(named).expanduser().absolute()
@@ -73,18 +82,18 @@ def tools_folder() -> Path:
 
 
 def own_folder() -> Path:
-    """The project's own place for a Java; a runtime is one or two levels below."""
+    """The project's own folder for a Java."""
     return tools_folder() / ".java"
 
 
 def _homes() -> Iterator[tuple[str, Path]]:
-    """Folders that may hold a Java, most wanted first, each with where the idea came from."""
+    """Folders that may contain a Java, in the order of preference, each with its origin for messages."""
     if not os.environ.get(ONLY_OWN):
         named = os.environ.get("JAVA_HOME")
         if named:
             yield "JAVA_HOME", Path(named)
         on_path = shutil.which("java")
-        # macOS has a /usr/bin/java that only opens a dialog; java_home, below, knows what is really there.
+        # On macOS, /usr/bin/java may be a stub that only opens a dialog; /usr/libexec/java_home, below, finds the installed versions.
         if on_path and not (sys.platform == "darwin" and on_path == "/usr/bin/java"):
             yield "PATH", Path(on_path).resolve().parent.parent
     own = own_folder()
@@ -106,7 +115,10 @@ def _homes() -> Iterator[tuple[str, Path]]:
 
 @lru_cache(maxsize=64)
 def _ask(executable: Path, _changed: float) -> tuple[int, str] | None:
-    """(feature version, full version) as the program itself says, None if it does not run."""
+    """(feature version, full version) as the program reports them; None if it does not run.
+
+    ``_changed``, the program's modification time, is only part of the cache's key.
+    """
     try:
         answer = subprocess.run(
             [str(executable), "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=30, check=False
@@ -119,12 +131,12 @@ def _ask(executable: Path, _changed: float) -> tuple[int, str] | None:
         return None
     full = found.group(1)
     numbers = re.findall(r"\d+", full)
-    feature = int(numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0])  # 1.8.0_392 is Java 8
+    feature = int(numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0])  # up to Java 8, versions are like 1.8.0_392
     return feature, full
 
 
 def probe(home: Path, origin: str) -> Java | None:
-    """The Java in this folder, run once to know its version; None when there is none that runs."""
+    """The Java in this folder, which is run to find its version; None if there is none that runs."""
     executable = home / "bin" / "java"
     try:
         changed = executable.stat().st_mtime
@@ -135,7 +147,7 @@ def probe(home: Path, origin: str) -> Java | None:
 
 
 def look(candidates: Iterator[tuple[str, Path]] | None = None) -> tuple[Java | None, list[str]]:
-    """The first Java that Spark can use, and a line for each that was passed over on the way."""
+    """The first Java that Spark can use (None: there is none), and a line of text for each one that was rejected before it."""
     passed_over: list[str] = []
     seen: set[Path] = set()
     wanted = f"Spark needs {' or '.join(map(str, SUPPORTED))}"
@@ -155,7 +167,7 @@ def look(candidates: Iterator[tuple[str, Path]] | None = None) -> tuple[Java | N
 
 
 def find_java() -> Java:
-    """The Java to run Spark with. Warns when JAVA_HOME names one that Spark cannot use; raises when there is no other."""
+    """The Java that runs Spark. It logs a warning if JAVA_HOME names one that Spark cannot use. Raises JavaMissing if there is no other."""
     java, passed_over = look()
     if java is None:
         found = "No Java was found." if not passed_over else "No Java that Spark can use was found:\n  " + "\n  ".join(passed_over)

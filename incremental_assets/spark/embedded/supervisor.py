@@ -1,7 +1,8 @@
-"""The small process that owns the embedded Spark server's JVM: `python -m incremental_assets.spark.embedded.supervisor STATE_FOLDER`.
+"""The process that owns the JVM of the embedded Spark server: ``python -m incremental_assets.spark.embedded.supervisor STATE_FOLDER``.
 
-Here belongs what happens while the server runs: telling clients where it is, ending it when nobody uses it, never leaving a JVM
-behind. Commands do not call this; they start it through `server`. It imports little, because it stays in memory.
+Belongs here: what happens while the server runs, that is publishing its address, ending it if nobody uses it, and never leaving a JVM
+behind. Does not belong: what a client does (``server``), or what is decided before the JVM runs (``launch``). Commands start this process
+through ``server`` and do not import it. It imports few modules, because it stays in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PORT_LINE = re.compile(r"Spark Connect server started at: \S*?:(\d+)")
 
 
 def serve(state_dir: Path) -> int:
-    """Runs the JVM until it ends, is told to, or has not been used for the idle time."""
+    """Runs the JVM until it ends, a signal arrives, or nobody has used it for the idle time. Returns the exit code."""
     home = server.Home(state_dir)
     home.prepare()
     with home.lock("alive.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as alive:
@@ -56,12 +57,15 @@ def serve(state_dir: Path) -> int:
 
 
 def _signals() -> int:
-    """Turns SIGTERM, SIGINT and the JVM's end into something to read, so that waiting costs nothing."""
+    """Returns a file descriptor that becomes readable on SIGTERM, SIGINT and SIGCHLD (the end of the JVM).
+
+    So ``_watch`` can wait with ``select`` and reacts immediately, without polling often.
+    """
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, lambda *_: None)  # Python writes to the wake-up descriptor only for signals that have a handler
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.set_wakeup_fd(write)
     return read
@@ -76,7 +80,7 @@ def _launch_jvm(home: server.Home, token: str) -> subprocess.Popen[bytes]:
     launch.write_logging(logging_file, home.log)
     flags = [
         "-Duser.timezone=UTC",
-        "-XX:+ExitOnOutOfMemoryError",  # a server that has lost a thread to it would hang its clients
+        "-XX:+ExitOnOutOfMemoryError",  # a server that goes on after losing a thread would leave its clients waiting
         f"-Djava.io.tmpdir={home.scratch}",
         f"-Dlog4j2.configurationFile={logging_file.as_uri()}",
     ]
@@ -84,14 +88,18 @@ def _launch_jvm(home: server.Home, token: str) -> subprocess.Popen[bytes]:
         launch.command(with_java, properties, launch.SERVER_CLASS, flags),
         stdin=subprocess.DEVNULL,
         cwd=home.scratch,
-        # In the environment and not among the arguments: those, every user of the machine can read.
+        # The token is in the environment and not among the arguments, which every user of the machine can read.
         env=launch.environment(with_java, home.scratch) | only_here | {"SPARK_CONNECT_AUTHENTICATE_TOKEN": token},
     )
 
 
 @contextlib.contextmanager
 def _killed_with_us(jvm: subprocess.Popen[bytes]) -> Iterator[None]:
-    """However the supervisor dies, the JVM does not outlive it: a shell waits for the end of a pipe that only we hold open."""
+    """Ensures that the JVM does not outlive the supervisor, however that dies.
+
+    A shell reads from a pipe whose other end only the supervisor holds open. If the supervisor is killed, the kernel closes that end, the
+    read returns, and the shell kills the JVM.
+    """
     ours, theirs = os.pipe()
     watcher = subprocess.Popen(["/bin/sh", "-c", 'read -r _; kill -9 "$0"', str(jvm.pid)], stdin=ours)
     os.close(ours)
@@ -104,7 +112,7 @@ def _killed_with_us(jvm: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _watch(home: server.Home, jvm: subprocess.Popen[bytes], token: str, wake: int) -> None:
-    """Returns when the server is to end: it ended, a signal came, its files were removed, or nobody used it for long."""
+    """Returns when the server has to end: the JVM has ended, a signal has arrived, the record was removed, or the idle time is over."""
     patience, used, ready = server.idle_seconds(), time.time(), False
     while jvm.poll() is None:
         select.select([wake], [], [], 1.0 if ready else 0.05)
@@ -120,14 +128,14 @@ def _watch(home: server.Home, jvm: subprocess.Popen[bytes], token: str, wake: in
         with home.lock("in_use.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
             used = time.time() if alone is None else max(used, (home.folder / "in_use.lock").stat().st_mtime)
             if patience and time.time() - used > patience:
-                # Ending with the lock held: who wants a session now waits for the end, and then starts a server.
+                # The server ends while the lock is held. A client that wants a session now waits for the end, and then starts a new server.
                 home.record_file.unlink(missing_ok=True)
                 _end(jvm)
                 return
 
 
 def _publish(home: server.Home, jvm: subprocess.Popen[bytes], token: str) -> bool:
-    """Writes the record once the server has said its port and answers there."""
+    """Writes the record as soon as the server has logged its port and accepts connections there. Returns whether it has."""
     found = PORT_LINE.search(home.log.read_text(errors="replace")) if home.log.exists() else None
     if found is None:
         return False
@@ -140,7 +148,7 @@ def _publish(home: server.Home, jvm: subprocess.Popen[bytes], token: str) -> boo
     record = server.Record(os.getpid(), jvm.pid, port, token, started, master, str(launch.java()), launch.fingerprint())
     new = home.record_file.with_suffix(".new")
     launch.write_private(new, json.dumps(asdict(record), indent=1) + "\n")
-    new.replace(home.record_file)
+    new.replace(home.record_file)  # atomic, so that no client reads half a record
     return True
 
 
