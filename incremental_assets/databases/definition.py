@@ -92,6 +92,7 @@ class DatastoreSettings:
         return min(self.load_rows, self.limits.snapshot * ROWS_A_SECOND)
 
     def is_excluded(self, table: str) -> bool:
+        """Whether a pattern of ``exclude`` matches the name, with regard to case."""
         return any(fnmatch.fnmatchcase(table, pattern) for pattern in self.exclude)
 
     def is_auto(self, table: str) -> bool:
@@ -125,6 +126,7 @@ class TableDefinition:
 
     @property
     def container(self) -> Container:
+        """The resolved container. Raises ConfigurationError if the YAML does not fit the table."""
         return self._container
 
     @cached_property

@@ -77,6 +77,7 @@ class _State:
 
     @classmethod
     def of(cls, delta: DeltaTable, url: str) -> "_State":
+        """The contents of a version, which are JSON in the table's description. Raises LakeError for any other description."""
         try:
             data = json.loads(delta.metadata().description or "")
             holder = data["holder"]

@@ -57,6 +57,7 @@ class LakeScope:
         self._spark: SparkSession | None = None
 
     def table(self, *parts: str) -> LakeTable:
+        """The table at this path in the lake."""
         return LakeTable(self.lake, *parts)
 
     @property

@@ -127,14 +127,15 @@ class PostgresReader(PostgresSession):
         assert identifier is not None
         filters: list[sql.Composable] = [*where_clause(self.container)]
         if identifier.axis.is_time:
-            # Infinite values would lie above every watermark. They are filtered only for an identifier of one column: with two columns,
-            # max() of each column is answered by that column's own index, and an infinite result is replaced by the limit below.
+            # Infinite values would lie above every watermark. For an identifier of one column they are filtered out, and the column's index
+            # still answers max(). For an identifier of two columns an infinite result is replaced by the limit below.
             filters += [sql.SQL("isfinite({})").format(sql.Identifier(n)) for n in identifier.columns[:1] if len(identifier.columns) == 1]
         query = sql.SQL("select {} from {}").format(axis_text(identifier.axis, highest_expression(identifier)), relation(self.container))
         if filters:
             query = query + sql.SQL(" where ") + sql.SQL(" and ").join(filters)
         text = self._row(query)[0]
-        limit = self._limit(identifier)  # the clock is read after the rows, so it is never earlier than a time that they have by then
+        # The clock is read after the highest identifier, so that no transaction that began before that read counts as later than the clock.
+        limit = self._limit(identifier)
         seen = int(text) if text is not None and text.lstrip("-").isdigit() else limit.value if text == "infinity" else None
         value = seen if seen is None or limit.value is None else min(seen, limit.value)
         settled = value if value is None or limit.settled is None else min(value, limit.settled)
@@ -188,18 +189,20 @@ class PostgresReader(PostgresSession):
         return axis_text(identifier.axis, instant)
 
     def _precision(self, identifier: Identifier) -> str:
+        """The unit for ``date_trunc``, from the least number of fractional digits that a column of the identifier has."""
         types = [c.type for c in self.container.columns if c.name in identifier.columns]
         digits = min(int(t[t.index("(") + 1]) if "(" in t else 6 for t in types)
         return "second" if digits == 0 else "millisecond" if digits <= 3 else "microsecond"
 
     def _sequence_value(self, sequence: str) -> int | None:
+        """The last value that the sequence gave out; None if the role may not read the sequence."""
         row = self._row("select has_table_privilege(%(s)s, 'select')", {"s": sequence})
         if not row[0]:
             return None
         schema, name = self._row("select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
                                  " where c.oid = %(s)s::regclass", {"s": sequence})  # fmt: skip
         last, called = self._row(sql.SQL("select last_value, is_called from {}").format(sql.Identifier(schema, name)))
-        return last if called else last - 1
+        return last if called else last - 1  # before the first nextval(), last_value is the first value that will be given out
 
     @property
     def transactions(self) -> Transactions:
