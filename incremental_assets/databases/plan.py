@@ -122,6 +122,7 @@ def make_plan(
         return plan(Action.REFRESH, f"refreshes {count} partition{'s' if count > 1 else ''} whole", windows, nulls and whole_axis)
     tail = container.tail.window(watermark)
     learned: TableState | None = None
+    # The pending values belong to the table's own watermark, so they are used only if the event log does not have a lower one.
     if state is not None and state.pending and state.watermark == watermark:
         reason, learned = _unchanged_but_pending(container, reader, table, state, nulls)
     else:

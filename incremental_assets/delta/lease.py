@@ -152,7 +152,7 @@ class Lease:
             self._change(_State(None, self._renewed, proved=True))
 
     def _renew_until_the_end(self) -> None:
-        while not self._end.wait(self._me.seconds / 4):
+        while not self._end.wait(self._me.seconds / 4):  # several attempts fit into the time for which the lease is valid
             began = time.monotonic()
             try:
                 with place_errors(self._table.url):

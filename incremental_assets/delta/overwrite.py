@@ -58,6 +58,7 @@ def overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: E
     replaces = head.version > 0 and not extraction.whole
     comparable = extraction.expected <= COMPARED_ROWS and not any(_UNHASHED.search(column.type) for column in head.columns)
     count = replaces and comparable and not extraction.only_adds
+    # If the changes are not counted, one cheap query finds out whether there are old rows at all. If not, every row read is an insert.
     only_adds = head.version == 0 or extraction.only_adds or (replaces and not count and not has_rows(spark, table, predicate))
     if count:
         frame = frame.persist()

@@ -163,6 +163,7 @@ def ask(
         # The query is given as text, because psycopg then encodes it as the connection needs it: not every database uses UTF-8.
         own = f"{SET_LOCK_TIMEOUT}{_set_statement_timeout()}"
         cursor.execute(f"{own};\n{OWN_MARK}, {limit};\n{text}", parameters)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        # Each of the statements has a result of its own; that of the query is the last one.
         while cursor.nextset():
             pass
         return cursor.fetchall()

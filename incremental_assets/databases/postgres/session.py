@@ -90,7 +90,7 @@ class PostgresSession:
 
     @property
     def server(self) -> Server:
-        """Facts about the server, which are read once for each connection object."""
+        """Facts about the server, which are read at the first use."""
         if self._server is None:
             row = self._row(
                 "select current_setting('server_version_num')::int, (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint,"

@@ -138,6 +138,7 @@ class SnapshotWatch:
 
     # ------------------------------------------------------------------ the thread
     def _run(self) -> None:
+        """Checks until ``stop`` is called or a limit is passed: often enough to see a session that waits, and once the time is over."""
         while not self._over.wait(min(MOST_BETWEEN_LOOKS, max(0.2, self._limits.blocking / 4), self.seconds_left + 0.01)):
             with self._at_work:
                 if self._over.is_set():
