@@ -1,4 +1,5 @@
-"""Databases as datastores: the plan of a sync, its reads, and the sync itself; ``postgres`` has what PostgreSQL alone is asked.
+"""Plans and carries out the syncs of databases' tables and views.
 
-Belongs here: everything that knows a database's dialect, and what follows for a sync. Does not belong: Delta's writing, Dagster.
+Belongs here: everything that needs to know a database's SQL dialect, and what follows from it for a sync. Queries that only PostgreSQL
+understands are in ``postgres``. Does not belong: writing to Delta tables (``delta``), and anything about Dagster.
 """

@@ -1,7 +1,7 @@
-"""A datastore as configured and as found: its settings, its catalog state, and the containers the two give.
+"""Combines a datastore's settings with its catalog, and resolves both to the datastore's containers.
 
-Belongs here: matching the YAML's entries to tables. Does not belong: YAML parsing (the component does it), or keeping what was
-found (``state``).
+Belongs here: matching the YAML's entries to the tables that the catalog operation found. Does not belong: parsing the YAML (the component
+does it, ``dagster.components``), and storing the catalog (``catalog.state``).
 """
 
 import contextlib
@@ -25,12 +25,22 @@ from incremental_assets.databases.postgres.watch import Limits
 from incremental_assets.quality.declared import check_rules
 
 ROWS_A_SECOND = 10_000
-"""A slow source and a slow lake read and write so many; 200,000 were measured on two cores."""
+"""The number of rows that even a slow source and a slow lake read and write in a second; 200,000 were measured on two cores."""
 
 
 @dataclass(frozen=True)
 class DatastoreSettings:
-    """What the YAML says of a whole datastore."""
+    """The settings of a whole datastore, as the YAML says them.
+
+    ``schema``: the PostgreSQL schema that is read. ``safety_lag_seconds``: the safety lag of containers that have none of their own.
+    ``max_source_connections``: how many connections the datastore may use at once. ``settle_seconds``: how long a sync waits for open
+    transactions to end before it takes its snapshot. ``watermark_margin_seconds``: how far a time's watermark stays below the source's
+    clock. ``load_rows``: a load of more rows goes window by window. ``limits``: those of one snapshot. ``timezone``: the time
+    zone of columns without one. ``schedule`` and ``maintenance``: when syncs and maintenance run. ``keep_days``: how many days runs and
+    records of scans are kept (None: for ever).
+    ``incremental``: the incremental identifiers. ``options``: the settings of containers, by table. ``exclude``: patterns (fnmatch) of
+    tables that are not synced. ``auto_identifiers``: identifiers that the catalog detected are used where the YAML names none.
+    """
 
     name: str
     address: PostgresAddress
@@ -68,7 +78,7 @@ class DatastoreSettings:
 
     @property
     def named(self) -> frozenset[str]:
-        """Tables that the YAML names."""
+        """The tables that the YAML names under ``incremental`` or ``containers``."""
         return self._named
 
     @cached_property
@@ -77,27 +87,33 @@ class DatastoreSettings:
 
     @property
     def rows_a_window(self) -> int:
-        """How many rows a load reads of one snapshot: what ``load_rows`` says, and what is read while it may be held."""
+        """How many rows a load reads from one snapshot: ``load_rows``, or fewer if a slow source needs longer than a snapshot may be
+        held."""
         return min(self.load_rows, self.limits.snapshot * ROWS_A_SECOND)
 
     def is_excluded(self, table: str) -> bool:
+        """Whether a pattern of ``exclude`` matches the name, with regard to case."""
         return any(fnmatch.fnmatchcase(table, pattern) for pattern in self.exclude)
 
     def is_auto(self, table: str) -> bool:
-        """Whether an identifier that the catalog detected is used where the YAML names none."""
+        """Whether an identifier that the catalog detected is used for this table if the YAML names none."""
         own = self.options.get(table, ContainerOptions()).identifiers
         return self.auto_identifiers if own is None else own
 
     @cached_property
     def specs(self) -> Mapping[str, IncrementalSpec]:
+        """The incremental identifiers of the YAML by table."""
         return {spec.table: spec for spec in self.incremental}
 
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """A ``ContainerDefinition`` of a table or view, which can be resolved again when its columns have changed.
+    """The ``ContainerDefinition`` of a table or view. It can be resolved again when the table's columns have changed.
 
-    ``shows_activity``: the role of the datastore may see what other roles' sessions are doing, as far as is known.
+    ``found_on``: the day of the datastore's first catalog operation (days since 1970-01-01). ``proposal``: the identifier that the catalog
+    proposes now. ``pinned``: the proposal that ``identifiers: auto`` uses since it was first needed (None: none yet). ``missing_since``:
+    when the table was first missing in the source (ISO 8601, UTC; None: it is there). ``shows_activity``: whether the datastore's role may
+    see what the sessions of other roles are doing; True as long as that is not known.
     """
 
     settings: DatastoreSettings
@@ -110,6 +126,7 @@ class TableDefinition:
 
     @property
     def container(self) -> Container:
+        """The resolved container. Raises ConfigurationError if the YAML does not fit the table."""
         return self._container
 
     @cached_property
@@ -119,16 +136,17 @@ class TableDefinition:
 
     @property
     def entry(self) -> str | None:
+        """The proposed identifier as an entry for the YAML; None if there is no proposal."""
         return self.proposal.entry(self.settings.schema, self.table.name)
 
     @property
     def is_specified(self) -> bool:
-        """Whether the YAML says by what it is synced."""
+        """Whether the YAML names the incremental identifier."""
         return self.table.name in self.settings.specs
 
     @property
     def is_detected(self) -> bool:
-        """Whether its identifier is the one that the catalog has detected."""
+        """Whether the container uses an identifier that the catalog has detected."""
         return self._detected is not None and self.container.identifier is not None
 
     @property
@@ -137,7 +155,10 @@ class TableDefinition:
         return self.pinned if auto and self.pinned is not None and self.pinned.type is not None else None
 
     def with_columns_of(self, now: SourceTable) -> Container:
-        """The same container with the columns, keys and indexes the source has now; the safety lag is the one it was planned with."""
+        """The same container with the columns, keys and indexes that the source has now.
+
+        The safety lag stays the one with which the sync was planned, because its windows were computed with it.
+        """
         old, planned = self.table, self.container
         fresh = replace(now, first=old.first, last=old.last, span=old.span, rows=old.rows, bytes=old.bytes)
         return replace(self._resolve(fresh), lag=planned.lag, lag_is_auto=planned.lag_is_auto, lag_reason=planned.lag_reason)
@@ -152,22 +173,23 @@ class TableDefinition:
 
         if spec is None and settings.is_auto(table.name):
             if detected is not None:
-                with contextlib.suppress(ConfigurationError):  # the options are for another identifier: it is synced whole then
+                # If the options do not fit the detected identifier, they were written for another one. The container is synced whole then.
+                with contextlib.suppress(ConfigurationError):
                     cut = options.partition_by if options.partition_by is not None else detected.partition_by
                     return resolved(detected.spec(settings.schema, table.name), replace(options, partition_by=cut))
-            options = replace(options, partition_by=None)  # of the identifier that may be detected one day
+            options = replace(options, partition_by=None)  # it is for an identifier that may be detected one day
         return resolved(spec, options)
 
 
 def is_synced(settings: DatastoreSettings, table: SourceTable) -> bool:
-    """Whether ``exclude`` and ``catalog: include`` leave it, and it has columns."""
+    """Whether a table is synced: it has columns, no pattern of ``exclude`` matches it, and ``catalog: include`` has its kind."""
     return bool(table.columns) and not settings.is_excluded(table.name) and table.kind in settings.catalog.kinds
 
 
 def definitions_of(settings: DatastoreSettings, catalog: Catalog) -> list[TableDefinition]:
-    """All containers of the datastore, in the order of their names.
+    """The definitions of all containers of the datastore, in the order of their names.
 
-    Raises ConfigurationError where the YAML names a table that is not there, or says something that does not fit it.
+    Raises ConfigurationError if the YAML names a table that does not exist, and MisfitError if its settings do not fit a table.
     """
     known = catalog.by_name
     for what, names in (("incremental", list(settings.specs)), ("containers", list(settings.options))):
@@ -185,7 +207,7 @@ def definitions_of(settings: DatastoreSettings, catalog: Catalog) -> list[TableD
 
 
 def _expect(settings: DatastoreSettings, what: str, name: str, known: Mapping[str, Known]) -> None:
-    """Raises ConfigurationError where the YAML counts on a container that there is not, with the reason."""
+    """Raises ConfigurationError, with the reason, if a table that the YAML names under ``what`` is not a container."""
     one = known.get(name)
     if one is None:
         raise ConfigurationError(
@@ -202,7 +224,10 @@ def _expect(settings: DatastoreSettings, what: str, name: str, known: Mapping[st
 
 
 def _definition(settings: DatastoreSettings, found_on: int, known: Known, others: Mapping[str, Sequence[str]]) -> TableDefinition:
-    """``others``: the columns of all tables. Raises MisfitError where the YAML does not fit the container, or its rules do not."""
+    """The definition of one container. ``others`` has the names of the columns of all tables, by table.
+
+    Raises MisfitError if the container's settings or quality rules do not fit it.
+    """
     missing_since = known.since if known.presence is Presence.MISSING else None
     definition = TableDefinition(settings, known.table, found_on, known.proposal, known.pinned, missing_since)
     try:

@@ -1,6 +1,7 @@
-"""How a read that is too large for one snapshot is cut: into windows, each with a commit of its own, or by ranges of the key.
+"""Divides a read that is too large for one snapshot into pieces: windows with a commit each, or ranges of the primary key.
 
-Belongs here: where to cut. Does not belong: how the pieces overlap by the lag (``core.tail``), or what is done with them (``sync``).
+Belongs here: the choice of the boundaries. Does not belong: how pieces overlap by the safety lag (``core.tail``), and what is done with the
+pieces (``sync``).
 """
 
 import itertools
@@ -13,13 +14,19 @@ from incremental_assets.databases.plan import TablePlan
 from incremental_assets.databases.postgres.reader import PostgresReader
 
 Piece = tuple[Window, ...]
+"""The windows that one commit reads and replaces."""
 
 
 def pieces_of(plan: TablePlan, reader: PostgresReader, partitions: Partitions | None, rows: int) -> list[Piece]:
-    """What each commit of the plan reads, expected to hold at most ``rows`` rows; one piece where that is enough or nothing can be cut."""
+    """The pieces of a plan, one for each commit, so that each is expected to have at most ``rows`` rows.
+
+    The result is one piece if that is enough, or if the read cannot be divided.
+    """
     container = plan.container
     if container.identifier is None or reader.estimate(plan.windows, plan.include_nulls) <= rows:
         return [plan.windows]
+    # A refresh replaces each of its windows independently of the others. The pieces of a load or a sync each move the watermark to their
+    # end, so they go upwards one window at a time, and each reads the lag below its lower bound again.
     if plan.action is Action.REFRESH:
         return _packed([part for window in plan.windows for part in _halves(plan, reader, partitions, rows, window)], reader, rows)
     if len(plan.windows) != 1:
@@ -30,7 +37,11 @@ def pieces_of(plan: TablePlan, reader: PostgresReader, partitions: Partitions | 
 
 
 def _halves(plan: TablePlan, reader: PostgresReader, partitions: Partitions | None, rows: int, window: Window) -> list[Window]:
-    """The window cut into halves of halves, at the start of a partition where time is cut; ascending, and together the window itself."""
+    """Divides a window by repeated halving until each part is expected to have at most ``rows`` rows.
+
+    The parts are in ascending order and together cover the window exactly. For partitions of time, the bounds are starts of partitions.
+    The window is returned undivided if no row is known in it.
+    """
     container, cut = plan.container, plan.container.cut
     lowest, highest = window.lower, reader.highest().value
     if lowest is None:
@@ -44,7 +55,8 @@ def _halves(plan: TablePlan, reader: PostgresReader, partitions: Partitions | No
         middle = (lower + upper) // 2
         if isinstance(partitions, TimePartitions):
             middle = floor_to(partitions.axis, partitions.granularity, middle)
-        narrow = upper - lower <= 2 * container.tail.lag  # each piece of a load reads the lag below it once more
+        # Each piece of a load reads the lag below it once more, so pieces shorter than the lag would read most rows several times.
+        narrow = upper - lower <= 2 * container.tail.lag
         if narrow or not lower < middle < upper or reader.estimate((Window(lower, upper),), False) <= rows:
             return []
         return [*edges(lower, middle), middle, *edges(middle, upper)]
@@ -55,7 +67,7 @@ def _halves(plan: TablePlan, reader: PostgresReader, partitions: Partitions | No
 
 
 def _packed(windows: list[Window], reader: PostgresReader, rows: int) -> list[Piece]:
-    """Neighbours together as long as they hold at most so many rows: a commit for each of a hundred small partitions would be slow."""
+    """Joins neighbouring windows into pieces of at most ``rows`` rows, because a commit for each of many small partitions would be slow."""
     packed: list[Piece] = []
     held = 0
     for window in windows:
@@ -70,10 +82,10 @@ def _packed(windows: list[Window], reader: PostgresReader, rows: int) -> list[Pi
 
 
 def is_read_by_key(plan: TablePlan, reader: PostgresReader, rows: int) -> bool:
-    """Whether a container without identifier is read by ranges of its primary key, each in a snapshot of its own, and committed at once.
+    """Whether a container without identifier is read by ranges of its primary key, each in a snapshot of its own, in one commit.
 
-    The lake then holds no one state of the source: a row may be of an earlier moment than another. Without a key it is read in one
-    snapshot, which ``max_snapshot_seconds`` ends.
+    The lake then has no single state of the source: a row may be of an earlier moment than another one. A container without primary key is
+    read in one snapshot, which is ended after ``max_snapshot_seconds``.
     """
     container = plan.container
     if container.identifier is not None or not container.primary_key or container.kind not in (Kind.TABLE, Kind.PARTITIONED):

@@ -1,6 +1,9 @@
-"""What one sync of a table is going to do: plain SQL over psycopg and the table's own log, milliseconds, no Spark and no Dagster.
+"""Plans one sync of a table or view: whether to skip it, and otherwise which windows to read.
 
-Belongs here: the decision (skip, load, sync, refresh) and its reason in words. Does not belong: doing it (``sync``).
+Belongs here: the decision (skip, load, sync or refresh) and its reason in words. Does not belong: carrying it out (``sync``).
+
+A plan takes milliseconds. It asks the source through psycopg and reads the Delta table's log through delta-rs; it uses neither Spark nor
+Dagster.
 """
 
 from collections.abc import Sequence
@@ -20,11 +23,17 @@ from incremental_assets.databases.postgres.session import Server
 from incremental_assets.delta.table import Head, LakeTable, expect_owner
 
 MOST_GENERATED_KEYS = 2000
+"""Up to this number of integer partitions, the keys are generated from the lowest to the highest identifier. Above it the source is asked
+which partitions have rows, because most may have none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TablePlan(Plan):
-    """``windows`` (and the rows without identifier) will be read and replaced; ``whole``: the table, with its schema."""
+    """The plan of one sync of a table or view.
+
+    ``windows``: their rows will be read and replaced. ``include_nulls``: the rows without identifier will be, too. ``whole``: the whole
+    table will be replaced, with its schema.
+    """
 
     windows: tuple[Window, ...]
     include_nulls: bool
@@ -37,7 +46,7 @@ class TablePlan(Plan):
 
 
 def fresh_state(container: Container, source: str) -> TableState:
-    """The state of a table that holds nothing yet."""
+    """The sync state of a table that has no rows yet. ``source`` identifies the source database (``Server.source``)."""
     identifier = container.identifier
     start = format_value(identifier.axis, identifier.start) if identifier and identifier.start is not None else None
     excluded = container.options.exclude_columns
@@ -55,9 +64,11 @@ def fresh_state(container: Container, source: str) -> TableState:
 def make_plan(
     container: Container, reader: PostgresReader, table: LakeTable, partitions: Partitions | None, request: Request, event: int | None
 ) -> TablePlan:
-    """Plans one sync. ``event``: the watermark of the newest materialization event that carries one.
+    """Plans one sync.
 
-    Raises ConfigurationError, RebuildNeeded, LakeError or SourceError; nothing has been written then.
+    ``event`` is the watermark of the newest event in Dagster's log that has one, as an integer of the cursor type; None if there is no such
+    event. Raises ConfigurationError if the request does not fit the container, RebuildNeeded if the table does not fit the container or the
+    source any more, LakeError or SourceError if one of them cannot be read. Planning writes nothing.
     """
     if container.identifier is None and request.mode is Mode.INCREMENTAL and request.keys is not None:
         raise ConfigurationError(f"{container.label}: it has no partitions.")
@@ -88,8 +99,10 @@ def make_plan(
     if request.reset:
         return plan(Action.LOAD, "loads the whole container anew, as asked by --reset-watermarks", ground, nulls, whole=True)
     asked_all = request.mode is Mode.REFRESH and request.keys is None
+    # A table that has no known watermark is loaded whole and replaced; rows are never appended to it blindly. A refresh of chosen
+    # partitions replaces only those, so it needs no watermark.
     if head is not None and (state is None or not state.loaded) and (asked_all or request.mode is Mode.INCREMENTAL):
-        empty = state is not None and head.version == 0
+        empty = state is not None and head.version == 0  # an earlier first load was killed before its first commit of rows
         return plan(Action.LOAD, "loads the whole container: the table carries no watermark yet", ground, nulls, whole=not empty)
     if head is None and (asked_all or request.mode is Mode.INCREMENTAL):
         return plan(Action.LOAD, "first sync: loads the whole container", ground, nulls)
@@ -109,12 +122,14 @@ def make_plan(
         return plan(Action.REFRESH, f"refreshes {count} partition{'s' if count > 1 else ''} whole", windows, nulls and whole_axis)
     tail = container.tail.window(watermark)
     learned: TableState | None = None
+    # The pending values belong to the table's own watermark, so they are used only if the event log does not have a lower one.
     if state is not None and state.pending and state.watermark == watermark:
         reason, learned = _unchanged_but_pending(container, reader, table, state, nulls)
     else:
         reason = _unchanged(container, reader, table, state, (tail,), nulls)
     if reason:
-        # The row that a time's watermark came from is gone: never a silent skip. An integer's may come from a sequence alone.
+        # A fingerprint begins with the number of rows. If there is none from the watermark on, the row from which a time's watermark came
+        # is gone, and a skip must say so. An integer's watermark may come from a sequence alone, without any row.
         empty = (
             container.identifier.axis.is_time and state is not None and watermark is not None and (state.fingerprint or "").startswith("0.")
         )
@@ -125,7 +140,7 @@ def make_plan(
 
 
 def fallen_back(container: Container) -> str:
-    """The warning when a source has no rows any more where its watermark was."""
+    """The warning for a source whose highest identifier is below the watermark."""
     columns = "/".join(container.identifier.columns) if container.identifier else ""
     return (
         f"the source has fallen back: no {columns} reaches the watermark any more; were its newest rows deleted, or was a backup restored? "
@@ -134,7 +149,11 @@ def fallen_back(container: Container) -> str:
 
 
 def _state(container: Container, table: LakeTable, head: Head | None, reader: PostgresReader, request: Request) -> TableState | None:
-    """The table's own word, if it fits the container and the source."""
+    """The sync state in the table's property; None if there is no table or no state.
+
+    Raises LakeError if the table belongs to another container, and RebuildNeeded if the state does not fit the container or the source any
+    more. With ``--reset-watermarks`` the table is replaced anyway, so only the owner is checked.
+    """
     if head is None:
         return None
     expect_owner(container, table, head)
@@ -165,7 +184,7 @@ def _state(container: Container, table: LakeTable, head: Head | None, reader: Po
 
 
 def check_key(container: Container, state: TableState) -> None:
-    """Raises RebuildNeeded where rows would be merged by another key than before."""
+    """Raises RebuildNeeded if an upsert would merge rows by another primary key than before."""
     if container.strategy is Strategy.UPSERT and state.key != container.primary_key:
         raise RebuildNeeded(_rebuild(container, f"its key was {', '.join(state.key)} and is {', '.join(container.primary_key)}"))
 
@@ -182,7 +201,10 @@ def _rebuild(container: Container, what: str) -> str:
 
 
 def _same_source(before: str, now: str) -> bool:
-    """A role that may not see the system identifier knows only the database's number."""
+    """Whether two values of ``Server.source`` (``system/database``) may name the same database.
+
+    A role that is not allowed to read the system identifier sees ``hidden`` instead of it; then only the database's OID is compared.
+    """
     old_system, old_database = before.split("/")
     new_system, new_database = now.split("/")
     return old_database == new_database and (old_system == new_system or "hidden" in (old_system, new_system))
@@ -191,7 +213,11 @@ def _same_source(before: str, now: str) -> bool:
 def _unchanged(
     container: Container, reader: PostgresReader, table: LakeTable, state: TableState | None, windows: Sequence[Window], nulls: bool
 ) -> str | None:
-    """Why there is nothing to do, with the numbers; None when there is."""
+    """The reason why there is nothing to do, with numbers; None if there is something to do.
+
+    There is nothing to do if the source computes the same fingerprint for ``windows`` as at the last sync, and the Delta table has the rows
+    that the last sync left.
+    """
     if state is None or state.fingerprint is None:
         return None
     found = reader.fingerprint(windows, nulls)
@@ -208,20 +234,26 @@ def _unchanged(
 def _unchanged_but_pending(
     container: Container, reader: PostgresReader, table: LakeTable, state: TableState, nulls: bool
 ) -> tuple[str | None, TableState | None]:
-    """As ``_unchanged``, where a value is pending: who has ended since, and the state with the watermark that follows.
+    """As ``_unchanged``, for a state in which a value for the watermark is pending.
 
-    The steps and their order are those of a sync: the highest identifier, who is at work, then one snapshot in which the old tail is
-    compared and the new one's fingerprint is taken. Rows that are as they were need not be read again.
+    Returns the reason to skip (None if there is something to do), and the state to store although no row is read (None if the state does
+    not change). In that state the transactions that have ended are removed from the pending values, and the watermark may have moved.
+
+    The steps and their order are those of a sync: the highest identifier, then the open transactions, then one snapshot, in which the old
+    lag window is compared and the fingerprint of the new one is taken. Rows that have not changed do not have to be read again.
     """
     highest = reader.highest()
     held_by, now = reader.transactions.settle(highest.clock, 0)
+    # Equal fingerprints mean that the lake has all rows of the old lag window, so it counts as read without a gap (covered_to is True).
     moved = advance(state.watermark, state.pending, highest.value, held_by, now, True, highest.withheld)
     old, new = container.tail.window(state.watermark), container.tail.window(moved.watermark)
     if new == old:
         reason = _unchanged(container, reader, table, state, (old,), nulls)
         struck = replace(state, pending=moved.pending)
         return reason, struck if reason and struck != state else None
-    if not table.is_written_by_delta_rs():  # a sync reads some rows once more, and moves it by Spark
+    # Without Spark the new watermark can be stored by delta-rs only. If that is not possible, a sync reads the lag window once more, and
+    # Spark stores the watermark.
+    if not table.is_written_by_delta_rs():
         return None, None
     with reader.snapshot():
         reason = _unchanged(container, reader, table, state, (old,), nulls)
@@ -237,6 +269,7 @@ def _shown(container: Container, watermark: int | None) -> str:
 
 
 def _server_warnings(container: Container, server: Server) -> list[str]:
+    """Warnings about transactions that the source's server cannot show, and about connection poolers."""
     warnings: list[str] = []
     if server.is_replica and container.identifier is not None:
         warnings.append(
@@ -264,7 +297,7 @@ def _server_warnings(container: Container, server: Server) -> list[str]:
 
 
 def _index_warning(container: Container) -> list[str]:
-    """The index that would spare each plan a scan, for tables where that matters."""
+    """A warning for each identifier column without index, as each plan then scans the table. Tables under 10,000 rows are left out."""
     identifier = container.identifier
     if identifier is None or (container.rows or 0) < 10_000:
         return []
@@ -277,24 +310,31 @@ def _index_warning(container: Container) -> list[str]:
 
 
 def run_keys(plan: TablePlan, reader: PostgresReader, partitions: Partitions | None) -> list[str]:
-    """The partition keys a run of the plan is launched with. For integers they may be new: they are what the rows to be read need."""
+    """The partition keys with which a run of the plan is launched: the requested ones, or those of the rows to be read.
+
+    Keys of integer partitions may not exist in Dagster yet.
+    """
     if partitions is None or plan.container.cut is None:
         return []
     if plan.request.keys is not None:
         return list(plan.request.keys)
     lower = plan.windows[0].lower if plan.windows else None
     if not isinstance(partitions, IntegerPartitions):
-        # Up to the newest row, not to today: a table that ended years ago has no partitions since.
+        # The keys end at the newest row and not today: a table that has had no new rows for years has no partitions for these years.
         newest = max((v for v in (lower, reader.highest().seen) if v is not None), default=None)
         return partitions.keys_between(lower, newest)
     keys = integer_keys(reader, partitions.width, plan.container.cut.batch, lower, plan.windows)
-    if partitions.known and plan.action is not Action.LOAD:  # what lies below the first one belongs to it
+    # Rows below the first known partition belong to that partition. A load may find lower rows, which get partitions of their own.
+    if partitions.known and plan.action is not Action.LOAD:
         keys = [str(max(int(key), partitions.known[0])) for key in keys]
     return list(dict.fromkeys(keys))
 
 
 def integer_keys(reader: PostgresReader, width: int, batch: bool, lower: int | None, windows: Sequence[Window]) -> list[str]:
-    """Keys of the partitions from ``lower`` on (None: from the lowest row on), of which the windows may have rows; ascending."""
+    """Keys of the integer partitions from ``lower`` on (None: from the lowest row on) that may have rows in the windows, ascending.
+
+    ``width`` is the number of integers in a partition. ``batch``: each value is a partition, so only values that exist get a key.
+    """
     highest = reader.highest().seen
     if highest is None:
         return []

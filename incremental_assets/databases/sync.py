@@ -1,7 +1,8 @@
-"""One sync of one container: from its plan to the extractions that the IO manager commits, and the numbers that follow.
+"""Carries out one sync of a table or view: turns its plan into the write batches that the IO manager commits, and collects the results.
 
-Belongs here: the order of steps (c) to (e) of the design around ``core.watermark.advance``. Does not belong: Dagster's contexts
-(``assets``), the writing (``delta``), the lock (``locks``).
+Belongs here: the order of the steps around ``core.watermark.advance``: the highest identifier is read, then the open transactions are
+noted, and only then a snapshot is taken (docs/how-a-sync-works.md says why). Does not belong: Dagster's contexts (``dagster.assets``),
+writing rows (``delta``), and the lock (``dagster.locks``).
 """
 
 import contextlib
@@ -46,7 +47,11 @@ if TYPE_CHECKING:
 
 
 class TableSync:
-    """Carries out one plan. Used once; ``result`` is complete when its extractions have been committed."""
+    """One sync, which carries out one plan. An instance is used once.
+
+    ``result`` is complete when all write batches have been committed. The steps raise SourceError if the source cannot be read,
+    RebuildNeeded if the table does not fit the source any more, and ConfigurationError if values cannot be carried as configured.
+    """
 
     def __init__(
         self,
@@ -68,15 +73,15 @@ class TableSync:
         self._started = time.monotonic()
         self._state = plan.state
         self._whole = plan.whole
-        """Whether the next commit leaves nothing of the old table: the first one of a load anew, where that goes window by window."""
+        """Whether the next commit replaces the whole table. If a load goes window by window, only its first commit does."""
         self._base_version = plan.base_version
         self._container = plan.container
         self._kept: list[DataFrame] = []
-        """What Spark keeps on its disks until the commit."""
+        """DataFrames whose rows Spark keeps on its disks until the commit."""
         self.result = Result(plan, plan.watermark, plan.watermark, messages=list(plan.warnings))
 
     def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> Extractions:
-        """The commits of this sync, to be made one after another."""
+        """The write batches of this sync, to be committed one after another. ``before_outside``: see ``Extractions``."""
         return Extractions(
             container=self._plan.container,
             partitions=self._partitions,
@@ -87,7 +92,7 @@ class TableSync:
         )
 
     def finish(self) -> None:
-        """Nothing is left to do."""
+        """Does nothing: a sync of a database has nothing to do after its last event."""
 
     # ------------------------------------------------------------------ the steps
     def _steps(self) -> Iterator[contextlib.AbstractContextManager[Extraction]]:
@@ -103,11 +108,16 @@ class TableSync:
 
     @contextlib.contextmanager
     def _step(self, windows: Sequence[Window], last: bool) -> Iterator[Extraction]:
-        """Freezes the source, decides where the watermark goes, and offers the rows; the snapshot is held until the block ends."""
+        """Takes a snapshot of the source, decides the new watermark, and yields the write batch of one piece of the plan.
+
+        The snapshot is held until the block ends. ``last``: this is the last piece, which also reads the rows without identifier.
+        """
         plan, reader, settings = self._plan, self._reader, self._definition.settings
         container = plan.container
         highest, held_by, now = Highest(), OpenTransactions(), Activity()
         if container.identifier is not None:
+            # The order matters. A transaction that begins after the highest identifier was read cannot commit a row below it. So the
+            # watermark may move there if all transactions that are open right after that read have ended before the snapshot is taken.
             highest = reader.highest()
             held_by, now = reader.transactions.settle(highest.clock, settings.settle_seconds)
         with reader.snapshot():
@@ -118,7 +128,8 @@ class TableSync:
                     f"lake. To forget it: incremental-assets catalog {container.datastore}"
                 )
             container = self._current(found)
-            # The catalog may not know yet that rows without identifier can exist now.
+            # The identifier may have become nullable since the catalog operation, so this is decided by the container's current columns.
+            # Only a refresh of chosen partitions follows the plan: it has rows without identifier only if these are all partitions.
             some = plan.action is Action.REFRESH and plan.request.keys is not None
             nulls = last and (plan.include_nulls if some else container.has_null_identifiers)
             moved = self._advance(container, windows, highest, held_by, now)
@@ -161,8 +172,10 @@ class TableSync:
             self._note_holders(container, reader.transactions.holders(held_by) if moved.held_back else [])
 
     def _read_by_key(self, spark: "SparkSession", carried: Sequence[Carried], readers: int) -> "DataFrame":
-        """Range after range, each of a newer state: no snapshot is held for long. The fingerprint is of the first one, so that the next
-        sync notices what has changed since."""
+        """Reads a container without identifier by ranges of its primary key, each in a newer snapshot, so that none is held for long.
+
+        The fingerprint in the new state was taken in the first snapshot, so the next sync finds what has changed since.
+        """
         most = self._definition.settings.rows_a_window
         ranges = key_ranges(self._reader, most, readers)
         if len(ranges) < 2:
@@ -181,17 +194,24 @@ class TableSync:
         return functools.reduce(lambda one, other: one.unionAll(other), self._kept)
 
     def _emptied(self, windows: Sequence[Window], nulls: bool) -> Sequence[Window]:
-        """What was asked for and has no row in the source: each partition of a refresh by itself, else all that is read."""
+        """The windows of this write batch for which the source has no row.
+
+        If several partitions are refreshed, each of them is checked by itself. In all other cases the result is either all of the windows
+        or none.
+        """
         keys, partitions, identifier = self._plan.request.keys, self._partitions, self._container.identifier
         if keys is None or len(keys) == 1 or partitions is None or identifier is None or self._plan.whole:
             return windows if self._reader.is_empty(windows, nulls) else ()
         each = [partitions.window_of(key).intersect(identifier.ground) for key in keys]
-        # Of a partition that is cut in two, one half may well have no rows.
+        # A piece may contain only one half of a partition, and that half may well have no rows. So the whole partition is checked.
         here = [window for window in each if window is not None and any(window.intersect(piece) for piece in windows)]
         return self._reader.without_rows(here)
 
     def _current(self, found: SourceTable) -> Container:
-        """The container with the columns the source has now, which the catalog may not know yet."""
+        """The container with the columns that the source has in the snapshot, which the catalog may not know yet.
+
+        Raises RebuildNeeded if the primary key of an upsert has changed.
+        """
         if shape_digest(found) == shape_digest(self._definition.table):
             self._container = self._plan.container
         else:
@@ -204,7 +224,10 @@ class TableSync:
     def _advance(
         self, container: Container, windows: Sequence[Window], highest: Highest, held_by: OpenTransactions, now: Activity
     ) -> Advance:
+        """Decides the new watermark of this commit. Raises RebuildNeeded if the source has fallen back below the old one."""
         old = None if self._whole or self._state is None else self._state.watermark
+        # The plan's watermark is the lower one of the table's and the event log's. Later commits of this sync start from the watermark that
+        # the commit before them has reached.
         if self._plan.watermark is not None and old is not None:
             old = min(old, self._plan.watermark if self.result.new is None else max(self._plan.watermark, self.result.new))
         pending = () if self._whole or self._state is None else self._state.pending
@@ -214,6 +237,11 @@ class TableSync:
         return advance(old, pending, highest.value, held_by, now, container.tail.covered_to(windows, old), highest.withheld)
 
     def _check_fallen_back(self, container: Container, old: int | None, highest: Highest) -> None:
+        """Raises RebuildNeeded, or warns for a time, if the source's highest identifier is below the watermark.
+
+        An integer that falls back means that the table was truncated or restored, and new rows would lie below the watermark. A time may
+        fall back because the newest rows were deleted, and new rows get later times all the same.
+        """
         if old is None or container.identifier is None or container.axis is None:
             return
         shown = format_value(container.axis, old)
@@ -231,6 +259,7 @@ class TableSync:
             self.result.warnings.append(f"{fallen_back(container)} (watermark {shown}, highest now {seen})")
 
     def _check_rows(self, container: Container, windows: Sequence[Window], nulls: bool, highest: Highest) -> None:
+        """Counts the rows without identifier. Raises SourceError if they are forbidden, or if an upsert's key is NULL or occurs twice."""
         identifier, reader = container.identifier, self._reader
         if identifier is not None and (container.has_null_identifiers or container.options.on_null is OnNull.ERROR):
             self.result.null_rows = reader.count_nulls() if nulls or container.options.on_null is OnNull.ERROR else None
@@ -248,13 +277,14 @@ class TableSync:
                 )
 
     def _next_state(self, container: Container, moved: Advance, windows: Sequence[Window], nulls_read: bool) -> TableState:
-        """What the table will remember once the rows are in; the fingerprint is of the very snapshot that is read."""
+        """The sync state to store after the rows. Its fingerprint is computed in the snapshot from which the rows are read."""
         plan, reader = self._plan, self._reader
         fresh = self._whole or self._state is None
         before = fresh_state(container, reader.server.source) if fresh or self._state is None else self._state
         text = before.text_columns
         if fresh or not before.loaded:
-            text = infinite_columns(reader, container, plan.windows)  # all of a load that goes window by window
+            # All windows of the plan are checked and not only this piece: a column's type is fixed by the first commit of a load.
+            text = infinite_columns(reader, container, plan.windows)
             if text:
                 self.result.messages.append(f"carried as text, for values such as infinity or NaN: {', '.join(text)}")
         if container.identifier is None:
@@ -262,11 +292,13 @@ class TableSync:
             nulls = True
         else:
             ground, nulls = (container.tail.window(moved.watermark),), container.has_null_identifiers
-        # The stored fingerprint must speak of rows that the lake has: only if this very read covered the tail.
+        # A new fingerprint may be stored only if this read covered the whole lag window. Otherwise the next sync could skip rows that the
+        # lake does not have.
         covers = container.identifier is None or (
             bool(windows) and covered_from(windows, ground[0].lower) is True and (nulls_read or not nulls)
         )
-        # What somebody else did to the tail's rows in the lake must still be noticed by the next sync.
+        # If the read did not cover the lag window, the old fingerprint stays valid as long as the watermark stays and nobody else has
+        # changed the table's rows. Without a fingerprint the next sync reads the lag window again.
         untouched = moved.watermark == before.watermark and self._table.is_as_left(before.data_version)
         kept = before.fingerprint if untouched else None
         fingerprint = reader.fingerprint(ground, nulls) if covers else kept
@@ -277,7 +309,7 @@ class TableSync:
             fingerprint=fingerprint,
             loaded=True,
             key=container.primary_key,
-            source=reader.server.source if "hidden" not in reader.server.source else before.source,
+            source=reader.server.source if "hidden" not in reader.server.source else before.source,  # an earlier role may have seen more
             text_columns=text,
             schema=container.schema,
             relation=reader.relation(),
@@ -285,7 +317,10 @@ class TableSync:
         )
 
     def _note_holders(self, container: Container, found: Sequence[Holder]) -> None:
-        """Those of each commit of the sync: whoever held the first one back is why the next sync reads from there."""
+        """Records the transactions that have held the watermark back, for each commit of the sync, and warns of those open for too long.
+
+        Those of an early commit are kept, even if a later commit had none, because the next sync reads from where the first was held back.
+        """
         limit = container.options.hold_back_warning_seconds
         new = [holder for holder in found if holder not in self.result.held_back_by]
         self.result.held_back_by += new
@@ -299,6 +334,7 @@ class TableSync:
                 self.result.warnings.append(text)
 
     def _done(self, extraction: Extraction, outcome: Outcome) -> None:
+        """Records the outcome of one commit, and takes its state as the starting point of the next one."""
         self.result.add(outcome)
         excluded_before = self._state.excluded_columns if self._state is not None else ()
         self._state = replace(extraction.state, data_version=outcome.data_version)
@@ -308,7 +344,8 @@ class TableSync:
         for column in outcome.evolution.add:
             source = next((c for c in extraction.container.columns if c.name == column.name), None)
             older = ""
-            if source is not None and extraction.container.identifier is not None:  # else all rows were read anew
+            # Without an identifier, all rows were read anew, so old rows have the new column's values, too.
+            if source is not None and extraction.container.identifier is not None:
                 if source.default:
                     older = "; older rows are NULL in the lake, refresh needed: they have its default in the source"
                 elif column.name in excluded_before:

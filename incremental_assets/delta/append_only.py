@@ -1,8 +1,10 @@
-"""A small Delta table that is only appended to, written and read through delta-rs: no Spark is needed, and appends never conflict.
+"""Writes and reads small Delta tables to which rows are only appended, through delta-rs and without Spark.
 
-Belongs here: making it, appending, joining its files, reading. Does not belong: what its rows mean (``quality.records``).
+Belongs here: creating such a table, appending to it, compacting its files, and reading it. Does not belong: what its rows mean
+(``quality.records``).
 
-It is partitioned by ``container``, and any reader of Delta may query it.
+Appends never conflict with each other, so several processes and hosts can append without a lock. The table is partitioned by ``container``,
+and every reader of Delta can query it.
 """
 
 import contextlib
@@ -18,21 +20,21 @@ from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.table import LakeTable, opened_or_made, opened_while_made, read_rows, reason
 
 COMPACT_AFTER = 20
-"""Commits: each adds a file, and reading takes as long as there are files."""
+"""The number of commits after which the files are compacted. Each commit adds a file, and the time to read grows with their number."""
 
 
 class AppendOnly:
-    """All methods raise LakeError where the place cannot be read or written."""
+    """One such table and its schema. All methods raise LakeError if its location cannot be read or written."""
 
     def __init__(self, table: LakeTable, schema: pa.Schema) -> None:
         self.table, self._schema = table, schema
 
     def opened(self) -> DeltaTable | None:
-        """None where there is no table yet."""
+        """The table as a delta-rs object; None if there is no table yet."""
         return opened_while_made(self.table)
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> bool:
-        """In one commit. Returns whether its files are to be joined now."""
+        """Appends the rows in one commit, and creates the table if needed. Returns whether the caller should call ``compact`` now."""
         data = pa.Table.from_pylist(list(rows), schema=self._schema)
         with place_errors(self.table.url):
             for tries_left in (2, 1, 0):
@@ -43,24 +45,29 @@ class AppendOnly:
                         delta,
                         data,
                         mode="append",
-                        schema_mode="merge",  # another version of ours may have more columns, or fewer
-                        commit_properties=CommitProperties(max_commit_retries=100),  # another append may always be quicker: no conflict
+                        schema_mode="merge",  # another version of this product may have written more columns, or fewer
+                        # Appends of other processes are no conflict, but each of them makes delta-rs try the next version number.
+                        commit_properties=CommitProperties(max_commit_retries=100),
                     )
                     break
-                except CommitFailedError:  # nothing was written: somebody else has just changed a property or added a column
+                except CommitFailedError:  # nothing was written: another process has changed a property or added a column in the meantime
                     if not tries_left:
                         raise
         return before // COMPACT_AFTER != delta.version() // COMPACT_AFTER
 
     def compact(self) -> None:
-        """What was appended is there, whether this succeeds or not."""
+        """Joins small files into larger ones. An error is ignored: the appended rows are in the table whether this succeeds or not."""
         with contextlib.suppress(LakeError), place_errors(self.table.url):
             delta = self.opened()
             if delta is not None:
                 delta.optimize.compact()
 
     def read(self, *where: tuple[str, Sequence[str]], columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows whose columns have one of the values; columns that the table has not are NULL. ``columns``: only these are read."""
+        """Reads the rows for which each filter of ``where`` (a column and its allowed values) holds.
+
+        ``columns`` names the columns to read; None reads all of the schema. Columns that the table does not have are NULL. If there is no
+        table yet, the result is empty.
+        """
         schema = self._schema if columns is None else pa.schema([self._schema.field(name) for name in columns])
         delta = self.opened()
         if delta is None:
@@ -78,6 +85,7 @@ class AppendOnly:
         delta = self.opened()
         if delta is not None:
             return delta
-        # Deletion vectors would shut delta-rs out; Spark with them on by default does not add them to a table that is there.
+        # Deletion vectors would shut delta-rs out. A Spark server that switches them on by default does so for new tables only, so it is
+        # enough to switch them off when the table is created.
         how = {"delta.enableDeletionVectors": "false", "delta.checkpointInterval": str(COMPACT_AFTER)}
         return opened_or_made(self.table, self._schema, how, partition_by=["container"])

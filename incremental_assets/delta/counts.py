@@ -1,10 +1,10 @@
-"""How many rows each partition of a table has, for metadata.
+"""Counts the rows of a table and of its partitions, for Dagster's metadata.
 
-Belongs here: the one GROUP BY behind ``dagster/partition_row_count``, asked of delta-rs or of Spark. Does not belong: which partitions a
-run is about, or predicates in Spark's dialect (``sql``).
+Belongs here: the one GROUP BY behind ``dagster/partition_row_count``, as a query of delta-rs or of Spark. Does not belong: the choice of
+the partitions, and predicates in Spark's dialect (``sql``).
 
-delta-rs answers in milliseconds where Spark takes a second or two, but in one process: it is asked about tables of up to
-``MAX_ROWS_HERE`` rows that have no feature that it might read otherwise than Spark.
+delta-rs answers in milliseconds where Spark takes a second or two, but it works in this one process. It is therefore used for tables of up
+to ``MAX_ROWS_HERE`` rows, and only if the table has no feature that delta-rs might read differently from Spark.
 """
 
 import logging
@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_ROWS_HERE = 10_000_000
-"""A table of more rows is counted by Spark, whose workers share the reading."""
+"""A table with more rows is counted by Spark, whose workers share the work."""
 
 _Counted = Iterable[tuple[int, int, int]]
-"""For each group of rows: an axis value that lies in its partition, how many rows, and how many of them lie in the written windows."""
+"""For each group of rows: a value that lies in the group's partition, the number of rows, and how many of them lie in the written
+windows."""
 
 
 def row_count(spark: Callable[[], "SparkSession"], table: LakeTable) -> int:
-    """All rows of the table. ``spark`` is called only where Spark has to count."""
+    """The number of rows of the table. ``spark`` returns a session and is called only if Spark has to count."""
     delta = _readable_here(table)
     if delta is not None:
         try:
@@ -52,13 +53,18 @@ def partition_rows(
     written: Sequence[Window],
     keys: Sequence[str],
 ) -> dict[str, int]:
-    """Rows of each of ``keys`` and of each partition that has rows in the ``written`` windows. ``spark`` as for ``row_count``."""
+    """The number of rows of each partition in ``keys``, and of each other partition that has rows in the ``written`` windows.
+
+    ``spark`` is used as in ``row_count``.
+    """
     if isinstance(partitions, IntegerPartitions):
         partitions = partitions.with_keys(keys)
     counted = merge([*written, *partitions.windows_of(keys)])
     rows, landed = _by_key(spark, table, container, partitions, counted, written)
     outside = sorted(landed - set(keys))
-    if outside:  # rare: rows that landed elsewhere than the run was about; their partitions are counted whole
+    # It is rare that rows were written to partitions that the run was not about. So far only the rows of these partitions that lie in the
+    # written windows have been counted; the partitions are counted whole now.
+    if outside:
         if isinstance(partitions, IntegerPartitions):
             partitions = partitions.with_keys(outside)
         more, _ = _by_key(spark, table, container, partitions, partitions.windows_of(outside), ())
@@ -106,9 +112,9 @@ def _groups_by_spark(
     return [(int(start), int(count), int(here)) for start, count, here in spark.sql(statement).collect() if start is not None]
 
 
-# ---------------------------------------------------------------------- delta-rs, whose engine speaks a dialect of its own
+# ---------------------------------------------------------------------- delta-rs, whose query engine has a SQL dialect of its own
 def _readable_here(table: LakeTable) -> DeltaTable | None:
-    """The table, where delta-rs may count its rows."""
+    """The table as a delta-rs object; None if delta-rs should not count its rows."""
     delta = table.opened()
     if delta is None or delta.count() > MAX_ROWS_HERE:
         return None
@@ -118,7 +124,7 @@ def _readable_here(table: LakeTable) -> DeltaTable | None:
 
 
 def _groups_by_delta_rs(delta: DeltaTable, container: Container, counted: Sequence[Window], written: Sequence[Window]) -> _Counted | None:
-    """None where the identifier is of a type that the engine rounds."""
+    """The groups as counted by delta-rs; None if its query engine would round values of the identifier or cannot express a bound."""
     identifier, cut = container.identifier, container.cut
     assert identifier is not None and cut is not None
     types = {field.name: str(field.type.type) for field in delta.schema().fields if hasattr(field.type, "type")}
@@ -132,8 +138,10 @@ def _groups_by_delta_rs(delta: DeltaTable, container: Container, counted: Sequen
         step = cut.width or 1
     elif identifier.axis is Axis.DAY:
         step = 1
-    else:  # no calendar is asked of the engine: hours and days are few enough to be put into their partitions here
+    # The query engine is not asked for weeks and months. It groups by hour or day, and the caller adds these few groups up by partition.
+    else:
         step = MICROS_PER_HOUR if cut.granularity is Granularity.HOUR else identifier.axis.steps_per_day
+    # The remainder of a negative value is negative in SQL, so it is shifted to get the start at or below the value.
     start = f"{value} - (({value} % {step}) + {step}) % {step}" if step > 1 else value
     landed_here = f"sum(CASE WHEN {_either(identifier, written)} THEN 1 ELSE 0 END)" if written else "0"
     found = query(
@@ -158,7 +166,7 @@ _ARROW_TYPES = {
 
 
 def _either(identifier: Identifier, windows: Sequence[Window]) -> str:
-    """The rows of the windows, as ``sql.scope_predicate`` has them for Spark."""
+    """A condition for the rows of the windows, which selects the same rows as ``sql.scope_predicate`` does in Spark SQL."""
 
     def bound(at: int) -> str:
         return f"arrow_cast({at}, '{_ARROW_TYPES[identifier.axis]}')"

@@ -1,6 +1,6 @@
-"""Failures of Spark and Delta, turned into errors that say what to do.
+"""Turns exceptions of Spark, Delta and delta-rs into errors of this product, whose messages say what to do.
 
-Belongs here: recognising an exception by its class or condition. Does not belong: retrying.
+Belongs here: recognising a failure by the exception's class or message. Does not belong: retrying.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from incremental_assets.core.errors import LakeError, LakeMoved, SourceError, store_remedy
 from incremental_assets.delta.table import reason
 
+# Parts of the messages of Spark and Delta, which contain the class of the exception or its error condition.
 _CONFLICTS = ("DELTA_CONCURRENT", "ConcurrentAppend", "ConcurrentModification", "ConcurrentDelete", "ConcurrentWrite", "MetadataChanged",
               "DELTA_METADATA_CHANGED", "ProtocolChanged", "DELTA_PROTOCOL_CHANGED", "ConcurrentTransaction")  # fmt: skip
 _PLACE = ("Permission denied", "No space left", "Read-only file system", "Disk quota", "AccessDenied", "Mkdirs failed", "NoSuchBucket",
@@ -23,7 +24,11 @@ _PLACE = ("Permission denied", "No space left", "Read-only file system", "Disk q
 
 @contextlib.contextmanager
 def lake_errors(label: str, url: str) -> Iterator[None]:
-    """Errors of the block's Spark work as SourceError, LakeMoved or LakeError, with the cause in one line."""
+    """Raises Spark's errors inside the block as LakeMoved, SourceError or LakeError, with the cause in one line.
+
+    LakeMoved: Delta refused a commit because of a concurrent write. SourceError: the JDBC driver failed while Spark read from the source.
+    LakeError: everything else, such as a location that cannot be written or a Spark server that has ended.
+    """
     try:
         yield
     except (PySparkException, grpc.RpcError) as error:
@@ -50,7 +55,7 @@ def lake_errors(label: str, url: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def place_errors(url: str) -> Iterator[None]:
-    """Failures of delta-rs to write a table, as LakeError."""
+    """Raises the errors of delta-rs inside the block, which writes a table, as LakeError."""
     try:
         yield
     except (DeltaError, OSError) as error:
@@ -59,9 +64,9 @@ def place_errors(url: str) -> Iterator[None]:
 
 
 def server_is_gone(error: Exception) -> bool:
-    """Whether it tells that there is no server any more, rather than what the server found wrong."""
+    """Whether the error means that the Spark server has ended, rather than that the server found something wrong with a query."""
     text = str(error)
-    if "stopped SparkContext" in text:  # it is on its way down, and still answers
+    if "stopped SparkContext" in text:  # the server is shutting down and still answers
         return True
     return (isinstance(error, grpc.RpcError | SparkConnectGrpcException)) and any(
         mark in text
@@ -70,7 +75,10 @@ def server_is_gone(error: Exception) -> bool:
 
 
 def _line(text: str, *after: str) -> str:
-    """The telling line of a long message."""
+    """One line of at most 300 characters from a long message: the text at the first mark of ``after`` that is found, else the first line.
+
+    A mark that ends in ``": "`` is left out itself.
+    """
     for mark in after:
         position = text.find(mark)
         if position >= 0:

@@ -1,6 +1,8 @@
-"""Making a container's table, and letting it follow its source's columns: explicit statements, never a merge of schemas.
+"""Creates a container's table, and changes its schema as the source's columns change.
 
-Belongs here: CREATE TABLE and the ALTERs of an evolution. Does not belong: deciding it (``core.schema``).
+Belongs here: CREATE TABLE, and the ALTER TABLE statements of a schema evolution. Does not belong: deciding which changes are needed
+(``core.schema``). Delta's automatic schema merging is not used: it keeps the old values of a dropped column, and drops additional columns
+without an error.
 """
 
 from collections.abc import Sequence
@@ -19,11 +21,15 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 _NEEDS_MAPPING = set(" ,;{}()\n\t=")
-"""Characters that Parquet column names cannot have; Delta then maps names to its own."""
+"""Characters that Delta does not accept in a column's name unless column mapping is on, because the names of Parquet columns cannot have
+them."""
 
 
 def create_table(spark: "SparkSession", table: LakeTable, extraction: Extraction) -> None:
-    """An empty table that already says whose it is, and that nothing is in it: a crash right after costs nothing but the time."""
+    """Creates an empty table whose properties name its owner and say that no rows were loaded.
+
+    If the process is killed right afterwards, the next sync finds such a table and loads the container as for the first time.
+    """
     container = extraction.container
     nothing = replace(extraction.state, loaded=False, watermark=None, pending=(), fingerprint=None, data_version=None)
     columns = ", ".join(f"{quote(c.name)} {c.type}" for c in extraction.columns)
@@ -31,7 +37,7 @@ def create_table(spark: "SparkSession", table: LakeTable, extraction: Extraction
     if container.options.cluster and container.identifier is not None:
         cluster = f" CLUSTER BY ({', '.join(quote(name) for name in container.identifier.columns)})"
     comment = f" COMMENT {text(container.comment)}" if container.comment else ""
-    # Spark's client asks once more where the answer was lost: the table that is there then is the one of the first time.
+    # IF NOT EXISTS is needed because Spark's client sends a request again if the answer was lost. The table may then exist already.
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING delta{cluster}{comment} "
         f"TBLPROPERTIES ({_properties(table_properties(container, extraction.columns, nothing.to_json(container.axis)))})"
@@ -39,6 +45,7 @@ def create_table(spark: "SparkSession", table: LakeTable, extraction: Extraction
 
 
 def table_properties(container: Container, columns: Sequence[Column], state: str) -> dict[str, str]:
+    """The properties of a new table. ``state`` is the sync state as JSON."""
     properties = {
         CONTAINER_PROPERTY: container.label,
         STATE_PROPERTY: state,
@@ -51,19 +58,20 @@ _MAPPING = {"delta.columnMapping.mode": "name"}
 
 
 def evolve_table(spark: "SparkSession", table: LakeTable, head: Head, evolution: Evolution) -> None:
+    """Adds and widens the columns of a table. Dropped columns stay in the table; new rows have NULL in them."""
     allow_names(spark, table, head, evolution.add)
     if evolution.add:
         added = ", ".join(f"{quote(c.name)} {c.type}" for c in evolution.add)
         spark.sql(f"ALTER TABLE {table.sql_name} ADD COLUMNS ({added})")
     if evolution.widen and head.properties.get("delta.enableTypeWidening") != "true":
-        # Only now: readers that do not know the feature can no longer read the table's rows.
+        # The feature is switched on at the first widening and not before: readers that do not know it cannot read the table's rows then.
         spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
     for _, new in evolution.widen:
         spark.sql(f"ALTER TABLE {table.sql_name} ALTER COLUMN {quote(new.name)} TYPE {new.type}")
 
 
 def allow_names(spark: "SparkSession", table: LakeTable, head: Head, columns: Sequence[Column]) -> None:
-    """Switches name mapping on where these columns need it and the table does not have it yet."""
+    """Switches on column mapping by name, if one of these columns needs it and the table does not have it yet."""
     if _mapped(columns) and head.properties.get("delta.columnMapping.mode", "none") == "none":
         spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({_properties(_MAPPING)})")
 

@@ -1,6 +1,7 @@
-"""What a read hands to a write: rows of one frozen state of a source, and what the table is to remember of them.
+"""Defines the types that pass between reading a source and writing the lake: write batches and their outcomes.
 
-Belongs here: the types between the rooms. A source's plan makes an ``Extraction``; the lake commits it and answers with an ``Outcome``.
+Belongs here: these types. Does not belong: reading a source (``databases``, ``files``) or committing rows (``delta.write``). A sync makes
+an ``Extraction`` (a write batch: the rows of one commit, all of one snapshot of the source); the commit answers with an ``Outcome``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,12 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Extraction:
-    """Rows to be written by one commit.
+    """A write batch: the rows that one commit writes, with everything that the commit needs to know of them.
 
-    ``windows`` (and, with ``include_nulls``, the rows without identifier) are replaced by what ``frame`` reads. ``whole``: nothing of
-    the old table stays, not even its schema. ``base_version``: the Delta version the plan saw (None: no table). ``state``: what the
-    table will remember, its ``data_version`` still open. ``expected``: about how many rows. ``files``: keys of files whose rows are
-    replaced; there are no windows then.
+    ``windows``: their rows in the table are replaced by the rows that ``frame`` reads. ``include_nulls``: rows without identifier are
+    replaced, too. ``whole``: nothing of the old table stays, not even its schema. ``columns``: the columns of the rows, with the types that
+    they have in the lake. ``base_version``: the Delta version that the plan saw (None: no table existed). ``state``: the sync state to
+    store after the rows; its ``data_version`` is filled in by the commit. ``expected``: the estimated number of rows. ``allow_empty``: the
+    commit may delete rows although the source has none there. ``story``: the commit metadata. ``frame``: opens the rows as a DataFrame.
+    ``still_there``: raises SourceError if the snapshot of the source is no longer held. ``emptied``: returns the requested windows for
+    which the source has no row. ``by_key``: lookups by primary key, for upserts only. ``files``: the keys of the files whose rows are
+    replaced; there are no windows then. ``only_adds``: the source knows that the table has no rows yet in the place of those to be written.
     """
 
     container: Container
@@ -41,15 +46,19 @@ class Extraction:
     story: dict[str, Any]
     frame: "Callable[[SparkSession], DataFrame]" = field(repr=False)
     still_there: Callable[[], None] = field(repr=False)
-    emptied: Callable[[], Sequence[Window]] = field(repr=False, default=tuple)  # what was asked and has no row in the source
+    emptied: Callable[[], Sequence[Window]] = field(repr=False, default=tuple)
     by_key: "ByKey | None" = field(repr=False, default=None)
     files: tuple[str, ...] | None = None
-    only_adds: bool = False  # the source knows that nothing is there yet of what is written
+    only_adds: bool = False
 
 
 @dataclass(frozen=True)
 class ByKey:
-    """What an upsert asks of the source besides: the rows of given keys, and the positions of those keys that are there."""
+    """The lookups by primary key that an upsert makes in the source's snapshot.
+
+    Each key is a sequence of texts, as ``delta.sql.key_text`` writes them. ``frame`` reads the rows of the given keys. ``existing`` returns
+    the positions of those of the given keys that exist in the source.
+    """
 
     frame: "Callable[[SparkSession, Sequence[Sequence[str]]], DataFrame]" = field(repr=False)
     existing: Callable[[Sequence[Sequence[str]]], Iterable[int]] = field(repr=False)
@@ -57,7 +66,12 @@ class ByKey:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one commit changed. Row counts are rows of the lake that really changed; None where that is not known."""
+    """The result of one commit.
+
+    ``rows_inserted``, ``rows_updated`` and ``rows_deleted`` count rows of the lake whose values have changed; None means that the number is
+    not known. ``data_version`` is the Delta version that wrote the rows; ``version`` is the newest version afterwards, which also has the
+    sync state. ``evolution``: the schema changes that were made before the rows were written.
+    """
 
     rows_read: int
     rows_inserted: int | None
@@ -70,12 +84,14 @@ class Outcome:
 
 @dataclass
 class Extractions:
-    """The output of a container's asset: the commits of one sync, each made while its snapshot is held.
+    """The output value of a container's asset: the write batches of one sync.
 
-    Iterated by the IO manager; ``done`` is told the outcome of each before the next one is opened. ``metadata`` gives what each event
-    carries, once all is written; ``before_outside`` is told the keys that the run was not about.
-    ``rows_of``: rows of each of the keys and of each that was written, where the source knows them; else they are counted in the lake.
-    ``of_partition``: what the event of one partition carries besides. ``total``: rows of the whole table, where the source knows them.
+    The IO manager iterates over ``steps``. Each step is a context manager that holds a snapshot of the source while its write batch is
+    committed. ``done`` is called with each outcome before the next step is opened. ``metadata`` returns the metadata of the materialization
+    events, once all batches are committed. ``before_outside`` is called with the keys of partitions in which rows were written although the
+    run was not about them, before their events are logged. ``rows_of``: returns the number of rows of each given partition and of each
+    partition that was written; None means that they are counted in the lake. ``of_partition``: returns further metadata of one partition's
+    event. ``total``: returns the number of rows of the whole table; None means that they are counted in the lake.
     """
 
     container: Container

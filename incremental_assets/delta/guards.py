@@ -1,6 +1,6 @@
-"""What both ways of writing rows look at before and after: has anybody else written, would rows vanish unasked, what did the commit change.
+"""Checks that both ways of writing rows make before and after a commit: concurrent writes, unwanted deletions, and the commit's metrics.
 
-Belongs here: guards and small helpers of ``overwrite`` and ``merge``. Does not belong: writing.
+Belongs here: checks and small helpers that ``overwrite`` and ``merge`` share. Does not belong: writing rows.
 """
 
 import contextlib
@@ -21,16 +21,21 @@ if TYPE_CHECKING:
 
 
 def moved(label: str, table: LakeTable, what: str) -> LakeMoved:
+    """The error for a concurrent write. ``what`` says in words what has happened to this sync's own commit."""
     return LakeMoved(f"{label}: somebody else wrote to {table.url} during this sync; {what}. Sync again.")
 
 
 def expect_unmoved(label: str, table: LakeTable, head: Head) -> None:
-    """The last look before the write, which itself conflicts with whatever is committed while it runs."""
+    """Raises LakeMoved if rows were committed since the version ``head``.
+
+    This is the last check before a write. Commits that are made while the write runs are found by Delta's own conflict detection.
+    """
     if table.data_commits_since(head.version):
         raise moved(label, table, "nothing was written")
 
 
 def newest(table: LakeTable) -> Head:
+    """The metadata of the newest version of a table that is known to exist."""
     head = table.head()
     assert head is not None
     return head
@@ -39,14 +44,18 @@ def newest(table: LakeTable) -> Head:
 def refuse_emptying(
     spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction, predicate: str, gone: "DataFrame | None" = None
 ) -> None:
-    """Raises EmptyRefused where rows would vanish that nobody said were deleted. ``gone``: their keys (None: all that are there)."""
+    """Raises EmptyRefused if the write would remove all rows of a requested window and nobody has allowed that.
+
+    ``predicate`` selects the rows that the write replaces. ``gone``: the primary keys of the rows that would be deleted; None means all
+    rows that ``predicate`` selects.
+    """
     if extraction.allow_empty or head.version == 0:
         return
     emptied = tuple(extraction.emptied())
     if not emptied:
         return
     identifier = extraction.container.identifier
-    if identifier is not None and emptied != extraction.windows:
+    if identifier is not None and emptied != extraction.windows:  # only some of the windows are empty in the source
         predicate = scope_predicate(identifier, emptied, False)
     vanish = spark.sql(f"SELECT * FROM {table.sql_name} WHERE {predicate}")
     if gone is not None:
@@ -63,17 +72,20 @@ def has_rows(spark: "SparkSession", table: LakeTable, predicate: str) -> bool:
 
 
 def metrics_of(table: LakeTable, version: int) -> dict[str, int]:
+    """Delta's operation metrics of one of the most recent commits; empty if that commit is not found."""
     found = table.commit(version)
     return dict(found.metrics) if found else {}
 
 
 def release(frame: "DataFrame") -> None:
-    with contextlib.suppress(PySparkException):  # the server is gone; the rows with it
+    """Frees the memory and disk that Spark uses for a persisted DataFrame."""
+    with contextlib.suppress(PySparkException):  # if the server is gone, its persisted rows are gone, too
         frame.unpersist()
 
 
 def expr(text: str) -> "Column":
-    """A column of Spark SQL."""
-    from pyspark.sql.connect import functions  # with pandas behind it: most of a second, which a plan without a write is spared
+    """A Spark column from an expression in Spark SQL."""
+    # This imports pandas, which takes most of a second. A plan that writes nothing does not have to wait for it.
+    from pyspark.sql.connect import functions
 
     return functions.expr(text)

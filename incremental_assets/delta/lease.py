@@ -1,11 +1,12 @@
-"""One writer a container on one lake, whichever host it is on: a lease, kept in the lake beside the tables.
+"""Keeps several hosts from writing one container of a lake at the same time, by a lease that is stored in the lake.
 
-Belongs here: taking, renewing, giving back a lease. Does not belong: which work needs one (``dagster.locks``).
+Belongs here: taking, renewing and returning a lease. Does not belong: which work needs one (``dagster.locks``).
 
-A lease is the newest version of a tiny Delta table of its own, which is written by delta-rs alone: a version can be made only once (a
-hard link on a file system, a conditional put on an object store), so of two hosts that change the same version one is refused. The holder
-makes a new version every few seconds. Nobody's clock is compared with another's: a host takes over when it has itself seen no new version
-for the whole time that the lease is good for. The table's old versions are removed by delta-rs after an hour.
+Each lease is a tiny Delta table, and its newest version says who holds it. Only delta-rs writes to it. A version of a Delta table can be
+created only once (by a hard link on a file system, by a conditional put on an object store), so if two hosts try to create the same
+version, one of them is refused. The holder renews the lease by a new version every few seconds. The clocks of hosts are never compared: a
+host takes a lease over if it has itself seen no new version for longer than the lease is valid. delta-rs removes the table's old versions
+after an hour.
 """
 
 import contextlib
@@ -29,19 +30,26 @@ from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.table import LakeTable, opened_or_made
 
 FOLDER = "_leases"
+"""The folder in the lake that has the tables of the leases."""
 SECONDS = 60.0
+"""How long a lease is valid without being renewed, unless the environment variable says otherwise."""
 SECONDS_VARIABLE = "INCREMENTAL_ASSETS_LEASE_SECONDS"
 SWITCH_VARIABLE = "INCREMENTAL_ASSETS_LEASE"
 _CONTENDERS = 8
-_SCHEMA = pa.schema([("lease", pa.string())])
-_ONCE = CommitProperties(max_commit_retries=0)
+"""The number of threads that try to create one version at once, to test the store."""
+_SCHEMA = pa.schema([("lease", pa.string())])  # the table never has rows: the lease is in its description
+_ONCE = CommitProperties(max_commit_retries=0)  # a retry would create a later version, on top of that of another host
 _PROPERTIES = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 1 hours", "delta.enableExpiredLogCleanup": "true"}
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has a lease. ``home``: what shares the operating system's locks with it. ``token``: of this one taking; ``seconds``: how long
-    a lease is good that is not renewed."""
+    """The holder of a lease.
+
+    ``home``: identifies the DAGSTER_HOME on one host since its last boot; all processes with the same value share the locks of the
+    operating system. ``since``: when the holder asked for the lease (ISO 8601, UTC). ``seconds``: how long the lease is valid without being
+    renewed. ``token``: a random value that differs each time a lease is taken.
+    """
 
     home: str
     host: str
@@ -57,7 +65,11 @@ class Holder:
 
 @dataclass(frozen=True)
 class _State:
-    """What a version of the table says. ``proved``: whether the store was seen to refuse a version that is made twice."""
+    """The contents of one version of a lease's table.
+
+    ``holder`` is None if the lease is free. ``renewed``: how many times the holder has renewed it. ``proved``: whether it was tested that
+    the store refuses to create one version twice.
+    """
 
     holder: Holder | None = None
     renewed: int = 0
@@ -65,6 +77,7 @@ class _State:
 
     @classmethod
     def of(cls, delta: DeltaTable, url: str) -> "_State":
+        """The contents of a version, which are JSON in the table's description. Raises LakeError for any other description."""
         try:
             data = json.loads(delta.metadata().description or "")
             holder = data["holder"]
@@ -74,7 +87,8 @@ class _State:
 
 
 def leases_are_on() -> bool:
-    """Raises ConfigurationError where the variable says neither."""
+    """Whether leases are used (the environment variable says ``on`` or is not set). Raises ConfigurationError for another value than on
+    or off."""
     word = os.environ.get(SWITCH_VARIABLE, "on").lower()
     if word not in ("on", "off"):
         raise ConfigurationError(f"{SWITCH_VARIABLE} is {word!r}; it takes on, or off where only this host writes to the lake.")
@@ -82,7 +96,8 @@ def leases_are_on() -> bool:
 
 
 def lease_seconds() -> float:
-    """Raises ConfigurationError where the variable is no such number."""
+    """How long a lease is valid without being renewed, in seconds. Raises ConfigurationError if the environment variable is not a number
+    from 1 to 3600."""
     text = os.environ.get(SECONDS_VARIABLE, "")
     with contextlib.suppress(ValueError):
         seconds = float(text) if text else SECONDS
@@ -92,7 +107,11 @@ def lease_seconds() -> float:
 
 
 def this_holder(home: Path, run_id: str) -> Holder:
-    """This process. A home that is shared or copied is another one on another host, or after a restart of it."""
+    """The holder for this process; ``home`` is the DAGSTER_HOME.
+
+    The identity of a home includes the host's name and its boot id. So a DAGSTER_HOME that is shared with or copied to another host counts
+    as another home, as file locks may not work between the two.
+    """
     with contextlib.suppress(FileExistsError), (home / "lease-identity").open("x", encoding="ascii") as file:
         file.write(uuid.uuid4().hex)
     boot = Path("/proc/sys/kernel/random/boot_id")
@@ -102,7 +121,11 @@ def this_holder(home: Path, run_id: str) -> Holder:
 
 
 class Lease:
-    """One that is held, and renewed by a thread. ``on_lost`` is called from that thread when it is not ours any more."""
+    """A lease that this process holds. A thread renews it, and calls ``on_lost`` if the lease is lost.
+
+    ``good_since`` is the monotonic time, in seconds, at which the last successful attempt to take or renew the lease began. It is the
+    beginning of the attempt and not its end, because other hosts may have seen the new version as early as that.
+    """
 
     def __init__(self, label: str, table: LakeTable, delta: DeltaTable, me: Holder, good_since: float, on_lost: Callable[[], None]) -> None:
         self._label, self._table, self._delta, self._me, self._on_lost = label, table, delta, me, on_lost
@@ -114,7 +137,7 @@ class Lease:
         self._thread.start()
 
     def expect_held(self) -> None:
-        """Raises LakeMoved where somebody else may have taken over."""
+        """Raises LakeMoved if another host may have taken the lease over."""
         if self._taken_over or time.monotonic() - self._good_since >= self._me.seconds:
             raise LakeMoved(
                 f"{self._label}: the lease {self._table.url} could not be renewed for {self._me.seconds:g} seconds, and another host may "
@@ -122,14 +145,14 @@ class Lease:
             )
 
     def give_back(self) -> None:
-        """Others then need not wait until it ends by itself."""
+        """Stops renewing the lease and frees it, so that other hosts do not have to wait until it expires. An error is ignored."""
         self._end.set()
         self._thread.join()
         with contextlib.suppress(LakeError, LakeMoved), place_errors(self._table.url):
             self._change(_State(None, self._renewed, proved=True))
 
     def _renew_until_the_end(self) -> None:
-        while not self._end.wait(self._me.seconds / 4):
+        while not self._end.wait(self._me.seconds / 4):  # several attempts fit into the time for which the lease is valid
             began = time.monotonic()
             try:
                 with place_errors(self._table.url):
@@ -139,16 +162,17 @@ class Lease:
                 self._taken_over = True
             except LakeError:
                 if time.monotonic() - self._good_since < self._me.seconds:
-                    continue  # the store may answer again in time
+                    continue  # the lease is still valid, and the store may answer again before it expires
             if self._taken_over or time.monotonic() - self._good_since >= self._me.seconds:
                 self._on_lost()
                 return
 
     def _change(self, state: _State) -> None:
-        """Raises LakeMoved where it is somebody else's by now, DeltaError where the store cannot be written."""
+        """Writes the next version. Raises LakeMoved if another holder has the lease by now, DeltaError if the store cannot be written."""
         try:
             _write(self._delta, state)
-        except CommitFailedError:  # somebody has taken over, or the answer to an earlier attempt of ours was lost
+        # The version exists already: another host has taken over, or we wrote it ourselves in an earlier attempt whose answer was lost.
+        except CommitFailedError:
             self._delta = _opened(self._table)
             holder = _State.of(self._delta, self._table.url).holder
             if holder is None or holder.token != self._me.token:
@@ -160,9 +184,11 @@ class Lease:
 def held(
     label: str, lake: str, path: tuple[str, ...], me: Holder, deadline: float, log: Callable[[str], None], on_lost: Callable[[], None]
 ) -> Iterator[Lease]:
-    """Holds the lease at ``path``. Waits for another host until ``deadline`` (of ``time.monotonic``), then raises ContainerBusy naming it.
+    """Holds the lease at ``path`` in the lake during the block.
 
-    Raises LakeError where the lake cannot be written, or does not keep two hosts apart.
+    Waits for a lease of another host until ``deadline`` (by ``time.monotonic``), and then raises ContainerBusy with the holder's name.
+    Raises LakeError if the lake cannot be written, or if its store does not keep the commits of two hosts apart. ``on_lost`` is called by
+    another thread if the lease is lost during the block.
     """
     table = LakeTable(lake, FOLDER, *path)
     delta, good_since = _taken(label, table, me, deadline, log)
@@ -183,12 +209,14 @@ def _taken(label: str, table: LakeTable, me: Holder, deadline: float, log: Calla
             delta = _opened(table)
             state = _State.of(delta, table.url)
             holder = state.holder
-            # One from here cannot be at work any more: it had the lock of the operating system, which we have now.
+            # A holder with our home cannot be running any more: it had the file lock of the operating system, and we have it now.
             free = holder is None or holder.home == me.home
             if holder is not None and not free:
                 now = (holder.token, state.renewed)
                 if now != seen:
                     seen, seen_at = now, began
+                # The time is measured by this host's clock, from when this process first saw the newest version. A quarter is added as a
+                # margin.
                 free = began - seen_at > holder.seconds * 1.25
             if free:
                 try:
@@ -197,7 +225,7 @@ def _taken(label: str, table: LakeTable, me: Holder, deadline: float, log: Calla
                     mine = replace(state, holder=me, renewed=0, proved=True)
                     _write(delta, mine)
                 except CommitFailedError:
-                    continue  # somebody else was quicker
+                    continue  # another host has created the next version first
                 return delta, began
             if began >= deadline:
                 raise ContainerBusy(f"{label}: skipped: it is being synced by {holder}.")
@@ -213,11 +241,14 @@ def _opened(table: LakeTable) -> DeltaTable:
 
 
 def _prove(table: LakeTable, delta: DeltaTable) -> None:
-    """Lets some threads make one version at once, and ``delta`` see it. Raises LakeError where the store takes more than one of them: it
-    would take the commits of two hosts for one, too.
+    """Tests that the store accepts each version of a Delta table only once, by several threads that create the same version at once.
 
-    At once, as delta-rs looks for newer versions just before it makes one: one after the other would be refused by any store. And by
-    writing no rows, as it holds Python's interpreter while it changes a description.
+    Raises LakeError if the store accepts more than one of them: it would also let one host overwrite the commit of another.
+    Raises CommitFailedError if another process changed the table during the test. Afterwards ``delta`` is at the new version.
+
+    The threads have to start at the same moment, because delta-rs looks for newer versions just before it creates one: of attempts made one
+    after the other, every store would refuse all but the first. And they append an empty set of rows instead of changing the description,
+    because delta-rs holds Python's interpreter lock while it changes a description, so that the threads could not run at once.
     """
     contenders = [_opened(table) for _ in range(_CONTENDERS)]
     if any(one.version() != delta.version() for one in contenders):
@@ -246,7 +277,7 @@ def _prove(table: LakeTable, delta: DeltaTable) -> None:
 
 
 def _write(delta: DeltaTable, state: _State) -> None:
-    """The version after ``delta``'s. Raises CommitFailedError where there is one already."""
+    """Creates the version that follows the one of ``delta``. Raises CommitFailedError if that version exists already."""
     delta.alter.set_table_description(_text(state), commit_properties=_ONCE)
 
 

@@ -1,7 +1,7 @@
-"""Keeping a container's table in shape: small files joined, files that no version within the retention needs removed.
+"""Maintains a container's table: joins small files (OPTIMIZE), and removes files that no retained version needs (VACUUM).
 
-Belongs here: OPTIMIZE and VACUUM of one table, and what they did in numbers. Does not belong: the lock around it, or when it runs. Neither
-changes a row, and neither touches the table's property, so the watermark is found beneath their commits.
+Belongs here: OPTIMIZE and VACUUM of one table, and their results in numbers. Does not belong: the lock that the caller holds, and when
+maintenance runs. Neither statement changes a row or the table's properties, so the sync state, and the watermark in it, stay as they are.
 """
 
 import contextlib
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kept:
-    """``files_removed``: from the disk, by VACUUM; the others are those of the newest version."""
+    """The result of one maintenance.
+
+    ``files_before`` and ``files_after``: the number of data files of the newest version. ``files_removed``: the number of files that VACUUM
+    deleted from the storage. ``version``: the newest version afterwards.
+    """
 
     files_before: int
     files_after: int
@@ -34,7 +38,11 @@ class Kept:
 
 
 def maintain(session: "Callable[[], SparkSession]", table: LakeTable, container: Container) -> Kept | None:
-    """None where there is no table yet; no session is opened then. Raises LakeError, also for a table that is somebody else's."""
+    """Runs OPTIMIZE and VACUUM. ``session`` opens a Spark session.
+
+    Returns None, without opening a session, if there is no table yet. Raises LakeError if the table belongs to another container or cannot
+    be maintained.
+    """
     head = table.head()
     if head is None:
         return None
@@ -44,8 +52,10 @@ def maintain(session: "Callable[[], SparkSession]", table: LakeTable, container:
     with lake_errors(container.label, table.url):
         before = _files(spark, table)
         spark.sql(f"OPTIMIZE {table.sql_name}").collect()
-        # The default retention: readers of the last week's versions, and zombie writers, find their files.
+        # Delta's default retention of a week is kept: queries on the last week's versions, and writes that a killed client has left
+        # running on the Spark server, still find their files.
         spark.sql(f"VACUUM {table.sql_name}").collect()
+        # The log entry VACUUM END has the number of deleted files.
         removed = next((c.metrics.get("numDeletedFiles", 0) for c in table.commits(4) if c.operation == "VACUUM END"), 0)
         after = _files(spark, table)
     now = table.head()
@@ -54,7 +64,7 @@ def maintain(session: "Callable[[], SparkSession]", table: LakeTable, container:
 
 
 def tidy(table: LakeTable) -> None:
-    """The same for a small table beside a container's, without Spark. Raises LakeError."""
+    """Runs OPTIMIZE and VACUUM on a small table of the product itself, through delta-rs and without Spark. Raises LakeError."""
     delta = table.opened()
     if delta is not None:
         with place_errors(table.url):
@@ -64,7 +74,7 @@ def tidy(table: LakeTable) -> None:
 
 @contextlib.contextmanager
 def next_time_if_moved() -> Iterator[None]:
-    """For what can wait: where somebody else changes the table at the same time, it is left for the next time."""
+    """Ignores the LakeError of a block that failed because of a concurrent write. For work that can wait until the next maintenance."""
     try:
         yield
     except LakeError as error:

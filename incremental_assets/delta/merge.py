@@ -1,6 +1,10 @@
-"""upsert: what was read is merged by the primary key; rows that left the windows are followed, or deleted, in the same commit.
+"""Writes a write batch by the strategy ``upsert``: one MERGE on the primary key that inserts, updates and deletes rows.
 
-Belongs here: the MERGE, what it leaves out, and the keys it looks up. Does not belong: when to use it (``write``).
+Belongs here: the MERGE statement, the choice of the rows that need no write, and the lookup of keys that are missing from the read. Does
+not belong: the decision when to merge (``write``).
+
+A key that the table has in the windows, and that the read did not return, is looked up in the same snapshot of the source. If the source
+still has it, its identifier has moved out of the windows, and the row is merged as it is now. If not, the row is deleted.
 """
 
 import contextlib
@@ -24,11 +28,19 @@ if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+"""The setting of a Spark session that holds the commit metadata; MERGE has no writer option for it."""
 KEYS_A_LOOKUP = 10_000
+"""The number of primary keys that one query looks up in the source."""
 _GONE = "__incremental_assets_gone"
+"""The column of the MERGE's source that is true for keys whose rows are to be deleted."""
 
 
 def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction) -> Outcome:
+    """Merges a write batch into the table in one commit.
+
+    Raises LakeMoved on a concurrent write, EmptyRefused if rows would be deleted without permission, and SourceError if the source's
+    snapshot is no longer held.
+    """
     container = extraction.container
     identifier = container.identifier
     assert identifier is not None and extraction.by_key is not None
@@ -39,6 +51,7 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extra
         return frame.selectExpr(*align(container, shape, frame.columns))
 
     predicate = scope_predicate(identifier, extraction.windows, extraction.include_nulls)
+    # The rows are persisted because they are used several times below; each use would read them from the source again.
     read = aligned(extraction.frame(spark)).persist()
     held = [read]
     try:
@@ -49,8 +62,9 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extra
         gone, found = _missing(spark, table, extraction, predicate, read, dict(shape))
         if found:
             keys = list(container.primary_key)
-            # The source may take two spellings for one key (citext, 1 and 1.0): a row that was read already is no second one, and the
-            # lake's spelling is gone. Spark and the lake know spellings only.
+            # The source may treat two spellings as one key (citext, or 1 and 1.0), while Spark and the lake compare the spellings. The
+            # lookup of the lake's spelling then returns a row that the read has returned already under its new spelling. That row must
+            # not be merged a second time, and the row with the old spelling must be deleted from the lake.
             chunks = [aligned(extraction.by_key.frame(spark, chunk)) for chunk in _chunks(iter(found))]
             came = read.selectExpr(*map(quote, keys))
             moved = functools.reduce(lambda a, b: a.unionByName(b), chunks).join(came, keys, "left_anti").dropDuplicates(keys).persist()
@@ -63,7 +77,8 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extra
             source = source.unionByName(gone.selectExpr(*align(container, shape, container.primary_key), f"true AS {_GONE}"))
         source.createOrReplaceTempView("__incremental_assets_source")
         on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in container.primary_key)
-        if gone is None and bounds is not None:  # file statistics leave out files that hold no such key
+        # With literal bounds Delta can skip files by their statistics. Keys to be deleted may lie outside the bounds of the rows read.
+        if gone is None and bounds is not None:
             on += f" AND t.{first} BETWEEN {bounds[0]} AND {bounds[1]}"
         sets = ", ".join(f"t.{quote(name)} = s.{quote(name)}" for name in names)
         clauses = [
@@ -74,13 +89,15 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extra
         ]
         extraction.still_there()
         expect_unmoved(container.label, table, head)
-        spark.conf.set(USER_METADATA, json.dumps(extraction.story))  # this session is one container's own
+        # This is a setting of the whole session, so each run must have a session of its own: two containers in one session have once
+        # swapped their commit metadata.
+        spark.conf.set(USER_METADATA, json.dumps(extraction.story))
         try:
             spark.sql(f"MERGE INTO {table.sql_name} t USING __incremental_assets_source s ON {on} {' '.join(clauses)}")
         finally:
             _unset(spark)
         after = newest(table)
-        metrics = metrics_of(table, after.version) if after.version > head.version else {}
+        metrics = metrics_of(table, after.version) if after.version > head.version else {}  # no new version: the MERGE changed nothing
         return Outcome(
             rows,
             metrics.get("numTargetRowsInserted", 0),
@@ -97,9 +114,11 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extra
 def _without_equals(
     spark: "SparkSession", table: LakeTable, predicate: str, read: "DataFrame", shape: list[tuple[str, str]]
 ) -> "DataFrame":
-    """The rows that the lake does not have exactly so. One that it has lies in the windows too, so nothing else of the table is looked at.
+    """The rows read for which the lake has no row with exactly the same values.
 
-    Not a condition of the MERGE: that would carry all columns of the table through its joins, which took half its time.
+    Only the rows of the lake within ``predicate`` are compared: an equal row has the same identifier, so it lies in the same windows.
+    The comparison is not a condition of the MERGE, because that would carry all columns of the table through the joins of the MERGE, which
+    took half of its time.
     """
     in_lake = spark.sql(f"SELECT * FROM {table.sql_name} WHERE {predicate}")
     same = " AND ".join(_same(quote(name), type_) for name, type_ in shape)
@@ -107,7 +126,10 @@ def _without_equals(
 
 
 def _same(quoted: str, type_: str) -> str:
-    """Whether source and table hold the very same value; Spark takes 0 and -0 for equal, which PostgreSQL prints as they are."""
+    """A condition that is true if source and table have exactly the same value in a column.
+
+    Spark's comparison takes 0.0 and -0.0 for equal, but PostgreSQL keeps them apart. Floats that are zero are therefore compared as text.
+    """
     equal = f"t.{quoted} <=> s.{quoted}"
     if type_ not in ("float", "double"):
         return equal
@@ -115,7 +137,10 @@ def _same(quoted: str, type_: str) -> str:
 
 
 def _extent(read: "DataFrame", quoted: str, type_: str) -> tuple[int, tuple[str, str] | None]:
-    """How many rows there are, and lower and upper bound of a key's first column as Spark SQL; None where its text may not be exact."""
+    """The number of rows read, and the bounds (lowest, highest value) of the key's first column as literals of Spark SQL.
+
+    The bounds are None if there are no rows, or if a value of this type cannot be written exactly as a literal.
+    """
     as_text = key_text("{}", type_)
     rows, *ends = read.selectExpr("count(*)", as_text.format(f"min({quoted})"), as_text.format(f"max({quoted})")).collect()[0]
     literal = _LITERALS.get(type_) or ("{}BD" if type_.startswith("decimal") else None)
@@ -129,13 +154,17 @@ _LITERALS = {
     "timestamp": "timestamp_micros({})",
     **dict.fromkeys(("string", "smallint", "int", "bigint"), "{}"),
 }
-"""What makes a key's text (``key_text``) the same value again, for types whose text is exact."""
+"""Expressions of Spark SQL that turn a key's text (``key_text``) back into the same value, for the types whose text is exact."""
 
 
 def _missing(
     spark: "SparkSession", table: LakeTable, extraction: Extraction, predicate: str, read: "DataFrame", types: dict[str, str]
 ) -> "tuple[DataFrame | None, list[tuple[str, ...]]]":
-    """Keys the lake has in the windows and the read did not return (None: no such key), and those of them that the source has."""
+    """The keys that the lake has in the windows and the read did not return.
+
+    The first result has all of them as a DataFrame, or is None if there are none. The second result lists those that the source still has,
+    as texts (``key_text``).
+    """
     names = extraction.container.primary_key
     picked = [f"{quote(name)} AS k{i}" for i, name in enumerate(names)]
     keys = [f"k{i}" for i in range(len(names))]
@@ -157,5 +186,5 @@ def _chunks(rows: Iterator[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
 
 
 def _unset(spark: "SparkSession") -> None:
-    with contextlib.suppress(PySparkException):  # the server is gone; the session with it
+    with contextlib.suppress(PySparkException):  # if the server is gone, the session and its settings are gone, too
         spark.conf.unset(USER_METADATA)

@@ -1,6 +1,7 @@
-"""append, snapshot and every first load: what was read replaces the windows, or the whole table, in one commit.
+"""Writes a write batch by overwriting: the rows read replace those of the windows, or the whole table, in one commit.
 
-Belongs here: the overwrite and what it changed. Does not belong: when to use it (``write``), or the MERGE of an upsert (``merge``).
+Belongs here: the overwrite, and counting what it changed. Does not belong: the decision when to overwrite (``write``), and the MERGE of an
+upsert (``merge``). The strategies ``append`` and ``snapshot`` are written this way, and every first load.
 """
 
 import json
@@ -19,15 +20,20 @@ if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
 COMPARED_ROWS = 1_000_000
-"""Up to so many rows, what an overwrite really changed is counted: they are held by Spark for it, and the old ones read. Above it is not
-known."""
+"""Up to this estimated number of rows, the rows that an overwrite really changes are counted. For this, Spark persists the rows read and
+also reads the old ones. Above this number, the counts of inserted, updated and deleted rows are unknown."""
 
 
 _UNHASHED = re.compile(r"\b(map<|variant\b)")
-"""Types of which Spark makes no hash."""
+"""Types for which Spark's hash functions are not defined."""
 
 
 def overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction) -> Outcome:
+    """Replaces the rows of the batch's windows, files or whole table by the rows read, in one commit.
+
+    Raises LakeMoved on a concurrent write, EmptyRefused if rows would be deleted without permission, and SourceError if the source's
+    snapshot is no longer held.
+    """
     container = extraction.container
     frame = extraction.frame(spark)
     writer_options = {"userMetadata": json.dumps(extraction.story)}
@@ -39,19 +45,20 @@ def overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: E
         if extraction.files is not None and head.version > 0:
             predicate = file_predicate(extraction.files)
         elif extraction.files is not None:
-            predicate = "true"  # nothing is in it yet
+            predicate = "true"  # the table is empty, so there is nothing to select by file
         elif container.identifier is not None:
             predicate = scope_predicate(container.identifier, extraction.windows, extraction.include_nulls)
         if predicate != "true":
             writer_options["replaceWhere"] = predicate
     refuse_emptying(spark, table, head, extraction, predicate)
     if container.identifier is not None:
-        # Within each file rows lie by identifier, so that later reads of a window skip the other pages of it.
+        # The rows of each file are sorted by identifier, so that a later read of one window can skip the other pages of the file.
         by = container.identifier.columns if extraction.files is None else (FILE.name,)
         frame = frame.sortWithinPartitions(*map(quote, by))
     replaces = head.version > 0 and not extraction.whole
     comparable = extraction.expected <= COMPARED_ROWS and not any(_UNHASHED.search(column.type) for column in head.columns)
     count = replaces and comparable and not extraction.only_adds
+    # If the changes are not counted, one cheap query finds out whether there are old rows at all. If not, every row read is an insert.
     only_adds = head.version == 0 or extraction.only_adds or (replaces and not count and not has_rows(spark, table, predicate))
     if count:
         frame = frame.persist()
@@ -65,14 +72,19 @@ def overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: E
             release(frame)
     after = newest(table)
     metrics = metrics_of(table, after.version) if after.version > head.version else {}
-    rows = metrics.get("numOutputRows", 0) - metrics.get("numCopiedRows", 0)  # a rewritten file carries old rows along
+    # If Delta rewrites a file in which only some rows are replaced, the other rows are copied, and numOutputRows counts them, too.
+    rows = metrics.get("numOutputRows", 0) - metrics.get("numCopiedRows", 0)
     return Outcome(rows, *((rows, 0, 0) if only_adds else changed), after.version, after.version)
 
 
 def _changes(
     spark: "SparkSession", table: LakeTable, head: Head, frame: "DataFrame", predicate: str, key: tuple[str, ...]
 ) -> tuple[int, int, int]:
-    """(inserted, updated, deleted) if the rows within the predicate become those of the frame. Without a key an update is one of each."""
+    """The numbers of (inserted, updated, deleted) rows if the rows of the table within ``predicate`` are replaced by those of ``frame``.
+
+    Each old row counts -1 and each new row +1 for the pair of its key's hash and its whole row's hash. Equal rows cancel each other out,
+    and what remains on both sides for one key is an update. Without a key, a changed row counts as one deletion and one insertion.
+    """
     row = f"xxhash64({', '.join(quote(column.name) for column in head.columns)})"
     name = f"xxhash64({', '.join(map(quote, key))})" if key else row
     digests = [f"{name} AS k", f"{row} AS r"]

@@ -1,6 +1,7 @@
-"""Folders that only their owner reads: what is in them shows values that may have been deleted elsewhere.
+"""Creates folders that only their owner can read.
 
-Belongs here: making them so. Does not belong: which folders these are.
+Belongs here: setting the permissions of such folders. Does not belong: deciding which folders need them. Such folders contain values of
+rows, which may have been deleted from the source or the lake since.
 """
 
 import os
@@ -10,7 +11,10 @@ from urllib.parse import urlsplit
 
 
 def private(folder: Path) -> Path:
-    """Made for its owner only, with those above it as usual; where it is there and ours, others lose their rights to it."""
+    """Creates a folder that only its owner can use, and returns it. Missing parent folders are created with the usual permissions.
+
+    If the folder exists and belongs to this user, the permissions of group and others are removed.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.stat()
@@ -20,6 +24,9 @@ def private(folder: Path) -> Path:
 
 
 def keep_private(url: str) -> None:
-    """A folder of the lake, where that is local and Spark is our own: a cluster's may be another user, and has to write there too."""
+    """Makes a folder of the lake private, if the lake is local and the embedded Spark server is used.
+
+    A Spark server of a cluster (SPARK_REMOTE) may run as another user, who has to write to the folder, too.
+    """
     if urlsplit(url).scheme in ("", "file") and not os.environ.get("SPARK_REMOTE"):
         private(Path(url.removeprefix("file://")))

@@ -1,7 +1,7 @@
-"""What a sync did, in numbers, and by which names it is told.
+"""Collects the numbers of one sync, and names them as they are recorded in Dagster's metadata.
 
-Belongs here: the numbers and their names. Does not belong: measuring, or Dagster's metadata (``dagster.metadata``). Watermarks are ISO 8601
-text or integers; numbers are numbers, so that the UI plots them.
+Belongs here: the numbers and their metadata keys. Does not belong: measuring them, and Dagster's metadata types (``dagster.metadata``).
+Watermarks are ISO 8601 text or integers; counts stay numbers, so that Dagster's UI plots them.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -13,11 +13,17 @@ from incremental_assets.core.watermark import Holder
 from incremental_assets.delta.extraction import Outcome
 
 NEW, PREVIOUS, SIGNATURE = "watermark/new", "watermark/previous", "watermark/identifier"
+"""Metadata keys of a materialization event: the watermark after the sync, the one before it, and the identifier's signature."""
 
 
 @dataclass
 class Result:
-    """Counts are None where unknown. ``previous`` and ``new`` are watermarks as axis values; ``more`` is further metadata."""
+    """The result of one sync, which grows with each of its commits.
+
+    ``previous`` and ``new`` are the watermarks before and after the sync, as integers of the cursor type (None: no watermark). The counts
+    of rows are None if they are unknown. ``version``: the table's newest Delta version. ``null_rows``: the number of rows in the source
+    that have no identifier. ``seconds``: the duration of the sync. ``more``: further metadata by key.
+    """
 
     plan: Plan
     previous: int | None
@@ -35,6 +41,7 @@ class Result:
     more: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def add(self, outcome: Outcome) -> None:
+        """Adds the counts of one commit. A count that is unknown for one commit stays unknown for the whole sync."""
         self.rows_read += outcome.rows_read
         self.rows_inserted = _sum(self.rows_inserted, outcome.rows_inserted)
         self.rows_updated = _sum(self.rows_updated, outcome.rows_updated)
@@ -47,7 +54,10 @@ def _sum(a: int | None, b: int | None) -> int | None:
 
 
 def result_values(result: Result, url: str) -> dict[str, Any]:
-    """What each event of a sync says, by the names of Dagster's metadata, as plain values; None: not known."""
+    """The metadata of each materialization event of a sync, as plain values by metadata key. None means that a value is not known.
+
+    ``url`` is the location of the container's table.
+    """
     container = result.plan.container
     axis = container.axis
     message = "; ".join([*result.warnings, *result.messages]) or result.plan.reason

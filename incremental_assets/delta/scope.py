@@ -1,7 +1,7 @@
-"""What one run holds: the lake's address, a Spark session opened when first needed, and whatever must be given back at its end.
+"""Keeps what one run uses in the lake: its address, a Spark session, and the locks and connections to release at the end.
 
-Belongs here: that hold, whoever runs. Does not belong: Dagster's resource of it (``dagster.resources``), or what is done with it. A run
-that does nothing opens no session.
+Belongs here: this scope of a run, whoever starts the run. Does not belong: the Dagster resource that provides it (``dagster.resources``),
+and what is done with it. The Spark session is opened when it is first needed, so a run that has nothing to do opens none.
 """
 
 import contextlib
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Written:
-    """What a run wrote of a container: partitions, and (``nulls``) the rows without identifier."""
+    """The part of a container that a run wrote: the keys of the partitions, and whether the rows without identifier were written, too."""
 
     keys: tuple[str, ...]
     nulls: bool
 
 
 TableLock = Callable[[tuple[str, ...], str, str, Any, Callable[[str], None]], contextlib.AbstractContextManager[None]]
-"""Of the table at a path: with its label, the run that asks, the Dagster instance that knows the others, and where waiting is logged."""
+"""A function that locks a table of a user's own asset. Its arguments are the table's path in the lake, its label in messages, the id of the
+run that wants the lock, the Dagster instance that knows the other runs, and the function that logs waiting."""
 
 
 def _unheld(*_: Any) -> contextlib.AbstractContextManager[None]:
@@ -37,10 +38,11 @@ def _unheld(*_: Any) -> contextlib.AbstractContextManager[None]:
 
 
 class LakeScope:
-    """One run's hold on the lake. ``stack`` is closed when the run has ended, after its last event.
+    """The scope of one run in the lake.
 
-    ``written``: by the container's path, for who looks at it in the same run. ``held``: keeps other writers from a table that is no
-    container's. ``lease``: on the container that the run writes.
+    ``stack``: the resources to release, such as the lock, the snapshot and the session; it is closed when the run has ended, after its last
+    event. ``written``: by a container's path, what this run wrote, for the checks of the same run. ``held``: locks the table of a user's
+    own asset against other writers. ``lease``: the lease on the container that this run writes; None if it has none.
     """
 
     def __init__(self, lake: str, state_dir: Path, name: str, log: Callable[[str], None], held: "TableLock | None" = None) -> None:
@@ -55,11 +57,12 @@ class LakeScope:
         self._spark: SparkSession | None = None
 
     def table(self, *parts: str) -> LakeTable:
+        """The table at this path in the lake."""
         return LakeTable(self.lake, *parts)
 
     @property
     def spark(self) -> "SparkSession":
-        """This run's own session; its settings are nobody else's."""
+        """The Spark session of this run, opened at the first use. No other run uses it, so its settings can be changed."""
         if self._spark is None:
             from incremental_assets.spark.session import open_session
 
@@ -67,17 +70,18 @@ class LakeScope:
         return self._spark
 
     def begin(self) -> None:
-        """Gives back what an earlier attempt of this run still holds: its lock, its snapshot, its session."""
+        """Releases what an earlier attempt of this run still holds: its lock, its snapshot, its session. Dagster may retry a step."""
         self.stack.close()
         self._spark = self.lease = None
         self._state_dir = self._shared_dir
 
     def open_apart(self) -> bool:
-        """From now on, a Spark server of this run's own, so that nobody else is harmed when it ends. A new one where that has ended.
+        """Lets this run use an embedded Spark server of its own from now on, so that other runs are not harmed if the server dies.
 
-        False where SPARK_REMOTE names one, and there is no other.
+        If the run already has a server of its own, that one has ended, and the next session starts a new one. Returns False if SPARK_REMOTE
+        names the server to use; no other one can be started then.
         """
-        self._spark = None  # the session itself is on the stack
+        self._spark = None  # the stack closes the old session
         if os.environ.get("SPARK_REMOTE"):
             return False
         if self._state_dir == self._shared_dir:
@@ -90,7 +94,7 @@ class LakeScope:
         return True
 
     def is_server_gone(self) -> bool:
-        """Whether the session can no longer be used."""
+        """Whether a session was opened and can no longer be used."""
         if self._spark is None:
             return False
         import grpc
@@ -103,16 +107,16 @@ class LakeScope:
         return False
 
     def expect_lease(self) -> None:
-        """Right before a write. Raises LakeMoved where another host may have taken over."""
+        """Raises LakeMoved if another host may have taken the lease over. It must be called right before each write."""
         if self.lease is not None:
             self.lease.expect_held()
 
     def interrupt(self) -> None:
-        """Ends what is running on the server."""
+        """Cancels the queries of this run's session that are running on the Spark server."""
         if self._spark is not None:
             from pyspark.errors import PySparkException
 
-            with contextlib.suppress(PySparkException):  # the server is gone, and the query with it
+            with contextlib.suppress(PySparkException):  # if the server is gone, its queries are gone, too
                 self._spark.interruptAll()
 
 
@@ -121,5 +125,5 @@ def _end_server(state_dir: Path) -> None:
 
     stop_server(state_dir)
     shutil.rmtree(state_dir, ignore_errors=True)
-    with contextlib.suppress(OSError):  # another run's is beside it
+    with contextlib.suppress(OSError):  # the folder is not empty: another run has a server of its own, too
         state_dir.parent.rmdir()

@@ -1,6 +1,7 @@
-"""Predicates in Spark's dialect, built from typed values in this one place.
+"""Builds predicates and expressions of Spark SQL from typed values.
 
-Belongs here: windows → WHERE, quoting, the start of a row's partition. Does not belong: running anything.
+Belongs here: the conversion of windows into WHERE conditions, literals, and the expression for the start of a row's partition. Does not
+belong: running statements. All of it is built in this one place and from typed values, so that no file name or key can become SQL.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,11 @@ from incremental_assets.core.window import Window
 
 
 def literal(axis: Axis, value: int) -> str:
-    """An axis value as a constant. Outside the years 1 to 9999, which Spark's literals refuse, as exact integers."""
+    """A literal for a value of the identifier's cursor type.
+
+    Spark refuses date and time literals outside the years 1 to 9999; such values are made from exact integers. Integers outside the range
+    of bigint are written as decimals.
+    """
     if axis is Axis.INTEGER:
         return str(value) if -(2**63) < value < 2**63 else f"{value}BD"
     text = format_value(axis, value)
@@ -27,15 +32,16 @@ def literal(axis: Axis, value: int) -> str:
 
 
 def identifier_expression(identifier: Identifier) -> str:
+    """The identifier's column, or the greater of its two columns; Spark's ``greatest`` ignores NULLs."""
     names = [quote(name) for name in identifier.columns]
     return names[0] if len(names) == 1 else f"greatest({', '.join(names)})"
 
 
 def window_predicate(identifier: Identifier, window: Window) -> str:
-    """Rows of one window; an unbounded window still leaves the NULLs out."""
+    """A condition for the rows of one window. It is not true for rows without identifier, even if the window has no bounds."""
     names = [quote(name) for name in identifier.columns]
     parts: list[str] = []
-    if window.lower is not None:  # each column by itself, so that file statistics can be used
+    if window.lower is not None:  # each column is compared by itself, as Delta's file statistics do not work with greatest()
         parts.append("(" + " OR ".join(f"{name} >= {literal(identifier.axis, window.lower)}" for name in names) + ")")
     if window.upper is not None:
         parts.append(f"{identifier_expression(identifier)} < {literal(identifier.axis, window.upper)}")
@@ -45,7 +51,7 @@ def window_predicate(identifier: Identifier, window: Window) -> str:
 
 
 def scope_predicate(identifier: Identifier, windows: Sequence[Window], include_nulls: bool) -> str:
-    """All rows of the windows, and of the NULLs."""
+    """A condition for the rows of all the windows and, with ``include_nulls``, for the rows without identifier."""
     either = [window_predicate(identifier, window) for window in windows]
     if include_nulls:
         either.append("(" + " AND ".join(f"{quote(name)} IS NULL" for name in identifier.columns) + ")")
@@ -53,18 +59,19 @@ def scope_predicate(identifier: Identifier, windows: Sequence[Window], include_n
 
 
 def file_predicate(keys: Sequence[str]) -> str:
-    """All rows of the files with these keys."""
+    """A condition for the rows of the files with these partition keys."""
     return f"{quote(FILE.name)} IN ({', '.join(map(text, keys))})" if keys else "false"
 
 
 def partition_start(identifier: Identifier, cut: Cut) -> str:
-    """An expression that is equal for the rows of one partition and, as an axis value, lies in it."""
+    """An expression that is equal for all rows of one partition, and whose value, as an integer of the cursor type, lies in the
+    partition."""
     value = identifier_expression(identifier)
     if identifier.axis is Axis.INTEGER:
-        # Not floor(value / width): Spark divides through doubles, which large ids do not survive.
+        # This is not floor(value / width), because Spark divides integers as doubles, which are not exact for large ids.
         start = f"{value} - pmod({value}, {cut.width})" if (cut.width or 1) > 1 else value
         return f"cast({start} as decimal(38,0))"
-    # Weeks begin on Sunday here, and on Monday in Spark's functions that cut times.
+    # Our weeks begin on Sunday, as Dagster's do, but Spark's trunc and date_trunc begin them on Monday.
     since_sunday = f" - (dayofweek({value}) - 1) * {identifier.axis.steps_per_day}" if cut.granularity is Granularity.WEEK else ""
     if identifier.axis is Axis.DAY:
         return f"unix_date(trunc({value}, 'MM'))" if cut.granularity is Granularity.MONTH else f"unix_date({value}){since_sunday}"
@@ -73,7 +80,11 @@ def partition_start(identifier: Identifier, cut: Cut) -> str:
 
 
 def partition_of(identifier: Identifier, cut: Cut, partitions: Partitions) -> str:
-    """The start of the partition that a row belongs to, however early or late it is (``Partitions.key_of`` names it); NULL without one."""
+    """An expression for the start of the partition that a row belongs to; NULL for a row without identifier.
+
+    As in ``Partitions.key_of``, a row before the first partition belongs to the first one, and for time a row after the last partition
+    belongs to the last one.
+    """
     start = partition_start(identifier, cut)
     if isinstance(partitions, TimePartitions):
         inside = f"greatest(least({start}, {partitions.last}), {partitions.first})"
@@ -83,7 +94,11 @@ def partition_of(identifier: Identifier, cut: Cut, partitions: Partitions) -> st
 
 
 def align(container: Container, lake: Sequence[tuple[str, str]], carried: Sequence[str]) -> list[str]:
-    """Select expressions that give source rows the lake's columns: in its order and types, NULL for those the source dropped."""
+    """Select expressions that give rows of the source the columns of the lake's table, in its order and with its types.
+
+    ``lake`` has the name and type of each column of the table, ``carried`` the names of the columns read. A column that was not read, as
+    the source has dropped it, becomes NULL. Names are compared without regard to case, as Delta does it.
+    """
     have = {name.lower(): name for name in carried}
     return [
         f"cast({quote(have[name.lower()])} as {type_}) as {quote(name)}"
@@ -94,9 +109,13 @@ def align(container: Container, lake: Sequence[tuple[str, str]], carried: Sequen
 
 
 def key_text(quoted: str, type_: str) -> str:
-    """A key's value as text from which the source makes the same value again, whatever the two call it."""
+    """An expression for the text of a key's value, from which the source can make the same value again.
+
+    Dates become days and times become microseconds since 1970, binary values become hexadecimal digits. The inverse is ``_FROM_KEY_TEXT``
+    in ``databases.postgres.extract``.
+    """
     if type_ == "date":
         return f"cast(unix_date({quoted}) AS string)"
-    if type_ in ("timestamp", "timestamp_ntz"):  # the session's zone is UTC
+    if type_ in ("timestamp", "timestamp_ntz"):  # the session's time zone is UTC, so the cast changes no digit
         return f"cast(unix_micros(cast({quoted} AS timestamp)) AS string)"
     return f"hex({quoted})" if type_ == "binary" else f"cast({quoted} AS string)"

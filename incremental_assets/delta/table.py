@@ -1,6 +1,7 @@
-"""A Delta table seen without Spark: does it exist, whose is it, what state does it carry, has anybody else written to it.
+"""Reads a Delta table's metadata without Spark: whether it exists, which container owns it, its sync state, and its commits.
 
-Belongs here: reading a table's log through delta-rs in milliseconds, and its address. Does not belong: changing it (``write``).
+Belongs here: reading a table's log through delta-rs, which takes milliseconds, and the table's address. Does not belong: changing a
+container's table (``write``). A plan must be cheap, because most schedule ticks find nothing to do; starting Spark for it would not be.
 """
 
 import json
@@ -24,10 +25,13 @@ from incremental_assets.core.spark_types import UnknownType, type_text
 from incremental_assets.core.watermark import TableState
 
 STATE_PROPERTY = "incremental_assets.state"
+"""The table property that holds the container's sync state as JSON (``core.watermark.TableState``)."""
 CONTAINER_PROPERTY = "incremental_assets.container"
+"""The table property that holds the label of the container that owns the table."""
+# Operations, as the Delta log names them, that change no row of the table: maintenance, properties, and changes of the schema.
 _QUIET_OPERATIONS = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "ADD COLUMNS", "CHANGE COLUMN",
                      "CHANGE COLUMNS", "UPGRADE PROTOCOL", "COMPUTE STATS", "CLUSTER BY", "REORG"}  # fmt: skip
-# By what an error of delta-rs contains. Most are of S3.
+# The key is a part of a delta-rs error message, the value tells the user what to do. Most of these messages come from S3.
 _REMEDIES = {
     "URL scheme is not allowed": "AWS_ENDPOINT_URL is an http:// address: AWS_ALLOW_HTTP=true permits that.",
     "NoSuchBucket": "Make the bucket, or correct INCREMENTAL_ASSETS_LAKE or AWS_ENDPOINT_URL.",
@@ -41,9 +45,9 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class Head:
-    """The newest version of a table. ``owner`` is None where the table was not made by this product.
+    """The metadata of a table's newest version.
 
-    ``table_id``: Delta's; another table in its place has another one.
+    ``table_id`` is the id that Delta gives each table when it is created: a table that was deleted and created anew has another one.
     """
 
     version: int
@@ -53,21 +57,28 @@ class Head:
 
     @property
     def owner(self) -> str | None:
+        """The label of the container that the table belongs to; None if the table was not made by this product."""
         return self.properties.get(CONTAINER_PROPERTY)
 
     def signature(self) -> str | None:
-        """The identifier the table was built with."""
+        """The signature of the incremental identifier that the table was built with; None if the table has no sync state."""
         text = self.properties.get(STATE_PROPERTY)
         return str(json.loads(text)["identifier"]) if text else None
 
     def state(self, container: Container) -> TableState | None:
+        """The sync state in the table's property; None if there is none. Raises RebuildNeeded if a newer version of the product wrote
+        it."""
         text = self.properties.get(STATE_PROPERTY)
         return TableState.from_json(container.axis, text) if text else None
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One line of a table's history."""
+    """One commit in a table's history.
+
+    ``metrics`` are Delta's operation metrics, as far as they are integers. ``story`` is the commit metadata that ``core.plan.Plan.story``
+    made (empty for commits of other programs).
+    """
 
     version: int
     operation: str
@@ -76,7 +87,10 @@ class Commit:
 
 
 class LakeTable:
-    """The place of one table. ``url`` is a local path or any URL that Spark can write; s3:// is s3a:// to Spark."""
+    """The location of one Delta table, whether the table exists yet or not.
+
+    ``url`` is a local path or any URL that Spark can write. Spark's S3 connector uses the scheme s3a://, so s3:// is replaced by it.
+    """
 
     def __init__(self, lake: str, *parts: str) -> None:
         self.url = re.sub(r"\As3://", "s3a://", "/".join((lake.rstrip("/"), *parts)))
@@ -84,13 +98,13 @@ class LakeTable:
 
     @property
     def sql_name(self) -> str:
-        """How Spark SQL names it."""
+        """The table's name in Spark SQL: a path-based Delta table."""
         return f"delta.{quote(self.url)}"
 
     def head(self) -> Head | None:
-        """The newest version; None where there is no table yet.
+        """The metadata of the newest version; None if there is no table yet.
 
-        Raises LakeError where the place cannot be read or holds something else.
+        Raises LakeError if the location cannot be read or holds something else than a Delta table.
         """
         table = self.opened()
         if table is None:
@@ -104,26 +118,31 @@ class LakeTable:
         return Head(table.version(), columns, dict(metadata.configuration), str(metadata.id))
 
     def rows(self) -> int:
-        """About how many rows it has, by the statistics of its files; deleted ones may be counted still."""
+        """An estimate of the number of rows, from the statistics of the files. Rows deleted by deletion vectors may still be counted."""
         table = self.opened()
         return int(table.count()) if table is not None else 0
 
     def is_written_by_delta_rs(self) -> bool:
-        """Whether delta-rs can commit to it: it refuses tables with these features."""
+        """Whether delta-rs can commit to the table: it refuses tables that have one of these table features."""
         table = self.opened()
         features = set((table.protocol().writer_features or ()) if table is not None else ())
         return table is not None and not features & {"typeWidening", "inCommitTimestamp", "clustering"}
 
     def commits(self, newest: int) -> Sequence[Commit]:
-        """The newest commits, newest first."""
+        """Up to ``newest`` of the most recent commits, the most recent first."""
         table = self.opened()
         return [_commit(entry) for entry in table.history(newest)] if table is not None else []
 
     def commit(self, version: int) -> Commit | None:
+        """The commit of this version; None if it is not among the ten most recent ones."""
         return next((c for c in self.commits(10) if c.version == version), None)
 
     def is_as_left(self, data_version: int | None) -> bool:
-        """Whether nobody has changed rows since the sync that wrote ``data_version``; maintenance does not count."""
+        """Whether no commit has changed rows since the sync that wrote ``data_version``. Commits of maintenance are ignored.
+
+        Only the 64 most recent commits are inspected. If ``data_version`` is older than those, the answer is False, which costs at most a
+        sync that was not needed.
+        """
         if data_version is None:
             return False
         for commit in self.commits(64):
@@ -134,25 +153,26 @@ class LakeTable:
         return False
 
     def data_commits_since(self, version: int) -> Sequence[Commit]:
-        """The newest commits, after ``version``, that may have changed rows."""
+        """The commits after ``version`` that may have changed rows, the most recent first."""
         table = self.opened()
         newer = self.commits(table.version() - version) if table is not None and table.version() > version else []
         return [commit for commit in newer if commit.operation not in _QUIET_OPERATIONS]
 
     @property
     def address(self) -> str:
-        """How delta-rs names it."""
+        """The table's location as delta-rs expects it: a plain path, or an S3 URL with the scheme s3://."""
         return str(self._local) if self._local is not None else re.sub(r"\As3a://", "s3://", self.url)
 
     def opened(self) -> DeltaTable | None:
-        """The table for delta-rs; None where there is none yet. Raises LakeError as ``head``."""
+        """The table as a delta-rs object; None if there is no table yet. Raises LakeError in the same cases as ``head``."""
         if self._local is not None:
             if not self._local.exists():
                 return None
             if not (self._local / "_delta_log").is_dir():
                 if self._local.is_dir() and not any(self._local.iterdir()):
                     return None
-                if not (self._local / "_delta_log").is_dir():  # it may have been made since the look before
+                # This is checked a second time because another process may have created the table since the first check.
+                if not (self._local / "_delta_log").is_dir():
                     raise LakeError(f"{self.url} holds something that is not a Delta table; move it away, or choose another lake or name.")
         try:
             return DeltaTable(self.address, storage_options=storage_options())
@@ -165,9 +185,10 @@ class LakeTable:
 def opened_or_made(
     table: LakeTable, schema: pa.Schema, properties: Mapping[str, str], *, partition_by: Sequence[str] = (), description: str = ""
 ) -> DeltaTable:
-    """A small table that delta-rs alone writes; made where there is none, unless somebody else is quicker.
+    """Opens a small table that only delta-rs writes, and creates it if it does not exist. Raises DeltaError.
 
-    Without retries: the slower of two would make it anew above the other's, whose first write then fails. Raises DeltaError.
+    The creation is not retried. If two processes create the table at the same time, a retry of the slower one would commit another
+    creation on top of the first, and the first write of the faster process would then fail.
     """
     delta = opened_while_made(table)
     if delta is not None:
@@ -182,11 +203,14 @@ def opened_or_made(
         delta = opened_while_made(table)
         if delta is None:
             raise
-        return delta  # somebody else was quicker
+        return delta  # another process has created it in the meantime
 
 
 def opened_while_made(table: LakeTable) -> DeltaTable | None:
-    """As ``opened``, where somebody else may be making the table: its folder was empty, and a moment later was not."""
+    """Opens a table that another process may be creating at this moment. Returns None if there is no table yet.
+
+    ``opened`` is not atomic: between its checks the folder can change from empty to a table. A second attempt then finds the table.
+    """
     try:
         return table.opened()
     except LakeError:
@@ -194,21 +218,21 @@ def opened_while_made(table: LakeTable) -> DeltaTable | None:
 
 
 def query(delta: DeltaTable, statement: str) -> pa.Table:
-    """The answer of delta-rs' own engine; the table is called "rows" in the statement.
+    """Runs a SQL statement with the query engine of delta-rs. The table is called "rows" in the statement. Raises DeltaError.
 
-    Not by Arrow's readers: they call Python from threads of theirs, which now and then aborts a process that is about to end.
-    Raises DeltaError.
+    Arrow's dataset readers are not used: they call Python from threads of their own, which now and then aborts a process that is about to
+    end.
     """
     try:
         return pa.table(QueryBuilder().register("rows", delta).execute(statement).read_all())
-    except Exception as error:  # the engine raises nothing more special
+    except Exception as error:  # the engine raises no more specific class
         raise DeltaError(str(error)) from error
 
 
 def read_rows(delta: DeltaTable, *filters: tuple[str, Sequence[str]], columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of a small table, of those whose columns have one of the given texts. ``columns``: only these; None: all.
+    """Reads the rows of a small table for which every filter (a column and its allowed texts) holds. Raises DeltaError.
 
-    Raises DeltaError.
+    ``columns`` names the columns to read; None reads all of them.
     """
     wanted = [
         f"{double_quoted(name)} IN ({', '.join(_text(value) for value in values)})" if values else "false" for name, values in filters
@@ -221,30 +245,33 @@ def read_rows(delta: DeltaTable, *filters: tuple[str, Sequence[str]], columns: S
 
 
 def double_quoted(name: str) -> str:
-    """A column's name for the engine of ``query``."""
+    """Quotes a column's name for the statements of ``query``."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _text(value: str) -> str:
-    """As that engine quotes it, for which a backslash is a character as any other."""
+    """Quotes a text for the statements of ``query``. Unlike in Spark SQL, a backslash has no special meaning there."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def expect_owner(container: Container, table: LakeTable, head: Head) -> None:
-    """Raises LakeError where the table is not the container's own."""
+    """Raises LakeError if the table does not belong to the container."""
     if head.owner != container.label:
         what = f"the table of {head.owner}" if head.owner else "a Delta table that this product did not make"
         raise LakeError(f"{container.label}: {table.url} holds {what}; move it away, or choose another lake or name. Nothing was written.")
 
 
 def storage_options() -> dict[str, str]:
-    """Credentials of object stores, from the environment variables their own tools use."""
+    """Options of object stores, such as credentials, from the environment variables that the stores' own tools use."""
     wanted = ("AWS_", "AZURE_", "GOOGLE_")
     return {name: value for name, value in os.environ.items() if name.startswith(wanted)}
 
 
 def reason(error: Exception) -> str:
-    """An error of delta-rs in one line: those of object stores are trees of several, in colours, with the store's own words in XML."""
+    """The message of a delta-rs error in one line, followed by the remedy if one is known.
+
+    Errors of object stores have several nested lines with terminal colours, and carry the store's own answer as XML.
+    """
     text = re.sub(r"\x1b\[[\d;]*m|↳", "", str(error)) or type(error).__name__
     text = re.sub(r"<\?xml.*?<Code>(.*?)</Code>\s*<Message>(.*?)</Message>.*", r"\1: \2", text, flags=re.DOTALL)
     text = ": ".join(line.strip() for line in text.splitlines() if line.strip())[:500].rstrip(". ")

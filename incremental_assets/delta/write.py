@@ -1,8 +1,10 @@
-"""One commit of rows to one table, and right after it the tiny commit that remembers the watermark.
+"""Commits one write batch to a container's table and then, in a second small commit, the watermark.
 
-Belongs here: the order of steps of a commit. Does not belong: the two ways of writing rows (``overwrite``, ``merge``), which rows
-(``core``), predicates' text (``sql``), schema changes (``evolve``). Everything here may be repeated: a commit that was lost half-way is
-made again by the next sync.
+Belongs here: the order of the steps of a commit. Does not belong: the two ways of writing rows (``overwrite``, ``merge``), the choice of
+the rows (``core``), the text of predicates (``sql``), and schema changes (``evolve``).
+
+The rows are committed before the watermark, never after it. Delta has no statement that writes rows and a property at once, so a process
+may be killed between the two commits. The watermark is then still the old one, and the next sync replaces the same rows with themselves.
 """
 
 import logging
@@ -30,14 +32,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SMALL_ROWS = 100_000
-"""Up to so many rows, read and in the table, generating and compiling code for each query takes longer than it saves."""
+"""Up to this number of rows (those to be read plus those in the table), Spark's code generation for each query costs more time than it
+saves."""
 
 
 def commit(spark: "SparkSession", table: LakeTable, extraction: Extraction, log: Callable[[str], None]) -> Outcome:
-    """Writes the rows, then the state.
+    """Writes the rows of a write batch, then the container's new sync state.
 
-    Raises LakeMoved where the table is not the one the plan saw, RebuildNeeded where its columns cannot follow, EmptyRefused where rows
-    would vanish unasked, LakeError where the place cannot be written.
+    Raises LakeMoved if the table is not at the version that the plan saw or was changed by a concurrent write; RebuildNeeded if its columns
+    cannot follow those of the source; EmptyRefused if rows would be deleted without permission; SourceError if the source fails while
+    Spark reads; LakeError if the table cannot be written.
     """
     container = extraction.container
     head = table.head()
@@ -52,8 +56,9 @@ def commit(spark: "SparkSession", table: LakeTable, extraction: Extraction, log:
         else:
             outcome = overwrite(spark, table, head, extraction)
         if any(c.story != extraction.story for c in table.data_commits_since(head.version)):
-            # Another host's sync, which no lock here keeps out, came before ours: its newer rows may be gone. Neither watermark holds, but
-            # the one that both began from does.
+            # A sync on another host, which the locks of this host do not keep out, has committed rows between our check and our commit.
+            # Our commit may have replaced its newer rows, so neither its watermark nor ours holds. The watermark from which both syncs
+            # started still does, so that one is written back.
             set_property(spark, table, STATE_PROPERTY, head.properties.get(STATE_PROPERTY, ""))
             raise moved(container.label, table, "the watermark stays")
         log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}")
@@ -63,21 +68,28 @@ def commit(spark: "SparkSession", table: LakeTable, extraction: Extraction, log:
 
 
 def set_property(spark: "SparkSession", table: LakeTable, name: str, value: str) -> None:
-    """A commit without data. It also fences: a write that was planned before it can no longer commit (Delta's conflict rules)."""
+    """Sets a table property by a commit without rows.
+
+    This commit is a fence, too: by Delta's conflict rules a change of the metadata makes every write fail that was planned before it. A
+    query that a killed client left running on the Spark server can therefore no longer commit.
+    """
     spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({text(name)} = {text(value)})")
 
 
 def set_property_without_spark(table: LakeTable, version: int, name: str, value: str) -> bool:
-    """The same through delta-rs, in milliseconds and only on top of ``version``. False where nothing was written: somebody else has
-    committed since, or the table has a feature that delta-rs does not write."""
+    """Sets a table property through delta-rs, in milliseconds, and only if ``version`` is the table's newest version.
+
+    Returns False if nothing was written: there is no table, there was a concurrent write, or the table has a feature that delta-rs cannot
+    write.
+    """
     delta = table.opened()
     if delta is None or delta.version() != version:
         return False
     try:
         delta.alter.set_table_properties(
             {name: value},
-            raise_if_not_exists=False,  # it is a property of our own
-            commit_properties=CommitProperties(max_commit_retries=0),
+            raise_if_not_exists=False,  # it is a property of our own, which delta-rs does not know
+            commit_properties=CommitProperties(max_commit_retries=0),  # a retry would commit on top of a concurrent write
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
         )
     except DeltaError as error:
@@ -87,20 +99,26 @@ def set_property_without_spark(table: LakeTable, version: int, name: str, value:
 
 
 def _interpret(spark: "SparkSession") -> None:
-    """Makes the session's queries run without code generated for each: a quarter less time for a few rows, much more for millions."""
+    """Switches off Spark's code generation in this session: it saves a quarter of the time for a few rows, and costs much for millions."""
     spark.conf.set("spark.sql.codegen.wholeStage", "false")
     spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
 
 
 def _prepare(spark: "SparkSession", table: LakeTable, head: Head | None, extraction: Extraction) -> tuple[Head, Evolution]:
-    """The table as it must be before rows are written: made, or with its columns added and widened."""
+    """Brings the table into the form that it needs before rows are written: creates it, or adds and widens columns.
+
+    Returns the metadata of the newest version and the schema changes that were made. Raises LakeMoved if another process created the table
+    at the same time.
+    """
     if head is None:
         create_table(spark, table, extraction)
         made = newest(table)
+        # CREATE TABLE IF NOT EXISTS succeeds, too, if another process has created the table in the meantime, and perhaps filled it.
         if made.version > 0 or made.owner != extraction.container.label:
             raise moved(extraction.container.label, table, "nothing was written")
         return made, Evolution()
     if extraction.whole:
+        # The overwrite replaces the schema, so there is nothing to evolve; only column mapping must be on before it.
         allow_names(spark, table, head, extraction.columns)
         return newest(table), Evolution()
     evolution = plan_evolution(extraction.container.label, head.columns, extraction.columns)

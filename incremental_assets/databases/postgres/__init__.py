@@ -1,4 +1,5 @@
-"""PostgreSQL as a datastore: connection, catalog, carried types, SQL, and the snapshot a sync reads.
+"""Reads PostgreSQL: connections, catalog queries, type conversion, SQL, and the snapshot from which a sync reads.
 
-Belongs here: plain SQL over psycopg, and the queries handed to Spark's JDBC reader. Does not belong: deciding what to read (``core``).
+Belongs here: plain SQL through psycopg, and the queries that are handed to Spark's JDBC reader. Does not belong: deciding what to read
+(``core``, ``databases.plan``).
 """

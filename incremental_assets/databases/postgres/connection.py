@@ -1,6 +1,7 @@
-"""How to reach a PostgreSQL datastore, from psycopg and from Spark's JDBC driver, without ever showing a password.
+"""Connects to a PostgreSQL datastore, through psycopg and through Spark's JDBC driver, without ever showing a password.
 
-Belongs here: the URL, connections, the mapping of connection failures to messages. Does not belong: any query about data.
+Belongs here: the URL, connections, and the messages of connection failures. Does not belong: queries about data (``reader``,
+``introspect``).
 """
 
 import contextlib
@@ -19,25 +20,28 @@ from incremental_assets.core.time_limit import seconds_left
 from incremental_assets.databases.postgres.options import jdbc_properties, resolved
 
 APPLICATION_NAME = "incremental-assets"
-"""Set on all our connections, for whoever watches the source. Our own read-only transactions hold no watermark back, but the name alone
-does not say that they are ours: see ``OWN_LOCK``."""
+"""The application name of all our connections, which administrators of the source see. Our own read-only transactions must not hold a
+watermark back, but the name alone does not prove that a session is ours, as every client can set it: see ``OWN_LOCK``."""
 
 OWN_LOCK = 1768841075
-"""The first half of the advisory locks that our transactions are known by. The second is the process id of who holds the snapshot that a
-reader of Spark joins, else 0."""
+"""The first half of the key of the advisory locks by which our transactions are recognised. The second half is 0, and for Spark's readers
+the id of the server process that holds their snapshot."""
 OWN_MARK = f"select pg_advisory_xact_lock_shared({OWN_LOCK}, 0)"
-"""Taken by each transaction of ours, shared and until its end, so that it waits for nobody."""
+"""The statement that takes this advisory lock in each of our transactions. The lock is shared, so nobody waits for it, and it is held until
+the transaction ends."""
 
 CONNECT_TIMEOUT_SECONDS = 15
 PLAN_QUERY_LIMIT = "1h"
-"""What a query may take outside of a snapshot, which has a limit of its own. A limit that the source sets for our role holds as it is."""
+"""The statement time-out of a query outside of a snapshot (a snapshot has limits of its own). It is not set if the source has set a
+time-out for our role."""
 SET_LOCK_TIMEOUT = "set local lock_timeout = '5s'"
-"""A query behind somebody's ALTER gives up in the end, and the other containers get their turn; all of a schedule's tick has a minute."""
+"""A query that waits for a lock, for example behind somebody's ALTER, fails after this time, so that the other containers get their turn.
+Dagster limits a whole tick of a schedule to a minute."""
 
 
 _DEFAULTS = {
     "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-    # A network that drops packets tells nobody: after a minute without an answer the server is taken for lost.
+    # If the network drops packets, no error is reported: after a minute without an answer the server is taken for lost.
     "keepalives_idle": 20,
     "keepalives_interval": 10,
     "keepalives_count": 3,
@@ -47,8 +51,11 @@ _DEFAULTS = {
 
 @dataclass(frozen=True)
 class PostgresAddress:
-    """Where the database is. ``repr`` carries no password. ``options``: libpq's, as ``options.resolved`` has them. ``ports``: of several
-    hosts, of which ``port`` is the first one's."""
+    """The address of a database, and the user and password for it. ``repr`` does not show the password.
+
+    ``options``: further connection options of libpq, as ``options.resolved`` returns them. ``ports``: the port or ports as the URL says
+    them, as libpq accepts several hosts; ``port`` is the first of them.
+    """
 
     host: str
     port: int
@@ -60,7 +67,10 @@ class PostgresAddress:
 
     @classmethod
     def parse(cls, datastore: str, url: str | None) -> "PostgresAddress":
-        """Raises ConfigurationError where the URL is not ``postgresql://user:password@host:port/database``."""
+        """The address that a URL names. ``datastore`` is the name for messages.
+
+        Raises ConfigurationError if the URL is not ``postgresql://user:password@host:port/database``, or has an option that cannot be used.
+        """
         wanted = f"{datastore}: url is not postgresql://user:password@host:port/database"
         if not url:
             raise ConfigurationError(f"{datastore}: url is empty; is the environment variable set that it refers to?")
@@ -71,7 +81,7 @@ class PostgresAddress:
         except psycopg.Error:  # its message would repeat the password
             raise ConfigurationError(f"{wanted}; special characters in the password are written as %XX.") from None
         host = str(parts.pop("host", "") or "localhost")
-        if "@" in host:  # the end of a password: it must not be shown as a host
+        if "@" in host:  # it is the end of a password with an unescaped @, and must not be shown in a message
             raise ConfigurationError(f"{wanted}; special characters in the password are written as %XX (@ as %40).")
         if host.startswith("/"):
             raise ConfigurationError(f"{datastore}: url names a socket folder; Spark reads over TCP, so name a host and a port.")
@@ -80,7 +90,7 @@ class PostgresAddress:
             raise ConfigurationError(f"{wanted}: {'the user' if not user else 'the database'} is missing.")
         password, ports = str(parts.pop("password", "") or os.environ.get("PGPASSWORD", "")), str(parts.pop("port", 5432))
         port_text = ports.split(",")[0] or "5432"
-        if not port_text.isdigit():  # which may be the end of a password too
+        if not port_text.isdigit():  # it may be the end of a password, too
             raise ConfigurationError(f"{wanted}: the port is no number; special characters in the password are written as %XX (: as %3A).")
         port = int(port_text)
         options = resolved(datastore, {k: str(v) for k, v in parts.items()}, os.environ)
@@ -88,18 +98,18 @@ class PostgresAddress:
 
     @property
     def display(self) -> str:
-        """For messages and metadata: no password."""
+        """The address without the password, for messages and metadata."""
         return f"postgresql://{quote(self.user)}@{self.host}:{self.port}/{self.database}"
 
     def connect(self) -> psycopg.Connection:
-        """The same as ``opened``. Raises SourceUnreachable where it cannot be had."""
+        """The same connection as ``opened`` returns. Raises SourceUnreachable, with what to do, if the database cannot be reached."""
         try:
             return self.opened()
         except psycopg.Error as error:
             raise SourceUnreachable(f"{self.display}: cannot connect: {_reason(error, self.password)} {_remedy(error)}") from None
 
     def opened(self) -> psycopg.Connection:
-        """An autocommit connection that names itself as ours. Raises psycopg.Error, whose text may hold the password."""
+        """A new connection in autocommit mode, with our application name. Raises psycopg.Error, whose text may contain the password."""
         return psycopg.connect(
             host=self.host,
             port=self.ports or self.port,
@@ -113,8 +123,12 @@ class PostgresAddress:
         )
 
     def jdbc_options(self, found: ConnectionInfo | None = None, **more: str) -> dict[str, str]:
-        """Options of Spark's JDBC reader; Spark redacts passwords in plans, so they are never part of the URL. ``more``: further
-        properties of the driver. ``found``: of a connection, where the host that answered and the password that counted are known."""
+        """The options of Spark's JDBC reader.
+
+        ``found``: the data of an open connection, from which the host that answered and the password that was used are taken (libpq may
+        know several hosts, and may read the password from a file). ``more``: further properties of the driver. The passwords are options of
+        their own and no part of the URL, because Spark redacts options with such names when it shows a plan.
+        """
         host, port, password = (found.host, found.port, found.password) if found else (self.host, self.port, self.password)
         host = f"[{host}]" if ":" in host else host
         fixed = {"ApplicationName": APPLICATION_NAME, "prepareThreshold": "0", "tcpKeepAlive": "true"}
@@ -130,26 +144,33 @@ class PostgresAddress:
         }
 
     def redact(self, text: str) -> str:
+        """The text with the password replaced by asterisks."""
         return text.replace(self.password, "****") if self.password else text
 
 
 def ask(
     connection: psycopg.Connection, query: str | sql.Composable, parameters: Mapping[str, Any] | None = None, row_factory: Any = tuple_row
 ) -> list[Any]:
-    """The rows of one query that does not wait for ever behind a lock: one round trip, also in autocommit and through a pooler."""
+    """The rows of one query, with limits for waiting for locks and for its duration. Raises psycopg.Error.
+
+    The settings and the query are sent as one message. PostgreSQL runs it as one transaction, even in autocommit mode and through a pooler,
+    so ``set local`` holds for the query, and there is only one round trip.
+    """
+    # A client cursor puts the parameters into the text: psycopg refuses several statements with server-side parameters.
     with psycopg.ClientCursor(connection, row_factory=row_factory) as cursor:
         text = query.as_string(connection) if isinstance(query, sql.Composable) else query
         limit = f"case when current_setting('statement_timeout') = '0' then set_config('statement_timeout', '{PLAN_QUERY_LIMIT}', true) end"
-        # As text, which psycopg encodes as the connection does: not every database speaks UTF-8.
+        # The query is given as text, because psycopg then encodes it as the connection needs it: not every database uses UTF-8.
         own = f"{SET_LOCK_TIMEOUT}{_set_statement_timeout()}"
         cursor.execute(f"{own};\n{OWN_MARK}, {limit};\n{text}", parameters)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        # Each of the statements has a result of its own; that of the query is the last one.
         while cursor.nextset():
             pass
         return cursor.fetchall()
 
 
 def _set_statement_timeout() -> str:
-    """What ends a query that nobody waits for any more; nothing where there is no limit."""
+    """The statement that makes the server end the query when the current time limit has passed; empty if there is no time limit."""
     left = seconds_left()
     return "" if left is None else f"; set local statement_timeout = {max(1, int(left * 1000))}"
 
@@ -174,7 +195,10 @@ def _remedy(error: psycopg.Error) -> str:
 
 @contextlib.contextmanager
 def source_errors(label: str, address: PostgresAddress) -> Iterator[None]:
-    """Turns a psycopg error inside the block into a SourceError that names the container and what to do."""
+    """Raises a psycopg error inside the block as SourceError, whose message names the container and says what to do.
+
+    Raises OutOfTime, which is a SourceError, too, if a query was cancelled while a time limit was set.
+    """
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:

@@ -1,6 +1,6 @@
-"""What PostgreSQL knows of a table's columns beyond their types: statistics, triggers, unique indexes, how often rows were changed.
+"""Reads evidence about tables from PostgreSQL: column statistics, triggers, sequences, unique indexes, and counts of changed rows.
 
-Belongs here: the queries. Does not belong: what follows from the answers (``catalog.detect``).
+Belongs here: the queries. Does not belong: which identifier is proposed because of their results (``catalog.detect``).
 """
 
 from collections import defaultdict
@@ -14,11 +14,12 @@ from incremental_assets.core.evidence import ColumnEvidence, TableEvidence
 from incremental_assets.databases.postgres.connection import ask
 from incremental_assets.databases.postgres.origins import read_origins
 
-# Of a partitioned table, those of all its rows (inherited) where it was analyzed.
+# For a partitioned table that was analyzed, the statistics of all its rows (inherited) are preferred.
 _STATISTICS = """
 select distinct on (tablename, attname) tablename, attname, correlation::float8, null_frac::float8, n_distinct::float8
 from pg_stats where schemaname = %(schema)s and tablename = any(%(tables)s::text[]) order by tablename, attname, inherited desc
 """
+# Columns whose sequence gives out values one by one and upwards to all sessions: without CACHE, a negative increment, or CYCLE.
 _SEQUENCES = """
 select c.relname, a.attname
 from pg_sequence q join pg_depend x on x.objid = q.seqrelid and x.classid = 'pg_class'::regclass and x.deptype in ('a', 'i')
@@ -26,6 +27,7 @@ join pg_class c on c.oid = x.refobjid join pg_attribute a on a.attrelid = c.oid 
 join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = %(schema)s and c.relname = any(%(tables)s::text[]) and q.seqcache = 1 and q.seqincrement > 0 and not q.seqcycle
 """
+# The columns of unique indexes that hold for all rows: indexes with a condition or an expression are left out.
 _UNIQUE = """
 select c.relname, (select array_agg(a.attname::text order by k.n) from unnest(i.indkey::int2[]) with ordinality k(attnum, n)
                      join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum where k.n <= i.indnkeyatts) as columns
@@ -33,6 +35,7 @@ from pg_index i join pg_class c on c.oid = i.indrelid join pg_namespace n on n.o
 where n.nspname = %(schema)s and c.relname = any(%(tables)s::text[])
   and i.indisunique and i.indisvalid and i.indpred is null and i.indexprs is null
 """
+# The counters of PostgreSQL's statistics, summed over a table and its partitions.
 _CHANGES = """
 with recursive parts as (
   select c.relname, c.oid, c.relkind from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -48,7 +51,7 @@ from parts group by relname
 
 
 def read_evidence(connection: psycopg.Connection, schema: str, tables: Sequence[str]) -> dict[str, TableEvidence]:
-    """By table; every name of ``tables`` has an entry."""
+    """The evidence by table. Every name of ``tables`` has an entry, also if nothing is known of the table. Raises psycopg.Error."""
     parameters: dict[str, Any] = {"schema": schema, "tables": list(tables)}
     origins = read_origins(connection, schema, tables)
     set_by = {(table, name): one for table in tables for name, one in origins[table].columns.items() if one.at_insert or one.at_update}

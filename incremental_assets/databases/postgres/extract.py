@@ -1,7 +1,7 @@
-"""Rows of a frozen state of PostgreSQL as a Spark DataFrame.
+"""Reads rows of an exported snapshot of PostgreSQL as a Spark DataFrame.
 
-Belongs here: the JDBC options, how a read is cut into partitions, decoding what travelled as integers. Does not belong: which rows
-(``core``), or writing them (``delta``). All readers see the one exported snapshot.
+Belongs here: the JDBC options, the division of a read among parallel readers, and the decoding of values that are sent as integers. Does
+not belong: the choice of the rows (``databases.plan``), and writing them (``delta``). All parallel readers see the same snapshot.
 """
 
 import re
@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
 FETCH_SIZE = 20_000
-"""Rows a reader holds at a time. Must be above 0: with 0 the driver buffers the table and, in autocommit, ignores the snapshot."""
+"""The number of rows that a reader fetches at a time. It must be above 0: with 0 the driver buffers the whole table, and Spark leaves the
+connection in autocommit mode, so that the snapshot is silently not used."""
 PAGES_A_READER = 4096
+"""A table read by pages gets one more reader for each so many pages (32 MB with PostgreSQL's default page size of 8 kB)."""
 ROWS_A_READER = 400_000
+"""Every other read gets one more reader for each so many rows, as the planner estimates them."""
 _QUOTED_OR_MARK = re.compile(r"\?|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 _KEYS = "incremental_assets_keys"
 _FROM_KEY_TEXT = {
@@ -39,7 +42,9 @@ _FROM_KEY_TEXT = {
     "timestamp_ntz": "timestamp 'epoch' + ({0} || ' microseconds')::interval",
     "binary": "decode({0}, 'hex')",
 }
-"""The inverse of ``delta.sql.key_text``, by the type a column has in the lake."""
+"""SQL expressions that turn a key's text back into its value, by the column's type in the lake. They invert ``delta.sql.key_text``."""
+# The statements with which each reader begins its transaction: it joins the snapshot, sets its limits, fixes how values are printed as
+# text, and marks itself as one of ours (``reader_mark``).
 _SETTINGS = (
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}';"
     " {limits}; SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO, YMD';"
@@ -48,7 +53,7 @@ _SETTINGS = (
 
 
 def carried_columns(container: Container, text_columns: Iterable[str] = (), server_version: int = 140000) -> list[Carried]:
-    """How each column of the container travels; ``text_columns`` beside those of the YAML."""
+    """How each column of the container is read and decoded. ``text_columns`` are read as text, in addition to those that the YAML names."""
     as_text = {*container.options.text_columns, *text_columns}
     return [carry(column, as_text, server_version) for column in container.columns]
 
@@ -62,7 +67,10 @@ def read_windows(
     highest: int | None,
     most_readers: int,
 ) -> "DataFrame":
-    """The rows of the windows (and the NULLs), in at most ``most_readers`` parallel reads. Call inside ``reader.snapshot()``."""
+    """The rows of the windows and, with ``include_nulls``, those without identifier, read by at most ``most_readers`` parallel readers.
+
+    It must be called inside ``reader.snapshot()``. ``highest`` is the highest identifier, up to which the read is divided.
+    """
     container = reader.container
     scope = scope_predicate(container, windows, include_nulls)
     cuts = _cuts(reader, windows, include_nulls, highest, most_readers)
@@ -70,8 +78,11 @@ def read_windows(
 
 
 def key_ranges(reader: PostgresReader, rows: int, most_readers: int) -> list[Sequence[sql.Composable]]:
-    """The container cut by the first column of its primary key into ranges of about ``rows`` rows, each of them cut for parallel readers;
-    together they miss nothing. None where PostgreSQL has no statistics of that column."""
+    """Divides a container, by the first column of its primary key, into ranges of about ``rows`` rows.
+
+    Each range is a list of conditions, one for each of its parallel readers. Together the ranges have every row exactly once. The result is
+    empty if PostgreSQL has no statistics of that column.
+    """
     count = -(-reader.estimate([EVERYTHING], True) // max(rows, 1))
     cuts = _key_cuts(reader, count * most_readers)
     a_range = max(1, min(most_readers, len(cuts) // max(count, 1)))
@@ -81,9 +92,9 @@ def key_ranges(reader: PostgresReader, rows: int, most_readers: int) -> list[Seq
 def read_key_ranges(
     spark: "SparkSession", reader: PostgresReader, carried: Sequence[Carried], ranges: Sequence[Sequence[sql.Composable]]
 ) -> "list[DataFrame]":
-    """The rows of each range, each of a newer frozen state of the source; Spark keeps them on its disks until they are released.
+    """Reads each range in a newer snapshot of the source. Spark keeps the rows on its disks until the DataFrames are released.
 
-    Call inside ``reader.snapshot()``, whose state is that of the first range.
+    It must be called inside ``reader.snapshot()``, from which the first range is read.
     """
     from pyspark.storagelevel import StorageLevel
 
@@ -94,19 +105,19 @@ def read_key_ranges(
             reader.renew_snapshot()
         part = _read(spark, reader, carried, scope, cuts).persist(StorageLevel.DISK_ONLY)
         parts.append(part)
-        part.count()  # now, while its state is there
+        part.count()  # Spark is lazy: this reads the rows now, while their snapshot is held
     return parts
 
 
 def read_keys(spark: "SparkSession", reader: PostgresReader, carried: Sequence[Carried], keys: Sequence[Sequence[str]]) -> "DataFrame":
-    """The rows of the given primary keys (each a sequence of the lake's key texts) as they are in the snapshot."""
+    """The rows with the given primary keys as they are in the snapshot. Each key is a sequence of texts (``delta.sql.key_text``)."""
     container = reader.container
     query = sql.SQL("({}) in (select {} from {})").format(_key_columns(container), *_given_keys(container, carried, keys))
     return _read(spark, reader, carried, sql.SQL("{} and {}").format(query, _synced_at_all(container)), [])
 
 
 def existing_keys(reader: PostgresReader, carried: Sequence[Carried], keys: Sequence[Sequence[str]]) -> list[int]:
-    """Positions of those of the given primary keys that the container has in the snapshot."""
+    """The positions, in ``keys``, of those primary keys that the container has in the snapshot."""
     container = reader.container
     typed, given = _given_keys(container, carried, keys)
     query = sql.SQL("select {k}.n - 1 from {given} where exists (select from {table} where ({names}) = ({typed}) and {scope})").format(
@@ -117,6 +128,7 @@ def existing_keys(reader: PostgresReader, carried: Sequence[Carried], keys: Sequ
 
 
 def _synced_at_all(container: Container) -> sql.Composable:
+    """A condition for all rows that belong to the container: those in its domain and, if they are carried, those without identifier."""
     return scope_predicate(container, [container.identifier.ground] if container.identifier else [], container.has_null_identifiers)
 
 
@@ -125,7 +137,10 @@ def _key_columns(container: Container) -> sql.Composable:
 
 
 def _given_keys(container: Container, carried: Sequence[Carried], keys: Sequence[Sequence[str]]) -> tuple[sql.Composable, sql.Composable]:
-    """Keys given as the lake's texts: (each column cast to its own type, the table of them)."""
+    """SQL for keys that are given as texts: the list of the key's columns, each cast to its own type, and the table of the texts.
+
+    The table has a column for each column of the key, and the position ``n`` of the key, counted from 1.
+    """
     types = {column.name: column.type for column in container.columns}
     in_lake = {c.column.name: c.column.type for c in carried}
     typed: list[sql.Composable] = []
@@ -141,17 +156,17 @@ def _given_keys(container: Container, carried: Sequence[Carried], keys: Sequence
 
 
 def _raw(trusted: str) -> sql.SQL:
-    """SQL text that PostgreSQL's own catalog gave us (a type's name)."""
+    """A text as SQL without quoting. It is used only for names of types that come from PostgreSQL's own catalog, and for constants."""
     return sql.SQL(trusted)  # pyright: ignore[reportArgumentType]
 
 
 def describe_read(container: Container, carried: Sequence[Carried], windows: Sequence[Window], include_nulls: bool) -> str:
-    """The SQL of a read, for ``--dry-run``."""
+    """The SQL of a read, for ``--dry-run``. Nothing is run."""
     return _select(container, carried, scope_predicate(container, windows, include_nulls), names=True).as_string(None)
 
 
 def _select(container: Container, carried: Sequence[Carried], scope: sql.Composable, *, names: bool = False) -> sql.Composable:
-    # Columns travel as c0, c1, …: no name can then clash with a keyword, a quote or another case.
+    # The columns are named c0, c1, … on the way, so that no name clashes with a keyword, a quote, or a name in another case.
     listed = [sql.SQL("{} as {}").format(c.select, sql.Identifier(c.column.name if names else f"c{i}")) for i, c in enumerate(carried)]
     return sql.SQL("select {} from {} where {}").format(sql.SQL(", ").join(listed), relation(container), scope)
 
@@ -161,7 +176,7 @@ def _read(
 ) -> "DataFrame":
     container = reader.container
     assert reader.snapshot_id is not None, "reads happen inside a snapshot"
-    # Each cut becomes a query of its own: a predicate outside the subquery could not use ctid.
+    # Each part is a query of its own, because a predicate outside the subquery could not use ctid.
     scopes = [sql.SQL("({}) and ({})").format(scope, cut) for cut in cuts] or [scope]
     options = {
         **reader.jdbc_options,
@@ -185,14 +200,21 @@ def _read(
 
 
 def _no_placeholders(query: str) -> str:
-    """JDBC takes each ``?`` outside of quotes for a parameter; PostgreSQL has operators of that name, which a ``where:`` may use."""
+    """Escapes each ``?`` outside of quotes as ``??``.
+
+    JDBC takes it for a parameter otherwise, but PostgreSQL has operators of that name, which the YAML's ``where:`` may use.
+    """
     return _QUOTED_OR_MARK.sub(lambda match: "??" if match[0] == "?" else match[0], query)
 
 
 def _cuts(
     reader: PostgresReader, windows: Sequence[Window], include_nulls: bool, highest: int | None, most_readers: int
 ) -> list[sql.Composable]:
-    """Conditions that cut a read into disjoint parts which together miss nothing; empty for one reader."""
+    """Conditions that divide a read into parts, so that each row is in exactly one part. The result is empty for one reader.
+
+    A whole ordinary table is divided by ``ctid``, which needs no index. A container without identifier is divided by its primary key, and
+    everything else by the identifier.
+    """
     container = reader.container
     most = min(container.options.readers or most_readers, most_readers)
     if most <= 1:
@@ -216,14 +238,17 @@ def _ctid_cuts(pages: int, readers: int) -> list[sql.Composable]:
     cuts: list[sql.Composable] = []
     for index, start in enumerate(starts):
         parts = [sql.SQL("ctid >= {}::tid").format(sql.Literal(f"({start},0)"))]
-        if index + 1 < readers:  # the last range is open: the table may have grown since its size was asked
+        if index + 1 < readers:  # the last range has no end, because the table may have grown since its size was read
             parts.append(sql.SQL("ctid < {}::tid").format(sql.Literal(f"({starts[index + 1]},0)")))
         cuts.append(sql.SQL(" and ").join(parts))
     return cuts
 
 
 def ordering_cuts(reader: PostgresReader, readers: int) -> list[sql.Composable]:
-    """By the key's first column, whose order is the same each time: for tables of many parts, which have no one range of ``ctid``."""
+    """Conditions that divide a partitioned table by the first column of its primary key. The result is empty for one reader.
+
+    A partitioned table has no single range of ``ctid``, because each of its partitions has its own.
+    """
     container = reader.container
     if readers <= 1 or not container.primary_key or container.kind is not Kind.PARTITIONED:
         return []
@@ -231,7 +256,10 @@ def ordering_cuts(reader: PostgresReader, readers: int) -> list[sql.Composable]:
 
 
 def _key_cuts(reader: PostgresReader, parts: int) -> list[sql.Composable]:
-    """At most ``parts`` conditions on the first column of the key, of about equally many rows each; none where there are no statistics."""
+    """At most ``parts`` conditions on the first column of the primary key, with about equally many rows each.
+
+    The first range also has the rows in which the column is NULL. The result is empty if PostgreSQL has no statistics of the column.
+    """
     container = reader.container
     name = container.primary_key[0]
     edges = reader.quantiles(name, parts)
@@ -257,7 +285,7 @@ def _identifier_cuts(
     assert identifier is not None
     ground = merge(windows)
     lower = ground[0].lower if ground and ground[0].lower is not None else None
-    # A view is evaluated once more for its lowest value: only where somebody asked for several readers of it.
+    # To find the lowest value of a view, PostgreSQL evaluates the view once more. That is done only if the YAML asks for several readers.
     if lower is None and readers > 1 and (reader.container.kind is Kind.PARTITIONED or reader.container.options.readers):
         lower = reader.lowest()
     if readers <= 1 or highest is None or lower is None or highest - lower < readers:

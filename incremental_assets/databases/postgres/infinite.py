@@ -1,6 +1,7 @@
-"""Values that no type of the lake holds: infinity and NaN, which PostgreSQL keeps in dates, timestamps and numerics.
+"""Finds values that no type of the lake can hold: infinity and NaN, which PostgreSQL has in dates, timestamps and numerics.
 
-Belongs here: finding the columns that have them, and saying what to do. Does not belong: the conditions (``databases.postgres.types``).
+Belongs here: finding the columns that have such values, and the message that says what to do. Does not belong: the conditions that
+recognise the values (``databases.postgres.types``).
 """
 
 from collections.abc import Sequence
@@ -12,18 +13,23 @@ from incremental_assets.databases.postgres.extract import carried_columns
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.types import Carried
 
+# Parts of the messages with which a read fails on such a value; 22008 is PostgreSQL's code for a date or time out of range.
 _MARKS = ("infinit", "NaN", "22008", "bigint out of range")
 
 
 def infinite_columns(reader: PostgresReader, container: Container, windows: Sequence[Window]) -> tuple[str, ...]:
-    """Columns with such values: they arrive as text. Asked once, at the first load. Raises ConfigurationError for the identifier."""
+    """The columns that have such values, which are therefore carried as text. This is checked once, at the first load.
+
+    Raises ConfigurationError if the identifier has such values.
+    """
     return tuple(_found(reader, container, carried_columns(container), windows, True))
 
 
 def explained(
     error: Exception, reader: PostgresReader, container: Container, carried: Sequence[Carried], windows: Sequence[Window], nulls: bool
 ) -> Exception:
-    """A read that failed on such a value, said in words of the YAML; any other error as it is."""
+    """The error to raise for a failed read: a ConfigurationError with the settings that help, if such a value was the cause, else
+    ``error``."""
     if not any(mark in str(error.__cause__ or error) for mark in _MARKS):
         return error
     try:

@@ -1,7 +1,7 @@
-"""What is in a PostgreSQL schema: a cheap listing of all of it, and of chosen tables columns, keys, indexes, first and last identifiers.
+"""Inspects a PostgreSQL schema: lists all tables and views, and reads columns, keys, indexes and spans of chosen ones.
 
-Belongs here: the queries on PostgreSQL's own catalog. Does not belong: what changed since the last look
-(``catalog.operation``), what the YAML makes of it (``core.resolve``), or storing it.
+Belongs here: the queries on PostgreSQL's system catalogs. Does not belong: what has changed since the last catalog operation
+(``catalog.operation``), how the YAML is applied to it (``core.resolve``), and storing it (``catalog.state``).
 """
 
 from collections import defaultdict
@@ -24,8 +24,9 @@ from incremental_assets.databases.postgres.queries import axis_text
 
 _KINDS = {"r": Kind.TABLE, "p": Kind.PARTITIONED, "f": Kind.FOREIGN, "v": Kind.VIEW, "m": Kind.MATERIALIZED_VIEW}
 
-# Partitions of a partitioned table are read through their parent. Domains are followed to their base type. Nothing here opens a table, as
-# that waits for whoever has locked it: pg_get_expr does where it is told one.
+# Partitions are left out, because they are read through their partitioned table. The recursion follows domains to their base types. Nothing
+# here opens a table, because that would wait for somebody's exclusive lock on it. pg_get_expr opens a table if it is given one, so its
+# second argument is 0.
 _COLUMNS = """
 with recursive base as (
   select oid as domain, oid, typbasetype, typtype from pg_type
@@ -57,7 +58,10 @@ select i.indrelid::bigint as oid, i.indisprimary as primary, i.indisunique and i
 from pg_index i join pg_class c on c.oid = i.indrelid join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = %(schema)s and c.relname = any(%(tables)s::text[]) and i.indisvalid order by i.indisprimary desc, i.indexrelid
 """
-# As the last VACUUM or ANALYZE has left the sizes: the functions that measure now wait for whoever has locked a table.
+# The fingerprint covers the columns with their defaults and sequences, the indexes, the triggers with their functions, subscriptions, and
+# whether other tables inherit from the table. The catalog operation inspects a table more closely only if its fingerprint has changed.
+# The sizes are those of the last VACUUM or ANALYZE. The functions that measure the current size open the table, and would wait for
+# somebody's exclusive lock on it.
 _LISTING = """
 with recursive listed as (
   select c.oid, c.relname, c.relkind, c.reltuples, obj_description(c.oid, 'pg_class') as comment
@@ -120,13 +124,17 @@ order by l.relname
 
 
 class PostgresCatalog:
-    """What the catalog operation asks of a schema, over one connection. Raises SourceError, and ConfigurationError for no such schema."""
+    """The queries of the catalog operation for one schema, over one connection. All methods raise SourceError if a query fails.
+
+    ``troubles``: messages by table, for tables that could not be inspected.
+    """
 
     def __init__(self, connection: psycopg.Connection, datastore: str, schema: str, address: PostgresAddress) -> None:
         self._connection, self._datastore, self._schema, self._address = connection, datastore, schema, address
         self.troubles: dict[str, str] = {}
 
     def listing(self) -> Mapping[str, Listed]:
+        """All tables and views of the schema by name. Raises ConfigurationError if the schema does not exist."""
         with source_errors(self._datastore, self._address):
             found = read_listing(self._connection, self._schema)
             if not found and self._connection.execute("select from pg_namespace where nspname = %s", [self._schema]).fetchone() is None:
@@ -137,21 +145,27 @@ class PostgresCatalog:
         return found
 
     def tables(self, names: Sequence[str]) -> Sequence[SourceTable]:
+        """Those of the named tables and views that exist, with the origins of their columns; sizes and spans are left out."""
         with source_errors(self._datastore, self._address):
             origins = read_origins(self._connection, self._schema, names)
             return [_with_origins(table, origins[table.name]) for table in read_tables(self._connection, self._schema, names)]
 
     def evidence(self, names: Sequence[str]) -> Mapping[str, TableEvidence]:
+        """The evidence by table (``read_evidence``)."""
         with source_errors(self._datastore, self._address):
             return read_evidence(self._connection, self._schema, names)
 
     def span(self, table: str, columns: Sequence[str], axis: Axis) -> tuple[int, int] | None:
+        """The lowest and the highest value of the columns (``read_span``)."""
         with source_errors(f"{self._datastore}/{table}", self._address):
             return read_span(self._connection, self._schema, table, columns, axis)
 
 
 def read_listing(connection: psycopg.Connection, schema: str) -> dict[str, Listed]:
-    """Every table and view of the schema, in one query that opens none of them: thousands of tables take a fraction of a second."""
+    """All tables and views of the schema by name. Raises psycopg.Error.
+
+    One query lists them without opening any of them, so thousands of tables take a fraction of a second.
+    """
     found: dict[str, Listed] = {}
     for row in ask(connection, _LISTING, {"schema": schema}, dict_row):
         rows, size = (row["rows"], row["bytes"]) if row["known"] else (None, None)
@@ -160,7 +174,7 @@ def read_listing(connection: psycopg.Connection, schema: str) -> dict[str, Liste
 
 
 def read_tables(connection: psycopg.Connection, schema: str, names: Sequence[str]) -> list[SourceTable]:
-    """Columns, key and indexes of those of the named tables and views that are there; sizes and spans are left out."""
+    """The columns, keys and indexes of those of the named tables and views that exist, without sizes and spans. Raises psycopg.Error."""
     parameters: dict[str, Any] = {"schema": schema, "tables": list(names)}
     rows = ask(connection, _COLUMNS, parameters, dict_row)
     indexes: dict[int, list[dict[str, Any]]] = defaultdict(list)
@@ -195,7 +209,7 @@ def _with_origins(table: SourceTable, found: Origins) -> SourceTable:
 
 
 def _key(columns: list[SourceColumn], indexes: list[dict[str, Any]]) -> tuple[str, ...]:
-    """The primary key, or else a unique index whose columns are never NULL."""
+    """The columns of the primary key, or else of a unique index whose columns are all NOT NULL; empty if there is neither."""
     required = {column.name for column in columns if column.not_null}
     for index in indexes:
         if index["primary"] or (index["unique"] and index["columns"] and set(index["columns"]) <= required):
@@ -204,11 +218,14 @@ def _key(columns: list[SourceColumn], indexes: list[dict[str, Any]]) -> tuple[st
 
 
 def read_span(connection: psycopg.Connection, schema: str, table: str, columns: Sequence[str], axis: Axis) -> tuple[int, int] | None:
-    """The least and the greatest finite value of the columns; an index answers both. None where there is none."""
+    """The lowest and the highest finite value of the columns, as integers of the cursor type; None if there is no such value.
+
+    Each is a query of its own, which an index on the column can answer. Raises psycopg.Error.
+    """
     ends: list[list[int]] = [[], []]
     for column in columns:
         name = sql.Identifier(column)
-        finite = sql.SQL("where isfinite({})").format(name) if axis.is_time else sql.SQL("")  # infinity has no place on an axis
+        finite = sql.SQL("where isfinite({})").format(name) if axis.is_time else sql.SQL("")  # infinity is no value of a cursor type
         for end, aggregate in enumerate(("min", "max")):
             value = axis_text(axis, sql.SQL("{}({})").format(sql.SQL(aggregate), name))
             text = ask(connection, sql.SQL("select {} from {} {}").format(value, sql.Identifier(schema, table), finite))[0][0]

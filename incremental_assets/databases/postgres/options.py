@@ -1,8 +1,10 @@
-"""Which of libpq's connection options reach Spark's readers, and as what: TLS and authentication are the same for plan and rows.
+"""Translates libpq's connection options for Spark's JDBC driver, so that TLS and authentication are the same for plans and rows.
 
-Belongs here: one line for each option that libpq knows, and what is refused. Does not belong: host, user and password themselves
-(``connection``). libpq also reads ``PG*`` variables and files in ``~/.postgresql``, of which Spark's driver knows nothing: what they say
-is found out once, here, and given to both by name.
+Belongs here: a rule for each option that libpq knows, and the refusal of options that the driver does not have. Does not belong: host, user
+and password themselves (``connection``).
+
+libpq also reads ``PG*`` environment variables and files in ``~/.postgresql``, which the JDBC driver does not know. Their values are looked
+up once, here, and passed to both by name.
 """
 
 from collections.abc import Mapping
@@ -16,7 +18,7 @@ from incremental_assets.core.errors import ConfigurationError
 
 
 class Use(Enum):
-    """What becomes of an option."""
+    """What is done with an option."""
 
     ADDRESS = "part of the address"
     BOTH = "psycopg and the JDBC driver get it"
@@ -27,8 +29,12 @@ class Use(Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    """``jdbc``: the driver's property. ``values``: what libpq calls a value, as the driver calls it; other values are as they are.
-    ``only``: the values that both sides can have. ``instead``: what to do about one that is refused."""
+    """What is done with one of libpq's options.
+
+    ``jdbc``: the name of the driver's property. ``values``: the driver's names for libpq's values; values that are not listed have the same
+    name. ``only``: for a refused option, the values that are accepted all the same, because both sides can have them.
+    ``instead``: what the user can do if the option is refused.
+    """
 
     use: Use
     jdbc: str = ""
@@ -47,7 +53,7 @@ RULES: Mapping[str, Rule] = {
     "dbname": _ADDRESS,
     "user": _ADDRESS,
     "password": _ADDRESS,
-    "passfile": _PLAN,  # libpq finds the password there, and the readers get the one that it found
+    "passfile": _PLAN,  # libpq finds the password there, and the readers get the password of its connection
     "service": Rule(Use.REFUSED, instead="Write what the service's section says into the url."),
     "hostaddr": Rule(Use.REFUSED, instead="Write the host that both are to connect to into the url."),
     # ---- TLS
@@ -61,11 +67,11 @@ RULES: Mapping[str, Rule] = {
     "sslcrl": Rule(Use.REFUSED, instead=_NO_CRL),
     "sslcrldir": Rule(Use.REFUSED, instead=_NO_CRL),
     "sslsni": Rule(Use.REFUSED, only=("1",)),
-    "sslcompression": _PLAN,  # OpenSSL has none any more
+    "sslcompression": _PLAN,  # OpenSSL has no compression any more
     "ssl_min_protocol_version": Rule(
         Use.REFUSED, only=("TLSv1", "TLSv1.1", "TLSv1.2"), instead="Set ssl_min_protocol_version in the server's configuration."
     ),
-    "ssl_max_protocol_version": _PLAN,  # the readers may speak a better one
+    "ssl_max_protocol_version": _PLAN,  # the readers may use a newer one
     "sslkeylogfile": Rule(Use.REFUSED),
     # ---- authentication
     "channel_binding": Rule(Use.BOTH, "channelBinding"),
@@ -74,38 +80,39 @@ RULES: Mapping[str, Rule] = {
     "krbsrvname": Rule(Use.BOTH, "kerberosServerName"),
     "gsslib": Rule(Use.BOTH, "gsslib"),
     "gssdelegation": Rule(Use.REFUSED, only=("0",)),
-    "requirepeer": _PLAN,  # of sockets, which are refused as a host
+    "requirepeer": _PLAN,  # it is for Unix sockets, which are refused as a host
     "scram_client_key": Rule(Use.REFUSED, instead="Write the password."),
     "scram_server_key": Rule(Use.REFUSED, instead="Write the password."),
     "oauth_issuer": Rule(Use.REFUSED),
     "oauth_client_id": Rule(Use.REFUSED),
     "oauth_client_secret": Rule(Use.REFUSED),
     "oauth_scope": Rule(Use.REFUSED),
-    # ---- which server, and what is seen there
+    # ---- the choice of the server, and the session there
     "target_session_attrs": Rule(Use.BOTH, "targetServerType", values=_SESSIONS),
-    "load_balance_hosts": _PLAN,  # the readers go to the host that the plan has found
+    "load_balance_hosts": _PLAN,  # the readers connect to the host that the plan's connection has found
     "options": Rule(Use.BOTH, "options"),
     "replication": Rule(Use.REFUSED),
     "min_protocol_version": Rule(Use.REFUSED, only=("3.0",)),
     "max_protocol_version": _PLAN,
-    # ---- waiting, and names
+    # ---- time-outs, encoding and names
     "connect_timeout": Rule(Use.BOTH, "connectTimeout"),
-    "keepalives": _PLAN,  # the readers have tcpKeepAlive and socketTimeout
+    "keepalives": _PLAN,  # the readers have tcpKeepAlive and socketTimeout instead, as ``connection`` and ``session`` set them
     "keepalives_idle": _PLAN,
     "keepalives_interval": _PLAN,
     "keepalives_count": _PLAN,
     "tcp_user_timeout": _PLAN,
-    "client_encoding": _PLAN,  # the driver speaks UTF-8 with every server
+    "client_encoding": _PLAN,  # the driver uses UTF-8 with every server
     "application_name": _OURS,
     "fallback_application_name": _OURS,
 }
-"""By libpq's name of the option."""
+"""The rules by libpq's name of the option. An option that is not listed is refused."""
 
 
 def resolved(datastore: str, given: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The options that count, from the url and else from the environment; all that libpq would take from elsewhere is named too.
+    """The options that are in effect: those of the URL, then those of the environment, then the files that libpq would use by default.
 
-    Raises ConfigurationError where plan and rows could not have the same.
+    ``given``: the options of the URL. Raises ConfigurationError for an option that the JDBC driver does not have, because it would then
+    hold for the plan's connection only.
     """
     found = {name: value for name, value in given.items() if value}
     origin = {name: f"url has {name}" for name in found}
@@ -114,7 +121,7 @@ def resolved(datastore: str, given: Mapping[str, str], environment: Mapping[str,
         value = environment.get(variable, "")
         if variable and value and name not in found and RULES.get(name, Rule(Use.REFUSED)).use is not Use.ADDRESS:
             found[name], origin[name] = value, f"the environment variable {variable} is set to"
-    if environment.get("PGREQUIRESSL") == "1":  # an old name, which libpq still knows
+    if environment.get("PGREQUIRESSL") == "1":  # an obsolete variable that libpq still accepts
         found.setdefault("sslmode", "require")
     for name, value in found.items():
         rule = RULES.get(name, Rule(Use.REFUSED))
@@ -132,21 +139,25 @@ _SECRET = ("sslpassword", "oauth_client_secret", "scram_client_key", "scram_serv
 
 
 def jdbc_properties(options: Mapping[str, str]) -> dict[str, str]:
-    """The same for the JDBC driver."""
+    """The properties of the JDBC driver for these options of libpq."""
     found: dict[str, str] = {}
     for name, value in options.items():
         rule = RULES[name]
         if rule.use is Use.BOTH:
             found[rule.jdbc] = (rule.values or {}).get(value, value)
     if found.get("sslmode") == "require" and "sslrootcert" in found:
-        found["sslmode"] = "verify-ca"  # libpq verifies wherever it has an authority; the driver only where it is asked to
+        found["sslmode"] = "verify-ca"  # with a root certificate, libpq verifies the server in the mode "require", too; the driver does not
     if found.get("connectTimeout", "").startswith("-"):
-        found["connectTimeout"] = "0"  # both: without end
+        found["connectTimeout"] = "0"  # a negative number means no time-out to libpq; the driver expects 0 for that
     return found
 
 
 def _with_files(datastore: str, options: dict[str, str]) -> dict[str, str]:
-    """The files that libpq takes by itself where they are there, by name: the driver has other places, and another user's."""
+    """The options, with the names of those certificate files that libpq would use by default.
+
+    The driver has defaults of its own, and Spark may run as another user. Raises ConfigurationError if libpq would use a list of revoked
+    certificates, which the driver cannot read.
+    """
     folder = Path.home() / ".postgresql"
     if options.get("sslmode") == "disable":
         return options

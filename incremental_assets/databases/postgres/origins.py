@@ -1,6 +1,6 @@
-"""Who makes a column's values, as far as PostgreSQL's catalog says it: identities, sequences, triggers, subscriptions.
+"""Finds out how the values of a column are made, from PostgreSQL's system catalogs: identities, sequences, triggers, subscriptions.
 
-Belongs here: the queries, and what can be read from a trigger's function. Does not belong: which safety lag follows (``core.lag``).
+Belongs here: the queries, and the analysis of trigger functions. Does not belong: the safety lag that follows (``core.lag``).
 """
 
 import re
@@ -15,7 +15,8 @@ from psycopg.rows import dict_row
 from incremental_assets.core.container import Origin
 from incremental_assets.databases.postgres.connection import ask
 
-# A table with its partitions, and with the tables that inherit from it: reading it reads all, and rows may be written to each directly.
+# A table with its partitions and the tables that inherit from it. A query on the table reads all of them, and rows may be written to each
+# of them directly, so a trigger or an identity counts only if all of them have it.
 _TREE = """
 with recursive tree as (
   select c.relname, c.oid, c.relkind from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -24,7 +25,7 @@ with recursive tree as (
   select tree.relname, i.inhrelid, c.relkind from tree join pg_inherits i on i.inhparent = tree.oid join pg_class c on c.oid = i.inhrelid
 )
 """
-# pg_subscription itself is for superusers; which tables a subscription fills is for everybody to see.
+# Only superusers can read pg_subscription, but everybody can read pg_subscription_rel, which says what tables a subscription fills.
 _RELATIONS = (
     _TREE
     + """
@@ -32,7 +33,8 @@ select tree.relname, count(*) as relations, bool_or(tree.relkind = 'f') as elsew
 from tree left join (select distinct srrelid from pg_subscription_rel) s on s.srrelid = tree.oid group by tree.relname
 """
 )
-# A column's sequences: those that belong to it, and those that its default draws from. The cap keeps the product a number of sensible size.
+# A column's sequences are those that belong to it and those from which its default draws. The cap keeps the product of cache size and
+# increment within a sensible range.
 _COLUMNS = (
     _TREE
     + """
@@ -54,7 +56,8 @@ where a.attidentity = 'a' or q.block is not null
 group by tree.relname, a.attname
 """
 )
-# Those that run before each row, in the order in which they run. The copies that partitions have are internal ones in older versions.
+# The triggers that run BEFORE and FOR EACH ROW, in the order in which PostgreSQL runs them (by name). Internal triggers are not left out,
+# because in older versions of PostgreSQL the copies of a trigger that partitions have are internal ones.
 _TRIGGERS = (
     _TREE
     + """
@@ -66,7 +69,9 @@ group by tree.relname, t.tgname, t.tgtype, t.tgfoid, p.prosrc, l.lanname order b
 """
 )
 _INSERT, _UPDATE = 4, 16
-"""Bits of ``pg_trigger.tgtype``, by PostgreSQL's ``catalog/pg_trigger.h``; 3 is BEFORE and FOR EACH ROW."""
+"""Bits of ``pg_trigger.tgtype``, from PostgreSQL's ``catalog/pg_trigger.h``; the bits of 3 are BEFORE and FOR EACH ROW."""
+# The patterns below recognise simple PL/pgSQL functions without branches. Every statement that they do not recognise makes the function
+# count as unreadable, which only leads to a larger safety lag.
 _CLOCK = r"(?:now|clock_timestamp|transaction_timestamp|statement_timestamp)\s*\(\s*\)|current_timestamp|current_date|localtimestamp"
 _SET = re.compile(r'new\.(?:"((?:[^"]|"")+)"|(\w+))\s*:?=(.*)', re.IGNORECASE | re.DOTALL)
 _TO_CLOCK = re.compile(rf"\s*(?:{_CLOCK})\s*", re.IGNORECASE)
@@ -80,14 +85,17 @@ _STORES_RESULT = re.compile(r"\breturning\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Origins:
-    """Of a table with all of its parts. ``columns``: those of which something is known; ``subscribed``: a subscription fills it."""
+    """How the values of a table's columns are made, in the table and in all tables that belong to it (``_TREE``).
+
+    ``columns``: the columns of which something is known. ``subscribed``: a subscription of logical replication fills one of these tables.
+    """
 
     columns: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     subscribed: bool = False
 
 
 def read_origins(connection: psycopg.Connection, schema: str, tables: Sequence[str]) -> dict[str, Origins]:
-    """By table; every name of ``tables`` has an entry. Of views and foreign tables nothing is known."""
+    """The origins by table. Every name of ``tables`` has an entry; it is empty for views and foreign tables. Raises psycopg.Error."""
     parameters: dict[str, Any] = {"schema": schema, "tables": list(tables)}
     trees = {row["relname"]: row for row in ask(connection, _RELATIONS, parameters, dict_row)}
     triggers: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -102,7 +110,8 @@ def read_origins(connection: psycopg.Connection, schema: str, tables: Sequence[s
         if tree is None:
             found[table] = Origins()
             continue
-        whole = 0 if tree["elsewhere"] else tree["relations"]  # what is written on another server passes none of these triggers
+        # If a partition is a foreign table, rows written on its server pass none of these triggers. 0 then makes no trigger count.
+        whole = 0 if tree["elsewhere"] else tree["relations"]
         at_insert, at_update = (_set_to_clock(triggers[table], bit, whole) for bit in (_INSERT, _UPDATE))
         columns: dict[str, Origin] = {}
         for name in {*at_insert, *at_update, *numbers[table]}:
@@ -115,14 +124,18 @@ def read_origins(connection: psycopg.Connection, schema: str, tables: Sequence[s
 
 
 def _set_to_clock(triggers: Sequence[Mapping[str, Any]], event: int, relations: int) -> dict[str, str]:
-    """Columns that a trigger sets to the clock at each ``event`` in all ``relations``, whatever the later triggers do; with its name."""
+    """The columns that a trigger sets to the clock at each ``event``, with the trigger's name.
+
+    ``event`` is ``_INSERT`` or ``_UPDATE``. A column counts only if the trigger exists in all ``relations``, runs without a condition, and
+    no later trigger may set the column to something else.
+    """
     found: dict[str, str] = {}
     for trigger in triggers:
         if not trigger["type"] & event:
             continue
         assigned = assigned_by(trigger["prosrc"]) if trigger["readable"] else None
         if assigned is None:
-            found.clear()  # it may set any column to anything
+            found.clear()  # this trigger cannot be analysed, so it may set any column to anything
             continue
         for column, to_clock in assigned.items():
             if not to_clock:
@@ -133,7 +146,10 @@ def _set_to_clock(triggers: Sequence[Mapping[str, Any]], event: int, relations: 
 
 
 def assigned_by(source: str) -> dict[str, bool] | None:
-    """Columns of the new row that a PL/pgSQL function sets whatever happens, and whether to the clock; None where that cannot be read."""
+    """The columns of the new row that a PL/pgSQL function sets in every case, and whether it sets them to the clock.
+
+    ``source`` is the text of the function. The result is None if the function has branches or a statement that is not recognised.
+    """
     code = _NOT_CODE.sub(" ", source)
     if _BRANCHES.search(code):
         return None

@@ -1,7 +1,10 @@
-"""Predicates and queries in PostgreSQL's dialect, built from typed values in this one place.
+"""Builds predicates and expressions of PostgreSQL's SQL from typed values.
 
-Belongs here: windows → WHERE, identifiers → expressions, the select list. Does not belong: running them. Names are quoted by psycopg,
-values are literals of typed integers; the only free text is the ``where:`` of the YAML, which its author could run anyway.
+Belongs here: the conversion of windows into WHERE conditions, of identifiers into expressions, and literals. Does not belong: running
+queries (``reader``).
+
+Names are quoted by psycopg, and values are literals made from typed integers. The only free text is the ``where:`` of the YAML, whose
+author could run any SQL anyway.
 """
 
 from collections.abc import Sequence
@@ -16,11 +19,12 @@ _LITERAL = {Axis.DAY: "date {}", Axis.LOCAL: "timestamp {}", Axis.INSTANT: "time
 
 
 def relation(container: Container) -> sql.Composable:
+    """The quoted name of the container's table or view, with its schema."""
     return sql.Identifier(container.schema, container.name)
 
 
 def literal(axis: Axis, value: int) -> sql.Composable:
-    """An axis value as a constant; years before 1 as PostgreSQL writes them."""
+    """A literal for a value of the identifier's cursor type. Years before 1 are written as PostgreSQL does, with BC."""
     if axis is Axis.INTEGER:
         return sql.SQL(str(int(value)))  # pyright: ignore[reportArgumentType]
     text = format_value(axis, value)
@@ -33,19 +37,19 @@ def literal(axis: Axis, value: int) -> sql.Composable:
 
 
 def identifier_expression(identifier: Identifier) -> sql.Composable:
-    """The column, or ``greatest(a, b)``, which ignores NULLs."""
+    """The identifier's column, or ``greatest(a, b)`` of its two columns, which ignores NULLs."""
     names = [sql.Identifier(name) for name in identifier.columns]
     return names[0] if len(names) == 1 else sql.SQL("greatest({})").format(sql.SQL(", ").join(names))
 
 
 def highest_expression(identifier: Identifier) -> sql.Composable:
-    """``max`` in a form that each column's index answers."""
+    """The highest identifier, written so that PostgreSQL can use the index of each column: ``greatest(max(a), max(b))``."""
     parts = [sql.SQL("max({})").format(sql.Identifier(name)) for name in identifier.columns]
     return parts[0] if len(parts) == 1 else sql.SQL("greatest({})").format(sql.SQL(", ").join(parts))
 
 
 def axis_text(axis: Axis, expression: sql.Composable) -> sql.Composable:
-    """An expression as text: the integer on the axis, or ``infinity``."""
+    """SQL that gives the value of an expression as text: the integer of the cursor type, or ``infinity`` or ``-infinity``."""
     if axis is Axis.INTEGER:
         return sql.SQL("({})::text").format(expression)
     if axis is Axis.DAY:
@@ -56,14 +60,14 @@ def axis_text(axis: Axis, expression: sql.Composable) -> sql.Composable:
 
 
 def window_predicate(identifier: Identifier, window: Window) -> sql.Composable:
-    """Rows of one window; an unbounded window still leaves the NULLs out."""
+    """A condition for the rows of one window. It is not true for rows without identifier, even if the window has no bounds."""
     axis = identifier.axis
     names = [sql.Identifier(name) for name in identifier.columns]
     parts: list[sql.Composable] = []
-    if window.lower is not None:
+    if window.lower is not None:  # each column is compared by itself, so that its index can be used
         each = [sql.SQL("{} >= {}").format(name, literal(axis, window.lower)) for name in names]
         parts.append(sql.SQL("({})").format(sql.SQL(" or ").join(each)))
-    if window.upper is not None:  # both columns must lie below; a NULL one does not count
+    if window.upper is not None:  # both columns must lie below the bound; a column that is NULL is ignored
         if len(names) == 1:
             parts.append(sql.SQL("{} < {}").format(names[0], literal(axis, window.upper)))
         else:
@@ -75,13 +79,15 @@ def window_predicate(identifier: Identifier, window: Window) -> sql.Composable:
 
 
 def null_predicate(identifier: Identifier) -> sql.Composable:
+    """A condition for the rows without identifier: all of its columns are NULL."""
     return sql.SQL("({})").format(sql.SQL(" and ").join(sql.SQL("{} is null").format(sql.Identifier(n)) for n in identifier.columns))
 
 
 def scope_predicate(container: Container, windows: Sequence[Window], include_nulls: bool) -> sql.Composable:
-    """All rows of the windows (and the NULLs), within ``where:``. Without identifier: the whole container.
+    """A condition for the rows of the windows and, with ``include_nulls``, those without identifier, limited by the YAML's ``where:``.
 
-    The whole axis with NULLs is plain ``true``, so that no index is preferred where everything is read.
+    For a container without identifier it selects the whole container. If all rows are selected, the condition is plain ``true``, so that
+    PostgreSQL does not choose an index to read everything.
     """
     parts: list[sql.Composable] = []
     identifier = container.identifier
@@ -97,6 +103,6 @@ def scope_predicate(container: Container, windows: Sequence[Window], include_nul
 
 
 def where_clause(container: Container) -> list[sql.Composable]:
-    """The YAML's ``where:``, as a list of none or one."""
+    """The condition in the YAML's ``where:``, as a list that is empty or has one element."""
     where = container.options.where
     return [sql.SQL("({})").format(sql.SQL(where))] if where else []  # pyright: ignore[reportArgumentType]

@@ -1,7 +1,7 @@
-"""What a sync asks PostgreSQL about one container: has anything changed, how high is the identifier, what do the windows hold.
+"""Runs the queries of one container's plan and sync: whether anything has changed, the highest identifier, and the rows in the windows.
 
-Belongs here: the questions of the design's plan, each one short query. Does not belong: what follows from the answers (``core.watermark``,
-``databases.plan``), the connection and its snapshot (``session``), who is open (``transactions``), or Spark (``extract``).
+Belongs here: these queries, each of which is one short statement. Does not belong: what follows from their results (``core.watermark``,
+``databases.plan``), the connection and its snapshot (``session``), open transactions (``transactions``), and Spark (``extract``).
 """
 
 import hashlib
@@ -35,10 +35,11 @@ _BUCKET_TYPES = {Axis.INTEGER: "numeric", Axis.DAY: "date", Axis.LOCAL: "timesta
 
 @dataclass(frozen=True)
 class Limit:
-    """The highest value that the source can have made by now: its clock, or its sequence's last value.
+    """The highest value that the source can have made by now, by its clock (times) or by its sequence's last value (integers).
 
-    ``clock``: the source's clock, in microseconds since 1970, where the identifier is a time. ``value``: what it cuts identifiers to, None
-    where nothing is known; ``settled``: the same a margin earlier, None where there is no margin.
+    ``value``: no identifier above it counts for the watermark; None if no limit is known. ``settled``: the same, computed from the clock
+    minus the margin; None for integers, which have no margin. Both are integers of the cursor type. ``clock``: the source's clock in
+    microseconds since 1970 UTC; 0 for integers.
     """
 
     value: int | None
@@ -48,10 +49,12 @@ class Limit:
 
 @dataclass(frozen=True)
 class Highest:
-    """The highest identifier (None: no row has one), already cut to what the source's clock or sequence allows.
+    """The highest identifier of a container, at one moment. Values are integers of the cursor type.
 
-    ``seen``: as the rows have it; ``sequence``: the last value drawn, where there is one; ``clock``: the source's clock just after, in
-    microseconds; ``withheld``: what the value would be without the margin below the clock, where that is more.
+    ``value``: the highest identifier, limited to what the source's clock or sequence allows; None if no row has an identifier. ``seen``:
+    the highest identifier of the rows, without this limit. ``sequence``: the last value that the identifier's sequence gave out; None if
+    there is no sequence that can be read. ``clock``: the source's clock just after the read, in microseconds since 1970 UTC. ``withheld``:
+    what ``value`` would be without the margin below the clock; None if it would be the same.
     """
 
     value: int | None = None
@@ -62,25 +65,34 @@ class Highest:
 
 
 class PostgresReader(PostgresSession):
-    """The questions of one sync. Raises SourceError for everything the source refuses."""
+    """A connection for one container, with the queries of its plan and sync. All methods raise SourceError if a query fails."""
 
-    # ------------------------------------------------------------------ what is this, and has anything happened?
+    # ------------------------------------------------------------------ the table, and whether it has changed
     def table(self) -> SourceTable | None:
-        """The container as the source has it now (without sizes and spans); None when it is gone."""
+        """The container as the source has it now, without sizes and spans; None if it no longer exists."""
         with source_errors(self.container.label, self.address):
             found = read_tables(self._live(), self.container.schema, [self.container.name])
         return found[0] if found else None
 
     def relation(self) -> str | None:
-        """Tells the table from another one of its name; None for views, which may be made anew and stay what they were."""
+        """The OID of the table as text, by which a table that was dropped and created anew is recognised.
+
+        The result is None for views: a view that is created anew still shows the same rows.
+        """
         if self.container.kind not in (Kind.TABLE, Kind.PARTITIONED):
             return None
         return self._row("select %(r)s::regclass::oid::text", {"r": self._regclass()})[0]
 
     def fingerprint(self, windows: Sequence[Window], include_nulls: bool) -> str | None:
-        """Changes whenever a row of the windows, or the table's columns, did. None where rows carry no ``xmin`` (views)."""
+        """A text that changes whenever a row of the windows, a column of the table, or a setting that selects rows changes.
+
+        It has four parts, divided by dots: the number of rows, the sum of a hash over the ``tableoid``, ``xmin`` and ``ctid`` of each row,
+        a hash of the columns, and a hash of the settings. PostgreSQL writes a new ``xmin`` and ``ctid`` with each insert and update, and a
+        sum does not depend on the order of the rows. The result is None for views and foreign tables, whose rows have no ``xmin``.
+        """
         if self.container.kind not in (Kind.TABLE, Kind.PARTITIONED, Kind.MATERIALIZED_VIEW):
             return None
+        # hash_record_extended exists since PostgreSQL 14.
         row_hash = (
             "hash_record_extended(row(tableoid, xmin, ctid), 0)"
             if self.server.version >= 140000
@@ -101,23 +113,28 @@ class PostgresReader(PostgresSession):
         return ".".join(self._row(query))
 
     def _settings(self) -> str:
-        """What else decides which rows and columns are carried: a change of it is a change."""
+        """The container's settings that decide which rows and columns are read, as JSON for the fingerprint."""
         options = self.container.options
         return json.dumps([options.where, sorted(options.exclude_columns), sorted(options.text_columns), options.on_null.value])
 
-    # ------------------------------------------------------------------ how high, and who is open
+    # ------------------------------------------------------------------ the highest identifier, and open transactions
     def highest(self) -> Highest:
-        """The highest identifier, cut to the source's clock (time) or its sequence's last value (integers)."""
+        """The highest identifier, limited by the source's clock (times) or by its sequence's last value (integers).
+
+        The limit keeps a single row with a time in the future from moving the watermark past all rows that follow.
+        """
         identifier = self.container.identifier
         assert identifier is not None
         filters: list[sql.Composable] = [*where_clause(self.container)]
         if identifier.axis.is_time:
-            # Infinite values lie above every watermark; each column's own index still answers max().
+            # Infinite values would lie above every watermark. For an identifier of one column they are filtered out, and the column's index
+            # still answers max(). For an identifier of two columns an infinite result is replaced by the limit below.
             filters += [sql.SQL("isfinite({})").format(sql.Identifier(n)) for n in identifier.columns[:1] if len(identifier.columns) == 1]
         query = sql.SQL("select {} from {}").format(axis_text(identifier.axis, highest_expression(identifier)), relation(self.container))
         if filters:
             query = query + sql.SQL(" where ") + sql.SQL(" and ").join(filters)
         text = self._row(query)[0]
+        # The clock is read after the highest identifier, so that no transaction that began before that read counts as later than the clock.
         limit = self._limit(identifier)
         seen = int(text) if text is not None and text.lstrip("-").isdigit() else limit.value if text == "infinity" else None
         value = seen if seen is None or limit.value is None else min(seen, limit.value)
@@ -125,7 +142,7 @@ class PostgresReader(PostgresSession):
         return Highest(settled, seen, limit.value if identifier.sequence else None, limit.clock, value if settled != value else None)
 
     def lowest(self) -> int | None:
-        """The lowest identifier from ``@start`` on."""
+        """The lowest identifier in the container's domain (from ``@start`` on); None if no row has one, or if it is infinite."""
         identifier = self.container.identifier
         assert identifier is not None
         scope = scope_predicate(self.container, [identifier.ground], False)
@@ -147,10 +164,11 @@ class PostgresReader(PostgresSession):
         return sorted(int(row[0]) for row in self.rows(query))
 
     def _limit(self, identifier: Identifier) -> Limit:
-        """The clock cut to the column's precision and zone, or the last value its sequence gave out."""
+        """The limit from the source's clock, in the identifier's precision and time zone, or from the identifier's sequence."""
         if identifier.axis is Axis.INTEGER:
             return Limit(self._sequence_value(identifier.sequence) if identifier.sequence else None)
-        # The margin comes off before anything is cut: a message that has arrived may show nothing of itself for a moment.
+        # The margin is needed because a client's message that has arrived, and determines now(), is not visible in pg_stat_activity for a
+        # moment. It is subtracted from the exact clock, before that is cut to the column's precision.
         query = sql.SQL("with now as (select clock_timestamp() as t) select {}, {}, {} from now").format(
             axis_text(Axis.INSTANT, sql.SQL("t")),
             self._on_axis(identifier, sql.SQL("t")),
@@ -160,39 +178,41 @@ class PostgresReader(PostgresSession):
         return Limit(value, settled, clock)
 
     def _on_axis(self, identifier: Identifier, instant: sql.Composable) -> sql.Composable:
-        """An instant as the text of a value that the identifier's column may have."""
+        """SQL for the text of the value that the identifier's column has at an instant, as an integer of the cursor type."""
         if identifier.axis is not Axis.INSTANT:
             instant = sql.SQL("(({}) at time zone {})").format(instant, sql.Literal(self.timezone))
         if identifier.axis is Axis.DAY:
             instant = sql.SQL("({})::date").format(instant)
         else:
-            # timestamp(3) rounds to a millisecond, which may lie after the clock: cut downwards instead.
+            # A column of type timestamp(3) rounds to milliseconds, and the rounded value may lie after the clock. So this truncates.
             instant = sql.SQL("date_trunc({}, {})").format(sql.Literal(self._precision(identifier)), instant)
         return axis_text(identifier.axis, instant)
 
     def _precision(self, identifier: Identifier) -> str:
+        """The unit for ``date_trunc``, from the least number of fractional digits that a column of the identifier has."""
         types = [c.type for c in self.container.columns if c.name in identifier.columns]
         digits = min(int(t[t.index("(") + 1]) if "(" in t else 6 for t in types)
         return "second" if digits == 0 else "millisecond" if digits <= 3 else "microsecond"
 
     def _sequence_value(self, sequence: str) -> int | None:
+        """The last value that the sequence gave out; None if the role may not read the sequence."""
         row = self._row("select has_table_privilege(%(s)s, 'select')", {"s": sequence})
         if not row[0]:
             return None
         schema, name = self._row("select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
                                  " where c.oid = %(s)s::regclass", {"s": sequence})  # fmt: skip
         last, called = self._row(sql.SQL("select last_value, is_called from {}").format(sql.Identifier(schema, name)))
-        return last if called else last - 1
+        return last if called else last - 1  # before the first nextval(), last_value is the first value that will be given out
 
     @property
     def transactions(self) -> Transactions:
-        """Who is at work at the source."""
+        """The queries for the transactions that are open in the source. For times, sessions are noted, too (``Activity.noted``)."""
         by_session = self.container.axis is not None and self.container.axis.is_time
         return Transactions(self.rows, self._regclass(), self.container.options.hold_back, self.server.started, by_session)
 
-    # ------------------------------------------------------------------ what do the windows hold?
+    # ------------------------------------------------------------------ the rows in the windows
     def estimate(self, windows: Sequence[Window], include_nulls: bool) -> int:
-        """The planner's row estimate."""
+        """The number of rows in the windows, as PostgreSQL's planner estimates it."""
         query = sql.SQL("explain (format json) select 1 from {} where {}").format(
             relation(self.container), scope_predicate(self.container, windows, include_nulls)
         )
@@ -200,6 +220,7 @@ class PostgresReader(PostgresSession):
         return int((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]["Plan Rows"])
 
     def count(self, windows: Sequence[Window], include_nulls: bool) -> int:
+        """The exact number of rows in the windows. PostgreSQL has to read them for it."""
         return self._row(
             sql.SQL("select count(*) from {} where {}").format(
                 relation(self.container), scope_predicate(self.container, windows, include_nulls)
@@ -207,18 +228,18 @@ class PostgresReader(PostgresSession):
         )[0]
 
     def is_empty(self, windows: Sequence[Window], include_nulls: bool) -> bool:
-        """Whether the windows have no row at all."""
+        """Whether there is no row in any of the windows."""
         query = sql.SQL("select not exists (select from {} where {})").format(
             relation(self.container), scope_predicate(self.container, windows, include_nulls)
         )
         return self._row(query)[0]
 
     def without_rows(self, windows: Sequence[Window]) -> list[Window]:
-        """Those of the windows in which there is no row; one pass over their ground."""
+        """Those of the windows in which there is no row. One query reads the rows of all windows once."""
         identifier = self.container.identifier
         assert identifier is not None
         edges = sorted({bound for window in windows for bound in (window.lower, window.upper) if bound is not None})
-        # PostgreSQL before 14 wants both sides of one type.
+        # PostgreSQL before 14 requires both arguments of width_bucket to have the same type.
         type_ = sql.SQL(_BUCKET_TYPES[identifier.axis])  # pyright: ignore[reportArgumentType]
         query = sql.SQL("select distinct width_bucket({}::{}, array[{}]::{}[]) from {} where {}").format(
             identifier_expression(identifier),
@@ -228,23 +249,26 @@ class PostgresReader(PostgresSession):
             relation(self.container),
             scope_predicate(self.container, windows, False),
         )
-        filled = {row[0] for row in self.rows(query)}  # bucket n: from the n-th edge on, 0: below the first
+        filled = {row[0] for row in self.rows(query)}  # bucket n begins at the n-th edge; bucket 0 lies below the first edge
         first = [0 if window.lower is None else edges.index(window.lower) + 1 for window in windows]
         last = [len(edges) if window.upper is None else edges.index(window.upper) for window in windows]
         return [window for window, a, b in zip(windows, first, last, strict=True) if filled.isdisjoint(range(a, b + 1))]
 
     def count_nulls(self) -> int:
-        """Rows whose identifier is NULL."""
+        """The number of rows without identifier."""
         assert self.container.identifier is not None
         parts = [null_predicate(self.container.identifier), *where_clause(self.container)]
         return self._row(sql.SQL("select count(*) from {} where {}").format(relation(self.container), sql.SQL(" and ").join(parts)))[0]
 
     def pages(self) -> int:
-        """Blocks of an ordinary table, the ground that ``ctid`` ranges cut."""
+        """The number of blocks of an ordinary table, which ranges of ``ctid`` divide."""
         return self._row("select pg_relation_size(%(r)s::regclass) / current_setting('block_size')::bigint", {"r": self._regclass()})[0]
 
     def quantiles(self, column: str, parts: int) -> list[str]:
-        """Texts of values that cut a column into at most so many about equal parts, by the statistics; none where it was never analyzed."""
+        """Values (as text) that divide a column into at most ``parts`` parts of about equally many rows, ascending.
+
+        They come from the histogram in PostgreSQL's statistics; the result is empty if the table was never analyzed.
+        """
         rows = self.rows(
             "select histogram_bounds::text::text[] from pg_stats where schemaname = %(schema)s and tablename = %(table)s"
             " and attname = %(column)s and histogram_bounds is not null order by inherited desc limit 1",
@@ -256,7 +280,7 @@ class PostgresReader(PostgresSession):
         return list(dict.fromkeys(chosen))
 
     def free_connections(self, most: int) -> int:
-        """How many more connections the datastore's ``max_source_connections`` leaves, at least one."""
+        """How many more connections may be opened until this product has ``most`` of them on the database; at least one."""
         used = self._row(
             "select count(*) from pg_stat_activity where application_name = %(ours)s and datname = current_database()",
             {"ours": APPLICATION_NAME},
@@ -264,7 +288,7 @@ class PostgresReader(PostgresSession):
         return max(1, most - used)
 
     def duplicate_keys(self, windows: Sequence[Window], include_nulls: bool) -> str | None:
-        """One key (as text) that is NULL or occurs twice among the rows to be merged; None when all is well."""
+        """A primary key (as text) that is NULL or occurs more than once in the windows; None if there is no such key."""
         key = sql.SQL(", ").join(sql.Identifier(name) for name in self.container.primary_key)
         anyone_null = sql.SQL(" or ").join(sql.SQL("{} is null").format(sql.Identifier(name)) for name in self.container.primary_key)
         rows = self.rows(
@@ -278,7 +302,7 @@ class PostgresReader(PostgresSession):
         return rows[0][0] if rows else None
 
     def any_true(self, conditions: dict[str, sql.Composable], windows: Sequence[Window], include_nulls: bool) -> list[str]:
-        """Names of the conditions that hold for at least one row; one pass over the source."""
+        """The names of those conditions that hold for at least one row of the windows. One query reads the rows once."""
         if not conditions:
             return []
         query = sql.SQL("select {} from {} where {}").format(
@@ -290,6 +314,9 @@ class PostgresReader(PostgresSession):
 
 
 def shape_digest(table: SourceTable) -> str:
-    """What a sync goes by (columns, types, NOT NULL, defaults, key, kind), to tell whether the catalog is still right."""
+    """A hash of what a sync needs to know of a table (columns, types, NOT NULL, defaults, primary key, kind).
+
+    A sync compares the hash of the table in its snapshot with that of the table in the catalog.
+    """
     columns = [(c.name, c.type, c.not_null, c.default, c.sequence) for c in table.columns]
     return hashlib.md5(json.dumps([columns, table.primary_key, table.kind.value]).encode(), usedforsecurity=False).hexdigest()

@@ -1,7 +1,7 @@
-"""A connection to PostgreSQL for one container's sync, and one frozen state of the source that Spark's readers share.
+"""Opens the connection to PostgreSQL for one container's sync, and the exported snapshot that Spark's readers share.
 
-Belongs here: how long a connection and a snapshot live, and whose they are. Does not belong: what is asked of the rows (``reader``), who
-else is open (``transactions``), or Spark (``extract``).
+Belongs here: the lifetime of the connection and of the snapshot. Does not belong: queries about rows (``reader``), other transactions
+(``transactions``), and Spark (``extract``).
 """
 
 import contextlib
@@ -20,6 +20,8 @@ from incremental_assets.databases.postgres.queries import relation
 from incremental_assets.databases.postgres.watch import Limits, SnapshotWatch, settings_at
 
 LOCK_TIMEOUT = "set local lock_timeout = '30s'"
+"""How long a sync waits for its ACCESS SHARE lock on the table, behind an ALTER or TRUNCATE of somebody else."""
+# Values that are read as text must not depend on the settings of the server or the role.
 _SESSION_TEXT = (
     "set local timezone = 'UTC'; set local datestyle = 'ISO, YMD'; set local intervalstyle = 'postgres'; set local bytea_output = 'hex'"
 )
@@ -29,13 +31,18 @@ _Self = TypeVar("_Self", bound="PostgresSession")
 
 
 def _nothing() -> None:
-    """There is nothing to interrupt."""
+    """The default for ``PostgresSession.interrupt``: no write is running that would have to be cancelled."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """Facts of the source's server: ``source`` is what a table remembers; ``started`` in microseconds. ``shows_activity``: this role may
-    see what the sessions of other roles are doing."""
+    """Facts about the source's server.
+
+    ``source``: identifies the database as ``<system identifier>/<OID of the database>``; it is stored in the sync state. The system
+    identifier is ``hidden`` if the role may not read it. ``version``: as ``server_version_num``, e.g. 140000. ``started``: when the server
+    was started, in microseconds since 1970 UTC. ``is_replica``: it is in recovery. ``is_pooled``: the connection goes through a connection
+    pooler. ``shows_activity``: this role may see what the sessions of other roles are doing (``pg_read_all_stats``).
+    """
 
     source: str
     version: int
@@ -46,9 +53,9 @@ class Server:
 
 
 class PostgresSession:
-    """A connection for one container. Raises SourceError for everything the source refuses.
+    """A connection to the source for one container, used as a context manager. All methods raise SourceError if a query fails.
 
-    ``timezone``: of columns without one. ``margin_seconds``: how far below the source's clock a time's watermark stays.
+    ``timezone``: the time zone of columns without one. ``margin_seconds``: how far the watermark of a time stays below the source's clock.
     """
 
     def __init__(self, address: PostgresAddress, container: Container, *, timezone: str, margin_seconds: float = 0.0) -> None:
@@ -58,10 +65,11 @@ class PostgresSession:
         self.margin_seconds = margin_seconds
         self.limits = Limits()
         self.interrupt: Callable[[], None] = _nothing
-        """Ends what is being written, where the snapshot that it is read from was ended."""
+        """Cancels the write that reads from the snapshot. It is called if the snapshot had to be ended."""
         self.snapshot_id: str | None = None
+        """The name of the exported snapshot; None while there is none."""
         self.snapshot_seconds = 0.0
-        """How long snapshots were held so far."""
+        """For how many seconds snapshots have been held so far."""
         self._watch: SnapshotWatch | None = None
         self._connection: psycopg.Connection | None = None
         self._server: Server | None = None
@@ -74,6 +82,7 @@ class PostgresSession:
         self.close()
 
     def close(self) -> None:
+        """Closes the connection; PostgreSQL then ends a snapshot that is still held."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -81,6 +90,7 @@ class PostgresSession:
 
     @property
     def server(self) -> Server:
+        """Facts about the server, which are read at the first use."""
         if self._server is None:
             row = self._row(
                 "select current_setting('server_version_num')::int, (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint,"
@@ -88,7 +98,7 @@ class PostgresSession:
                 " pg_has_role('pg_read_all_stats', 'usage')"
             )
             assert self._connection is not None
-            # A pooler answers the start-up packet itself, with a process id of its own making.
+            # A pooler answers the start-up packet itself, and invents the process id in its answer.
             pooled = self._connection.info.backend_pid != row[3]
             self._server = Server(f"{self._system_identifier()}/{row[4]}", row[0], row[1], row[2], pooled, row[5])
         return self._server
@@ -99,10 +109,10 @@ class PostgresSession:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[str]:
-        """Freezes one state of the source, exported for Spark's readers, until the block ends.
+        """Holds a snapshot of the source, exported for Spark's readers, until the block ends. Yields the name of the snapshot.
 
-        The table is locked against ALTER and TRUNCATE *before* the first query fixes the snapshot: committed in between, they made
-        readers see no rows without any error.
+        The table is locked against ALTER and TRUNCATE *before* the first query fixes the snapshot. When such a statement was committed in
+        between, readers saw no rows, without any error.
         """
         connection = self._live()
         with source_errors(self.container.label, self.address):
@@ -114,15 +124,16 @@ class PostgresSession:
                 given_up = False
             finally:
                 self.snapshot_id = None
-                # The Delta commit is done or given up; a connection lost by now changes nothing.
+                # The Delta commit has succeeded or failed by now, so a lost connection does not matter any more.
                 if not connection.closed and not connection.broken:
-                    with contextlib.suppress(psycopg.Error):  # it was ended since it was last used, by a limit or somebody; why is told
+                    # The connection may have been ended since its last use, by a limit or by an administrator. That was reported already.
+                    with contextlib.suppress(psycopg.Error):
                         connection.execute("rollback")
                         if given_up:
                             self._end_readers(connection)
 
     def renew_snapshot(self) -> None:
-        """Lets the frozen state go and freezes that of now, for a read that goes part by part. Call inside ``snapshot()``."""
+        """Replaces the snapshot by a new one, for a read that goes range by range. It must be called inside ``snapshot()``."""
         connection = self._live()
         with source_errors(self.container.label, self.address):
             self._stop_watch()
@@ -130,13 +141,14 @@ class PostgresSession:
             self._start_watch(self._begin(connection))
 
     def _begin(self, connection: psycopg.Connection) -> int:
-        """Begins the transaction that holds a snapshot; the process id of who holds it."""
+        """Begins the transaction that holds the snapshot. Returns the id of the server process that holds it."""
         version = self.server.version
         connection.execute("begin isolation level repeatable read read only")
         connection.execute(settings_at(version, self.limits.snapshot).encode())
         connection.execute(_SESSION_TEXT)
         connection.execute(LOCK_TIMEOUT)
-        # A view's tables are locked with it; what stands behind a foreign table is out of reach.
+        # LOCK TABLE on a view also locks the tables that it reads. A table behind a foreign table is on another server and cannot be
+        # locked.
         if self.container.kind in (Kind.TABLE, Kind.PARTITIONED, Kind.VIEW):
             connection.execute(sql.SQL("lock table {} in access share mode").format(relation(self.container)))
         self.snapshot_id, holder = self._row("select pg_export_snapshot(), pg_backend_pid()")
@@ -154,17 +166,18 @@ class PostgresSession:
 
     @contextlib.contextmanager
     def _watched(self, holder: int) -> Iterator[None]:
-        """Ends the snapshot where a limit is passed; whatever fails by it fails with the reason."""
+        """Watches the limits of the snapshot during the block. If a limit was passed, the block's error is raised as SourceError with the
+        reason."""
         self._start_watch(holder)
         try:
             yield
         except Exception as error:
             watch = self._watch
-            if watch is None:  # between two snapshots
+            if watch is None:  # ``renew_snapshot`` failed between two snapshots
                 raise
             watch.stop()
             reason = watch.explanation()
-            # The driver's own cause, a read that timed out, does not come through Spark.
+            # Spark's error has the driver's "I/O error" but not its cause, a socket that timed out. So it is recognised by the time.
             if reason is None and watch.seconds >= self.limits.silence and "I/O error occurred" in f"{error} {error.__cause__}":
                 reason = (
                     f"{self.container.label}: the source sent nothing to a reader for {self.limits.silence} s; nothing was written. Is the "
@@ -179,12 +192,19 @@ class PostgresSession:
 
     @property
     def reader_mark(self) -> str:
-        """A statement by which each of Spark's readers marks itself as one of this snapshot, for as long as it reads."""
+        """The statement by which each of Spark's readers marks itself as a reader of this snapshot, until its transaction ends.
+
+        The mark is an advisory lock whose second half is the process id of the snapshot's holder, so that the readers can be found.
+        """
         return f"SELECT pg_advisory_xact_lock_shared({OWN_LOCK}, {self._row('select pg_backend_pid()')[0]})"
 
     def _end_readers(self, connection: psycopg.Connection) -> None:
-        """A cancelled Spark task waits for its query's first rows before it notices; the query would go on until then."""
-        with contextlib.suppress(psycopg.Error):  # a pooler, or a right that the role lacks: the queries end by themselves
+        """Ends the queries of Spark's readers of this snapshot.
+
+        A cancelled Spark task notices the cancellation only when it gets the first rows of its query; the query would run until then.
+        """
+        # This fails through a pooler, or if the role lacks the privilege. The queries then end by themselves.
+        with contextlib.suppress(psycopg.Error):
             connection.execute(
                 "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 2 and granted"
                 " and database = (select oid from pg_database where datname = current_database())"
@@ -193,19 +213,20 @@ class PostgresSession:
             )
 
     def still_there(self) -> None:
-        """The last look before a commit. Raises SourceError where the connection that holds the snapshot is gone, or a limit is passed."""
+        """Raises SourceError if the connection that holds the snapshot is lost or a limit is passed. This is the last check before a
+        commit."""
         if self._watch is not None:
             self._watch.check()
         self._row("select 1")
 
     @property
     def reader_settings(self) -> str:
-        """The limits of a reader's transaction: it ends no later than the snapshot that it joins."""
+        """The statements that limit the transaction of a reader: it ends no later than the snapshot that it joins."""
         return settings_at(self.server.version, self._watch.seconds_left if self._watch is not None else self.limits.snapshot)
 
     @property
     def jdbc_options(self) -> dict[str, str]:
-        """Of Spark's readers, which go where this connection has gone; none of them waits for ever."""
+        """The options of Spark's JDBC readers. They connect to the host that answered this connection, and have a time-out."""
         return self.address.jdbc_options(self._live().info, socketTimeout=str(self.limits.silence))
 
     # ------------------------------------------------------------------ one query
@@ -218,7 +239,7 @@ class PostgresSession:
         return self._connection
 
     def rows(self, query: str | sql.Composable, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Runs one query; its failures name the container."""
+        """The rows of one query. Raises SourceError, which names the container."""
         with source_errors(self.container.label, self.address):
             return ask(self._live(), query, parameters)
 

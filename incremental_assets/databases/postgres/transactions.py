@@ -1,7 +1,8 @@
-"""Who is at work at the source: the sessions and transactions that may still commit rows below what has been read.
+"""Finds the sessions and transactions in the source that may still commit rows below the highest identifier that was read.
 
-Belongs here: asking PostgreSQL for them, waiting for them, naming them. Does not belong: what they mean for the watermark
-(``core.watermark``). All of it is asked outside of a transaction: inside of one PostgreSQL keeps showing the first answer.
+Belongs here: querying PostgreSQL for them, waiting for them to end, and naming them. Does not belong: what they mean for the watermark
+(``core.watermark``). The queries are run outside of a transaction, because inside of one PostgreSQL keeps showing the activity that the
+first query saw.
 """
 
 import time
@@ -15,21 +16,24 @@ from incremental_assets.databases.postgres.connection import APPLICATION_NAME, O
 
 _WRITE_LOCKS = ["RowExclusiveLock", "ShareUpdateExclusiveLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"]
 
-# Whoever may write rows: sessions, and workers (an apply worker of logical replication, pg_cron's). Where a role may not see it, NULL.
+# All processes that may write rows: client sessions, and background workers such as an apply worker of logical replication or pg_cron's.
+# backend_type is NULL if the role may not see it; such a process counts.
 _MAY_WRITE = (
     "coalesce(a.backend_type, '') not in ('autovacuum launcher', 'autovacuum worker', 'walsender', 'walreceiver', 'walwriter', "
     "'checkpointer', 'background writer', 'startup', 'archiver', 'logical replication launcher', 'parallel worker', 'io worker', "
     "'walsummarizer', 'slotsync worker')"
 )
-# Ours: named so, marked by the advisory lock that each of our connections takes, and without a transaction id of its own, which whoever
-# writes has. The name alone is anybody's.
+# Our own sessions do not count. They have our application name, hold the advisory lock that each of our transactions takes, and have no
+# transaction id, which every transaction that writes has. The name alone would not do: every client can set it.
 _OURS = f"""
 coalesce(a.application_name, '') = %(ours)s and a.backend_xid is null and exists (
   select from locks m where m.pid = a.pid and m.locktype = 'advisory' and m.objsubid = 2 and m.classid = {OWN_LOCK}::oid)
 """
 _LOCKS = "with locks as materialized (select * from pg_locks where granted and pid is not null and pid <> pg_backend_pid())"
-# Virtual ids and sessions first, prepared transactions after, never in one statement: one may be prepared in between (design, experiments).
-# Of sessions that the role may not watch, and of those with track_activities off, PostgreSQL shows no state, or "disabled".
+# The full join also returns sessions that have no virtual transaction id, as their current message may still begin a transaction.
+# Virtual transaction ids and sessions are read first, and prepared transactions after them, never in one statement: a transaction that is
+# prepared in between would be missed otherwise (experiments have shown it). PostgreSQL shows no state of sessions that the role may not
+# watch, and the state "disabled" of those with track_activities off; for them the session's identity is NULL here.
 _AT_WORK = f"""
 {_LOCKS}
 select v.virtualtransaction, pid::text,
@@ -41,7 +45,7 @@ from (select distinct pid, virtualtransaction from locks where locktype = 'virtu
 where pid <> pg_backend_pid() and (a.datname = current_database() or a.pid is null) and {_MAY_WRITE} and not ({_OURS})
 """
 _PREPARED_ALL = "select transaction::text from pg_prepared_xacts where database = current_database()"
-# The table with its partitions, and with the tables that inherit from it.
+# The OIDs of the table, its partitions, and the tables that inherit from it.
 _PARTS = """with recursive parts as (
   select %(relation)s::regclass::oid as oid union select i.inhrelid from pg_inherits i join parts on i.inhparent = parts.oid)
   select oid from parts"""
@@ -53,7 +57,8 @@ where l.locktype = 'relation' and l.mode = any(%(modes)s)
   and l.relation in ({_PARTS})
   and {_MAY_WRITE} and not ({_OURS})
 """
-# A prepared transaction keeps the virtual id of who prepared it until the server restarts; then it is "-1/xid". Its own xid is a lock too.
+# In pg_locks a prepared transaction keeps the virtual id of the session that prepared it, and "-1/xid" after a restart of the server. It is
+# found by the lock on its own transaction id, which it holds, too.
 _PREPARED_WRITERS = f"""
 with locks as materialized (select * from pg_locks where pid is null)
 select p.transaction::text from pg_prepared_xacts p
@@ -74,10 +79,11 @@ _WHO_PREPARED = "select transaction::text, owner, gid, prepared from pg_prepared
 
 @dataclass(frozen=True)
 class Transactions:
-    """Those of one table's database.
+    """The queries for the open transactions in the database of one table.
 
-    ``rows`` runs a query; ``relation`` is the table's quoted name, ``server_started`` in microseconds. ``by_session``: the identifier is a
-    time (``Activity.noted``); with ``hold_back: writers`` only virtual ids count, as only they hold locks.
+    ``rows`` runs a query. ``relation``: the table's quoted name. ``server_started``: when the server was started, in microseconds since
+    1970 UTC. ``by_session``: the identifier is a time, so sessions are noted (``Activity.noted``). With ``hold_back: writers`` only virtual
+    transaction ids count, because locks belong to them.
     """
 
     rows: Callable[..., list[tuple[Any, ...]]]
@@ -87,7 +93,7 @@ class Transactions:
     by_session: bool
 
     def at_work(self) -> Activity:
-        """Who is at work now, as far as the container's ``hold_back`` counts them."""
+        """The sessions and transactions that are open now and count by the container's ``hold_back``."""
         parameters = {"ours": APPLICATION_NAME, "modes": _WRITE_LOCKS, "relation": self.relation}
         if self.hold_back is HoldBack.WRITERS:
             virtual = frozenset(row[0] for row in self.rows(_WRITERS, parameters))
@@ -106,8 +112,11 @@ class Transactions:
         )
 
     def settle(self, clock: int, seconds: float) -> tuple[OpenTransactions, Activity]:
-        """Waits up to ``seconds`` for those to end who may still commit a value made by ``clock`` (microseconds of the source's clock, read
-        before). Who of them is left, and who was at work when that was seen."""
+        """Waits up to ``seconds`` for the transactions to end that may still commit a value that was made by ``clock``.
+
+        ``clock`` is the source's clock in microseconds since 1970 UTC, read together with the highest identifier. Returns those of the
+        transactions that are still open, and all activity at the moment when that was seen.
+        """
         deadline = time.monotonic() + seconds
         pause = 0.01
         now = self.at_work()
@@ -120,7 +129,7 @@ class Transactions:
         return left, now
 
     def holders(self, noted: OpenTransactions) -> list[Holder]:
-        """Who they are, as far as this role may see it."""
+        """The users, applications and process ids of noted transactions, as far as this role may see them."""
         found: list[Holder] = []
         if noted.virtual or noted.sessions:
             pids = [identity.split("/")[0] for identity in noted.sessions]

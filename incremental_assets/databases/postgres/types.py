@@ -1,10 +1,11 @@
-"""How each PostgreSQL type is carried into the lake without changing a value.
+"""Defines how each PostgreSQL type is carried into the lake without changing a value.
 
-Belongs here: for a column, the SQL that sends it over the wire, the Spark type it travels as, and the expression that decodes it. Does
-not belong: evolution of a table that exists (``core.schema``).
+Belongs here: for each column, the SQL that sends its values, the Spark type in which they are read, and the expression that decodes them.
+Does not belong: the schema evolution of an existing table (``core.schema``).
 
-Dates and times travel as exact integers (days, microseconds): JDBC's own classes know two calendars, a zone of the JVM and no infinity,
-and have shifted or cut values. What Spark has no exact type for arrives as PostgreSQL's own text.
+Dates and times are sent as exact integers (days or microseconds since 1970). JDBC's classes for them know two calendars, the JVM's time
+zone and no infinity, and values read through them have been shifted or truncated. Values of types that Spark does not have exactly are sent
+as PostgreSQL's own text.
 """
 
 import re
@@ -27,15 +28,23 @@ _PLAIN = {
     "bytea": "binary",
 }
 _CAST_CHANGES = ("character", "inet", "xml")
+"""Types whose cast to text does not give the text that PostgreSQL prints."""
 _EPOCH_MICROS = "(extract(epoch from {}) * 1000000)::bigint"
-_EPOCH_MICROS_BEFORE_14 = (  # its epochs are doubles, in which 9999-12-31 23:59:59.999999 is another year
+# Before PostgreSQL 14, extract(epoch) returns a double, in which 9999-12-31 23:59:59.999999 becomes a time of the next year. So the seconds
+# and the microseconds are computed separately.
+_EPOCH_MICROS_BEFORE_14 = (
     "(extract(epoch from date_trunc('second', {0}))::bigint * 1000000 + extract(microseconds from {0})::bigint % 1000000)"
 )
 
 
 @dataclass(frozen=True)
 class Carried:
-    """``select``: what PostgreSQL sends. ``wire``: the Spark type it is read as. ``decode``: Spark SQL over ``{}``, the wire column."""
+    """How one column is carried.
+
+    ``column``: its name and type in the lake. ``select``: the SQL expression that PostgreSQL evaluates. ``wire``: the Spark type in which
+    its result is read. ``decode``: the Spark SQL expression that makes the lake's value; ``{}`` stands for the column that was read.
+    ``may_be_infinite``: a SQL condition that is true for values that the lake's type cannot hold; None if there are no such values.
+    """
 
     column: Column
     select: sql.Composable
@@ -45,7 +54,7 @@ class Carried:
 
 
 def carry(column: SourceColumn, text_columns: Collection[str] = (), server_version: int = 140000) -> Carried:
-    """How ``column`` travels; as text where it is among ``text_columns``."""
+    """How ``column`` is carried; as text if it is one of ``text_columns``. ``server_version`` is ``server_version_num``, e.g. 140000."""
     epoch_micros = sql.SQL(_EPOCH_MICROS if server_version >= 140000 else _EPOCH_MICROS_BEFORE_14)
     name = sql.Identifier(column.name)
     base = column.base
@@ -64,19 +73,21 @@ def carry(column: SourceColumn, text_columns: Collection[str] = (), server_versi
         nan = sql.SQL("{} = 'NaN'").format(name)
         return carried(f"decimal({int(numeric[1])},{int(numeric[2])})", name, infinite=nan)
     infinite = sql.SQL("not isfinite({})").format(name)
-    if base.startswith("timestamp"):  # the last 30 years of PostgreSQL's calendar have no room in microseconds since 1970
+    # PostgreSQL's times end in the year 294276, but microseconds since 1970 fit into a bigint only until January 294247.
+    if base.startswith("timestamp"):
         infinite = sql.SQL("({} or {} >= '294247-01-01')").format(infinite, name)
     if base == "date":
         return carried("date", sql.SQL("({} - date '1970-01-01')").format(name), "int", "date_from_unix_date({})", infinite)
     if base == "timestamp with time zone":
         return carried("timestamp", epoch_micros.format(name), "bigint", "timestamp_micros({})", infinite)
     if base == "timestamp without time zone":
-        # The session's zone is UTC, so the cast changes no digit.
+        # The time zone of the Spark session is UTC, so the cast changes no digit.
         decode = "cast(timestamp_micros({}) as timestamp_ntz)"
         return carried("timestamp_ntz", epoch_micros.format(name), "bigint", decode, infinite)
     return carried("string", _text(name, base))
 
 
 def _text(name: sql.Composable, base: str) -> sql.Composable:
-    """The column as PostgreSQL prints it. For some types a cast to text says something else: it strips padding, or adds a netmask."""
+    """The column's value as PostgreSQL prints it. For some types ``concat`` is needed, because a cast to text strips padding or adds a
+    netmask."""
     return sql.SQL("case when {0} is not null then concat({0}) end" if base in _CAST_CHANGES else "{0}::text").format(name)

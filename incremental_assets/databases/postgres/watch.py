@@ -1,7 +1,7 @@
-"""Beside a held snapshot: how long it is held, and who waits for the lock that it holds. Past either limit the snapshot is ended.
+"""Watches a snapshot of the source while it is held, and ends it if it is held too long or blocks somebody for too long.
 
-Belongs here: the limits, the look from a second connection, and ending what reads. Does not belong: opening a snapshot (``session``), or
-what is written of it (``delta``).
+Belongs here: the limits, the checks over a second connection, and ending the readers. Does not belong: opening a snapshot (``session``),
+and the write that reads from it (``delta``).
 """
 
 import contextlib
@@ -21,13 +21,15 @@ from incremental_assets.databases.postgres.connection import APPLICATION_NAME, O
 log = logging.getLogger(__name__)
 
 LOST_SECONDS = 60.0
-"""A source that has not answered for so long is taken for lost."""
+"""A source that has not answered for so many seconds is taken for lost."""
 MOST_BETWEEN_LOOKS = 5.0
+"""The longest time between two checks, in seconds."""
 GRACE_SECONDS = 5.0
-"""The server ends a transaction so much later than this process does, which can say why."""
+"""The server's own time-outs end a transaction so many seconds after this process does, because this process can say why."""
 
-# Our lock is ACCESS SHARE, which keeps out ACCESS EXCLUSIVE alone; who waits behind such a one waits for us no less. Locks of a parallel
-# worker count as its leader's.
+# The sessions that wait for a lock that the snapshot's holder or one of its readers has. Our lock is ACCESS SHARE, which conflicts with
+# ACCESS EXCLUSIVE alone. Other sessions that queue behind such a request wait for us, too. pg_blocking_pids counts locks of a parallel
+# worker as those of its leader.
 _WAITING = """
 select w.pid, a.usename, a.application_name, upper(substring(a.query from '^\\s*([[:alpha:]]+(\\s+[[:alpha:]]+)?)')),
        w.relation::regclass::text
@@ -47,8 +49,11 @@ _END_HOLDER = "select pg_terminate_backend(pid) from pg_stat_activity where pid 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one snapshot, in seconds: ``snapshot`` for as long as it may be held, ``blocking`` for as long as somebody may wait behind it,
-    ``silence`` for as long as a reader waits for the source's next bytes."""
+    """The limits of one snapshot, in seconds.
+
+    ``snapshot``: how long it may be held. ``blocking``: how long somebody may wait for the lock that it holds. ``silence``: how long a
+    reader waits for the next bytes from the source.
+    """
 
     snapshot: int = 3600
     blocking: int = 30
@@ -56,9 +61,10 @@ class Limits:
 
 
 def settings_at(server_version: int, seconds: float) -> str:
-    """For one transaction: what ends it on the server's side, also where this process cannot any more.
+    """The SET LOCAL statements that make the server end a transaction after ``seconds``, even if this process can no longer do it.
 
-    A client that died is found out within a minute, so that it does not keep the source from removing dead rows for hours.
+    ``server_version`` is ``server_version_num``. The TCP settings let the server notice a dead client within a minute. Otherwise its
+    snapshot would keep VACUUM from removing dead rows in the source for hours.
     """
     limit = math.ceil((seconds + GRACE_SECONDS) * 1000)
     names = ["statement_timeout", "idle_in_transaction_session_timeout", *(["transaction_timeout"] if server_version >= 170000 else [])]
@@ -69,7 +75,11 @@ def settings_at(server_version: int, seconds: float) -> str:
 
 
 class SnapshotWatch:
-    """Of the snapshot that the process ``holder`` of the source has. ``interrupt``: ends what is being written of it."""
+    """Watches one snapshot from a thread and over a connection of its own.
+
+    ``holder``: the id of the server process that holds the snapshot. ``interrupt``: cancels the write that reads from the snapshot.
+    ``reason``: why the snapshot was ended; None as long as it was not.
+    """
 
     def __init__(self, address: PostgresAddress, label: str, limits: Limits, holder: int, interrupt: Callable[[], None]) -> None:
         self._address, self._label, self._limits, self._holder, self._interrupt = address, label, limits, holder, interrupt
@@ -82,13 +92,13 @@ class SnapshotWatch:
         self.reason: str | None = None
 
     def start(self) -> None:
-        """Looks at once, so that its connection counts among those that the source has, and then again and again."""
+        """Checks once and starts the thread. The first check opens the connection, so that it is counted by ``free_connections``."""
         with self._at_work:
             self._look()
         self._thread.start()
 
     def stop(self) -> None:
-        """Nothing is ended after this."""
+        """Stops the thread. Nothing is ended after this."""
         self._over.set()
         with self._at_work:
             if self._connection is not None:
@@ -96,15 +106,19 @@ class SnapshotWatch:
 
     @property
     def seconds(self) -> float:
-        """How long the snapshot has been held."""
+        """For how many seconds the snapshot has been held."""
         return time.monotonic() - self._since
 
     @property
     def seconds_left(self) -> float:
+        """For how many seconds the snapshot may still be held."""
         return max(0.0, self._limits.snapshot - self.seconds)
 
     def explanation(self) -> str | None:
-        """Why whatever was done with the snapshot has failed, where a limit was passed; the server keeps the time too, and may be first."""
+        """The reason for a failure, if a limit of the snapshot was passed; else None.
+
+        The time is compared here once more, because the server's own time-out may have ended the snapshot before the thread did.
+        """
         return self.reason or (self._out_of_time() if self.seconds >= self._limits.snapshot else None)
 
     def _out_of_time(self) -> str:
@@ -115,7 +129,7 @@ class SnapshotWatch:
         )
 
     def check(self) -> None:
-        """One more look, right before a commit. Raises SourceError where a limit is passed."""
+        """Checks once more, right before a commit. Raises SourceError if a limit is passed."""
         with self._at_work:
             if self.reason is None:
                 self._look()
@@ -124,6 +138,7 @@ class SnapshotWatch:
 
     # ------------------------------------------------------------------ the thread
     def _run(self) -> None:
+        """Checks until ``stop`` is called or a limit is passed: often enough to see a session that waits, and once the time is over."""
         while not self._over.wait(min(MOST_BETWEEN_LOOKS, max(0.2, self._limits.blocking / 4), self.seconds_left + 0.01)):
             with self._at_work:
                 if self._over.is_set():
@@ -133,7 +148,7 @@ class SnapshotWatch:
             if ended:
                 try:
                     self._interrupt()
-                except Exception as error:  # noqa: BLE001 its readers are ended, so the write fails by itself
+                except Exception as error:  # noqa: BLE001 the readers' queries are ended, so the write fails anyway
                     log.warning("%s: could not interrupt the write: %s", self._label, type(error).__name__)
                 return
 
@@ -146,7 +161,7 @@ class SnapshotWatch:
             self._answered = time.monotonic()
         except psycopg.Error as error:
             self._drop()
-            if "FATAL" in str(error):  # it answers: it has no connection left for us
+            if "FATAL" in str(error):  # the server has answered: it refuses the connection, e.g. as it has too many
                 self._answered = time.monotonic()
             log.debug("%s: cannot see who waits: %s", self._label, type(error).__name__)
             if time.monotonic() - self._answered > LOST_SECONDS:
@@ -169,9 +184,10 @@ class SnapshotWatch:
             )
 
     def _end(self, reason: str) -> None:
-        """Everything of ours that holds a lock; the writer is told by ``_interrupt``."""
+        """Ends the readers and the holder of the snapshot, which have the locks. The write is cancelled separately, by ``_interrupt``."""
         self.reason = reason
-        with contextlib.suppress(psycopg.Error):  # the source is gone, or the role may end nobody: the server's own limits do it
+        # This fails if the source is gone or the role may not end sessions. The server's own time-outs then end them.
+        with contextlib.suppress(psycopg.Error):
             self._ask(_END_READERS)
             self._ask(_END_HOLDER)
 
