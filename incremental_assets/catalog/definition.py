@@ -37,8 +37,8 @@ A run that is ended by it keeps what it has committed, and the next run goes on 
 class Settings(Protocol):
     """The settings that every datastore has.
 
-    ``timezone``: the time zone of times without one. ``schedule``, ``maintenance``: cron expressions; None: none. ``named``: containers that
-    the YAML names, which are never forgotten.
+    ``timezone``: the time zone of times without one. ``schedule``, ``maintenance``: cron expressions; None: none. ``named``: the
+    containers that the YAML names, which are never forgotten.
     """
 
     @property

@@ -59,7 +59,7 @@ class Known:
 class Catalog:
     """The catalog of one datastore.
 
-    ``found_on``: the day of the first catalog run, in days since 1970-01-01 UTC; the calendar of a table that was empty then begins with it.
+    ``found_on``: the day of the first catalog run, in days since 1970-01-01 UTC; the calendar of an empty table begins with it.
     ``found_at``: the time of the last run (ISO 8601, UTC). ``entries``: in the order of names. ``format``: see ``FORMAT``.
     """
 
