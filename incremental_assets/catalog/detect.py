@@ -157,6 +157,7 @@ def with_partitions(proposal: Proposal, axis: Axis, first: int, last: int, rows:
 def _by_changes(
     table: SourceTable, evidence: TableEvidence, changed: _Candidate, candidates: Sequence[_Candidate], reasons: list[str]
 ) -> Proposal:
+    """Proposes ``upsert`` by a column that is set at each change."""
     # A column of changes that is NULL until the first change is completed by one that is set when a row arrives: the greater of both.
     columns, trusted = (changed.column.name,), changed.sure and _is_complete(changed.column, evidence)
     why = [f"{changed.column.name}: {changed.why}"]
@@ -173,6 +174,8 @@ def _by_changes(
 
 
 def _by_arrival(table: SourceTable, evidence: TableEvidence, candidates: Sequence[_Candidate], reasons: list[str]) -> Proposal:
+    """Proposes ``append`` by a column whose values follow the arrival of rows; a snapshot where there is none."""
+    # A column that an index leads with comes first, if the source itself sets it: each sync then reads only the newest rows.
     arrived = [c for c in candidates if c.role is not _Role.CHANGED]
     found = _best(table, [c for c in arrived if c.sure and c.column.name in table.indexed]) or _best(table, arrived)
     if found is None:
@@ -244,6 +247,7 @@ def _judge(table: SourceTable, column: SourceColumn, evidence: TableEvidence) ->
 def _judge_integer(
     table: SourceTable, column: SourceColumn, known: ColumnEvidence, unique: Sequence[tuple[str, ...]], words: set[str]
 ) -> _Candidate | str | None:
+    """Returns what ``_judge`` does, for a column of integers. ``words``: of the column's name, in lower case."""
     alone = (column.name,) in unique or table.primary_key == (column.name,)
     if column.sequence is not None:
         beside = "" if known.in_turn else ", which does not give them out one by one and upwards"

@@ -64,6 +64,8 @@ def take_catalog(
     # Entries that this run does not compare stay as they are: other kinds, and excluded containers.
     entries = {name: known for name, known in old.items() if name in everything and name not in listed}
     closer: list[str] = []
+    # Inspected are new and changed containers, hidden ones that are brought back, and missing ones that are there again. Of all others only
+    # the sizes are taken from the listing.
     for name, one in listed.items():
         known = old.get(name)
         if known is None or (known.presence is Presence.HIDDEN and asked.recreate):
@@ -131,6 +133,7 @@ def hide(catalog: Catalog, names: Sequence[str]) -> Catalog:
 
 
 def _difference(before: Known | None, after: Known) -> Difference | None:
+    """Returns the difference between a stored entry (None: there is none) and the new one; None: there is no difference."""
     if before is None:
         return Difference(after.table.name, Change.NEW)
     changes = field_changes(before.table, after.table, before.dropped)

@@ -69,6 +69,7 @@ class Attempt:
         # The records of files that this sync does not read stay as they are. A suspect that has changed since is another file: it is no
         # longer one.
         self._kept = {key: one for key, one in found.items() if key not in own}
+        # With suspects among the files, the shared server is not used at all: it would end for the syncs of other containers too.
         apart = bool(self._suspects) and self._apart()
         for key in [key for key, one in self._suspects.items() if one.alone >= ALONE]:
             self._refuse(own[key])
@@ -76,6 +77,7 @@ class Attempt:
         while left:
             chosen = self._chosen(left)
             self._reading = of_files(((file.key, file.modified, file.size) for file in chosen), self._suspects)
+            # Before Spark sees the files: if this process ends with the server, the next sync finds the records open.
             self._write(self._reading)
             # The session is opened first. The stack calls back in reverse order, so that ``_close`` can still ask the server whether it
             # is there before the session is closed.
@@ -131,6 +133,7 @@ class Attempt:
         return nearest[: max(1, together // 2)]
 
     def _refuse(self, file: ReadFile) -> None:
+        """Refuses a file that ended the server while it was read by itself."""
         self.refused[file.key] = ended_with(file)
         self._log(f"left out: {self.refused[file.key]}")
         # The record stays, closed: where the file is tried again, it is read by itself at once, and not together with others.
@@ -142,6 +145,7 @@ class Attempt:
         return self._scope.open_apart()
 
     def _write(self, reading: Sequence[Suspect]) -> None:
+        """Writes the records of the files being read, together with all other suspects."""
         now = {one.file for one in reading}
         others = [one for one in (*self._suspects.values(), *self._kept.values()) if one.file not in now]
         self._attempts.write([*reading, *others])

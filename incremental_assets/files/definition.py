@@ -109,6 +109,7 @@ class FileDefinition:
 
     @property
     def entry(self) -> None:
+        """Always None: there is no identifier to be copied into the YAML."""
         return None
 
     @property
@@ -118,10 +119,12 @@ class FileDefinition:
 
     @property
     def is_detected(self) -> bool:
+        """Always false: the identifier is not detected."""
         return False
 
     @property
     def options(self) -> FileOptions:
+        """The container's own settings in the YAML; all defaults where the YAML does not name it."""
         return self.settings.options.get(self.table.name, FileOptions())
 
     @property
@@ -136,11 +139,13 @@ class FileDefinition:
 
     @property
     def prunes(self) -> bool:
+        """Whether the rows of files that are no longer in the folder are deleted: as the container says, else as the datastore says."""
         own = self.options.prune
         return self.settings.prune_files if own is None else own
 
     @cached_property
     def limits(self) -> Limits:
+        """The limits of its files: each as the container says, else as the datastore says."""
         own, all_ = self.options, self.settings.limits
         return Limits(own.max_file_bytes or all_.file_bytes, own.max_line_bytes or all_.line_bytes, own.max_columns or all_.columns)
 
@@ -274,9 +279,11 @@ class FolderCatalog:
         return [_table(name, self._found[name]) for name in names]
 
     def evidence(self, names: Sequence[str]) -> Mapping[str, TableEvidence]:
+        """Always empty: files need no proposal."""
         return {}
 
     def span(self, table: str, columns: Sequence[str], axis: Axis) -> tuple[int, int] | None:
+        """Always None: each file is a partition, whatever its modification time."""
         return None
 
     def _declared(self) -> dict[str, _Found]:
@@ -296,6 +303,7 @@ class FolderCatalog:
         return found
 
     def _searched(self) -> dict[str, _Found]:
+        """Lists the whole folder, and returns a container for each group of similar files."""
         stamps = dict(self._settings.address.list("", self._note))
         groups = group_files(stamps, {table.glob: table.name for table in self._before if table.glob is not None})
         said = {name: options.format for name, options in self._settings.options.items() if options.format is not None}

@@ -197,7 +197,7 @@ class FolderAddress:
         return _RemoteTree(file_system, root)
 
     def _trouble(self, path: str, error: Exception, on_trouble: OnTrouble | None) -> None:
-        """Reports what cannot be inspected. Raises SourceError where nobody listens."""
+        """Reports what cannot be inspected. Raises SourceError where there is no ``on_trouble``."""
         message = f"{self.datastore}: {path!r} in {self.display} {self._what(error)}"
         if on_trouble is None:
             raise SourceError(message) from None

@@ -93,6 +93,7 @@ class Manifest:
         newest: dict[str, FileRecord] = {}
         idle, covered = False, -1
         for record in sorted(self._all(), key=_age):
+            # A refused file may be recorded before there is a table; its record has an empty table id.
             own = record.table_id == (table_id or "")
             covered = max(record.data_version, covered) if own else covered
             if own and record.file == EVERY_FILE:

@@ -36,12 +36,13 @@ class Listed:
     def may_hide(self, key: str) -> bool:
         """Whether a file that the listing lacks may be in a folder that could not be listed.
 
-        A shortened key does not tell the folder, so its file may be in any of them.
+        A shortened key does not contain the whole path, so its file may be in any of them.
         """
         path = decode_path(key)
         return bool(self.unseen) and (path is None or any(path == one or path.startswith(f"{one}/") for one in self.unseen))
 
     def file(self, key: str) -> ReadFile:
+        """The listed file with this key, as the readers take it. Raises KeyError where it is not in the listing."""
         return ReadFile(key, self.paths[key], self.stamps[key].modified, self.stamps[key].size)
 
 
@@ -81,6 +82,7 @@ class FilesPlan(Plan):
 
     @property
     def asked(self) -> str:
+        """The number of files to be read, and the paths of the first three."""
         count = len(self.files)
         names = ", ".join(shown_path(file.path) for file in self.files[:3])
         return f"{count:,} file{'' if count == 1 else 's'}" + (f": {names}{', …' if count > 3 else ''}" if count else "")
@@ -108,6 +110,7 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
     state = _state(definition, table, head)
     remembered = manifest.remembered(head.table_id if head else None, state.data_version if state else None)
     known = remembered.files
+    # Commits that the manifest does not cover: of a sync that ended before it wrote the manifest, of a RESTORE, or of another writer.
     recheck = head is not None and bool(table.data_commits_since(remembered.covered)) and not request.reset
     if request.reset and head is not None and listed.unseen and not request.allow_empty:
         raise EmptyRefused(
@@ -120,9 +123,11 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
     read = (*choice.read, *again)
     # A record without rows, of a broken or empty file, is nothing to report or to delete once the file is gone.
     gone = tuple(key for key in choice.removed if not listed.may_hide(key) and (known[key].rows or known[key].rejected))
+    # Rows of a file that now belongs to another container are always removed: they are in that container's table as well.
     drop = tuple(key for key in gone if definition.prunes or request.reset or key in listed.elsewhere)
     if request.keys is not None:
         drop = tuple(key for key in drop if key in set(request.keys))
+    # A disk that is not mounted looks like a folder without files. Files that went to another container are no sign of that.
     if not listed.stamps and not request.allow_empty and any(key not in listed.elsewhere for key in drop):
         raise EmptyRefused(
             f"{container.label}: none of its {len(known):,} files is in {settings.address.display} any more; nothing was written. If they "
@@ -212,6 +217,11 @@ def _decide(
     refused: int,
     state: TableState | None,
 ) -> tuple[Action, str]:
+    """Returns what the sync does, and the reason in words. Raises EmptyRefused where a reset would replace the table by no file at all.
+
+    ``again``: files that could not be read are tried again. ``drop``: keys of files whose rows are removed. ``refused``: how many unchanged
+    files could not be read before and are not tried again.
+    """
     if not choice.read and not again and not drop and not recheck:
         if request.reset and head is not None:
             raise EmptyRefused(f"{definition.container.label}: there is no file to load it from; nothing was written, its rows stay.")

@@ -76,6 +76,7 @@ class Staging:
             return dict(zip((file.key for file in files), found, strict=True))
 
     def _take(self, number: int, file: ReadFile) -> Beginning | SourceError:
+        """Stages one file as a copy, a link or (a remote file) by its URL, and checks its limits. ``number``: unique among the files."""
         try:
             expect_stored(file, self._size(file), self._reading.limits)
             compression = infer_compression(file.path) if self._reading.format in _TEXT else None
@@ -184,6 +185,7 @@ class Staging:
 
         Raises SourceError for a remote file that Spark does not list by a name that maps back to it.
         """
+        # Explicitly off, as the server's configuration may switch them on: Spark would then drop rows of broken files without an error.
         frame = reader.options(ignoreCorruptFiles="false", ignoreMissingFiles="false").load([self._paths[file.key] for file in files])
         # The rows of remote files carry the whole URL. Spark may spell it percent-encoded or not, and with one or three slashes after the
         # scheme, so the URLs that it really lists are mapped here.
@@ -202,6 +204,7 @@ class Staging:
         return frame.selectExpr(*columns, f"coalesce(nullif({ours}, ''), {whole}) AS {NAME}")
 
     def schema(self, reader: "DataFrameReader", file: ReadFile) -> "StructType":
+        """Returns the schema that Spark infers from one file. Raises AnalysisException."""
         return reader.load(self._paths[file.key]).schema
 
     def named_in(self, text: str, files: Iterable[ReadFile]) -> list[ReadFile]:

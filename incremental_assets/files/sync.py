@@ -190,6 +190,7 @@ class FileSync:
         return plan.prunes
 
     def _blank(self, key: str, table_id: str, version: int) -> FileRecord:
+        """A record of a file without stamp and rows, written now."""
         return FileRecord(key, 0, 0, None, 0, 0, None, False, table_id, version, _now(), self._run_id, self._definition.how)
 
     # ------------------------------------------------------------------ reading
@@ -248,9 +249,11 @@ class FileSync:
 
     # ------------------------------------------------------------------ the commit
     def _steps(self) -> Iterator[AbstractContextManager[Extraction]]:
+        """Yields the one write batch of the sync: the rows of all files that were read."""
         plan = self._plan
         columns = (FILE, MODIFIED, *self._columns)
         newest = max((file.modified for file in self._files if file.key in self._counts), default=None)
+        # The watermark is the newest modification time that was read. It is informative only, as files are compared one by one.
         before = None if plan.whole else plan.watermark
         watermark = max((value for value in (before, newest) if value is not None), default=None)
         self.result.new = watermark
@@ -282,6 +285,7 @@ class FileSync:
         )
 
     def _done(self, extraction: Extraction, outcome: Outcome) -> None:
+        """Is called once the write batch is committed: writes the rejected rows, and makes the manifest's records."""
         self.result.add(outcome)
         head = self._table.head()
         assert head is not None
@@ -323,15 +327,18 @@ class FileSync:
         """The record of a file that could not be read: its rows are those of the version before, unless the table is replaced."""
         before = self._plan.known.get(key)
         remembered = FileCount(before.rows, before.rejected) if before is not None else FileCount(0, 0)
+        # After a recheck, the table itself was asked how many rows the file has; otherwise the record before says so.
         held = self._held.get(key, _NOTHING) if self._held is not None else remembered
         replaced = self._plan.whole and bool(self._counts)
         kept = FileCount(0, 0) if replaced else FileCount(held.rows, held.rejected)
         return replace(self._record(key, kept, table_id, version), refused=self._refusals[key])
 
     def _metadata(self) -> dict[str, Any]:
+        """The metadata that each event of the sync carries."""
         return {**result_values(self.result, self._table.url), "dagster/column_schema": (FILE, MODIFIED, *self._columns)}
 
     def _rows_of(self, keys: Sequence[str]) -> Mapping[str, int]:
+        """The number of rows in the table, by key, of the given files and of all files that were read or refused."""
         rows = {key: self._plan.known[key].rows for key in keys if key in self._plan.known}
         rows |= {record.file: 0 if record.dropped else record.rows for record in self._records}
         return {key: rows.get(key, 0) for key in dict.fromkeys((*keys, *self._counts, *self._refusals))}
@@ -342,6 +349,7 @@ class FileSync:
         return sum((rows | {record.file: 0 if record.dropped else record.rows for record in self._records}).values())
 
     def _of_partition(self, key: str) -> Mapping[str, Any]:
+        """The further metadata of the event of one file's partition."""
         stamp, count = self._plan.listed.stamps.get(key), self._counts.get(key)
         values: dict[str, Any] = {"file/path": shown_path(self._plan.listed.paths.get(key, key))}
         if stamp is not None:

@@ -74,7 +74,7 @@ class Schemas:
         from pyspark.errors import AnalysisException
 
         schema, reason = None, "none of its kind could be read"
-        for file in files:  # the first one may have vanished meanwhile
+        for file in files:  # the schema of one file is enough, but the first file may have vanished meanwhile
             try:
                 reader = self._spark.read.format(self._reading.format.value).options(**self._reading.passed_on)
                 schema = self._staging.schema(reader, file)

@@ -169,6 +169,7 @@ class FileRows:
                         f"file was refused for it."
                     ) from error
                 named = self._stage.named_in(_told(error), self._left())
+                # An analysis error that names no file is one of the query, not of a file: reading the files one by one would not help.
                 if not named and isinstance(error, AnalysisException):
                     raise SourceError(f"{self._address.datastore}: Spark cannot read these files: {_message(error)}") from error
                 if attempt < ROUNDS and named:
@@ -261,6 +262,7 @@ class FileRows:
 
     # ------------------------------------------------------------------ formats
     def _delimited(self, files: Sequence[ReadFile]) -> list[_Part]:
+        """Makes a part for each header of CSV and TSV files, and adds new columns to ``columns``."""
         groups, refused = delimited.grouped(self._reading, files, self._heads, self._known)
         self._refused |= refused
 
@@ -292,6 +294,8 @@ class FileRows:
         return {name: cells.type_of_mask(found[f"m{i}"]) for i, name in enumerate(names)}
 
     def _json(self, files: Sequence[ReadFile]) -> list[_Part]:
+        """Makes a part of the JSON files with one record per line, and one of the others; adds new keys to ``columns``."""
+
         def found(group: Group) -> "DataFrame":
             return records.json_records(self._spark, self._stage, self._reading, group)
 
@@ -316,6 +320,7 @@ class FileRows:
         for key, type_ in keys.items():
             name = (key.strip() or "_c0").lower()
             spellings.setdefault(name, []).append(key)
+            # None is a key whose values are all null, which fits every type. Spellings of different types become a string.
             types[name] = type_ if types.get(name, type_) in (type_, None) else (types[name] if type_ is None else "string")
         new = [name for name in spellings if name not in have]
         self.columns += tuple(Column(spellings[n][0].strip() or "_c0", self._types.get(n) or types[n] or "string") for n in new)
@@ -324,6 +329,8 @@ class FileRows:
         return [replace(part, typed=lambda frame: typed(records.json_cells(frame, spelled))) for part in self._parts]
 
     def _text(self, files: Sequence[ReadFile]) -> list[_Part]:
+        """Makes one part of plain text files: each line is a row with the one column ``value``."""
+
         def raw(group: Group) -> "DataFrame":
             return records.text_cells(self._spark, self._stage, self._reading, group)
 
@@ -332,6 +339,7 @@ class FileRows:
         return [_Part(Group(tuple(files)), raw, self._typed(("value",)))] if files else []
 
     def _columnar(self, files: Sequence[ReadFile]) -> list[_Part]:
+        """Makes a part for each schema of Parquet and Avro files. Their rows are typed already, so that none is rejected."""
         looked = Schemas(self._spark, self._stage, self._address, self._reading, files, self._heads, self._known, self._types)
         self._refused |= looked.refused
         self.columns = tuple(looked.columns)

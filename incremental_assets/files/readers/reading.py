@@ -77,6 +77,7 @@ class Reading:
 
     @property
     def separator(self) -> str:
+        """The separator of cells, by default a tab for TSV and else a comma. The text ``\\t`` in the YAML means a tab."""
         given = self.option("sep", "delimiter")
         return (given or ("\t" if self.format is FileFormat.TSV else ",")).replace("\\t", "\t")
 
