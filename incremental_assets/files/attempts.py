@@ -71,9 +71,8 @@ class Attempts:
             if delta is not None and delta.version() % TIDY_AFTER == TIDY_AFTER - 1:
                 now = self.table.opened()
                 assert now is not None
-                now.vacuum(
-                    retention_hours=0, enforce_retention_duration=False, dry_run=False
-                )  # no reader needs an older version: the table is read only under the container's lock
+                # No older version is needed: only the sync that holds the container's lock reads this table.
+                now.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
                 now.create_checkpoint()
 
 

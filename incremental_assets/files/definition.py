@@ -54,10 +54,10 @@ class FolderSettings:
     """The settings of a whole folder in the YAML.
 
     ``settle_seconds``: a file that was modified less than this ago may still be written and is not read yet. ``look_seconds``: the
-    interval between two ticks of a container's sensor. ``most_files``: the largest number of files that one run reads. ``prune_files``:
-    whether the rows of files that are no longer in the folder are deleted. ``schedule``, ``maintenance``: cron expressions; None: none.
-    ``keep_days``: how long the history of runs and scans is kept; None: for ever. ``options``: the settings by name of the container.
-    ``exclude``: patterns of container names that are not synced.
+    interval between two ticks of a container's sensor. ``most_files``: the largest number of files that one run of
+    a tick or of the command line reads. ``prune_files``: whether the rows of files that are no longer in the folder are deleted.
+    ``schedule``, ``maintenance``: cron expressions; None: none. ``keep_days``: how many days the history of runs and scans is kept; None:
+    for ever. ``options``: the settings by name of the container. ``exclude``: patterns of container names that are not synced.
     """
 
     name: str
@@ -93,7 +93,7 @@ class FolderSettings:
 class FileDefinition:
     """The ``ContainerDefinition`` of one container of files.
 
-    ``missing_since``: when the catalog operation found no file of it any more (ISO 8601, UTC); None: it has files. ``patterns``: the
+    ``missing_since``: when the catalog operation found no file of it any more (ISO 8601, UTC); None: it is not missing. ``patterns``: the
     patterns of all containers of the folder. A file belongs to one container only, so each needs to know the patterns of the others.
     """
 

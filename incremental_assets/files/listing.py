@@ -125,7 +125,7 @@ class FolderAddress:
                 tree.vanished = True
             except SourceError:
                 raise
-            except Exception as error:  # noqa: BLE001 - drivers raise what their libraries do, not only OSError
+            except Exception as error:  # noqa: BLE001 - drivers raise their libraries' own errors, not only OSError
                 if folder == start:
                     raise self._unreachable(folder, error) from None
                 self._trouble(folder, error, on_trouble)
@@ -133,7 +133,7 @@ class FolderAddress:
             # If the whole folder has vanished, as when a disk is unmounted, its files must not count as removed.
             try:
                 tree.check()
-            except Exception as error:  # noqa: BLE001 - as above
+            except Exception as error:  # noqa: BLE001 - drivers raise errors of their own
                 raise self._unreachable("", error) from None
 
     def head(self, path: str, size: int) -> bytes:
@@ -169,7 +169,7 @@ class FolderAddress:
                 yield stream
         except SourceError:
             raise
-        except Exception as error:  # noqa: BLE001 - as above, and each decompressor has errors of its own
+        except Exception as error:  # noqa: BLE001 - drivers and decompressors raise errors of their own
             raise self._unreadable(path, error) from None
 
     def _unreadable(self, path: str, error: Exception) -> SourceError:
@@ -192,7 +192,7 @@ class FolderAddress:
             file_system, root = url_to_fs(self.url)
         except ImportError as error:
             raise ConfigurationError(f"{self.datastore}: {self.display} needs a package that is not installed. {error}") from None
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - drivers raise errors of their own
             raise self._unreachable("", error) from None
         return _RemoteTree(file_system, root)
 

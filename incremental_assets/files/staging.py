@@ -85,7 +85,7 @@ class Staging:
             suffix = _SPARK_KNOWS.get(compression or "", "")
             link = self._folder / f"f{number:06d}.{self._reading.format.value}{suffix}"
             local = self._address.local
-            # Spark reads neither zst nor other encodings than UTF-8 line by line, so such text is copied as plain UTF-8.
+            # Text that Spark cannot decompress, or that has another encoding than UTF-8, is copied as plain UTF-8.
             ours = bool(compression and not suffix) or (self._reading.format in _TEXT and self._reading.encoding is not None)
             # Spark goes by the extension in lower case: a remote ``a.csv.GZ`` has to be copied too, a local one gets a link ``….gz``.
             if ours or (suffix and local is None and not file.path.endswith(suffix)):

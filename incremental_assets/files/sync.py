@@ -43,7 +43,7 @@ SHOWN_FILES = 20
 class _Held:
     """The number of rows of one file in the container's table, and of rejected ones in the table beside it.
 
-    ``modified``: the modification time that the rows carry, in microseconds since 1970 UTC; None: there are no rows.
+    ``modified``: the modification time that the rows carry, in microseconds since 1970 UTC; None: there are neither.
     """
 
     rows: int = 0
@@ -93,8 +93,9 @@ class FileSync:
         self.result = Result(plan, plan.watermark, plan.watermark, warnings=list(plan.warnings))
 
     def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> Extractions | None:
-        """Reads the files, and returns the write batch to be committed; None where no file could be read and no rows are to be removed.
+        """Reads the files, and returns the write batch to be committed; None where there is nothing to commit.
 
+        That is so where no file could be read and no rows are to be removed; the whole table is never replaced by nothing.
         ``before_outside``: is called with the keys of partitions that are written but do not belong to the run.
         """
         plan = self._plan
@@ -273,9 +274,8 @@ class FileSync:
                 allow_empty=True,  # a file without rows may replace one with rows; the plan has refused a folder without any file
                 story=plan.story(watermark, self._run_id),
                 frame=lambda spark: rows.good() if rows is not None else spark.sql(f"SELECT {empty} WHERE false"),
-                still_there=lambda: (
-                    None
-                ),  # a file that changed meanwhile has another stamp than its record, and is read again by the next sync
+                # A file that changed meanwhile has another stamp than its record, and is read again by the next sync.
+                still_there=lambda: None,
                 files=(*self._counts, *self._drop),
                 # True where no file has rows in the table yet. A recheck may have found files in it that the manifest does not have.
                 only_adds=not plan.recheck

@@ -269,9 +269,8 @@ class FileRows:
         def raw(group: Group) -> "DataFrame":
             return delimited.cells(self._spark, self._stage, self._reading, group)
 
-        self._parts = [
-            _Part(group, raw, lambda frame: frame) for group in groups
-        ]  # where inferring the types fails, ``_each_by_itself`` needs the parts
+        # Set before the types are inferred: where that fails, ``_each_by_itself`` needs the parts.
+        self._parts = [_Part(group, raw, lambda frame: frame) for group in groups]
         have = {column.name.lower() for column in self.columns}
         new = list(dict.fromkeys(name for group in groups for name in group.names if name.lower() not in have))
         inferred = self._inferred([name for name in new if name.lower() not in self._types], groups, raw)
