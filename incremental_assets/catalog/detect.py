@@ -262,8 +262,10 @@ def _judge_integer(
 
 
 def _best(table: SourceTable, candidates: Sequence[_Candidate]) -> _Candidate | None:
-    """Returns the best candidate: sure ones first, those known by statistics alone last, then those that an index leads with, then by role
-    (times before numbers); of equal ones the first column. None: there is no candidate.
+    """Returns the best candidate; None where there is none.
+
+    Sure ones come first, and of those as sure, the ones known by statistics alone come last; then those count that an index leads with,
+    then the role (times before numbers). Of equal ones the first column is taken.
     """
     order = list(_Role)
     return min(
