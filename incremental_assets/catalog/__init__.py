@@ -1,5 +1,5 @@
-"""What exists: a datastore's containers as last found, kept as state so that the project loads without its source.
+"""Finds out which containers a datastore has, and keeps the result as state, so that the project loads without its source.
 
-Belongs here: the state and the union of it with the YAML. Does not belong: asking the source (``databases``,
-``files``), Dagster (``dagster``).
+Belongs here: that state, its comparison with the source, and the proposals for incremental identifiers. Does not belong: querying a source
+(``databases``, ``files``), or Dagster (``dagster``).
 """

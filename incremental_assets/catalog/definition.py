@@ -1,6 +1,6 @@
-"""What every container is to those who run it, whatever its source: the container itself, and what is known of it.
+"""Defines the common interface of containers and of their datastores' settings, for code that works with any kind of source.
 
-Belongs here: what tables and files have in common. Does not belong: how either comes about (``datastore``, ``folder``).
+Belongs here: what tables and files have in common. Does not belong: how either is made (``databases.definition``, ``files.definition``).
 """
 
 from dataclasses import dataclass
@@ -10,12 +10,16 @@ from incremental_assets.catalog.detect import Proposal
 from incremental_assets.core.container import Container, Kind, SourceTable
 
 KEEP_DAYS = 90
-"""How long runs and what scans have recorded are kept, where the YAML does not say."""
+"""How many days the history of runs and the records of scans are kept by default."""
 
 
 @dataclass(frozen=True)
 class CatalogSettings:
-    """``catalog:`` of the YAML. ``kinds``: which of them become containers at all."""
+    """The settings under ``catalog:`` in the YAML.
+
+    ``schedule``: a cron expression; None: no schedule. ``name``: the name that its runs show; None: a default. ``prune``: forget containers
+    that are gone from the source. ``recreate``: bring hidden containers back. ``kinds``: the kinds of relations that become containers.
+    """
 
     schedule: str | None = None
     name: str | None = None
@@ -25,11 +29,17 @@ class CatalogSettings:
 
 
 MAX_RUNTIME_SECONDS = 24 * 3600
-"""What a run may take where the YAML says nothing: what was committed by then stays, and the next one goes on from there."""
+"""The default limit of a run's duration, in seconds.
+
+A run that is ended by it keeps what it has committed, and the next run goes on from there."""
 
 
 class Settings(Protocol):
-    """What every datastore's settings have. ``timezone``: of times without zone; ``named``: containers that the YAML counts on."""
+    """The settings that every datastore has.
+
+    ``timezone``: the time zone of times without one. ``schedule``, ``maintenance``: cron expressions; None: none. ``named``: the
+    containers that the YAML names, which are never forgotten.
+    """
 
     @property
     def name(self) -> str: ...
@@ -40,23 +50,29 @@ class Settings(Protocol):
     @property
     def maintenance(self) -> str | None: ...
     @property
-    def max_runtime_seconds(self) -> int: ...
+    def max_runtime_seconds(self) -> int:
+        """The limit of a run's duration, unless the container has its own."""
+        ...
+
     @property
     def keep_days(self) -> int | None:
-        """How long runs and what scans have recorded are kept; None: for ever."""
+        """How many days the history of runs and the records of scans are kept; None: for ever."""
         ...
 
     @property
     def catalog(self) -> CatalogSettings: ...
     @property
     def named(self) -> frozenset[str]: ...
-    def is_excluded(self, table: str) -> bool: ...
+    def is_excluded(self, table: str) -> bool:
+        """Whether ``exclude`` in the YAML leaves out the container of this name."""
+        ...
 
 
 class ContainerDefinition(Protocol):
-    """A container together with what it was resolved from.
+    """A container together with the settings and the catalog entry that it was resolved from.
 
-    ``missing_since``: when it was found to be gone from the source (ISO 8601); it is kept then, and not synced.
+    ``missing_since``: when the catalog operation found it gone from the source (ISO 8601, UTC); it is kept then, and not synced. None: it
+    is there. ``proposal``: the identifier that the catalog operation proposes.
     """
 
     @property
@@ -71,32 +87,32 @@ class ContainerDefinition(Protocol):
     def proposal(self) -> Proposal: ...
     @property
     def entry(self) -> str | None:
-        """What the YAML would say for what is proposed."""
+        """The line under ``incremental:`` that would put the proposal into the YAML; None: there is none."""
         ...
 
     @property
     def is_specified(self) -> bool:
-        """Whether it is settled by what it is synced, and nothing is to be proposed."""
+        """Whether its identifier is already decided, so that nothing is to be proposed."""
         ...
 
     @property
     def is_detected(self) -> bool:
-        """Whether its identifier is one that the catalog has detected."""
+        """Whether its identifier is one that the catalog operation has detected."""
         ...
 
 
 def max_runtime_seconds(definition: ContainerDefinition) -> int:
-    """What a run of the container may take."""
+    """The limit of a run of the container, in seconds."""
     return definition.container.options.max_runtime_seconds or definition.settings.max_runtime_seconds
 
 
 def is_named(definition: ContainerDefinition) -> bool:
-    """Whether the YAML counts on it."""
+    """Whether the YAML names the container."""
     return definition.table.name in definition.settings.named
 
 
 def missing(definition: ContainerDefinition) -> str:
-    """Of a container that is missing: what that means, and what to do."""
+    """The message for a container that is gone from the source: what that means, and what to do."""
     name = definition.settings.name
     remedy = "take it out of the YAML" if is_named(definition) else f"forget it: incremental-assets catalog {name} --prune"
     return (

@@ -1,7 +1,7 @@
-"""Which column tells the new rows of a table from the old, judged by what the source itself says of it.
+"""Proposes an incremental identifier for a table, from what the source itself knows: triggers, defaults, sequences, statistics, names.
 
-Belongs here: evidence → proposal, with the reasons. Does not belong: reading the evidence (``databases.postgres.evidence``), or whether a
-proposal is used (``databases.definition``): what the YAML says wins, always.
+Belongs here: making a proposal, with its reasons, from evidence. Does not belong: reading the evidence (``databases.postgres.evidence``),
+or deciding whether a proposal is used (``databases.definition``): the settings of the YAML always take precedence.
 """
 
 import re
@@ -21,13 +21,17 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+# Words in the names of columns that say when a row was changed, or when it arrived.
 _CHANGED = _words("updated update upd modified modification modify changed change mod mtime touched rowversion")
 _ARRIVED = _words("created creation create inserted insert loaded ingested recorded logged received added arrived ctime")
 _SUBJECT = _words(
     "birth birthday dob due valid expires expiry expiration expire start started end ended ends begin scheduled planned deleted login seen"
     " from until effective shipped ship delivery paid hired closed opened released by count number total"
 )
-"""Words of times that belong to what the row is about: set by people, in any order, and moved as they like."""
+"""Words in the names of columns that belong to the subject of the row, such as a birthday or a delivery.
+
+People set such values in any order, and change them, so that they tell nothing about new rows."""
+# Words in the names of integer columns that number the batches in which rows are loaded.
 _BATCH = _words("batch load run import job")
 _TYPES = {
     Axis.DAY: IdentifierType.DATE,
@@ -35,25 +39,32 @@ _TYPES = {
     Axis.LOCAL: IdentifierType.TIMESTAMP,
     Axis.INSTANT: IdentifierType.TIMESTAMP,
 }
+# One word of a name in snake_case or camelCase.
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _DAYS = {Granularity.DAY: 1, Granularity.WEEK: 7, Granularity.MONTH: 30}
 IN_ORDER = 0.95
-"""Correlation of value and place in the table from which on rows count as having arrived in the order of their values."""
+"""The least correlation of a column's values with the physical order of rows (``pg_stats.correlation``) from which rows count as having
+arrived in the order of their values."""
 MOSTLY_NULL = 0.5
+"""The share of NULLs above which a time column is not proposed."""
 BATCH_ROWS = 1000
+"""The average number of rows per value from which on each value of an integer becomes one partition."""
 ENOUGH_ROWS = 1000
-"""So many must have come without one being changed, before rows count as written once."""
+"""How many rows must have been inserted, without a single one being updated or deleted, before rows count as written once."""
 COUNTED_APART = 0.1
-"""Share by which the rows that came and those that are there may differ, as both are counted roughly."""
+"""The share by which the numbers of inserted and of live rows may differ, as the source's counters of both are approximate."""
 PARTITION_ROWS = 10_000
-"""Fewer rows than this are not worth a partition of their own."""
+"""Partitions are chosen so large that they hold at least about so many rows each, where that is possible."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """How a container would best be synced. ``trusted``: the source itself keeps what the strategy relies on, as far as it can be seen.
+    """The proposal of how a container is best synced.
 
-    Without identifier, the rows can be read again and again in the order of ``primary_key``. ``axis``: of the identifier's columns.
+    ``columns``: of the identifier; empty: no column is suitable, and the container is synced as a snapshot. ``axis``: the cursor type of
+    those columns. ``partition_by``: a granularity, a width of integers, or ``batch``; None: not decided. ``primary_key``: the key for
+    ``upsert``; without an identifier, the columns in whose order the rows can be read. ``trusted``: the source itself guarantees what the
+    strategy relies on, as far as it can be seen. ``reasons``: in words.
     """
 
     columns: tuple[str, ...] = ()
@@ -66,17 +77,17 @@ class Proposal:
 
     @property
     def type(self) -> IdentifierType | None:
-        """What the grammar calls the identifier; None where there is none."""
+        """The type of the identifier in the grammar of ``incremental:``; None: there is no identifier."""
         return None if self.axis is None else _TYPES[self.axis]
 
     def spec(self, schema: str, table: str) -> IncrementalSpec | None:
-        """What would stand under ``incremental:``."""
+        """Returns the proposal as an entry of ``incremental:``; None: there is no identifier."""
         if self.type is None:
             return None
         return IncrementalSpec(schema, table, self.columns, self.type, None, self.strategy)
 
     def entry(self, schema: str, table: str) -> str | None:
-        """The line for ``incremental:``, to be copied into the YAML."""
+        """Returns the line for ``incremental:``, to be copied into the YAML; None: there is no identifier."""
         if self.type is None:
             return None
         if len(self.columns) == 1 and not re.search(r"[^A-Za-z0-9_]", table + self.columns[0]):
@@ -86,7 +97,7 @@ class Proposal:
 
 
 class _Role(Enum):
-    """From the best on."""
+    """How a column's values are made, from the best role to the least: the order counts in ``_best``."""
 
     CHANGED = "set at each change"
     ARRIVED = "set when a row arrives"
@@ -96,7 +107,7 @@ class _Role(Enum):
 
 @dataclass(frozen=True)
 class _Candidate:
-    """``sure``: the source itself sets the value, always; it is not only named so."""
+    """A column that may be the identifier. ``sure``: the source itself always sets its value; it is not only named accordingly."""
 
     column: SourceColumn
     role: _Role
@@ -105,7 +116,7 @@ class _Candidate:
 
 
 def propose(table: SourceTable, evidence: TableEvidence) -> Proposal:
-    """The proposal for a table, as the catalog found it."""
+    """Returns the proposal for a table. Containers of files need none: they have their modification time."""
     if table.kind is Kind.FILES:
         return Proposal(reasons=("files go by their modification time; each is a partition",))
     reasons: list[str] = []
@@ -125,7 +136,10 @@ def propose(table: SourceTable, evidence: TableEvidence) -> Proposal:
 
 
 def with_partitions(proposal: Proposal, axis: Axis, first: int, last: int, rows: int | None) -> Proposal:
-    """With the partition identifier that suits the span and the number of rows; ``first`` and ``last`` on the axis."""
+    """Returns the proposal with the partition identifier that suits the span of values and the number of rows.
+
+    ``first``, ``last``: the first and last identifier, as values of the cursor type ``axis``. ``rows``: about how many rows; None: unknown.
+    """
     if axis.is_time:
         order = [Granularity.DAY, Granularity.WEEK, Granularity.MONTH]
         chosen = default_granularity(axis, first, last)
@@ -143,6 +157,8 @@ def with_partitions(proposal: Proposal, axis: Axis, first: int, last: int, rows:
 def _by_changes(
     table: SourceTable, evidence: TableEvidence, changed: _Candidate, candidates: Sequence[_Candidate], reasons: list[str]
 ) -> Proposal:
+    """Proposes ``upsert`` by a column that is set at each change."""
+    # A column of changes that is NULL until the first change is completed by one that is set when a row arrives: the greater of both.
     columns, trusted = (changed.column.name,), changed.sure and _is_complete(changed.column, evidence)
     why = [f"{changed.column.name}: {changed.why}"]
     if not _is_complete(changed.column, evidence):
@@ -158,6 +174,8 @@ def _by_changes(
 
 
 def _by_arrival(table: SourceTable, evidence: TableEvidence, candidates: Sequence[_Candidate], reasons: list[str]) -> Proposal:
+    """Proposes ``append`` by a column whose values follow the arrival of rows; a snapshot where there is none."""
+    # A column that an index leads with comes first, if the source itself sets it: each sync then reads only the newest rows.
     arrived = [c for c in candidates if c.role is not _Role.CHANGED]
     found = _best(table, [c for c in arrived if c.sure and c.column.name in table.indexed]) or _best(table, arrived)
     if found is None:
@@ -174,7 +192,10 @@ def _by_arrival(table: SourceTable, evidence: TableEvidence, candidates: Sequenc
 
 
 def _written_once(evidence: TableEvidence) -> tuple[bool, str]:
-    """Whether rows have been seen to be written once, which is what ``append`` relies on; and the words for it."""
+    """Returns whether rows are written once and never changed, as far as the source's counters show, and the reason in words.
+
+    ``append`` relies on it: it misses updates and deletions.
+    """
     inserts, changes, live = evidence.inserts or 0, evidence.changes, evidence.live or 0
     if changes is None:
         return False, "whether its rows are updated or deleted cannot be seen, which append would miss"
@@ -186,7 +207,7 @@ def _written_once(evidence: TableEvidence) -> tuple[bool, str]:
 
 
 def _judge(table: SourceTable, column: SourceColumn, evidence: TableEvidence) -> _Candidate | str | None:
-    """A candidate, or why a column that looks like one is none; None for all others."""
+    """Returns a candidate, or the reason why a column that looks like one is none; None for all other columns."""
     axis = axis_of(column)
     if axis is None:
         return None
@@ -197,10 +218,12 @@ def _judge(table: SourceTable, column: SourceColumn, evidence: TableEvidence) ->
     if words & _SUBJECT and known.at_update is None:
         return f"its name ({', '.join(sorted(words & _SUBJECT))}) speaks of what the row is about, not of when it came or changed"
     if known.null_share is not None and known.null_share > MOSTLY_NULL and known.at_update is None and not words & _CHANGED:
-        return f"it is NULL in {known.null_share:.0%} of the rows"  # one named for changes may be half of a pair
+        return f"it is NULL in {known.null_share:.0%} of the rows"  # NULL until the first change, it may still be one of a pair
     by_default = column.default is not None and AT_INSERT.search(column.default) is not None
-    clock_goes_on = axis is not Axis.LOCAL  # a clock on a wall is set back
+    clock_goes_on = axis is not Axis.LOCAL  # a time without zone repeats an hour when clocks are set back
     if known.at_update is not None:
+        # The trigger at updates is enough where the column is NULL until the first update. Where it never is, something else sets it at
+        # inserts, and unless that is a trigger or a default, it is the application.
         always = known.at_insert is not None or by_default or not _is_complete(column, evidence)
         beside = "" if always else ", though not when a row arrives"
         return _Candidate(column, _Role.CHANGED, always and clock_goes_on, f"the trigger {known.at_update} sets it at each change{beside}")
@@ -224,6 +247,7 @@ def _judge(table: SourceTable, column: SourceColumn, evidence: TableEvidence) ->
 def _judge_integer(
     table: SourceTable, column: SourceColumn, known: ColumnEvidence, unique: Sequence[tuple[str, ...]], words: set[str]
 ) -> _Candidate | str | None:
+    """Returns what ``_judge`` does, for a column of integers. ``words``: of the column's name, in lower case."""
     alone = (column.name,) in unique or table.primary_key == (column.name,)
     if column.sequence is not None:
         beside = "" if known.in_turn else ", which does not give them out one by one and upwards"
@@ -238,7 +262,11 @@ def _judge_integer(
 
 
 def _best(table: SourceTable, candidates: Sequence[_Candidate]) -> _Candidate | None:
-    """The surest, then the one with an index, then time before numbers; the first column among equals."""
+    """Returns the best candidate; None where there is none.
+
+    Sure ones come first, and of those as sure, the ones known by statistics alone come last; then those count that an index leads with,
+    then the role (times before numbers). Of equal ones the first column is taken.
+    """
     order = list(_Role)
     return min(
         candidates,
@@ -248,16 +276,17 @@ def _best(table: SourceTable, candidates: Sequence[_Candidate]) -> _Candidate | 
 
 
 def _is_complete(column: SourceColumn, evidence: TableEvidence) -> bool:
-    """Whether each row has a value."""
+    """Whether each row has a value, by the column's constraint or by statistics."""
     known = evidence.columns.get(column.name, ColumnEvidence())
     return column.not_null or known.null_share == 0
 
 
 def _is_batch(table: SourceTable, column: SourceColumn, evidence: TableEvidence) -> bool:
-    """Whether each value of an integer stands for many rows: one partition a value then."""
+    """Whether each value of an integer stands for many rows, so that one partition per value is proposed."""
     distinct = evidence.columns.get(column.name, ColumnEvidence()).distinct
     if axis_of(column) is not Axis.INTEGER or distinct is None or not table.rows:
         return False
+    # A negative number is a share of the rows: PostgreSQL expects the number of distinct values to grow with the table.
     return distinct > 0 and table.rows / distinct >= BATCH_ROWS
 
 

@@ -1,6 +1,7 @@
-"""How a container differs from what was known of it.
+"""Describes the differences between a container and its entry in the catalog.
 
-Belongs here: the words for it. Does not belong: finding it out (``operation``).
+Belongs here: the types of differences, and the comparison of one container's columns and properties. Does not belong: deciding which
+containers are new, changed or missing (``operation``).
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,10 @@ from incremental_assets.core.container import SourceColumn, SourceTable
 
 
 class Change(str, Enum):
-    """Of a container."""
+    """The kind of difference of a container.
+
+    ``BACK``: it was missing or hidden, and is there again. ``PRUNED``: it is gone from the source, and its entry was removed.
+    """
 
     NEW = "new"
     CHANGED = "changed"
@@ -22,7 +26,11 @@ class Change(str, Enum):
 
 
 class Field(str, Enum):
-    """Of a column (``new`` to ``default``), or of the container as a whole."""
+    """The kind of change of a column (``NEW`` to ``DEFAULT``), or of the container as a whole.
+
+    ``BACK``: a column that was dropped earlier is there again. ``TABLE``: the table was dropped and created anew. ``INDEXES``: the columns
+    that lead an index.
+    """
 
     NEW = "new"
     BACK = "back"
@@ -41,7 +49,10 @@ class Field(str, Enum):
 
 @dataclass(frozen=True)
 class FieldChange:
-    """``field``: the column's name; None where the whole container is meant."""
+    """One change within a container. ``str()`` gives it in words.
+
+    ``field``: the name of the column; None: the change is of the container as a whole. ``before``, ``after``: as text; None: none.
+    """
 
     what: Field
     field: str | None
@@ -61,7 +72,7 @@ class FieldChange:
 
 @dataclass(frozen=True)
 class Difference:
-    """One container's."""
+    """The difference of one container, with the changes of its fields. ``str()`` gives it in words."""
 
     container: str
     change: Change
@@ -71,13 +82,16 @@ class Difference:
         return f"{self.container}: {self.change.value}" + (f": {'; '.join(map(str, self.fields))}" if self.fields else "")
 
     def record(self) -> dict[str, Any]:
-        """For ``--json`` and metadata."""
+        """The difference as JSON values, for ``--json`` and for Dagster's metadata."""
         fields = [{"field": f.field, "change": f.what.value, "before": f.before, "after": f.after} for f in self.fields]
         return {"container": self.container, "change": self.change.value, "fields": fields}
 
 
 def field_changes(before: SourceTable, after: SourceTable, dropped: Sequence[SourceColumn]) -> tuple[FieldChange, ...]:
-    """``dropped``: columns that the container has had earlier."""
+    """Compares two states of a container. ``dropped``: columns that it had before ``before``.
+
+    A column that was renamed is a column gone and a new one.
+    """
     old, new = {c.name: c for c in before.columns}, {c.name: c for c in after.columns}
     earlier = {c.name for c in dropped}
     found = [FieldChange(Field.BACK if n in earlier else Field.NEW, n, None, c.type) for n, c in new.items() if n not in old]

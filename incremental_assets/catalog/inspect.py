@@ -1,6 +1,6 @@
-"""The closer look at a container: its fields, what is proposed for it, what its identifier spans.
+"""Inspects containers: their columns, the proposed identifier, and the first and last value of the identifier.
 
-Belongs here: what becomes of one container's entry. Does not belong: which containers need the look (``operation``).
+Belongs here: making the entry of one container. Does not belong: deciding which containers are inspected (``operation``).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,30 +17,43 @@ from incremental_assets.core.grammar import IncrementalSpec, Strategy
 from incremental_assets.core.resolve import axis_of, identifier_axis
 
 BATCH = 200
-"""Containers that are looked at closer at a time: between two of them progress is told and kept."""
+"""How many containers are inspected at a time. After each batch, progress is reported and the finished entries are kept."""
 SMALL_ROWS = 1_000_000
-"""Up to here the ends of a column without an index are looked for, to propose partitions."""
+"""Up to this number of rows, the first and last value of a column without an index are queried, in order to propose partitions."""
 
 
 class CatalogSource(Protocol):
-    """What the operation asks of a datastore. Each call may raise SyncError. ``troubles``: what could not be looked at, in words."""
+    """The queries of the catalog operation to a datastore. Each call may raise SyncError.
+
+    ``troubles``: by table or path, what could not be inspected.
+    """
 
     troubles: dict[str, str]
 
-    def listing(self) -> Mapping[str, Listed]: ...
+    def listing(self) -> Mapping[str, Listed]:
+        """Lists all containers of the datastore by name, without inspecting any of them."""
+        ...
 
-    def tables(self, names: Sequence[str]) -> Sequence[SourceTable]: ...
+    def tables(self, names: Sequence[str]) -> Sequence[SourceTable]:
+        """Returns the columns, keys and indexes of those of the named containers that exist."""
+        ...
 
-    def evidence(self, names: Sequence[str]) -> Mapping[str, TableEvidence]: ...
+    def evidence(self, names: Sequence[str]) -> Mapping[str, TableEvidence]:
+        """Returns by container the statistics, triggers and unique indexes from which an identifier is proposed."""
+        ...
 
-    def span(self, table: str, columns: Sequence[str], axis: Axis) -> tuple[int, int] | None: ...
+    def span(self, table: str, columns: Sequence[str], axis: Axis) -> tuple[int, int] | None:
+        """Returns the first and the last identifier, as values of the cursor type ``axis``; None: no row has an identifier."""
+        ...
 
 
 @dataclass(frozen=True)
 class Said:
-    """What the YAML says that the operation must know. ``named``: containers that it names, which are never forgotten.
+    """The settings of the YAML that the catalog operation needs.
 
-    ``excluded``: whether a name is not to be looked at. ``auto``: whether a detected identifier may be used for a container.
+    ``specs``: the entries under ``incremental:``, by table. ``named``: the containers that the YAML names, which are never forgotten.
+    ``excluded``: whether a container of this name is left out. ``auto``: whether the identifier that the catalog operation detects is used
+    for a container of this name, unless the YAML names one.
     """
 
     specs: Mapping[str, IncrementalSpec] = field(default_factory=dict[str, IncrementalSpec])
@@ -49,11 +62,14 @@ class Said:
     auto: Callable[[str], bool] = lambda _: False
 
     def detects(self, name: str) -> bool:
-        """Whether the catalog decides by what a container is synced."""
+        """Whether the catalog operation decides which identifier a container has."""
         return name not in self.specs and self.auto(name)
 
     def identifier(self, known: Known) -> tuple[Sequence[str], Axis] | None:
-        """Columns and axis of what a container is synced by; None for a snapshot, and where the YAML does not fit (``resolve`` says so)."""
+        """Returns columns and cursor type of the identifier by which a container is synced; None for a snapshot.
+
+        It is also None where the YAML does not fit the table, which ``core.resolve`` reports.
+        """
         table, spec = known.table, self.specs.get(known.table.name)
         if spec is None and self.detects(table.name) and known.pinned is not None:
             spec = known.pinned.spec("", table.name)
@@ -67,15 +83,19 @@ class Said:
         return (spec.columns, axes.pop()) if len(chosen) == len(spec.columns) and len(axes) == 1 else None
 
     def lacks_span(self, known: Known) -> bool:
-        """The YAML has named an identifier since, or its ends could not be found out."""
+        """Whether first and last identifier of an unchanged container have to be queried all the same.
+
+        The YAML may have named an identifier since, or switched to ``identifiers: auto``, or an earlier query may have failed.
+        """
         undecided = self.detects(known.table.name) and known.pinned is None
         return undecided or (known.table.span is None and self.identifier(known) is not None)
 
 
 class CloserLook:
-    """Looks at containers in batches; trouble with one does not stop the others.
+    """Inspects containers in batches. A failure with the identifier of one container does not stop the others: it is in ``troubles``.
 
-    ``finished``: entries of a run that did not end, which are not asked for again; ``keep`` is told those of this run as they come.
+    ``now``: the time of the run (ISO 8601, UTC). ``progress``: is called with messages for people. ``finished``: the entries that an
+    interrupted run had finished, which are not queried again. ``keep``: is called with the entries of this run as they are finished.
     """
 
     def __init__(
@@ -90,10 +110,14 @@ class CloserLook:
         self._source, self._said, self._now, self._progress, self._finished, self._keep = source, said, now, progress, finished, keep
         self.troubles: dict[str, str] = {}
 
-    # ------------------------------------------------------------------ fields and proposals
+    # ------------------------------------------------------------------ columns and proposals
     def renew(self, names: Sequence[str], listed: Mapping[str, Listed], old: Mapping[str, Known]) -> dict[str, Known]:
-        """New entries of the named containers; those that have vanished meanwhile are left out."""
+        """Returns new entries of the named containers; those that have vanished since the listing are left out.
+
+        ``listed``: the listing, by name. ``old``: the stored entries, by name. Raises SyncError.
+        """
         done = {name: self._finished[name] for name in names if name in self._finished}
+        # An entry of an interrupted run counts only if the container has not changed since.
         found = {name: one for name, one in done.items() if (one.fingerprint, one.activity) == _mark(listed[name])}
         left = [name for name in names if name not in found]
         if found:
@@ -109,13 +133,15 @@ class CloserLook:
         return found
 
     def _entry(self, table: SourceTable, listed: Listed, evidence: TableEvidence, before: Known | None) -> Known:
+        """The new entry of a container. ``before``: its stored entry; a hidden one is not continued, but begun anew."""
         table = replace(table, rows=listed.rows, bytes=listed.bytes, files=listed.files)
         fingerprint, activity = _mark(listed)
         proposal = propose(table, evidence)
         if before is None or before.presence is Presence.HIDDEN:
             entry = Known(table, fingerprint, self._now, activity, proposal=proposal, identity=listed.identity)
             return self._pinned(entry)
-        # The calendar of a container stays what its first rows made it: keys that were seen stay.
+        # The first identifier and the span stay as they were first found: the partitions follow from them, and existing partition keys must
+        # not change.
         table = replace(table, first=before.table.first, last=before.table.last, span=before.table.span)
         names = {column.name for column in table.columns}
         dropped = {c.name: c for c in (*before.dropped, *before.table.columns) if c.name not in names}
@@ -133,9 +159,11 @@ class CloserLook:
         return self._pinned(entry)
 
     def _pinned(self, known: Known) -> Known:
-        """With what ``identifiers: auto`` goes by. It stays, as another identifier would mean to load the table anew; also "none" stays.
+        """Returns the entry with the proposal that ``identifiers: auto`` uses.
 
-        It is chosen again where its columns or its key are no longer what they were. What it relied on and is no more, is a doubt.
+        Once chosen, it stays, also where none was trusted and the container is a snapshot: with another identifier the whole table would
+        have to be loaded anew. It is chosen again only where its columns or its key have changed. Where the source no longer guarantees
+        what it relies on, it stays too, and ``doubt`` says what has changed.
         """
         if not self._said.detects(known.table.name):
             return known
@@ -157,7 +185,11 @@ class CloserLook:
 
     # ------------------------------------------------------------------ spans
     def measure(self, entries: Mapping[str, Known], listed: Mapping[str, Listed], new: Collection[str]) -> dict[str, Known]:
-        """First and last identifiers, and proposals, of those whose rows have changed since they were looked at, or that are ``new``."""
+        """Returns the entries with first and last identifiers and fresh proposals, of those containers whose rows have changed.
+
+        ``new``: names of containers whose entries this run has made; their evidence is fresh. For the others, evidence is read again. A
+        container whose query fails keeps its entry, and the failure is in ``troubles``. Raises SyncError where evidence cannot be read.
+        """
         moved = [n for n, known in entries.items() if n in new or listed[n].activity != known.activity or self._said.lacks_span(known)]
         again = [n for n in moved if n not in new]
         evidence: dict[str, TableEvidence] = {}
@@ -172,16 +204,21 @@ class CloserLook:
                 measured[name] = replace(self._spanned(known), activity=listed[name].activity)
             except SyncError as error:
                 self.troubles[name] = str(error)
-                measured[name] = replace(known, activity=None)  # asked again by the next run
+                measured[name] = replace(known, activity=None)  # without activity, the next run queries it again
         return measured
 
     def _spanned(self, known: Known) -> Known:
+        """Returns the entry with first and last identifier, and with proposed partitions. Raises SyncError.
+
+        Without an identifier in use, they are queried only for the proposal, and only where that is cheap.
+        """
         table, used = known.table, self._said.identifier(known)
         if used is not None:
             columns, axis = used
             if table.span is not None and not set(columns) <= set(table.indexed):
-                return known  # what it begins with is known, and its end is not worth reading the whole table
+                return known  # the first value is known; the last one is not worth reading the whole table without an index
             ends = self._source.span(table.name, columns, axis)
+            # The partitions of a detected identifier are chosen when its first rows are seen, and stay.
             pinned = known.pinned
             if pinned is not None and pinned.type is not None and pinned.partition_by is None and table.span is None and ends is not None:
                 pinned = with_partitions(pinned, axis, *ends, table.rows)
@@ -195,11 +232,15 @@ class CloserLook:
 
 
 def _mark(listed: Listed) -> tuple[str, int | None]:
+    """By which an entry of an interrupted run is recognized as still valid."""
     return listed.fingerprint, listed.activity
 
 
 def _with_ends(table: SourceTable, ends: tuple[int, int] | None, axis: Axis) -> SourceTable:
-    """``first`` and ``span`` are told once, ``last`` each time; an empty table has a span of 0."""
+    """Returns the table with its identifiers: ``first`` and ``span`` are set once, ``last`` each time.
+
+    ``ends``: None for a table without identifiers, whose span is 0. The span of times is 0 too: their partitions do not depend on it.
+    """
     if ends is None:
         return replace(table, span=0 if table.span is None else table.span)
     first = format_value(axis, ends[0]) if table.first is None else table.first
@@ -208,7 +249,7 @@ def _with_ends(table: SourceTable, ends: tuple[int, int] | None, axis: Axis) -> 
 
 
 def _still_fits(proposal: Proposal, table: SourceTable) -> bool:
-    """Whether its columns are still on the axis they were, and its key is the table's."""
+    """Whether the columns of a proposal still have its cursor type, and, for ``upsert``, its key is still the table's primary key."""
     columns: list[SourceColumn | None] = [table.column(name) for name in proposal.columns]
     same_key = proposal.strategy is not Strategy.UPSERT or table.primary_key == proposal.primary_key
     return same_key and all(column is not None and axis_of(column) is proposal.axis for column in columns)

@@ -1,7 +1,7 @@
-"""The catalog operation: what is in a datastore now, compared with what is known; only the differences are looked at closer.
+"""Runs the catalog operation: lists a datastore, compares the listing with the stored catalog, and inspects only what differs.
 
-Belongs here: which container is new, changed, missing, back, forgotten. Does not belong: the closer look (``look``), asking the source
-(``databases``, ``files``), keeping the result (``state``), or running it (``dagster``).
+Belongs here: deciding which containers are new, changed, missing, back or forgotten. Does not belong: inspecting a container (``inspect``),
+querying the source (``databases``, ``files``), storing the result (``state``), or running the operation in Dagster (``dagster``).
 """
 
 import datetime
@@ -17,7 +17,11 @@ from incremental_assets.core.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Asked:
-    """Options of one run. ``kinds``: which containers are looked at; the others stay as they are known."""
+    """The options of one run.
+
+    ``prune``: remove the entries of containers that are gone from the source. ``recreate``: bring hidden containers back. ``kinds``: the
+    kinds of containers that are compared; the entries of all others stay as they are.
+    """
 
     prune: bool = False
     recreate: bool = False
@@ -26,7 +30,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``troubles``: what could not be found out, or is not as it should be, by container; the rest is complete."""
+    """The result of one run.
+
+    ``differences``: in the order of names. ``troubles``: by container, what could not be inspected or is not as it should be; the others
+    are complete. ``looked_at``: how many containers were inspected.
+    """
 
     catalog: Catalog
     differences: tuple[Difference, ...]
@@ -43,17 +51,21 @@ def take_catalog(
     finished: Mapping[str, Known] | None = None,
     keep: Callable[[Mapping[str, Known]], None] = lambda _: None,
 ) -> Outcome:
-    """Compares the datastore with what is known. Raises SyncError where not even the listing can be had.
+    """Compares the datastore with the stored catalog. Raises SyncError where not even the listing succeeds.
 
-    ``finished``: entries of a run that did not end, and ``keep`` is told those of this one as they come: they are looked at once.
+    ``before``: the stored catalog; None: there is none. ``progress``: is called with messages for people. ``finished``: the entries that
+    an interrupted run had finished, which are not inspected again. ``keep``: is called with the entries of this run as they are finished.
     """
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     old = before.by_name if before else {}
     everything = source.listing()
     listed = {name: one for name, one in everything.items() if one.kind in asked.kinds and not said.excluded(name)}
     look = CloserLook(source, said, now, progress, finished or {}, keep)
+    # Entries that this run does not compare stay as they are: other kinds, and excluded containers.
     entries = {name: known for name, known in old.items() if name in everything and name not in listed}
     closer: list[str] = []
+    # Inspected are new and changed containers, hidden ones that are brought back, and missing ones that are there again. Of all others only
+    # the sizes are taken from the listing.
     for name, one in listed.items():
         known = old.get(name)
         if known is None or (known.presence is Presence.HIDDEN and asked.recreate):
@@ -73,6 +85,7 @@ def take_catalog(
     present = {name: known for name, known in entries.items() if name in listed and known.presence is Presence.PRESENT}
     entries |= look.measure(present, listed, new=found)
     differences = [d for name, known in found.items() if (d := _difference(old.get(name), known)) is not None]
+    # Whether a container is gone is decided by the whole listing: one of another kind, or an excluded one, is still in the source.
     for name, known in old.items():
         if name not in everything:
             kept, difference = _gone(known, asked, said, now, bool(everything), look.troubles)
@@ -86,7 +99,11 @@ def take_catalog(
 def _gone(
     known: Known, asked: Asked, said: Said, now: str, others: bool, troubles: dict[str, str]
 ) -> tuple[Known | None, Difference | None]:
-    """What becomes of an entry whose container is not in the source: (the entry, or None where it is forgotten; the difference)."""
+    """Decides about an entry whose container is not in the source. Returns the entry (None: it is forgotten), and the difference.
+
+    ``others``: whether the source has any container at all. If not, nothing is forgotten, as it may be the wrong source. What speaks
+    against forgetting an entry is added to ``troubles``.
+    """
     name = known.table.name
     if known.presence is Presence.HIDDEN or said.excluded(name) or known.table.kind not in asked.kinds:
         return known, None
@@ -102,7 +119,10 @@ def _gone(
 
 
 def hide(catalog: Catalog, names: Sequence[str]) -> Catalog:
-    """Without the named containers, until somebody recreates them. Raises ConfigurationError for one that is not known."""
+    """Returns the catalog with the named containers hidden, until a run recreates them.
+
+    Raises ConfigurationError for a name that the catalog does not have, or has hidden before.
+    """
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     known = catalog.by_name
     for name in names:
@@ -113,6 +133,7 @@ def hide(catalog: Catalog, names: Sequence[str]) -> Catalog:
 
 
 def _difference(before: Known | None, after: Known) -> Difference | None:
+    """Returns the difference between a stored entry (None: there is none) and the new one; None: there is no difference."""
     if before is None:
         return Difference(after.table.name, Change.NEW)
     changes = field_changes(before.table, after.table, before.dropped)
@@ -124,5 +145,6 @@ def _difference(before: Known | None, after: Known) -> Difference | None:
 
 
 def _today() -> int:
+    """Days since 1970-01-01, in UTC."""
     now = datetime.datetime.now(datetime.timezone.utc)
     return now.date().toordinal() - datetime.date(1970, 1, 1).toordinal()

@@ -1,6 +1,7 @@
-"""What is known of a datastore between two looks at it: the component's state, one entry a container.
+"""Stores what is known of a datastore between two runs of the catalog operation: the component's state, with one entry per container.
 
-Belongs here: the entries, and the file they are kept in. Does not belong: how they come about (``operation``).
+Belongs here: the entries, and the format of the file that holds them. Does not belong: how entries are made (``operation``), or where the
+file is (``dagster.catalog_store``).
 """
 
 import json
@@ -17,10 +18,15 @@ from incremental_assets.core.container import SourceColumn, SourceTable
 from incremental_assets.core.errors import ConfigurationError
 
 FORMAT = 2
+"""The version of the file's format. ``Catalog.load`` still reads version 1."""
 
 
 class Presence(str, Enum):
-    """``missing``: gone from the source, and kept until somebody prunes. ``hidden``: removed by a person, until somebody recreates it."""
+    """Whether a container is there.
+
+    ``MISSING``: it is gone from the source; its entry is kept until a catalog run prunes it. ``HIDDEN``: a person has removed it from the
+    catalog (``catalog remove``); it stays out until a catalog run recreates it.
+    """
 
     PRESENT = "present"
     MISSING = "missing"
@@ -29,11 +35,12 @@ class Presence(str, Enum):
 
 @dataclass(frozen=True)
 class Known:
-    """A container as it was found last. ``since``: when it got its presence (ISO 8601, UTC).
+    """The entry of one container: its table as the catalog operation last found it.
 
-    ``fingerprint``, ``activity``, ``identity``: the listing's (``core.evidence.Listed``). ``dropped``: columns it has had and has no more.
-    ``pinned``: what ``identifiers: auto`` goes by since it was first asked; without columns it is a snapshot. ``doubt``: why it should not
-    any more.
+    ``since``: when it got its present ``presence`` (ISO 8601, UTC). ``fingerprint``, ``activity``, ``identity``: from the listing (see
+    ``core.evidence.Listed``). ``dropped``: columns that it has had and no longer has. ``pinned``: the proposal that ``identifiers: auto``
+    uses, kept from the first time that it was used; without columns, the container is synced as a snapshot; None: not decided yet.
+    ``doubt``: why the pinned proposal should no longer be used; None: nothing speaks against it.
     """
 
     table: SourceTable
@@ -50,7 +57,11 @@ class Known:
 
 @dataclass(frozen=True)
 class Catalog:
-    """All that is known, in the order of names; ``found_on`` is the day of the first look (days since 1970-01-01)."""
+    """The catalog of one datastore.
+
+    ``found_on``: the day of the first catalog run, in days since 1970-01-01 UTC; the calendar of an empty table begins with it.
+    ``found_at``: the time of the last run (ISO 8601, UTC). ``entries``: in the order of names. ``format``: see ``FORMAT``.
+    """
 
     found_on: int
     found_at: str
@@ -62,15 +73,15 @@ class Catalog:
         return {known.table.name: known for known in self.entries}
 
     def save(self, path: Path) -> None:
-        """Written beside and moved over: a reader sees the old state or the new one, whole."""
+        """Replaces the file atomically: a reader sees the old catalog or the new one."""
         write_whole(path, _ADAPTER.dump_json(self, indent=1))
 
     @classmethod
     def load(cls, path: Path) -> "Catalog":
-        """Raises ConfigurationError for a file that is none of ours."""
+        """Reads a catalog. Raises ConfigurationError for a file of another format."""
         try:
             data = json.loads(path.read_bytes())
-            if data["format"] == 1:  # tables alone; without fingerprints all of them are looked at again, and their calendars stay
+            if data["format"] == 1:  # tables only: with empty fingerprints all are inspected again, and keep their calendars
                 known = [{"table": table, "fingerprint": "", "since": data["found_at"]} for table in data["tables"]]
                 data = {"format": FORMAT, "found_on": data["found_on"], "found_at": data["found_at"], "entries": known}
             catalog = _ADAPTER.validate_python(data, strict=False)
@@ -84,7 +95,7 @@ class Catalog:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file that a reader sees whole or not at all."""
+    """Writes a file atomically: to a temporary file in the same folder, which is then moved over."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}", delete=False) as beside:
         beside.write(content)

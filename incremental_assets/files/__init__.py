@@ -1,1 +1,1 @@
-"""Folders of files as a datastore: local ones, and whatever else fsspec reaches."""
+"""Syncs folders of files, on a local disk or behind any fsspec URL, into Delta tables."""

@@ -1,10 +1,11 @@
-"""Reading files although one of them may end the Spark server: with fewer and fewer of them, down to the one that does it.
+"""Reads files although one of them may end the Spark server: halves the suspected files until the one that does it is found and refused.
 
-Belongs here: which files are read together, and which one is refused. Does not belong: reading (``files.readers``), what is remembered of
-it (``files.attempts``).
+Belongs here: which files are read together, and which one is refused. Does not belong: reading (``files.readers``), or the records of what
+was being read (``files.attempts``).
 
-Files that were being read when the server ended are read by a server of this run's own from then on, so that nobody else's sync ends with
-it: half as many each time. The one that ends the server by itself is refused, and the others are no longer under suspicion.
+Files that were being read when the server ended are read by a separate server of this run from then on, half as many each time, so that
+the syncs of other containers do not end with it. The file that ends a server while it is read by itself is refused, and the others are no
+longer suspects.
 """
 
 import contextlib
@@ -22,12 +23,19 @@ from incremental_assets.files.readers.reading import refusal
 from incremental_assets.spark.embedded.launch import SparkUnavailable, driver_memory
 
 ALONE = 2
-"""So often the server has to end with a file that is read by itself, where it is not known to have been the file's doing."""
+"""How often a server has to end while it reads a file by itself, before that file is refused.
+
+This holds for a server that ``SPARK_REMOTE`` names, which other clients use too and which may have ended because of them. On a separate
+server of this run, once is enough.
+"""
 Read = Callable[[Sequence[ReadFile]], FileRows]
 
 
 def ended_with(file: ReadFile) -> str:
-    """Why a file is refused that the server ended with."""
+    """The reason for refusing a file that ended the server while it was read by itself.
+
+    The manifest keeps this text, and the next plan compares it: with another amount of memory it differs, so that the file is tried again.
+    """
     memory = "" if os.environ.get("SPARK_REMOTE") else f", which has {driver_memory()} of memory"
     return refusal(
         file,
@@ -37,7 +45,10 @@ def ended_with(file: ReadFile) -> str:
 
 
 class Attempt:
-    """Of one sync. ``refused``: why files are, by key; ``postponed``: those that the next sync is to read."""
+    """The reading of one sync's files, with repeated attempts where the Spark server ends.
+
+    ``refused``: by key, why a file ended the server. ``postponed``: files that were not read, which the next sync is to read.
+    """
 
     def __init__(self, scope: LakeScope, attempts: Attempts, log: Callable[[str], None]) -> None:
         self._scope, self._attempts, self._log = scope, attempts, log
@@ -48,11 +59,17 @@ class Attempt:
         self.postponed: tuple[ReadFile, ...] = ()
 
     def read(self, files: Sequence[ReadFile], read: Read) -> tuple[Sequence[ReadFile], FileRows | None]:
-        """The files that were read, and what is in them. Raises what ``read`` does while there is a server."""
+        """Returns the files that were read, and their rows; ``((), None)`` where no file was read.
+
+        Raises what ``read`` raises, unless the server has ended; SparkUnavailable where it has ended and no other one can be used.
+        """
         own = {file.key: file for file in files}
         found = self._attempts.suspects()
         self._suspects = {key: one for key, one in found.items() if key in own and _is_of(one, own[key])}
+        # The records of files that this sync does not read stay as they are. A suspect that has changed since is another file: it is no
+        # longer one.
         self._kept = {key: one for key, one in found.items() if key not in own}
+        # With suspects among the files, the shared server is not used at all: it would end for the syncs of other containers too.
         apart = bool(self._suspects) and self._apart()
         for key in [key for key, one in self._suspects.items() if one.alone >= ALONE]:
             self._refuse(own[key])
@@ -60,9 +77,12 @@ class Attempt:
         while left:
             chosen = self._chosen(left)
             self._reading = of_files(((file.key, file.modified, file.size) for file in chosen), self._suspects)
+            # Before Spark sees the files: if this process ends with the server, the next sync finds the records open.
             self._write(self._reading)
+            # The session is opened first. The stack calls back in reverse order, so that ``_close`` can still ask the server whether it
+            # is there before the session is closed.
             _ = self._scope.spark
-            self._scope.stack.callback(self._close)  # before the session is given back
+            self._scope.stack.callback(self._close)
             try:
                 rows = read(chosen)
             except (PySparkException, grpc.RpcError) as error:
@@ -72,7 +92,7 @@ class Attempt:
                     self._suspects[one.file] = one.ended(len(chosen))
                 self._reading = []
                 if len(chosen) == 1 and (apart or self._suspects[chosen[0].key].alone >= ALONE):
-                    self._suspects.clear()  # it explains all that happened
+                    self._suspects.clear()  # this file explains why the server ended each time, so the others are cleared
                     self._refuse(chosen[0])
                     left = [file for file in left if file.key not in self.refused]
                 else:
@@ -80,7 +100,7 @@ class Attempt:
                 self._write([])
                 apart = self._apart()
                 if not apart and chosen[0].key in self.refused:
-                    self.postponed = tuple(left)  # there may be no server for them now
+                    self.postponed = tuple(left)  # the named server has just ended, so there may be none for them now
                     return (), None
                 if not apart:
                     raise SparkUnavailable(
@@ -93,7 +113,7 @@ class Attempt:
         return (), None
 
     def done(self) -> None:
-        """The rows of the files that were read are in the lake."""
+        """Removes the records, once the rows of the files that were read have been committed."""
         for one in self._reading:
             self._suspects.pop(one.file, None)
         finished, self._reading = bool(self._reading), []
@@ -101,7 +121,10 @@ class Attempt:
             self._write([])
 
     def _chosen(self, left: Sequence[ReadFile]) -> Sequence[ReadFile]:
-        """All; or half of those that were read together when the server ended, as long as there are any."""
+        """Returns all files where none is a suspect; else half as many as were read together when the server ended, at least one.
+
+        Of suspects of several reads, those of the smallest read come first: they are nearest to a single file.
+        """
         suspected = [file for file in left if file.key in self._suspects]
         if not suspected:
             return left
@@ -110,21 +133,25 @@ class Attempt:
         return nearest[: max(1, together // 2)]
 
     def _refuse(self, file: ReadFile) -> None:
+        """Refuses a file that ended the server while it was read by itself."""
         self.refused[file.key] = ended_with(file)
         self._log(f"left out: {self.refused[file.key]}")
+        # The record stays, closed: where the file is tried again, it is read by itself at once, and not together with others.
         self._kept[file.key] = Suspect(file.key, file.modified, file.size, 1, 1, False)
         self._suspects.pop(file.key, None)
 
     def _apart(self) -> bool:
+        """Moves on to a separate server of this run; False where ``SPARK_REMOTE`` names the only one."""
         return self._scope.open_apart()
 
     def _write(self, reading: Sequence[Suspect]) -> None:
+        """Writes the records of the files being read, together with all other suspects."""
         now = {one.file for one in reading}
         others = [one for one in (*self._suspects.values(), *self._kept.values()) if one.file not in now]
         self._attempts.write([*reading, *others])
 
     def _close(self) -> None:
-        """The run has ended otherwise: with the server, or with an error that no file is to blame for."""
+        """Closes the records where the run ends before ``done``. Only where the server has ended do the files become suspects."""
         if not self._reading:
             return
         gone = self._scope.is_server_gone()
@@ -132,9 +159,10 @@ class Attempt:
             if gone:
                 self._suspects[one.file] = one.ended(len(self._reading))
         self._reading = []
-        with contextlib.suppress(LakeError):  # then it stays open, and the next sync takes it for one that ended with the server
+        with contextlib.suppress(LakeError):  # then the records stay open, and the next sync treats the files as suspects
             self._write([])
 
 
 def _is_of(suspect: Suspect, file: ReadFile) -> bool:
+    """Whether the record is of this version of the file."""
     return (suspect.modified, suspect.size) == (file.modified, file.size)

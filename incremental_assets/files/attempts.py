@@ -1,9 +1,10 @@
-"""Which files a sync is reading right now, in a small Delta table beside the manifest: what is left in it was never finished.
+"""Records which files a sync is reading right now, in a small Delta table beside the manifest.
 
-Belongs here: these records, and what follows from one that nobody closed. Does not belong: what a sync does about it (``files.attempt``).
+Belongs here: these records, and the rule that a record left open is one of a read that never finished. Does not belong: how a sync isolates
+a file that ends the Spark server (``files.attempt``).
 
-It is written before Spark sees the files, and emptied after the sync. So a file that ends the Spark server, or the whole machine, is under
-suspicion for the next sync too, and is not read together with all others again and again.
+The record is written before Spark sees the files, and removed after the sync. So a file that ends the Spark server, or the whole machine,
+is still a suspect for the next sync, also in another process, and is not read together with all others again and again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,16 +18,18 @@ from incremental_assets.delta.folders import ATTEMPTS_FOLDER
 from incremental_assets.delta.table import LakeTable, read_rows, storage_options
 
 TIDY_AFTER = 50
+"""The number of commits between two clean-ups of the table. Each sync adds at least two: the records are written, and removed."""
 _NUMBERS = ("modified", "size", "together", "alone")
 _SCHEMA = pa.schema([("file", pa.string()), *((name, pa.int64()) for name in _NUMBERS), ("open", pa.bool_())])
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """A file that was being read when the Spark server ended, or the sync itself.
+    """A file that is being read, or that was being read when the Spark server or the sync itself ended.
 
-    ``file``: the key of its partition, with the stamp it had. ``together``: how many files were read at once, the last time. ``alone``: how
-    often that happened while it was read by itself. ``open``: it is being read, or nobody has told how that ended.
+    ``file``: the key of its partition. ``modified`` (microseconds since 1970 UTC) and ``size`` (bytes): the version of the file.
+    ``together``: how many files were being read at once when that last happened; 0: it has not. ``alone``: how often it happened while the
+    file was read by itself. ``open``: the file is being read now, or the sync ended without recording how that went.
     """
 
     file: str
@@ -37,25 +40,28 @@ class Suspect:
     open: bool
 
     def ended(self, together: int) -> "Suspect":
-        """It was among so many files when the server ended."""
+        """Returns the record after the server ended while it read the file together with others: ``together`` files in all."""
         return replace(self, together=together, alone=self.alone + (together == 1), open=False)
 
 
 class Attempts:
-    """Those of one container."""
+    """The records of one container."""
 
     def __init__(self, lake: str, key_path: tuple[str, str]) -> None:
         self.table = LakeTable(lake, key_path[0], ATTEMPTS_FOLDER, key_path[1])
 
     def suspects(self) -> dict[str, Suspect]:
-        """By key. Those that were never closed count as files that the server ended with."""
+        """Returns the suspects by key. A record that is still open counts as a file that was being read when the server ended.
+
+        The caller holds the container's lock, so no other sync can be reading the files of an open record.
+        """
         delta = self.table.opened()
         found = [] if delta is None else [Suspect(**row) for row in read_rows(delta).to_pylist()]
         together = sum(1 for one in found if one.open)
         return {one.file: one.ended(together) if one.open else one for one in found}
 
     def write(self, suspects: Iterable[Suspect]) -> None:
-        """All that is to be remembered. Raises LakeError where the place cannot be written."""
+        """Replaces all records by these. Raises LakeError where the table cannot be written."""
         rows = pa.Table.from_pylist([asdict(one) for one in suspects], schema=_SCHEMA)
         delta, options = self.table.opened(), storage_options() or None
         if delta is None and not rows.num_rows:
@@ -65,11 +71,12 @@ class Attempts:
             if delta is not None and delta.version() % TIDY_AFTER == TIDY_AFTER - 1:
                 now = self.table.opened()
                 assert now is not None
-                now.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)  # nobody reads older versions
+                # No older version is needed: only the sync that holds the container's lock reads this table.
+                now.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
                 now.create_checkpoint()
 
 
 def of_files(files: Iterable[tuple[str, int, int]], known: Mapping[str, Suspect]) -> list[Suspect]:
-    """Key, time and size of files that are about to be read, as open attempts."""
+    """Returns an open record for each file about to be read. ``files``: key, modification time and size; ``known``: the suspects so far."""
     blank = (Suspect(key, modified, size, 0, 0, True) for key, modified, size in files)
     return [replace(known[one.file], open=True) if one.file in known else one for one in blank]

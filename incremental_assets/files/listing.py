@@ -1,7 +1,7 @@
-"""What is in a folder, local or behind any fsspec URL: the paths and stamps of its files, and the first bytes of one.
+"""Lists a folder, on a local disk or behind any fsspec URL, and opens its files.
 
-Belongs here: listing and reading bytes, the mapping of failures to messages, never showing a password. Does not belong: which files are
-read and which belong together (``core.files``), or what is in them.
+Belongs here: paths, stamps and bytes of files, and the messages for failures, which never show a password. Does not belong: deciding which
+files are read (``core.files``) and which belong together (``core.file_groups``), or parsing them (``files.readers``).
 """
 
 import contextlib
@@ -27,31 +27,33 @@ from incremental_assets.core.globs import Reach, fixed_part
 from incremental_assets.files.trouble import Leaves, inside, passing_remedy
 
 _BLOCK = 1 << 20
-"""Drivers read ahead by tens of megabytes unless told; the first bytes are asked for here."""
+"""The block size in bytes for reading remote files. Some drivers read ahead by tens of megabytes; often only the first bytes are needed."""
 
-# The last userinfo sign counts, as a password may contain one; without a colon it is none (abfss://container@account).
+# The last @ ends the password, as a password may contain one. Without a colon there is no password (abfss://container@account).
 _PASSWORD = re.compile(r"(://[^:/@]*):(.*)@", re.DOTALL)
+# The names under which fsspec's drivers return modification time and etag, in order of preference.
 _TIME_KEYS = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 _ETAG_KEYS = ("ETag", "etag", "md5Hash")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 OnTrouble = Callable[[str, str], None]
+"""Is called with the path of what could not be inspected, and with the message."""
 
 
 @dataclass(frozen=True)
 class FolderAddress:
-    """Where the files are. ``repr`` carries no password."""
+    """The address of a datastore's folder. ``url`` may hold a password, so that ``repr`` leaves it out; ``display`` masks it."""
 
     datastore: str
     url: str = field(repr=False)
 
     @classmethod
     def parse(cls, datastore: str, url: str | None) -> "FolderAddress":
-        """Raises ConfigurationError where this is neither a local folder nor a URL that fsspec has a driver for."""
+        """Raises ConfigurationError for an empty path, and for a URL that fsspec has no driver for. Does not access the folder."""
         if not url or not url.strip():
             raise ConfigurationError(f"{datastore}: path is empty; is the environment variable set that it refers to?")
         scheme, separator, _ = url.partition("://")
-        # Of a chain (simplecache::s3://…) each link has to be known.
+        # In a chained URL (simplecache::s3://…) fsspec needs a driver for each part.
         unknown = [link for link in scheme.split("::") if link not in known_implementations and link not in registry]
         if separator and unknown:
             raise ConfigurationError(
@@ -62,7 +64,7 @@ class FolderAddress:
 
     @property
     def display(self) -> str:
-        """For messages and metadata: no password, no signature."""
+        """The address for messages and metadata, without password and without query (which may hold a signature)."""
         local = _local_path(self.url)
         if local is not None:
             return local
@@ -70,32 +72,36 @@ class FolderAddress:
 
     @property
     def local(self) -> Path | None:
-        """The folder, where it is on this machine's disks."""
+        """The folder as a path of this machine; None where it is behind a URL of another scheme."""
         path = _local_path(self.url)
         return None if path is None else Path(path)
 
     def spark_url(self, path: str) -> str:
-        """The URL that Spark reads a file by, as it stands: neither quoted nor are patterns' characters escaped."""
+        """The URL by which Spark reads a file. It is neither percent-encoded, nor are the characters of Hadoop's globs escaped.
+
+        ``path``: relative to the datastore's folder.
+        """
         if self.local is not None:
             return f"file:{self.local / path}"
         url = self.url.rpartition("::")[2].partition("?")[0].rstrip("/")
         return f"{'s3a' + url[2:] if url.startswith('s3:') else url}/{path}"
 
     def list(self, prefix: str = "", on_trouble: OnTrouble | None = None, wanted: Sequence[str] = ()) -> Iterator[tuple[str, FileStamp]]:
-        """Path and stamp of each file below the folder ``prefix``, as they come; hidden ones (below ``prefix``) are left out.
+        """Yields path and stamp of each file below the folder ``prefix``, in no particular order; hidden files below it are left out.
 
-        ``wanted``: globs, relative to the datastore's folder. Then these are files that one of them matches, and no folder is looked into,
-        or told of, that can have none. Listing begins at the folder that all of them name (``fixed_part``), where that is further down.
+        ``wanted``: globs relative to the datastore's folder; only files that one of them matches are yielded. A folder that can have no
+        such file is neither listed nor reported. Listing begins at the folder that all globs have in common (``fixed_part``), where that
+        lies further down than ``prefix``. Without globs all files are yielded.
 
-        Raises SourceUnreachable where the datastore's folder is not there, or that where listing begins may not be read; one that is
-        not there has no files. What cannot be looked at further down is told to ``on_trouble``, by path and message, and skipped: the
-        files there are not known to be gone. Without ``on_trouble`` it raises SourceError.
+        Raises SourceUnreachable where the datastore's folder is not there, or where the folder at which listing begins cannot be read. If
+        that folder is not there, it has no files. What cannot be inspected further down is reported to ``on_trouble`` and skipped; the
+        caller must not take the files there for removed. Without ``on_trouble``, SourceError is raised.
         """
         tree = self._tree()
         start = _deeper(prefix.strip("/"), wanted)
         reach = Reach(wanted or ("**",)).below(start)
         pending = [(start, reach)] if reach else []
-        tree.vanished = not reach
+        tree.vanished = not reach  # where nothing is listed, the check at the end still finds that the folder is not there
         while pending:
             folder, reach = pending.pop()
             try:
@@ -111,7 +117,7 @@ class FolderAddress:
                     if found is None:
                         if inner:
                             pending.append((path, inner))
-                    elif inner or reach.has(name):  # why it cannot be told
+                    elif inner or reach.has(name):  # ``found`` is the exception: its kind and stamp are unknown
                         self._trouble(path, found, on_trouble)
             except (FileNotFoundError, NotADirectoryError) as error:
                 if not folder:
@@ -119,24 +125,24 @@ class FolderAddress:
                 tree.vanished = True
             except SourceError:
                 raise
-            except Exception as error:  # noqa: BLE001 - drivers raise what their libraries do, not only OSError
+            except Exception as error:  # noqa: BLE001 - drivers raise their libraries' own errors, not only OSError
                 if folder == start:
                     raise self._unreachable(folder, error) from None
                 self._trouble(folder, error, on_trouble)
         if tree.vanished:
-            # Not only a file or a sub-folder, but everything? Then nothing is known to be gone.
+            # If the whole folder has vanished, as when a disk is unmounted, its files must not count as removed.
             try:
                 tree.check()
-            except Exception as error:  # noqa: BLE001 - as above
+            except Exception as error:  # noqa: BLE001 - drivers raise errors of their own
                 raise self._unreachable("", error) from None
 
     def head(self, path: str, size: int) -> bytes:
-        """The first bytes of a file, decompressed as its name says. Raises SourceError for a file that cannot be read."""
+        """The first ``size`` bytes of a file, decompressed according to its extension. Raises what ``open`` raises."""
         with self.open(path) as stream:
             return stream.read(size)
 
     def resolved(self, path: str) -> Path:
-        """Where a file of a local folder really is. Raises SourceError where that is outside of the folder."""
+        """The real path of a file of a local folder, after symbolic links. Raises SourceError where it is outside of the folder."""
         assert self.local is not None
         try:
             return Path(inside(str(self.local), path))
@@ -145,9 +151,10 @@ class FolderAddress:
 
     @contextlib.contextmanager
     def open(self, path: str, *, decompress: bool = True) -> Iterator[IO[bytes]]:
-        """A file's bytes. Raises SourceError for a file that cannot be read, also for what goes wrong within the block.
+        """Opens a file for reading its bytes, decompressed according to its extension unless ``decompress`` is False.
 
-        Raises SourceInterrupted where it is the disk, the machine or the network that fails, and not the file.
+        Raises SourceError for a file that cannot be read, also for an exception within the block. Raises SourceInterrupted where the
+        disk, the machine or the network fails, and not the file.
         """
         tree = self._tree()
         try:
@@ -156,15 +163,17 @@ class FolderAddress:
                 compression = infer_compression(path) if decompress else None
                 if compression is not None:
                     stream = stack.enter_context(compr[compression](stream, mode="r"))  # pyright: ignore[reportArgumentType]
+                # fsspec knows the extension only where the package is installed. Without it, the bytes would pass for text.
                 elif decompress and path.lower().endswith(".zst"):
                     raise ImportError("the package zstandard is not installed")
                 yield stream
         except SourceError:
             raise
-        except Exception as error:  # noqa: BLE001 - as above, and each decompressor has errors of its own
+        except Exception as error:  # noqa: BLE001 - drivers and decompressors raise errors of their own
             raise self._unreadable(path, error) from None
 
     def _unreadable(self, path: str, error: Exception) -> SourceError:
+        """The error for a file that could not be read; SourceInterrupted where the file is not at fault."""
         what = f"{self.datastore}: the file {path!r} in {self.display}"
         if isinstance(error, Leaves):
             return SourceError(f"{what} {error}")
@@ -183,11 +192,12 @@ class FolderAddress:
             file_system, root = url_to_fs(self.url)
         except ImportError as error:
             raise ConfigurationError(f"{self.datastore}: {self.display} needs a package that is not installed. {error}") from None
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - drivers raise errors of their own
             raise self._unreachable("", error) from None
         return _RemoteTree(file_system, root)
 
     def _trouble(self, path: str, error: Exception, on_trouble: OnTrouble | None) -> None:
+        """Reports what cannot be inspected. Raises SourceError where there is no ``on_trouble``."""
         message = f"{self.datastore}: {path!r} in {self.display} {self._what(error)}"
         if on_trouble is None:
             raise SourceError(message) from None
@@ -198,7 +208,7 @@ class FolderAddress:
         return SourceUnreachable(f"{self.datastore}: the folder {where} {self._what(error)}")
 
     def _what(self, error: Exception) -> str:
-        """What is the matter, and what to do."""
+        """The end of a sentence about a folder or file: what is wrong with it, and what to do."""
         local = _local_path(self.url) is not None
         if isinstance(error, Leaves):
             return str(error)
@@ -215,6 +225,7 @@ class FolderAddress:
         return f"cannot be read: {self._reason(error)}. Check " + ("its disk." if local else "address, credentials and network.")
 
     def _reason(self, error: Exception) -> str:
+        """The driver's own text, without the URL's password and query, which some drivers repeat."""
         text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
         password = _PASSWORD.search(self.url)
         for secret in (password[2] if password else "", self.url.partition("?")[2]):
@@ -224,7 +235,7 @@ class FolderAddress:
 
 
 def _deeper(folder: str, patterns: Sequence[str]) -> str:
-    """The folder below ``folder`` that all matches of the patterns lie in."""
+    """The deepest folder that all matches of the patterns lie in, if it is below ``folder``; else ``folder``."""
     parts = [fixed_part(pattern).split("/") for pattern in patterns]
     same = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*parts, strict=False))
     deeper = "/".join(names[0] for names in same)
@@ -232,6 +243,7 @@ def _deeper(folder: str, patterns: Sequence[str]) -> str:
 
 
 def _local_path(url: str) -> str | None:
+    """The absolute path that a local URL or path names; None for a URL of another scheme."""
     scheme, separator, path = url.partition("://")
     if separator and scheme not in ("file", "local"):
         return None
@@ -239,28 +251,31 @@ def _local_path(url: str) -> str | None:
 
 
 class _Tree(Protocol):
-    """A folder and all below. Paths are relative to it, ``""`` is itself."""
+    """The datastore's folder with all files below it. Paths are relative to it, and ``""`` is the folder itself."""
 
     vanished: bool
-    """Something was not there any more when it was looked at."""
+    """Whether a file or folder of a listing was no longer there when it was inspected."""
 
     def entries(self, folder: str) -> Iterator[tuple[str, FileStamp | Exception | None]]:
-        """Each name in a folder: a file's stamp, None for a sub-folder, or why it cannot be told."""
+        """Yields each name in a folder with the stamp of the file, None for a sub-folder, or the exception that inspecting it raised."""
         ...
 
     def check(self) -> None:
-        """Raises where the folder itself is not there."""
+        """Raises an exception where the datastore's folder itself is not there."""
         ...
 
     def open(self, path: str) -> IO[bytes]: ...
 
 
 class _NoPath(ValueError):
-    """There are keys such as ``a//b.csv``: Hadoop takes two slashes for one, and would look for another file."""
+    """An object store has keys such as ``a//b.csv``. Hadoop takes two slashes for one, and would look for another object."""
 
 
 class _LocalTree:
-    """Symbolic links to files within the folder are followed. Those to folders are not: they may lead round in circles."""
+    """A folder on a local disk.
+
+    Symbolic links to files within the folder are followed. Links to folders are not: they may lead in circles.
+    """
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -282,7 +297,7 @@ class _LocalTree:
                 except OSError as error:
                     yield entry.name, error
                     continue
-                # To open a pipe would be to wait for ever.
+                # Only regular files: to open a named pipe that nobody writes to blocks for ever.
                 if stat.S_ISREG(seen.st_mode):
                     yield entry.name, FileStamp(seen.st_mtime_ns // 1000, seen.st_size)
 
@@ -294,28 +309,30 @@ class _LocalTree:
 
 
 class _RemoteTree:
+    """A folder behind an fsspec driver. Links are refused: they are resolved by the server, and may lead anywhere on it."""
+
     def __init__(self, file_system: Any, root: str) -> None:
         self._fs, self._root = file_system, root.rstrip("/")
         self.vanished = False
 
     def entries(self, folder: str) -> Iterator[tuple[str, FileStamp | Exception | None]]:
-        # Folder by folder, which bounds the memory; fsspec's own walk does not tell of sub-folders that it may not enter.
+        # Folders are listed one by one, which bounds the memory; fsspec's own walk does not report sub-folders that it may not enter.
         here = self._path(folder)
-        # Drivers live as long as the process, and remember what they have listed.
+        # fsspec keeps driver instances as long as the process lives, and drivers cache listings: an old one would hide new files.
         self._fs.invalidate_cache(here)
         found = self._fs.ls(here, detail=True)
         self._fs.invalidate_cache(here)
         for detail in found:
             name = str(detail["name"])
             path = name.rstrip("/")
-            if path == here and name != here:  # an object store's: keys are no paths
+            if path == here and name != here:  # ``here/`` is an object of its own, a marker or a prefix: keys are no paths
                 if detail["type"] == "directory":
                     yield "", _NoPath()
             elif path != here and (detail["type"] == "link" or detail.get("islink")):
                 yield path.rpartition("/")[2], Leaves("is a link, and where it leads cannot be seen from here. Put the file itself there.")
             elif path != here:
                 yield path.rpartition("/")[2], None if detail["type"] == "directory" else _stamp(detail)
-            elif detail["type"] != "directory" and len(found) == 1:
+            elif detail["type"] != "directory" and len(found) == 1:  # drivers list a file as itself
                 raise NotADirectoryError(here)
 
     def check(self) -> None:
@@ -331,6 +348,7 @@ class _RemoteTree:
 
 
 def _stamp(detail: Mapping[str, Any]) -> FileStamp:
+    """The stamp in a driver's details of a file. Raises ValueError where they have no modification time."""
     modified = next((detail[key] for key in _TIME_KEYS if detail.get(key) not in (None, "")), None)
     if modified is None:
         raise ValueError("it does not tell when its files were modified")
@@ -339,10 +357,11 @@ def _stamp(detail: Mapping[str, Any]) -> FileStamp:
 
 
 def _micros(value: object) -> int:
+    """Microseconds since 1970 UTC, of a driver's seconds since 1970, datetime or ISO 8601 text. Without a zone it is taken for UTC."""
     if isinstance(value, (int, float)):
         return round(value * 1_000_000)
     if not isinstance(value, datetime.datetime):
-        # Python 3.10 reads neither a Z nor other than three or six digits of a second.
+        # In Python 3.10, fromisoformat() accepts neither a Z nor fractions of other than three or six digits.
         text = re.sub(r"(\.\d{1,6})\d*", lambda match: match[1].ljust(7, "0"), str(value))
         value = datetime.datetime.fromisoformat(re.sub(r"[Zz]\Z", "+00:00", text))
     zoned = value if value.tzinfo else value.replace(tzinfo=datetime.timezone.utc)

@@ -1,9 +1,11 @@
-"""Which files a container's table holds, in a small Delta table beside it: a row for each time a file was read, refused, or dropped.
+"""Records which files a container's table holds, in a small Delta table beside it: one row each time a file is read, refused or dropped.
 
-Belongs here: reading and appending those rows through delta-rs. Does not belong: what follows from them (``core.files``).
+Belongs here: reading and appending those rows through delta-rs. Does not belong: deciding which files are read (``core.files``,
+``files.plan``).
 
-A row counts only while the table is the one it was written for and has the commit that it speaks of: after a RESTORE, or where the table
-was made anew, the files are unknown and are read again. So it is never ahead of the rows, as the watermark never is.
+A row is valid only for the table that it was written for, and only while that table has the commit that the row names. After a RESTORE, or
+where the table was created anew, its files are unknown and are read again. So the manifest is never ahead of the rows, just as the
+watermark is never ahead of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,8 +20,11 @@ from incremental_assets.delta.folders import FILES_FOLDER
 from incremental_assets.delta.table import LakeTable, read_rows, storage_options
 
 COMPACT_AFTER = 50
+"""The number of commits of the manifest after which it is rewritten with only the newest record of each file."""
 EVERY_FILE = ""
-"""The file of a record that says that the table was asked, at that commit, which files it holds."""
+"""The key of a record that is of no file: at its commit, the files that the table holds were compared with the manifest.
+
+It is written where such a comparison (``FilesPlan.recheck``) leads to no commit."""
 _SCHEMA = pa.schema(
     [
         ("file", pa.string()), ("modified", pa.int64()), ("size", pa.int64()), ("etag", pa.string()), ("rows", pa.int64()),
@@ -31,11 +36,13 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class FileRecord:
-    """What became of one file. ``modified`` and ``at`` (when this was written) in microseconds since 1970 UTC.
+    """The outcome of one file in one sync.
 
-    ``file``: the key of its partition. ``rows`` are in the table, ``rejected`` beside it. ``refused``: why this version
-    of it could not be read; its rows are those of the version before. ``dropped``: its rows were removed. ``how``:
-    a digest of how it was read.
+    ``file``: the key of its partition. ``modified``: its modification time; ``at``: when this record was written; both in microseconds
+    since 1970 UTC. ``size``: in bytes. ``rows``: rows in the table. ``rejected``: rows in the table of rejected rows beside it.
+    ``refused``: why this version of the file could not be read, its rows being those of the version before; None: it was read.
+    ``dropped``: its rows were removed. ``table_id``, ``data_version``: Delta's id of the table, and the version of its commit that the
+    record is valid for; -1: of no commit. ``how``: the digest of the settings by which it was read (``FileDefinition.how``).
     """
 
     file: str
@@ -59,9 +66,11 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class Remembered:
-    """``files``: the newest record of each file, as far as the table, as it is now, bears it out; ``idle``: others are there too.
+    """The part of the manifest that is valid for the table as it is now.
 
-    ``covered``: the newest commit of the table that anything is recorded of (-1: none). Of later ones nobody knows what they were about.
+    ``files``: the newest valid record of each file that the table holds or that was refused, by key. ``covered``: the newest commit of
+    this table that any record names (-1: none); what later commits changed is not known. ``idle``: the manifest also has records that are
+    not valid.
     """
 
     files: Mapping[str, FileRecord]
@@ -70,16 +79,21 @@ class Remembered:
 
 
 class Manifest:
-    """The records of one container, by the key of the file."""
+    """The manifest of one container."""
 
     def __init__(self, lake: str, key_path: tuple[str, str]) -> None:
         self.table = LakeTable(lake, key_path[0], FILES_FOLDER, key_path[1])
 
     def remembered(self, table_id: str | None, data_version: int | None) -> Remembered:
-        """``data_version``: of the table's own state; commits after it that are recorded here are none of the table's any more."""
+        """Returns the records that are valid for a table.
+
+        ``table_id``, ``data_version``: of the table and of its state property; None: there is none. A record of a later commit than
+        ``data_version`` is not valid: a RESTORE has undone that commit.
+        """
         newest: dict[str, FileRecord] = {}
         idle, covered = False, -1
         for record in sorted(self._all(), key=_age):
+            # A refused file may be recorded before there is a table; its record has an empty table id.
             own = record.table_id == (table_id or "")
             covered = max(record.data_version, covered) if own else covered
             if own and record.file == EVERY_FILE:
@@ -93,21 +107,24 @@ class Manifest:
         return Remembered(newest, covered, idle)
 
     def files(self) -> frozenset[str]:
-        """Keys of all files that anything is recorded of, also of those whose rows were removed."""
+        """Returns the keys of all files that have a record, also of those whose rows were removed."""
         return frozenset(record.file for record in self._all() if record.file != EVERY_FILE)
 
     def clear(self) -> None:
-        """Before the table is replaced whole: what breaks off then must not leave files that count as read."""
+        """Removes all records before the whole table is replaced: a sync that breaks off then must not leave files that count as read."""
         if self.table.opened() is not None:
             self._write([], "overwrite")
 
     def keep_only(self, remembered: Remembered) -> None:
-        """Drops records of commits that the table does not have (any more): later ones will have their numbers."""
+        """Removes the records that are not valid: of commits that the table does not have, or no longer has.
+
+        This has to happen before the next commit: its version is higher than theirs, so that they would count as valid again.
+        """
         if remembered.idle:
             self._write(remembered.files.values(), "overwrite")
 
     def add(self, records: Iterable[FileRecord]) -> None:
-        """Appends. Raises LakeError where the place cannot be written."""
+        """Appends records, and compacts the manifest from time to time. Raises LakeError where it cannot be written."""
         delta = self.table.opened()
         if delta is not None and delta.version() % COMPACT_AFTER == COMPACT_AFTER - 1:
             merged = {r.file: r for r in sorted((*self._all(), *records), key=_age)}
@@ -135,14 +152,15 @@ class Manifest:
 
 
 def _is_ours(delta: DeltaTable) -> bool:
-    """Another version's has other columns: its files are unknown, and read again."""
+    """Whether this version of the product wrote the manifest. Another version's has other columns: its files count as unknown."""
     return [field.name for field in delta.schema().fields] == _SCHEMA.names
 
 
 def _age(record: FileRecord) -> tuple[int, int]:
-    """Clocks may be set back; versions are not."""
+    """Orders records by age: by Delta version first, as a clock may be set back and a version is not."""
     return record.data_version, record.at
 
 
 def stamps(known: Mapping[str, FileRecord]) -> dict[str, FileStamp]:
+    """The stamp of each record, by the same keys."""
     return {key: record.stamp for key, record in known.items()}

@@ -1,6 +1,6 @@
-"""What one sync of a container of files is going to do: one listing, compared file by file with the manifest. No Spark and no Dagster.
+"""Plans one sync of a container of files: compares one listing of the folder file by file with the manifest, without Spark and Dagster.
 
-Belongs here: the decision (skip, load, sync, refresh) and its reason in words. Does not belong: doing it (``sync``).
+Belongs here: the decision (skip, load, sync, refresh) and its reason in words. Does not belong: carrying it out (``files.sync``).
 """
 
 import datetime
@@ -22,9 +22,10 @@ from incremental_assets.files.readers.read import ReadFile
 
 @dataclass(frozen=True)
 class Listed:
-    """The container's files as they are now, by key. ``elsewhere``: keys of files that its pattern matches and another container has.
+    """One listing of the container's files.
 
-    ``unseen``: folders that could not be looked into, with the reason.
+    ``paths``: the path within the folder, by key. ``stamps``: by key. ``elsewhere``: keys of files that the container's pattern matches
+    and that belong to another container. ``unseen``: by path, why a folder or file could not be inspected.
     """
 
     paths: Mapping[str, str]
@@ -33,20 +34,28 @@ class Listed:
     unseen: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def may_hide(self, key: str) -> bool:
-        """Whether a file may be in a folder that could not be looked into. Of a shortened key nobody knows the folder."""
+        """Whether a file that the listing lacks may be in a folder that could not be listed.
+
+        A shortened key does not contain the whole path, so its file may be in any of them.
+        """
         path = decode_path(key)
         return bool(self.unseen) and (path is None or any(path == one or path.startswith(f"{one}/") for one in self.unseen))
 
     def file(self, key: str) -> ReadFile:
+        """The listed file with this key, as the readers take it. Raises KeyError where it is not in the listing."""
         return ReadFile(key, self.paths[key], self.stamps[key].modified, self.stamps[key].size)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilesPlan(Plan):
-    """``files`` are read, the oldest first; their rows and those of ``drop`` are replaced by what is read. ``whole``: the table is.
+    """The plan of one sync of a container of files.
 
-    ``recheck``: the table has commits that the manifest does not know, so it may hold files that nobody remembers, or lack some.
-    ``gone``: no longer in the folder. ``phantoms``: asked for, and neither in the folder nor in the lake.
+    ``files``: the files to be read, by modification time and path: first the changed ones, then the new ones, then those that are tried
+    again. Their rows, and those of the keys in ``drop``, are replaced by the rows that are read. ``whole``: the whole table is replaced.
+    ``gone``: keys of files with rows that are no longer in the folder. ``phantoms``: keys that were asked for and are neither in the
+    folder nor in the lake. ``waiting``: how many files were modified too recently. ``left``: how many files are left for the next sync.
+    ``recheck``: the table has commits that the manifest does not cover, so that it may hold files that the manifest lacks, or lack some
+    that it has. ``prunes``: the rows of files that are gone are deleted. ``remembered``: the valid part of the manifest.
     """
 
     files: tuple[ReadFile, ...]
@@ -63,7 +72,7 @@ class FilesPlan(Plan):
 
     @property
     def known(self) -> Mapping[str, FileRecord]:
-        """What is remembered of each file."""
+        """The manifest's record of each file, by key."""
         return self.remembered.files
 
     @property
@@ -73,13 +82,14 @@ class FilesPlan(Plan):
 
     @property
     def asked(self) -> str:
+        """The number of files to be read, and the paths of the first three."""
         count = len(self.files)
         names = ", ".join(shown_path(file.path) for file in self.files[:3])
         return f"{count:,} file{'' if count == 1 else 's'}" + (f": {names}{', …' if count > 3 else ''}" if count else "")
 
 
 def list_files(definition: FileDefinition) -> Listed:
-    """Raises SourceUnreachable where the folder is not there."""
+    """Lists the files that match the container's pattern. Raises SourceUnreachable where the folder is not there."""
     unseen: dict[str, str] = {}
     paths: dict[str, str] = {}
     found: dict[str, FileStamp] = {}
@@ -94,12 +104,13 @@ def list_files(definition: FileDefinition) -> Listed:
 
 
 def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Manifest, request: Request, listed: Listed) -> FilesPlan:
-    """Plans one sync. Raises ConfigurationError, RebuildNeeded, LakeError or EmptyRefused; nothing has been written then."""
+    """Plans one sync. Raises ConfigurationError, RebuildNeeded, LakeError or EmptyRefused. Nothing is written here."""
     container, settings = definition.container, definition.settings
     head = table.head()
     state = _state(definition, table, head)
     remembered = manifest.remembered(head.table_id if head else None, state.data_version if state else None)
     known = remembered.files
+    # Commits that the manifest does not cover: of a sync that ended before it wrote the manifest, of a RESTORE, or of another writer.
     recheck = head is not None and bool(table.data_commits_since(remembered.covered)) and not request.reset
     if request.reset and head is not None and listed.unseen and not request.allow_empty:
         raise EmptyRefused(
@@ -110,10 +121,13 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
     choice = plan_files(listed.stamps, stamps(known), _now(), round(settings.settle_seconds * 1_000_000), asked, request.most_files)
     again, postponed = _tried_again(definition, request, choice, listed, known) if asked is None else ((), 0)
     read = (*choice.read, *again)
+    # A record without rows, of a broken or empty file, is nothing to report or to delete once the file is gone.
     gone = tuple(key for key in choice.removed if not listed.may_hide(key) and (known[key].rows or known[key].rejected))
+    # Rows of a file that now belongs to another container are always removed: they are in that container's table as well.
     drop = tuple(key for key in gone if definition.prunes or request.reset or key in listed.elsewhere)
     if request.keys is not None:
         drop = tuple(key for key in drop if key in set(request.keys))
+    # A disk that is not mounted looks like a folder without files. Files that went to another container are no sign of that.
     if not listed.stamps and not request.allow_empty and any(key not in listed.elsewhere for key in drop):
         raise EmptyRefused(
             f"{container.label}: none of its {len(known):,} files is in {settings.address.display} any more; nothing was written. If they "
@@ -149,9 +163,10 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
 def _asked(
     definition: FileDefinition, request: Request, listed: Listed, known: Mapping[str, FileRecord]
 ) -> tuple[Sequence[str] | None, tuple[str, ...]]:
-    """Keys of the files that are read whatever has changed (None: those that have), and those that there are not.
+    """Returns the keys of the files that are read whether they have changed or not (None: those that have changed), and the phantoms.
 
-    Raises ConfigurationError where the only one asked for is none: of several, one may have vanished since.
+    Raises ConfigurationError where a single key is asked for that no file has. Of several keys, one may belong to a file that has vanished
+    since they were chosen, so those are only reported.
     """
     if request.reset or (request.mode is Mode.REFRESH and request.keys is None):
         return tuple(listed.stamps), ()
@@ -171,11 +186,11 @@ def _of_phantoms(phantoms: Sequence[str]) -> list[str]:
 def _tried_again(
     definition: FileDefinition, request: Request, choice: FilePlan, listed: Listed, known: Mapping[str, FileRecord]
 ) -> tuple[tuple[str, ...], int]:
-    """Unchanged files that could not be read before, and how many more of them are left for the next round.
+    """Returns the keys of unchanged files that could not be read and are to be tried again, and how many are left for the next round.
 
-    A tick tries them only beside others, or where the YAML says otherwise by now. Else it would start a run for them each time. They come
-    last, so that they never keep others from being read. One that the Spark server ended with is not tried again as long as it would be
-    told the same.
+    A tick of a sensor or schedule tries them only beside other files, or where the settings by which they are read have changed;
+    otherwise it would start a run for them each time. They come last, so that they never keep other files from being read. A file that
+    ended the Spark server is not tried again as long as it would be refused with the same text, which names the server's memory.
     """
     chosen = {*choice.changed, *choice.waiting}
     refused = [key for key in listed.stamps if key in known and known[key].refused is not None and key not in chosen]
@@ -202,6 +217,11 @@ def _decide(
     refused: int,
     state: TableState | None,
 ) -> tuple[Action, str]:
+    """Returns what the sync does, and the reason in words. Raises EmptyRefused where a reset would replace the table by no file at all.
+
+    ``again``: files that could not be read are tried again. ``drop``: keys of files whose rows are removed. ``refused``: how many unchanged
+    files could not be read before and are not tried again.
+    """
     if not choice.read and not again and not drop and not recheck:
         if request.reset and head is not None:
             raise EmptyRefused(f"{definition.container.label}: there is no file to load it from; nothing was written, its rows stay.")
@@ -226,7 +246,7 @@ def _decide(
 def _notes(
     definition: FileDefinition, choice: FilePlan, refused: Sequence[FileRecord], gone: Sequence[str], drop: Sequence[str], listed: Listed
 ) -> list[str]:
-    """What else there is to say of the files."""
+    """Returns further sentences for the plan's reason: files that wait, are left, are gone or were refused."""
     notes: list[str] = []
     if choice.waiting:
         seconds = f"{definition.settings.settle_seconds:g}"
@@ -247,7 +267,10 @@ def _notes(
 
 
 def _state(definition: FileDefinition, table: LakeTable, head: Head | None) -> TableState | None:
-    """The table's own word, if it fits the container."""
+    """Returns the state that the table carries as a property; None where there is no table.
+
+    Raises LakeError for a table of another owner, RebuildNeeded for one that was not filled from files.
+    """
     if head is None:
         return None
     container = definition.container

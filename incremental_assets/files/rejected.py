@@ -1,6 +1,6 @@
-"""Rows that could not be read as the columns of their container, in a Delta table beside it: file, line, reason.
+"""Quarantines rows that do not fit the columns of their container in a Delta table beside it, with file, line and reason.
 
-Belongs here: replacing those of given files. Does not belong: what is rejected (``files.readers``).
+Belongs here: replacing the quarantined rows of given files. Does not belong: deciding which rows are rejected (``files.readers``).
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 
 
 def rejected_table(lake: str, key_path: tuple[str, str]) -> LakeTable:
+    """The table of a container's quarantined rows; it exists only once a row was rejected. ``key_path``: the container's."""
     return LakeTable(lake, key_path[0], REJECTED_FOLDER, key_path[1])
 
 
 def replace_rejected(label: str, table: LakeTable, frame: "DataFrame", keys: Sequence[str] | None) -> None:
-    """Puts the rows of the frame in the place of those of the files with these keys (None: of all). Raises LakeError."""
+    """Replaces the quarantined rows of the files with these keys (None: of all files) by the rows of the frame. Raises LakeError.
+
+    ``label``: the container's name in error messages.
+    """
     writer = frame.write.format("delta").mode("overwrite")
     if keys is not None and table.head() is not None:
         writer = writer.option("replaceWhere", file_predicate(keys))

@@ -1,7 +1,9 @@
-"""The command line's way through many files: as a sensor does it, so many a run, until none is left.
+"""Splits a sync of many files from the command line into rounds of a limited number of files, as the ticks of a sensor do.
 
-Belongs here: what each round asks for. Does not belong: a round itself (``sync``). Each is a run with one commit, so that a command that is
-stopped has kept what it has read, and the next one goes on there.
+Belongs here: the request of each round. Does not belong: carrying out a round (``files.sync``, ``dagster.runs.runner``).
+
+Each round is a run with one commit. So a command that is stopped keeps the rows of the files that it has read, and the next command goes
+on from there.
 """
 
 import time
@@ -15,14 +17,17 @@ from incremental_assets.files.plan import FilesPlan
 
 
 def first_round(definition: ContainerDefinition, request: Request) -> Request:
-    """What is asked of a container of files first; of others, all at once. A file that was refused is tried once a command."""
+    """Returns the request of the first round. For containers other than files, and for a refresh, it is the request itself.
+
+    ``again_before`` is set to now, so that a file that an earlier command has refused is tried again, once in each command.
+    """
     if not isinstance(definition, FileDefinition) or request.mode is Mode.REFRESH:
         return request
     return replace(request, most_files=definition.settings.most_files, again_before=time.time_ns() // 1000)
 
 
 def parts_of_refresh(definition: ContainerDefinition, plan: Plan) -> Sequence[Request]:
-    """Of a refresh of more files than one run reads: a request for each run."""
+    """Returns the requests of a plan: of a refresh of more files than one run reads, one for each run; of all others the plan's own."""
     if not isinstance(definition, FileDefinition) or not isinstance(plan, FilesPlan) or plan.request.mode is not Mode.REFRESH:
         return [plan.request]
     most, keys = definition.settings.most_files, [*(file.key for file in plan.files), *plan.drop, *plan.phantoms]
@@ -32,9 +37,10 @@ def parts_of_refresh(definition: ContainerDefinition, plan: Plan) -> Sequence[Re
 
 
 def next_round(plan: Plan, left: int, done: int) -> Request | None:
-    """After a run that has looked at so many files and left others; None where nothing more is to be done, or nothing comes of it.
+    """Returns the request of the next round; None where no files are left, or where the last run made no progress.
 
-    After the first files of a table that is made anew, the others are new.
+    ``left``: files that the last run has left to be read. ``done``: files that it has read or refused. The request no longer resets
+    the table: the first round has replaced it, and all other files count as new.
     """
     if not isinstance(plan, FilesPlan) or plan.request.mode is Mode.REFRESH or not left or not done:
         return None

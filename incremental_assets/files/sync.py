@@ -1,9 +1,11 @@
-"""One sync of a container of files: from its plan to the one commit of all its files, and what is remembered of each.
+"""Runs one sync of a container of files: reads the planned files, commits their rows at once, and records each file in the manifest.
 
-Belongs here: the order of steps. Does not belong: Dagster's contexts (``assets``), reading a file (``files.readers``), writing (``delta``).
+Belongs here: the order of the steps. Does not belong: Dagster's contexts (``dagster.assets``), reading a file (``files.readers``), or
+writing Delta tables (``delta``).
 
-The rows are committed first, then the table's state, then what was rejected, then Dagster's events are told, then the manifest. Wherever
-that breaks off, the files count as not read, and are read and replaced again; the next sync looks which files the table holds.
+The rows are committed first, then the table's state, then the rejected rows; then Dagster's events are recorded, and the manifest is
+written last. Wherever that breaks off, the files count as not read, and are read and replaced again; the next sync compares the manifest
+with the files that the table holds (``recheck``).
 """
 
 import tempfile
@@ -34,18 +36,26 @@ from incremental_assets.files.readers.read import FileCount, FileRows, ReadFile,
 from incremental_assets.files.rejected import rejected_table, replace_rejected
 
 SHOWN_FILES = 20
+"""The largest number of files that the metadata of an event lists by name, for each kind of trouble."""
 
 
 @dataclass(frozen=True)
 class _Held:
-    """What the tables hold of one file: rows, rejected ones, and of which modification time."""
+    """The number of rows of one file in the container's table, and of rejected ones in the table beside it.
+
+    ``modified``: the modification time that the rows carry, in microseconds since 1970 UTC; None: there are neither.
+    """
 
     rows: int = 0
     rejected: int = 0
     modified: int | None = None
 
     def is_as(self, record: FileRecord) -> bool:
-        """Whether this is what is remembered. Of a file that was refused, the time is that of the version that could not be read."""
+        """Whether the manifest's record agrees with this.
+
+        The time is not compared for a refused file: the record has that of the version that could not be read, the rows that of the
+        version before.
+        """
         same_time = record.refused is not None or self.modified in (None, record.modified)
         return (self.rows, self.rejected) == (record.rows, record.rejected) and same_time
 
@@ -54,7 +64,10 @@ _NOTHING = _Held()
 
 
 class FileSync:
-    """Carries out one plan. Used once; ``result`` is complete when its extraction has been committed."""
+    """Carries out one plan. An instance is used once; ``result`` is complete when its write batch has been committed.
+
+    ``forget``: removes the partitions with the given keys from Dagster.
+    """
 
     def __init__(
         self,
@@ -74,13 +87,17 @@ class FileSync:
         self._rows: FileRows | None = None
         self._columns: tuple[Column, ...] = ()
         self._files, self._drop = plan.files, plan.drop
-        self._held: Mapping[str, _Held] | None = None  # where that was asked
-        self._found: Mapping[str, _Held] = {}  # of those that nobody remembers, or not so
+        self._held: Mapping[str, _Held] | None = None  # None: the plan asks for no recheck
+        self._found: Mapping[str, _Held] = {}  # files in the tables that the manifest lacks or has otherwise
         self._records: list[FileRecord] = []
         self.result = Result(plan, plan.watermark, plan.watermark, warnings=list(plan.warnings))
 
     def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> Extractions | None:
-        """Reads the files. None where none of them could be read, and no rows are to be removed."""
+        """Reads the files, and returns the write batch to be committed; None where there is nothing to commit.
+
+        That is so where no file could be read and no rows are to be removed; the whole table is never replaced by nothing.
+        ``before_outside``: is called with the keys of partitions that are written but do not belong to the run.
+        """
         plan = self._plan
         head = self._table.head()
         self._manifest.keep_only(plan.remembered)
@@ -93,6 +110,7 @@ class FileSync:
         self._note()
         if not self._counts and (plan.whole or not self._drop):
             return self._nothing(head)
+        # The manifest is emptied before the table is replaced, so that a sync that breaks off here leaves no file that counts as read.
         if plan.whole:
             self._manifest.clear()
         return Extractions(
@@ -104,11 +122,11 @@ class FileSync:
             before_outside=before_outside,
             rows_of=self._rows_of,
             of_partition=self._of_partition,
-            total=None if plan.recheck else self._total,
+            total=None if plan.recheck else self._total,  # after a recheck the rows are counted in the table itself
         )
 
     def _nothing(self, head: Head | None) -> None:
-        """There is nothing to commit; that is remembered as of the commit that the table has."""
+        """Records the outcome of a sync that has nothing to commit, as of the commit that the table has now."""
         plan = self._plan
         if plan.whole:
             self.result.warnings.append("nothing was written: a table with rows is not replaced by none")
@@ -117,20 +135,25 @@ class FileSync:
         self._drop = ()
         self._records = self._all_records(table_id, kept)
         if plan.recheck:
+            # Records that the table's commits have been compared. Without this, each following sync would recheck them again.
             self._records.append(self._blank(EVERY_FILE, table_id, version))
         self.result.seconds = time.monotonic() - self._started
 
     def finish(self) -> None:
-        """The manifest comes last: where the events were not told either, all is done once more."""
+        """Writes the manifest, after Dagster has recorded the events.
+
+        Where a run ends before the events are recorded, the manifest is not written either, and the next sync does it all once more.
+        """
         self._forget([*self._drop, *self._plan.phantoms])
         self._manifest.add(self._records)
         self._attempt.done()
 
-    # ------------------------------------------------------------------ files that nobody remembers
+    # ------------------------------------------------------------------ files that the manifest does not have
     def _recheck(self) -> None:
-        """Compares what the table holds with what is remembered: a sync broke off, or the table was restored.
+        """Compares the files in the table with the manifest, after a sync that broke off, or after a RESTORE of the table.
 
-        What it holds and nobody remembers is removed where files are pruned, else remembered. What is not as remembered is read again.
+        A file that the table holds and the manifest lacks is removed where files are pruned, and recorded otherwise. A file that differs
+        from its record is read again, if it is still in the folder; otherwise its record is corrected.
         """
         plan = self._plan
         self._held = held = self._in_tables()
@@ -144,7 +167,7 @@ class FileSync:
         self._found = {**{key: one for key, one in orphans.items() if key not in removed}, **corrected}
 
     def _in_tables(self) -> Mapping[str, _Held]:
-        """What the container's table and the one beside it hold of each file."""
+        """Counts the rows of each file in the container's table and in the table of rejected rows beside it, by key."""
         beside = rejected_table(self._scope.lake, self._plan.container.key_path)
         with lake_errors(self._plan.container.label, self._table.url):
             counted = f"SELECT {FILE.name}, count(*), max(unix_micros({MODIFIED.name})) FROM {{}} GROUP BY 1"
@@ -158,15 +181,17 @@ class FileSync:
         }
 
     def _is_removed(self, key: str) -> bool:
-        """Of a file that nobody remembers: whether its rows go."""
+        """Whether the rows of a file that the manifest lacks are removed."""
         plan = self._plan
         if key in plan.listed.elsewhere:
             return True
+        # A listing without any file is not taken as proof that the file is gone: a disk that is not mounted looks the same.
         if key in plan.listed.stamps or plan.listed.may_hide(key) or not (plan.listed.stamps or plan.request.allow_empty):
             return False
         return plan.prunes
 
     def _blank(self, key: str, table_id: str, version: int) -> FileRecord:
+        """A record of a file without stamp and rows, written now."""
         return FileRecord(key, 0, 0, None, 0, 0, None, False, table_id, version, _now(), self._run_id, self._definition.how)
 
     # ------------------------------------------------------------------ reading
@@ -188,6 +213,7 @@ class FileSync:
         return {**(self._rows.refused if self._rows is not None else {}), **self._attempt.refused}
 
     def _note(self) -> None:
+        """Adds the counts, messages and warnings of the read to the result."""
         result, plan = self.result, self._plan
         rejected = sum(count.rejected for count in self._counts.values())
         result.more = {
@@ -224,12 +250,15 @@ class FileSync:
 
     # ------------------------------------------------------------------ the commit
     def _steps(self) -> Iterator[AbstractContextManager[Extraction]]:
+        """Yields the one write batch of the sync: the rows of all files that were read."""
         plan = self._plan
         columns = (FILE, MODIFIED, *self._columns)
         newest = max((file.modified for file in self._files if file.key in self._counts), default=None)
+        # The watermark is the newest modification time that was read. It is informative only, as files are compared one by one.
         before = None if plan.whole else plan.watermark
         watermark = max((value for value in (before, newest) if value is not None), default=None)
         self.result.new = watermark
+        # Where no file was read, an empty frame with the table's columns deletes the rows of the files to be dropped.
         empty = ", ".join(f"cast(NULL AS {c.type}) AS {backticked(c.name)}" for c in columns)
         rows = self._rows
         yield nullcontext(
@@ -242,11 +271,13 @@ class FileSync:
                 base_version=plan.base_version,
                 state=TableState(plan.container.signature, plan.container.strategy.value, (), "files", watermark, loaded=True),
                 expected=sum(count.rows for count in self._counts.values()),
-                allow_empty=True,  # a file that is empty now was emptied; that all are gone, the plan has looked at
+                allow_empty=True,  # a file without rows may replace one with rows; the plan has refused a folder without any file
                 story=plan.story(watermark, self._run_id),
                 frame=lambda spark: rows.good() if rows is not None else spark.sql(f"SELECT {empty} WHERE false"),
-                still_there=lambda: None,  # a file that changed meanwhile has another stamp than the one remembered, and is read again
+                # A file that changed meanwhile has another stamp than its record, and is read again by the next sync.
+                still_there=lambda: None,
                 files=(*self._counts, *self._drop),
+                # True where no file has rows in the table yet. A recheck may have found files in it that the manifest does not have.
                 only_adds=not plan.recheck
                 and not self._drop
                 and not any(plan.known[key].rows for key in self._counts if key in plan.known),
@@ -254,6 +285,7 @@ class FileSync:
         )
 
     def _done(self, extraction: Extraction, outcome: Outcome) -> None:
+        """Is called once the write batch is committed: writes the rejected rows, and makes the manifest's records."""
         self.result.add(outcome)
         head = self._table.head()
         assert head is not None
@@ -266,6 +298,7 @@ class FileSync:
         self.result.seconds = time.monotonic() - self._started
 
     def _replace_rejected(self, keys: Sequence[str]) -> None:
+        """Replaces the rejected rows of the files with these keys. Most syncs have none, before or now: then nothing is written."""
         now = any(count.rejected for count in self._counts.values())
         before = self._plan.recheck or any(self._plan.known[key].rejected for key in keys if key in self._plan.known)
         table = rejected_table(self._scope.lake, self._plan.container.key_path)
@@ -274,9 +307,9 @@ class FileSync:
         frame = self._rows.bad() if self._rows is not None else self._scope.spark.read.format("delta").load(table.url).where("false")
         replace_rejected(self._plan.container.label, table, frame, None if self._plan.whole else keys)
 
-    # ------------------------------------------------------------------ what is remembered and told of each file
+    # ------------------------------------------------------------------ records and metadata of each file
     def _all_records(self, table_id: str, version: int) -> list[FileRecord]:
-        """Of this sync, to be remembered as of a commit of the table."""
+        """Returns the manifest's records of this sync, as of one commit of the table."""
         blank = {key: self._blank(key, table_id, version) for key in (*self._found, *self._drop)}
         return [
             *(self._record(key, count, table_id, version) for key, count in self._counts.items()),
@@ -291,27 +324,32 @@ class FileSync:
         return replace(blank, modified=stamp.modified, size=stamp.size, etag=stamp.etag, rows=count.rows, rejected=count.rejected)
 
     def _refused(self, key: str, table_id: str, version: int) -> FileRecord:
+        """The record of a file that could not be read: its rows are those of the version before, unless the table is replaced."""
         before = self._plan.known.get(key)
         remembered = FileCount(before.rows, before.rejected) if before is not None else FileCount(0, 0)
+        # After a recheck, the table itself was asked how many rows the file has; otherwise the record before says so.
         held = self._held.get(key, _NOTHING) if self._held is not None else remembered
         replaced = self._plan.whole and bool(self._counts)
         kept = FileCount(0, 0) if replaced else FileCount(held.rows, held.rejected)
         return replace(self._record(key, kept, table_id, version), refused=self._refusals[key])
 
     def _metadata(self) -> dict[str, Any]:
+        """The metadata that each event of the sync carries."""
         return {**result_values(self.result, self._table.url), "dagster/column_schema": (FILE, MODIFIED, *self._columns)}
 
     def _rows_of(self, keys: Sequence[str]) -> Mapping[str, int]:
+        """The number of rows in the table, by key, of the given files and of all files that were read or refused."""
         rows = {key: self._plan.known[key].rows for key in keys if key in self._plan.known}
         rows |= {record.file: 0 if record.dropped else record.rows for record in self._records}
         return {key: rows.get(key, 0) for key in dict.fromkeys((*keys, *self._counts, *self._refusals))}
 
     def _total(self) -> int:
-        """Rows of the table, by what is remembered of its files from now on."""
+        """The number of rows of the table after this sync, as the sum over the records of its files."""
         rows = {} if self._plan.whole else {key: record.rows for key, record in self._plan.known.items()}
         return sum((rows | {record.file: 0 if record.dropped else record.rows for record in self._records}).values())
 
     def _of_partition(self, key: str) -> Mapping[str, Any]:
+        """The further metadata of the event of one file's partition."""
         stamp, count = self._plan.listed.stamps.get(key), self._counts.get(key)
         values: dict[str, Any] = {"file/path": shown_path(self._plan.listed.paths.get(key, key))}
         if stamp is not None:
@@ -324,4 +362,5 @@ class FileSync:
 
 
 def _now() -> int:
+    """This machine's clock, in microseconds since 1970 UTC."""
     return time.time_ns() // 1000

@@ -1,6 +1,8 @@
-"""What can be the matter when a file is read that is not in the file: the disk, the network, a link that leads elsewhere.
+"""Distinguishes failures of the disk, the machine or the network, and links out of the folder, from faults of a file itself.
 
-Belongs here: telling such trouble from a file's own faults, and what to do about it. Does not belong: reading (``listing``, ``staging``).
+Belongs here: recognizing such failures, and what to do about them. Does not belong: reading files (``files.listing``, ``files.staging``).
+
+The distinction matters as a refused file is not read again until it changes, and a file is not at fault when a disk fails.
 """
 
 import errno
@@ -8,6 +10,7 @@ import os
 
 _SPACE, _DISK, _MOUNT = "Free space on that disk", "Have the disk looked at", "Mount the disk anew"
 _FILES, _MEMORY, _NETWORK = "Allow more open files (ulimit -n)", "Free memory on this machine", "Check the network"
+# The remedy by the error number of an OSError. Others, such as EACCES, are taken for faults of the file.
 _OF_NUMBERS = {
     errno.ENOSPC: _SPACE,
     errno.EDQUOT: _SPACE,
@@ -31,7 +34,7 @@ _OF_CLASSES = (
     "slowdown",
     "serviceunavailable",
 )
-"""Parts of the names of drivers' own errors, which need not be OSErrors."""
+"""Parts of the class names, in lower case, of the drivers' own network errors, which need not be OSErrors."""
 _OF_TEXTS = {
     "No space left on device": _SPACE,
     "Disk quota exceeded": _SPACE,
@@ -45,11 +48,11 @@ _OF_TEXTS = {
     "Connection reset": _NETWORK,
     "SlowDown": _NETWORK,
 }
-"""By what a message of Spark contains."""
+"""The remedy by a text that the message of Spark contains: over Spark Connect, there is no error number."""
 
 
 def passing_remedy(error: Exception) -> str | None:
-    """What to do about trouble of the machine or the network, which no file is to blame for; None for all other trouble."""
+    """Returns what to do about a failure of the disk, the machine or the network; None for all other errors."""
     if isinstance(error, OSError) and error.errno in _OF_NUMBERS:
         return _OF_NUMBERS[error.errno]
     names = [kind.__name__.lower() for kind in type(error).__mro__]
@@ -58,19 +61,22 @@ def passing_remedy(error: Exception) -> str | None:
 
 
 def passing_remedy_in(text: str) -> str | None:
-    """The same by a message of Spark."""
+    """Returns the same as ``passing_remedy`` for the text of an error from Spark."""
     return next((remedy for mark, remedy in _OF_TEXTS.items() if mark in text), None)
 
 
 class Leaves(OSError):
-    """A link leads out of the folder: who may put a file there must not thereby read all that we may read."""
+    """A symbolic link leads out of the folder.
+
+    It is not followed: otherwise anybody who may put a file into the folder could read every file that this process may read.
+    """
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 def inside(root: str, path: str) -> str:
-    """The real path of what a path below a local folder leads to. Raises Leaves where that is outside of the folder."""
+    """Returns the real path of a path below a local folder, after symbolic links. Raises Leaves where it is outside of the folder."""
     home, real = os.path.realpath(root), os.path.realpath(os.path.join(root, path))
     if not real.startswith(f"{home.rstrip('/')}/"):
         raise Leaves(f"is a link that leads out of the folder, to {real}. Put the file itself there, or name the folder that it is in.")

@@ -1,1 +1,1 @@
-"""Readers of the formats of files, as Spark frames."""
+"""Reads the formats of files as Spark DataFrames."""

@@ -1,6 +1,7 @@
-"""What the first bytes of a file say of it, which is all that is kept of them: with many files, the bytes themselves would fill the memory.
+"""Parses the first bytes of a file: its first lines, whether it is one JSON value, its Avro schema.
 
-Belongs here: first lines, and whether a file is one record. Does not belong: what follows from a header (``delimited``).
+Belongs here: what can be told from the first bytes. Does not belong: what follows from a header (``delimited``). Only the result is kept:
+with many files, the bytes themselves would fill the memory.
 """
 
 import csv
@@ -15,17 +16,20 @@ from incremental_assets.core.files import FileFormat
 from incremental_assets.files.readers.reading import Reading
 
 HEAD_BYTES = 256 * 1024
+"""The number of bytes that are read of the beginning of each file, after decompression."""
 _NUMBER, _DAY = re.compile(r"\s*[+-]?[0-9]+([.,][0-9]+)?\s*\Z"), re.compile(r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?\Z")
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """``whole``: it ends within the bytes that were looked at. ``blank``: these are nothing but white space.
+    """The beginning of one file.
 
-    Of CSV, ``first``: the cells of the first line; ``lines``: whether there are two, one or none; ``data``: the first line is of the same
-    kind as the second; ``trouble``: why they cannot be told. Of JSON, ``record``: it is one array or object, and not one a line. Of Avro,
-    ``schema``: its text.
+    ``whole``: the file ends within its first HEAD_BYTES bytes. ``blank``: those are empty, or white space only.
+    Of CSV: ``first``: the cells of the first line; ``lines``: how many lines were found, at most two; ``data``: the first line looks like
+    data, as one of its cells is a number or a date like the cell below it; ``trouble``: why the first line cannot be used, else None.
+    Of JSON: ``record``: the file is one array or object, and not one record per line.
+    Of Avro: ``schema``: the part of the file's header that holds the schema; empty: it was not found.
     """
 
     whole: bool
@@ -39,10 +43,11 @@ class Beginning:
 
     @classmethod
     def of(cls, head: bytes, reading: Reading) -> "Beginning":
+        """Parses the first HEAD_BYTES bytes of a file (all of a shorter one), decompressed and as UTF-8."""
         whole, columnar = len(head) < HEAD_BYTES, reading.format in (FileFormat.PARQUET, FileFormat.AVRO)
         if columnar:
             begin = head.find(b"avro.schema") if reading.format is FileFormat.AVRO else -1
-            # A random mark after it tells one file from another.
+            # The header's end is left out: a random synchronization marker follows, which differs between files of the same schema.
             return cls(whole, not head, schema=head[begin : head.find(b"\x00", begin)] if begin >= 0 else b"")
         text = head.decode("utf-8-sig", errors="replace")
         blank = not text.strip()
@@ -63,7 +68,10 @@ class Beginning:
 
 
 def is_whole(head: bytes, reading: Reading) -> bool:
-    """Whether a JSON file is one array or one object over several lines, by its first bytes."""
+    """Whether a JSON file is one array or one object over several lines, by its first bytes.
+
+    If its first line is a complete JSON value, the file has one record per line, except where that line is an array and all of the file.
+    """
     if reading.says("multiline"):
         return True
     text = head.decode("utf-8-sig", errors="replace").strip()
@@ -86,7 +94,7 @@ def _is_json(text: str) -> bool:
 
 
 def _split(text: str, end: re.Pattern[str]) -> Iterator[str]:
-    """The lines, as far as they are asked for."""
+    """Yields the lines one by one, so that those after the last one needed are never split."""
     at = 0
     for found in end.finditer(text):
         yield text[at : found.start()]
@@ -95,12 +103,13 @@ def _split(text: str, end: re.Pattern[str]) -> Iterator[str]:
 
 
 def _first_lines(reading: Reading, text: str) -> list[list[str]]:
-    """The cells of the first two lines that are neither empty nor a comment."""
+    """Returns the cells of the first two lines that are neither empty nor a comment. Raises csv.Error."""
     separator, comment = reading.separator, reading.option("comment")
     end = reading.option("linesep")
     lines = _split(text, re.compile(re.escape(end)) if end else _LINE_END)
     told = (line for line in lines if line.strip() and not (comment and line.startswith(comment)))
     full = list(told if reading.says("multiline") else itertools.islice(told, 2))
+    # Python's csv module takes separators of one character only.
     if len(separator) > 1:
         return [line.split(separator) for line in full[:2]]
     quote = '"' if reading.option("quote") is None else reading.option("quote") or None

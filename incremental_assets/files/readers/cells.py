@@ -1,6 +1,8 @@
-"""Texts as values: when a cell's text is a value of a type and nothing of it is lost, and which type the texts of a new column have.
+"""Converts texts into values: whether a cell's text is a value of a type without loss, and which type the texts of a new column have.
 
-Belongs here: SQL expressions over one cell of text. Does not belong: where the cells come from.
+Belongs here: Spark SQL expressions over one cell of text. Does not belong: reading the cells (``delimited``, ``records``).
+
+In all functions ``cell`` is an SQL expression of a text, and ``type_`` a Spark type as ``core.spark_types`` writes it.
 """
 
 import re
@@ -16,15 +18,19 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 _DAY, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
-INFERRED = {  # in the order of preference; a type is taken if all texts of a column have its one canonical form
+# The types that a new column may get, in order of preference, each with its one canonical form. A column gets a type only if all its texts
+# have that form: ``007`` is no integer. The order is also that of the bits in ``mask``.
+INFERRED = {
     "boolean": "^(true|false)$",
+    # At most 18 digits, as a bigint does not hold all numbers of 19 digits.
     "bigint": "^(0|-?[1-9][0-9]{0,17})$",
-    # No more than fifteen digits: a double has room for these.
+    # At most 15 digits, as a double holds each decimal number of so many digits exactly enough to give the same text back.
     "double": "^-?(?=([.]?[0-9]){1,15}$)(0|[1-9][0-9]*)([.][0-9]+)?$",
     "date": f"^{_DAY}$",
     "timestamp_ntz": f"^{_DAY}{_TIME}$",
     "timestamp": f"^{_DAY}{_TIME}(Z|[+-][0-9]{{2}}:[0-9]{{2}})$",
 }
+# What a cell of a column of known type may look like. It is wider than the canonical forms above, and has no more than microseconds.
 _LOOSE_TIME = "([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?"
 _ZONE = " ?(Z|UTC|GMT|[+-][0-9]{2}(:?[0-9]{2})?)"
 _NUMBER = "[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)"
@@ -34,14 +40,14 @@ _BAD = "_bad"
 
 
 def resolved_types(spark: "SparkSession", types: Mapping[str, str]) -> dict[str, str]:
-    """The types as Spark names them, by column in lower case. Raises ConfigurationError for one that is none."""
+    """Returns the types as Spark spells them, by column name in lower case. Raises ConfigurationError for a text that is no type."""
     if not types:
         return {}
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
     def ask(some: Mapping[str, str]) -> list[str]:
-        # Spark parses each by itself as a type: it can be nothing else.
+        # Each text is parsed by itself as a type, so that it cannot smuggle further SQL into an expression.
         found = spark.range(0).select(*(F.lit(None).cast(type_).alias(f"c{i}") for i, type_ in enumerate(some.values()))).schema
         return [type_text(field.dataType.jsonValue()) for field in found]
 
@@ -59,7 +65,7 @@ def resolved_types(spark: "SparkSession", types: Mapping[str, str]) -> dict[str,
 
 
 def value(cell: str, type_: str, reading: Reading) -> str:
-    """The value of a cell's text, or NULL."""
+    """Returns the expression of the value of a cell's text; it is NULL where the text is no such value."""
     pattern = _pattern_option(type_, reading)
     if type_ == "string":
         return cell
@@ -75,7 +81,10 @@ def value(cell: str, type_: str, reading: Reading) -> str:
 
 
 def fits(cell: str, type_: str, reading: Reading, *, said: bool) -> str:
-    """Whether a cell's text, where there is any, becomes a value of the type and loses nothing. ``said``: the YAML says the type."""
+    """Returns the condition that a cell is NULL, or that its text becomes a value of the type without loss.
+
+    ``said``: the YAML sets the type of the column. Then a ``timestamp`` may lack a zone.
+    """
     if type_ in ("string", "binary"):
         return "true"
     if type_.startswith(_NESTED):
@@ -87,7 +96,7 @@ def fits(cell: str, type_: str, reading: Reading, *, said: bool) -> str:
 
 
 def mask(cell: str) -> str:
-    """Which of the types INFERRED fit a cell's text, as bits; NULL for none."""
+    """Returns the aggregate of the types in INFERRED that fit all texts of a column, as bits; NULL where the column has no text."""
     bits = [
         f"if({cell} RLIKE {literal(pattern)} AND try_cast({cell} AS {type_}) IS NOT NULL, {1 << i}, 0)"
         for i, (type_, pattern) in enumerate(INFERRED.items())
@@ -96,14 +105,19 @@ def mask(cell: str) -> str:
 
 
 def type_of_mask(bits: int | None) -> str:
+    """The first type in INFERRED whose bit is set; ``string`` where none is."""
     return next((type_ for i, type_ in enumerate(INFERRED) if (bits or 0) >> i & 1), "string")
 
 
 def _exact(cell: str, type_: str, said: bool) -> list[str]:
-    """Casts cut and round, and take what is no number elsewhere (``1d``)."""
+    """Returns the conditions under which a cast loses nothing, beyond its success.
+
+    Spark's casts truncate and round, and accept texts that are numbers nowhere else (``1d``).
+    """
     if type_ in ("tinyint", "smallint", "int", "bigint"):
         return [_like(cell, "[+-]?[0-9]+")]
     if type_ in ("double", "float"):
+        # A text of more digits than the type surely holds is accepted only if the value is the same integer as that of the text.
         longest = 15 if type_ == "double" else 7
         long = f"[+-]?[0-9]{{{longest + 1},}}"
         same = f"try_cast(try_cast({cell} AS {type_}) AS decimal(38,0)) <=> try_cast({cell} AS decimal(38,0))"
@@ -115,6 +129,7 @@ def _exact(cell: str, type_: str, said: bool) -> list[str]:
         ]
     decimal = _DECIMAL.fullmatch(type_)
     if decimal is not None:
+        # Digits beyond the scale may only be zeros. Of a number with exponent, the digits cannot be counted: its value is compared instead.
         plain = _like(cell, f"[+-]?[0-9]*([.][0-9]{{0,{decimal[2]}}}0*)?")
         scientific = _like(cell, _NUMBER + "[eE][+-]?[0-9]+")
         same = f"cast(try_cast({cell} AS {type_}) AS double) = try_cast({cell} AS double)"
@@ -124,21 +139,27 @@ def _exact(cell: str, type_: str, said: bool) -> list[str]:
     if type_ == "timestamp_ntz":
         return [_like(cell, f"{_DAY}{_LOOSE_TIME})?")]
     if type_ == "timestamp":
-        # Without a zone it is no instant, unless somebody says so: sessions are in UTC.
+        # A time without zone is no instant, unless the YAML sets the type: it is taken for UTC then, the time zone of all sessions.
         return [_like(cell, f"{_DAY}{_LOOSE_TIME}({_ZONE})?)?" if said else f"{_DAY}{_LOOSE_TIME}{_ZONE})")]
     return []
 
 
 def _like(cell: str, pattern: str) -> str:
+    """The condition that the whole text, but for surrounding white space, matches a pattern."""
     whole = rf"^\s*(?:{pattern})\s*$"
     return f"{cell} RLIKE {literal(whole)}"
 
 
 def _nested(cell: str, type_: str) -> str:
+    """The expression that parses the text as JSON: a struct of the value ``v``, and of the text where it does not fit the type.
+
+    The text is wrapped into an object, as from_json() has a column for corrupt records only where the schema is a struct.
+    """
     schema = f"v {type_}, {_BAD} string"
     return f"""from_json('{{"v":' || {cell} || '}}', {literal(schema)}, map('columnNameOfCorruptRecord', '{_BAD}'))"""
 
 
 def _pattern_option(type_: str, reading: Reading) -> str | None:
+    """Spark's datetime pattern for a type, if the YAML sets the option; else None."""
     names = {"date": "dateformat", "timestamp": "timestampformat", "timestamp_ntz": "timestampntzformat"}
     return reading.option(names[type_]) if type_ in names else None

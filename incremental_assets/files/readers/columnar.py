@@ -1,6 +1,6 @@
-"""Parquet and Avro: files that carry their types. Files of one schema are read together.
+"""Reads Parquet and Avro, whose files carry their types. Files of the same schema are read together.
 
-Belongs here: schemas, and whether a file's types join the table's. Does not belong: rows.
+Belongs here: schemas, and whether a file's types fit those of the table. Does not belong: converting rows (``read``).
 """
 
 import re
@@ -26,13 +26,18 @@ _NO_AVRO = (
     "under spark.jars.packages"
 )
 _NARROW = {"tinyint": "smallint", "void": "string"}
-"""What a lake table does not have, and what carries it exactly."""
+"""Types that the tables of the lake do not have (see ``core.schema``), each with a type that carries it exactly."""
 _VARIABLE = re.compile(r"\$\{[^}$ ]+\}")
-"""Hadoop's settings, in which Spark hands the wanted columns to its Parquet reader, replace this."""
+"""A variable in Hadoop's configuration. Spark passes the requested columns to its Parquet reader in there, so such names are replaced."""
 
 
 class Schemas:
-    """The groups, the columns that they need together with the known ones, and why a file is refused, by key."""
+    """The schemas of a set of files.
+
+    ``groups``: the files that are read together, each group with its Spark schema. ``columns``: the table's columns that are known, widened
+    where a file needs it, and the new ones after them. ``refused``: why a file is refused, by key. ``types``: the types that the YAML sets,
+    by column name in lower case.
+    """
 
     def __init__(
         self,
@@ -55,18 +60,21 @@ class Schemas:
                 alike[_look(address, reading, file, heads[file.key])].append(file)
             except SourceError as error:
                 self.refused[file.key] = str(error)
+        # The most common schema comes first: where schemas contradict each other, the files of the rarer one are refused.
         for own in sorted(alike.values(), key=lambda group: (-len(group), min(file.modified for file in group))):
             self._join(own)
 
     def rows(self, group: Group, schema: Any) -> "DataFrame":
+        """The rows of a group's files, with ``NAME``. They are read with the schema that was found, which is not inferred again."""
         reader = self._spark.read.format(self._reading.format.value).options(**self._reading.passed_on).schema(schema)
         return self._staging.load(reader, group.files, "*")
 
     def _join(self, files: Sequence[ReadFile]) -> None:
+        """Adds files of one schema as a group, and its columns to the others; refuses the files where it does not fit."""
         from pyspark.errors import AnalysisException
 
         schema, reason = None, "none of its kind could be read"
-        for file in files:  # the first one may have vanished meanwhile
+        for file in files:  # the schema of one file is enough, but the first file may have vanished meanwhile
             try:
                 reader = self._spark.read.format(self._reading.format.value).options(**self._reading.passed_on)
                 schema = self._staging.schema(reader, file)
@@ -97,6 +105,7 @@ class Schemas:
         return self._types.get(field.name.lower()) or _type_of(field)
 
     def _misfit(self, schema: Any) -> str | None:
+        """Why a schema does not fit the table, the YAML or Spark; None: it fits."""
         known = {column.name.lower(): column for column in self.columns}
         names = [field.name.lower() for field in schema]
         if len(set(names)) < len(names):
@@ -129,12 +138,16 @@ class Schemas:
 
 
 def _type_of(field: Any) -> str:
+    """The column type of a Spark field. Raises UnknownType."""
     found = type_text(field.dataType.jsonValue())
     return _NARROW.get(found, found)
 
 
 def _look(address: FolderAddress, reading: Reading, file: ReadFile, head: Beginning) -> object:
-    """Equal for files of one schema."""
+    """Returns a value that is equal for files of the same schema.
+
+    Raises SourceError for a Parquet file beyond the limits; those are checked by its footer, before Spark reads it.
+    """
     if head.blank:
         raise SourceError(refusal(file, "it is empty: not even a file without rows is"))
     if reading.format is FileFormat.AVRO:
@@ -147,5 +160,5 @@ def _look(address: FolderAddress, reading: Reading, file: ReadFile, head: Beginn
             raise SourceError(refusal(file, limits.too_many(metadata.num_columns, "columns")))
         if sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)) > limits.file_bytes:
             raise SourceError(refusal(file, limits.too_large("unpacked, it has")))
-        # The first line is an object's address.
+        # The first line of the text is the address of the Python object, which differs between files.
         return str(metadata.schema).partition("\n")[2]

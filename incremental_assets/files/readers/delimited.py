@@ -1,9 +1,10 @@
-"""CSV and TSV: which columns a file's first line names, whether it is a file of this container at all, and its lines as cells.
+"""Reads CSV and TSV: the columns of each file's header, whether the file belongs to the container at all, and the cells of its lines.
 
-Belongs here: headers and the parsing of lines. Does not belong: what a cell's text is worth (``cells``).
+Belongs here: headers and the parsing of lines. Does not belong: converting a cell's text into a value (``cells``).
 
-Lines are taken whole and parsed one by one, with a mark behind each: where a quote is not closed, the mark is swallowed. Spark's own
-reading takes such a line for complete and cuts the rest of the cell off.
+Spark reads whole lines, which are then parsed one by one with a mark appended to each. Where a quote is not closed, the mark becomes part
+of the last cell, and so the line is recognized as broken. Spark's own CSV source takes such a line for complete and cuts off the rest of
+the cell.
 """
 
 import re
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
+# Spark's column for corrupt records, the mark behind each line, and a separator that hardly occurs in text.
 _BAD, _MARK, _UNLIKELY = "_bad", "X", "\x01"
+# Separators that a file of a single column may really have, with the text that the YAML needs for them.
 _OTHER_SEPARATORS = {";": "';'", "\t": '"\\t"', "|": "'|'"}
 
 
@@ -41,7 +44,10 @@ _OTHER_SEPARATORS = {";": "';'", "\t": '"\\t"', "|": "'|'"}
 def grouped(
     reading: Reading, files: Sequence[ReadFile], heads: Mapping[str, Beginning], known: Sequence[Column]
 ) -> tuple[list[Group], dict[str, str]]:
-    """Files of one header are read together. With them, by key, why a file is refused."""
+    """Groups the files by header, as files of one header are read together. Returns the groups, and by key why a file is refused.
+
+    ``known``: the data columns of the table; empty: there is no table yet. Files that are empty are in neither.
+    """
     refused: dict[str, str] = {}
     headers: dict[tuple[str, ...], list[ReadFile]] = defaultdict(list)
     names = {column.name.lower(): column.name for column in known}
@@ -54,6 +60,7 @@ def grouped(
             if found is not None:
                 headers[found].append(file)
     if reading.header and headers:
+        # A file without a single column of the table, or of the most common header, is taken for one of another kind, or without header.
         base = {name.lower() for name in (names.values() or _most_common(headers))}
         for header in [header for header in headers if not {name.lower() for name in header} & base]:
             for file in headers.pop(header):
@@ -67,7 +74,7 @@ def grouped(
 
 
 def _together(reading: Reading, groups: Sequence[Group], names: Mapping[str, str], refused: dict[str, str]) -> list[Group]:
-    """Without those that would bring the table more columns than it may have."""
+    """Returns the groups without those that would give the table more columns than it may have; these are added to ``refused``."""
     have, kept = set(names), []
     for group in groups:
         wanted = have | {name.lower() for name in group.names}
@@ -81,7 +88,7 @@ def _together(reading: Reading, groups: Sequence[Group], names: Mapping[str, str
 
 
 def _one_spelling(headers: Mapping[tuple[str, ...], list[ReadFile]], names: Mapping[str, str]) -> list[Group]:
-    """``ID`` and ``id`` are one column: as the table has it, else as the most common header."""
+    """Merges headers that differ in case only: a column is spelled as in the table, else as in the most common header."""
     spelled = dict(names)
     groups: dict[tuple[str, ...], list[ReadFile]] = defaultdict(list)
     for header, files in sorted(headers.items(), key=lambda item: (-len(item[1]), min(file.modified for file in item[1]))):
@@ -90,6 +97,7 @@ def _one_spelling(headers: Mapping[tuple[str, ...], list[ReadFile]], names: Mapp
 
 
 def _most_common(headers: Mapping[tuple[str, ...], list[ReadFile]]) -> tuple[str, ...]:
+    """The header of the most files, in lower case; of several such headers that of the oldest file."""
     counts: Counter[tuple[str, ...]] = Counter()
     oldest: dict[tuple[str, ...], tuple[int, str]] = {}
     for header, files in headers.items():
@@ -100,7 +108,11 @@ def _most_common(headers: Mapping[tuple[str, ...], list[ReadFile]]) -> tuple[str
 
 
 def _header(reading: Reading, file: ReadFile, head: Beginning, known: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The columns of a file; None where it is empty. Raises SourceError where it cannot be one of this container."""
+    """Returns the columns of a file; None where it is empty. Raises SourceError where it cannot belong to this container.
+
+    ``known``: the table's column names by their lower case. A column without a name is called ``_c<position>``. Files without header have
+    the table's columns in order, or ``c0``, ``c1``, … where there is no table.
+    """
     if head.blank:
         if not head.whole:
             raise SourceError(refusal(file, f"its first {HEAD_BYTES} bytes are white space"))
@@ -148,7 +160,11 @@ def _header(reading: Reading, file: ReadFile, head: Beginning, known: Mapping[st
 
 # ---------------------------------------------------------------- lines
 def options_of(reading: Reading) -> dict[str, str]:
-    """A quote within quotes is written twice, as in RFC 4180 and not as in Spark, unless the options say otherwise."""
+    """Returns the options for Spark's CSV parser.
+
+    A quote within quotes is written twice, as RFC 4180 has it; by default Spark expects a backslash before it. The options of the YAML
+    override this.
+    """
     quote = reading.option("quote")
     return {
         "escape": quote if quote else '"',
@@ -161,7 +177,7 @@ def options_of(reading: Reading) -> dict[str, str]:
 
 
 def check_options(spark: "SparkSession", reading: Reading) -> None:
-    """Raises ConfigurationError for an option that Spark refuses, before any file is blamed."""
+    """Raises ConfigurationError for an option that Spark refuses, before any file is refused because of it."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
@@ -172,6 +188,7 @@ def check_options(spark: "SparkSession", reading: Reading) -> None:
 
 
 def refused_option(reading: Reading, error: Exception) -> ConfigurationError:
+    """The error for options that Spark refuses. It names the option that Spark's message mentions, or all of them."""
     text = str(error).strip().split("JVM stacktrace")[0].strip()
     named = [
         name for name, given in reading.options.items() if re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE) or str(given) in text
@@ -181,7 +198,10 @@ def refused_option(reading: Reading, error: Exception) -> ConfigurationError:
 
 
 def cells(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
-    """``NAME``, ``LINE``, ``WRONG``, and the cells as ``v0``, ``v1``, …"""
+    """Returns a frame of ``NAME``, ``LINE``, ``WRONG``, and the cells as ``v0``, ``v1``, …; a cell without text is NULL.
+
+    ``group``: files of the same header, whose columns are ``group.names``.
+    """
     from pyspark.sql import functions as F
 
     count = len(group.names)
@@ -195,7 +215,8 @@ def cells(spark: "SparkSession", staging: Staging, reading: Reading, group: Grou
     )
     wrong = f"CASE WHEN {_BAD} IS NOT NULL THEN {literal(number)} END AS {WRONG}"
     if reading.says("multiline"):
-        # A quote that is not closed would make one cell of all that follows. So much is allocated at once, for each file that is read.
+        # A quote that is not closed turns all that follows into one cell, so a limit is needed. The parser allocates that much at once for
+        # each file that it reads, so the limit is no more than the largest file, where the sizes are known.
         sizes = [file.size for file in group.files]
         most = reading.limits.line_bytes if 0 in sizes or any(map(is_packed, group.files)) else min(max(sizes), reading.limits.line_bytes)
         reader = spark.read.format("csv").options(**{"maxcharspercolumn": str(most), **options}, **header)
@@ -204,7 +225,8 @@ def cells(spark: "SparkSession", staging: Staging, reading: Reading, group: Grou
         texts = ", ".join(f"coalesce({name}, '')" for name in names)
         together = f"concat_ws({literal(reading.separator)}, {texts})"
         return frame.selectExpr(NAME, f"coalesce({_BAD}, {together}) AS {LINE}", wrong, *full)
-    # Whole lines: cells are cut by a character that is hardly in a text, and where it is, the line comes as one that is corrupt.
+    # Spark's CSV source reads whole lines as one cell each: it skips headers and comments, which its text source does not. Where the
+    # unlikely separator does occur, the line has two cells and arrives in the column for corrupt records.
     as_lines = {"sep": _UNLIKELY, "quote": "", "escape": "", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
     kept = {name: options[name] for name in ("linesep", "comment") if name in options}
     reader = spark.read.format("csv").options(**header, **kept, **as_lines).schema(f"line string, {_BAD} string")

@@ -1,7 +1,7 @@
-"""Whether a file keeps to the limits: its bytes as stored and as unpacked, and its longest line, found out without keeping any of it.
+"""Measures whether a file keeps to the limits of stored size, unpacked size and line length, without keeping any of its content.
 
-Belongs here: counting. Does not belong: columns and keys, which are counted where they are found; what becomes of a file that does not keep
-to them (it is refused).
+Belongs here: counting bytes. Does not belong: counting columns and keys, which the readers do where they find them, or refusing the file
+(``read``).
 """
 
 from collections.abc import Iterable
@@ -12,14 +12,20 @@ from incremental_assets.core.files import Limits
 from incremental_assets.files.readers.reading import ReadFile, Reading, refusal
 
 CHUNK = 1 << 20
+"""The number of bytes that are read of a file at a time."""
 _ZST_PIECE = 1024
-"""Of a zst file, three bytes may be unpacked to 128 KiB: what one piece becomes has to fit into the memory."""
+"""The number of bytes of a zst file that are decompressed at a time.
+
+A block of three or four bytes may become 128 KiB (RFC 8878, RLE blocks), and what one piece becomes has to fit into memory."""
 _DEFLATED = 1032
-"""Deflate packs no more bytes into one."""
+"""The largest number of bytes that deflate, the compression of gzip, packs into one."""
 
 
 class Meter:
-    """Is fed with a file's bytes, unpacked, and raises SourceError where there are too many of them. ``record``: they are one record."""
+    """Counts the unpacked bytes of a file, which ``feed`` receives in chunks, and the length of its longest line.
+
+    ``record``: the whole file is one JSON value, so that the limit of a line applies to all of it.
+    """
 
     def __init__(self, file: ReadFile, reading: Reading, *, record: bool) -> None:
         end = reading.option("linesep")
@@ -28,6 +34,7 @@ class Meter:
         self._total = self._line = 0
 
     def feed(self, chunk: bytes) -> None:
+        """Counts a chunk. Raises SourceError as soon as the file exceeds a limit."""
         self._total += len(chunk)
         if self._total > self._limits.file_bytes:
             raise SourceError(refusal(self._file, self._limits.too_large("unpacked, it has")))
@@ -40,12 +47,13 @@ class Meter:
             raise SourceError(refusal(self._file, self._limits.too_long(what)))
 
     def _count_lines(self, chunk: bytes) -> None:
+        """Leaves in ``_line`` the length of the line that the chunk ends in, or of its longest line where that is too long."""
         first = min((at for at in (chunk.find(end) for end in self._ends) if at >= 0), default=-1)
         if first < 0:
             self._line += len(chunk)
             return
         longest = self._line + first
-        if len(chunk) > self._limits.line_bytes:  # else no line within it is too long
+        if len(chunk) > self._limits.line_bytes:  # a line within a shorter chunk cannot be too long
             for end in self._ends[1:]:
                 chunk = chunk.replace(end, self._ends[0])
             longest = max([longest, *map(len, chunk.split(self._ends[0])[1:-1])])
@@ -54,7 +62,7 @@ class Meter:
 
 
 def is_surely_small(size: int, compression: str | None, limits: Limits) -> bool:
-    """Whether a text file of so many stored bytes keeps to the limits whatever is in it."""
+    """Whether a text file keeps to the limits whatever its content. ``size``: its stored bytes; ``compression``: None: it has none."""
     if compression is None:
         most = size
     elif compression == "gzip":
@@ -65,13 +73,17 @@ def is_surely_small(size: int, compression: str | None, limits: Limits) -> bool:
 
 
 def expect_stored(file: ReadFile, size: int, limits: Limits) -> None:
-    """Raises SourceError for a file that is too large as it is."""
+    """Raises SourceError for a file whose stored bytes exceed the limit. ``size``: in bytes."""
     if size > limits.file_bytes:
         raise SourceError(refusal(file, limits.too_large(f"it has {size:,} bytes,")))
 
 
 def unzst(stream: IO[bytes]) -> Iterable[bytes]:
-    """All frames of a zst file. Raises for one that ends too early: zstandard's own reader takes that for the end of the file."""
+    """Yields the decompressed bytes of all frames of a zst file.
+
+    Raises EOFError for a file that ends within a frame, which zstandard's own reader takes for the end of the file, and ImportError where
+    that package is not installed.
+    """
     try:
         import zstandard
     except ImportError:

@@ -1,8 +1,8 @@
-"""Rows of files as Spark DataFrames: the good ones typed, and beside them what does not fit, with file, line and reason.
+"""Reads a set of files as Spark DataFrames: the good rows typed, and the rejected rows with file, line and reason.
 
-Belongs here: one look at a set of files from first to last, and going on without those that are broken. Does not belong: which files
-(``core.files``), finding them (``listing``), how a format is read (``delimited``, ``records``, ``columnar``), when a text is a value
-(``cells``), or writing rows (``delta``).
+Belongs here: the steps of reading a set of files, and going on without those that are broken. Does not belong: deciding which files are
+read (``core.files``), listing them (``files.listing``), how a format is read (``delimited``, ``records``, ``columnar``), when a text is a
+value of a type (``cells``), or writing rows (``delta``).
 """
 
 import contextlib
@@ -42,16 +42,20 @@ if TYPE_CHECKING:
 
 __all__ = ["FILE", "MODIFIED", "REJECTED_COLUMNS", "FileCount", "FileRows", "ReadFile", "Reading"]
 
+# ``line`` is the text of the row as it stands in the file.
 REJECTED_COLUMNS = (FILE, MODIFIED, Column("line", "string"), Column("reason", "string"))
 ROUNDS = 3
-"""So many times all is read again without the file that was broken; after that, each file is looked at by itself."""
+"""How often all files are read again without the broken ones that Spark's message names; after that, each file is read by itself.
+
+With many broken files, that costs less than reading all other files again for each of them.
+"""
 _IS = "_incremental_assets_is"
 _NOT_TEXT = "it has bytes that are no UTF-8; say options: {encoding: windows-1252}, or whichever it is"
 
 
 @dataclass(frozen=True)
 class FileCount:
-    """How many rows of a file are good, and how many are not."""
+    """The numbers of good and of rejected rows of one file."""
 
     rows: int
     rejected: int
@@ -59,7 +63,7 @@ class FileCount:
 
 @dataclass(frozen=True)
 class _Part:
-    """A group of files: its rows as they come, and what they are made into for the table."""
+    """Files that are read alike: ``raw`` reads their rows as they are in the files, ``typed`` converts those into the table's columns."""
 
     group: Group
     raw: "Callable[[Group], DataFrame]"
@@ -67,10 +71,14 @@ class _Part:
 
 
 class FileRows:
-    """What a set of files holds, read once: good and bad rows are kept by Spark until ``close``.
+    """The rows of a set of files, read once when an instance is made. Spark keeps good and rejected rows cached until ``close``.
 
-    ``known``: data columns of the table, whose types stay or are widened. ``columns``: those, and new ones after them. ``refused``: by key,
-    why a file could not be read, or is none of this container's. ``counts``: by key, of every other file.
+    ``known``: the table's columns without ``_file`` and ``_file_modified``; their types stay or are widened. ``columns``: those, and the
+    new ones after them. ``refused``: by key, why a file could not be read or does not belong to this container. ``counts``: the row
+    counts of every other file, by key. ``staging``: a folder for temporary files.
+
+    Raises ConfigurationError for options and types that Spark refuses, SourceInterrupted where the disk, the machine or the network
+    fails, SourceError where the files cannot be read at all, and PySparkException where the Spark server has ended.
     """
 
     columns: tuple[Column, ...]
@@ -107,21 +115,22 @@ class FileRows:
         self.refused = self._refused
 
     def good(self) -> "DataFrame":
-        """Typed rows: ``_file``, ``_file_modified``, then ``columns``."""
+        """Returns the typed rows: ``_file``, ``_file_modified``, then ``columns``."""
         return self._of_files(f"{WRONG} IS NULL", [quote(column.name) for column in self.columns])
 
     def bad(self) -> "DataFrame":
-        """``REJECTED_COLUMNS`` of the rows that are not among the good ones."""
+        """Returns ``REJECTED_COLUMNS`` of the rejected rows."""
         return self._of_files(f"{WRONG} IS NOT NULL", [f"{LINE} AS line", f"{WRONG} AS reason"])
 
     def close(self) -> None:
-        """Gives back what Spark keeps, and the staging folder."""
-        with contextlib.suppress(Exception):  # a session that is gone has given back all by itself
+        """Releases the cached rows in Spark, and removes the staging folder."""
+        with contextlib.suppress(Exception):  # where the session is gone, so are its cached rows
             self._drop()
         self._stage.close()
 
-    # ------------------------------------------------------------------ from first to last
+    # ------------------------------------------------------------------ the steps of reading
     def _check_options(self) -> None:
+        """Raises ConfigurationError for options that Spark refuses. Otherwise each file would be reported as broken."""
         if not self._reading.options:
             return
         if self._reading.format in (FileFormat.CSV, FileFormat.TSV):
@@ -130,6 +139,7 @@ class FileRows:
             records.check_options(self._spark, self._reading)
 
     def _take(self) -> dict[str, Beginning]:
+        """Stages the files. Returns by key how each one begins; those that cannot be read are refused."""
         heads: dict[str, Beginning] = {}
         for key, head in self._stage.take(self._files).items():
             if isinstance(head, SourceError):
@@ -139,6 +149,7 @@ class FileRows:
         return heads
 
     def _read(self) -> None:
+        """Builds and counts all rows, again without the broken files as long as Spark finds some."""
         from pyspark.errors import AnalysisException, PySparkException
 
         for attempt in range(ROUNDS + 3):
@@ -147,7 +158,7 @@ class FileRows:
                 return
             except PySparkException as error:
                 self._drop()
-                self._spark.range(1).collect()  # raises where it is not the files but the server
+                self._spark.range(1).collect()  # raises where the server has ended, and the files are not the cause
                 remedy = store_remedy(str(error))
                 if remedy is not None:
                     raise SourceError(f"{self._address.datastore}: {self._address.display} cannot be read. {remedy}") from error
@@ -158,6 +169,7 @@ class FileRows:
                         f"file was refused for it."
                     ) from error
                 named = self._stage.named_in(_told(error), self._left())
+                # An analysis error that names no file is one of the query, not of a file: reading the files one by one would not help.
                 if not named and isinstance(error, AnalysisException):
                     raise SourceError(f"{self._address.datastore}: Spark cannot read these files: {_message(error)}") from error
                 if attempt < ROUNDS and named:
@@ -179,7 +191,7 @@ class FileRows:
         return [file for file in self._files if file.key not in self._refused]
 
     def _build(self) -> None:
-        """Columns and types, then all rows: kept by Spark, and counted."""
+        """Determines columns and types, then caches all rows in Spark and counts them."""
         self.columns = self._known
         left = self._left()
         if self._reading.format in (FileFormat.PARQUET, FileFormat.AVRO):
@@ -196,6 +208,7 @@ class FileRows:
                     self._parts = self._delimited(left)
         counts = {file.key: FileCount(0, 0) for file in self._left()}
         if self._parts:
+            # Cached, as the rows are read several times: to be counted, and for the good and the rejected ones.
             frames = [part.typed(part.raw(part.group)) for part in self._parts]
             frame = frames[0]
             for other in frames[1:]:
@@ -208,7 +221,7 @@ class FileRows:
         self.counts = counts
 
     def _each_by_itself(self) -> dict[str, str]:
-        """Which files Spark cannot read, and what it says."""
+        """Reads each file by itself, and returns by key what Spark says of those that it cannot read."""
         from pyspark.errors import PySparkException
 
         def look(one: tuple[_Part, ReadFile]) -> tuple[str, str] | None:
@@ -223,16 +236,17 @@ class FileRows:
             return dict(filter(None, pool.map(look, [(part, file) for part in self._parts for file in part.group.files])))
 
     def _of_files(self, where: str, columns: Sequence[str]) -> "DataFrame":
+        """The cached rows that fulfil a condition: key and modification time of their file, then the given expressions."""
         from pyspark.sql import functions as F
 
         if self._frame is None:
-            # The expressions are of columns that no file has brought.
+            # There are no rows, but the expressions need all columns to exist.
             nothing = [f"cast(NULL AS string) AS {name}" for name in (NAME, LINE, WRONG)]
             rows = self._spark.range(0).selectExpr(*nothing, *map(_null, self.columns))
         else:
             rows = self._spark.table(self._view).where(where)
         modified = {file.key: file.modified for file in self._files}
-        # In a struct, as the files may have columns of any name.
+        # Key and time travel in one struct of a reserved name, as the files may have columns of any name.
         named = [(name, key, modified[key]) for name, key in self._stage.names.items()]
         names = self._spark.createDataFrame(named, "name string, key string, modified bigint")
         names = names.selectExpr(f"name AS {NAME}_of", f"struct(key, modified) AS {_IS}")
@@ -248,13 +262,15 @@ class FileRows:
 
     # ------------------------------------------------------------------ formats
     def _delimited(self, files: Sequence[ReadFile]) -> list[_Part]:
+        """Makes a part for each header of CSV and TSV files, and adds new columns to ``columns``."""
         groups, refused = delimited.grouped(self._reading, files, self._heads, self._known)
         self._refused |= refused
 
         def raw(group: Group) -> "DataFrame":
             return delimited.cells(self._spark, self._stage, self._reading, group)
 
-        self._parts = [_Part(group, raw, lambda frame: frame) for group in groups]  # should the first look at them fail
+        # Set before the types are inferred: where that fails, ``_each_by_itself`` needs the parts.
+        self._parts = [_Part(group, raw, lambda frame: frame) for group in groups]
         have = {column.name.lower() for column in self.columns}
         new = list(dict.fromkeys(name for group in groups for name in group.names if name.lower() not in have))
         inferred = self._inferred([name for name in new if name.lower() not in self._types], groups, raw)
@@ -262,7 +278,7 @@ class FileRows:
         return [replace(part, typed=self._typed(part.group.names)) for part in self._parts]
 
     def _inferred(self, names: Sequence[str], groups: Sequence[Group], raw: "Callable[[Group], DataFrame]") -> dict[str, str]:
-        """The type that all texts of a column have, in all files."""
+        """Returns by name the type that fits all texts of a new column, in all files."""
         frames: list[DataFrame] = []
         for group in groups:
             own = [f"v{i} AS {quote(name)}" for i, name in enumerate(group.names) if name in names]
@@ -277,13 +293,16 @@ class FileRows:
         return {name: cells.type_of_mask(found[f"m{i}"]) for i, name in enumerate(names)}
 
     def _json(self, files: Sequence[ReadFile]) -> list[_Part]:
+        """Makes a part of the JSON files with one record per line, and one of the others; adds new keys to ``columns``."""
+
         def found(group: Group) -> "DataFrame":
             return records.json_records(self._spark, self._stage, self._reading, group)
 
+        # Files that would bring too many keys are refused, and the keys of the others are collected again.
         limits = self._reading.limits
         while True:
             groups = records.json_groups(files, self._heads)
-            self._parts = [_Part(group, found, lambda frame: frame) for group in groups]  # as above
+            self._parts = [_Part(group, found, lambda frame: frame) for group in groups]  # as in ``_delimited``
             frames = [found(group) for group in groups]
             keys = records.keys_of(frames, max(limits.columns, len(self._known)))
             have = {column.name.lower() for column in self.columns}
@@ -294,11 +313,13 @@ class FileRows:
             too_many = records.too_many_keys(frames, named, have, limits)
             self._refused |= too_many
             files = [file for file in files if file.key not in too_many]
+        # Keys that differ only in surrounding white space or in case, which Delta does not tell apart, are one column.
         spellings: dict[str, list[str]] = {}
         types: dict[str, str | None] = {}
         for key, type_ in keys.items():
             name = (key.strip() or "_c0").lower()
             spellings.setdefault(name, []).append(key)
+            # None is a key whose values are all null, which fits every type. Spellings of different types become a string.
             types[name] = type_ if types.get(name, type_) in (type_, None) else (types[name] if type_ is None else "string")
         new = [name for name in spellings if name not in have]
         self.columns += tuple(Column(spellings[n][0].strip() or "_c0", self._types.get(n) or types[n] or "string") for n in new)
@@ -307,6 +328,8 @@ class FileRows:
         return [replace(part, typed=lambda frame: typed(records.json_cells(frame, spelled))) for part in self._parts]
 
     def _text(self, files: Sequence[ReadFile]) -> list[_Part]:
+        """Makes one part of plain text files: each line is a row with the one column ``value``."""
+
         def raw(group: Group) -> "DataFrame":
             return records.text_cells(self._spark, self._stage, self._reading, group)
 
@@ -315,6 +338,7 @@ class FileRows:
         return [_Part(Group(tuple(files)), raw, self._typed(("value",)))] if files else []
 
     def _columnar(self, files: Sequence[ReadFile]) -> list[_Part]:
+        """Makes a part for each schema of Parquet and Avro files. Their rows are typed already, so that none is rejected."""
         looked = Schemas(self._spark, self._stage, self._address, self._reading, files, self._heads, self._known, self._types)
         self._refused |= looked.refused
         self.columns = tuple(looked.columns)
@@ -331,7 +355,10 @@ class FileRows:
         return [part(group, schema) for group, schema in looked.groups]
 
     def _typed(self, names: Sequence[str]) -> "Callable[[DataFrame], DataFrame]":
-        """From cells of text, ``v0`` being of the first name, to the values of all columns, and why a row is wrong."""
+        """Returns the function that converts a frame of text cells into one of ``NAME``, ``LINE``, ``WRONG`` and the values of all columns.
+
+        ``names``: of the cells ``v0``, ``v1``, …, in this order. A row gets the first reason to reject it; its line is kept only then.
+        """
         at = {name.lower(): f"v{i}" for i, name in enumerate(names)}
         reasons = [WRONG, f"CASE WHEN NOT {_is_text()} THEN {literal(_NOT_TEXT)} END"]
         values: list[str] = []
@@ -354,13 +381,14 @@ class FileRows:
 
 
 def _counting() -> list:
+    """The aggregates that count all rows of a file, and the rejected ones."""
     from pyspark.sql import functions as F
 
     return [F.count("*").alias("all"), F.count(WRONG).alias("wrong")]
 
 
 def _is_text() -> str:
-    """Bytes that are no text arrive as U+FFFD."""
+    """The condition that a line has only valid text: bytes that are not UTF-8 arrive as U+FFFD."""
     return f"instr({LINE}, '\\uFFFD') = 0"
 
 
@@ -369,13 +397,13 @@ def _null(column: Column) -> str:
 
 
 def _told(error: Exception) -> str:
-    """All of a message, with the paths that it names."""
+    """Returns the text of an error with its parameters, which name paths that the text may lack."""
     parameters = getattr(error, "getMessageParameters", dict)() or {}
     return "\n".join([str(error), *map(str, parameters.values())])
 
 
 def _message(error: Exception) -> str:
-    """What a person wants to know of Spark's message: its first line, and the innermost cause."""
+    """Returns the part of Spark's message that is of use to a person: its first line, and the innermost cause."""
     text, _, stack = str(error).strip().partition("JVM stacktrace")
     causes = re.findall(r"^Caused by: (.*)$", stack, re.MULTILINE)
     first = re.sub(r"\s*SQLSTATE: \w+", "", text.strip().partition("\n")[0]).strip()

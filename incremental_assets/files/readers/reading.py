@@ -1,6 +1,6 @@
-"""What is to be read and how: the values that the reading of files is asked with.
+"""Defines the parameters of reading files: which files, and with which options, types and limits.
 
-Belongs here: files, options and types as the caller says them, and the few SQL pieces that all formats share. Does not belong: reading.
+Belongs here: these values, and the few names and texts that the readers of all formats share. Does not belong: reading.
 """
 
 from collections.abc import Mapping
@@ -9,11 +9,16 @@ from dataclasses import dataclass, field
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import FILE, MODIFIED, FileFormat, Limits, shown_path
 
+# The table's own columns, which no column of a file may be called like.
 RESERVED = frozenset((FILE.name, MODIFIED.name))
 NAME, LINE, WRONG = "_incremental_assets_name", "_incremental_assets_line", "_incremental_assets_wrong"
-"""Of each row on its way: which file Spark says it is from, its text, and why it is no good."""
+"""Columns of the frames between reading and writing: Spark's name of the row's file, the row's text, and the reason to reject it.
 
+The reason is NULL for a good row."""
+
+# Options that the readers interpret or set themselves, and do not pass on to Spark.
 _OURS = ("header", "sep", "delimiter", "encoding", "charset", "schema", "inferschema", "enforceschema", "mode", "columnnameofcorruptrecord")
+# Options of Spark that would lose rows or read other files without an error, each with the reason for refusing it.
 _REFUSED = {
     "ignorecorruptfiles": "it cuts rows off without a word; a file that cannot be read is left out and named",
     "ignoremissingfiles": "a file that is not there any more is left out and named",
@@ -27,7 +32,11 @@ _REFUSED = {
 
 @dataclass(frozen=True)
 class ReadFile:
-    """One file to read: the key of its partition, its path within the folder, its modification time in microseconds, its stored bytes."""
+    """One file to be read.
+
+    ``key``: the key of its partition. ``path``: relative to the datastore's folder. ``modified``: its modification time in microseconds
+    since 1970 UTC. ``size``: its stored size in bytes; 0: empty, or not known.
+    """
 
     key: str
     path: str
@@ -37,7 +46,11 @@ class ReadFile:
 
 @dataclass(frozen=True)
 class Reading:
-    """How the files of a container are read. ``options``: Spark's, for the format. ``types``: of columns, where the YAML says them."""
+    """How the files of a container are read.
+
+    ``options``: those of Spark's reader for the format, from the YAML. ``types``: Spark types by column name, where the YAML sets them.
+    Raises ConfigurationError for an option that must not be set.
+    """
 
     format: FileFormat
     options: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -50,36 +63,39 @@ class Reading:
                 raise ConfigurationError(f"options: {name} cannot be used here: {_REFUSED[name.lower()]}. Take it out.")
 
     def option(self, *names: str) -> str | None:
-        """An option's text, whatever the case its name is written in."""
+        """Returns the text of the first option with one of these names (in lower case), as Spark ignores the case; None: it is not set."""
         return next((_as_text(value) for name, value in self.options.items() if name.lower() in names), None)
 
     def says(self, name: str) -> bool:
+        """Whether an option is set to true."""
         return (self.option(name) or "").lower() == "true"
 
     @property
     def header(self) -> bool:
+        """Whether the first line of each file names its columns; unlike in Spark, this is the default."""
         return (self.option("header") or "true").lower() == "true"
 
     @property
     def separator(self) -> str:
+        """The separator of cells, by default a tab for TSV and else a comma. The text ``\\t`` in the YAML means a tab."""
         given = self.option("sep", "delimiter")
         return (given or ("\t" if self.format is FileFormat.TSV else ",")).replace("\\t", "\t")
 
     @property
     def encoding(self) -> str | None:
-        """Where it is another one than UTF-8."""
+        """The encoding of text files, where it is another one than UTF-8; else None."""
         given = self.option("encoding", "charset")
         return None if given is None or given.lower().replace("_", "-") in ("utf-8", "utf8", "us-ascii", "ascii") else given
 
     @property
     def passed_on(self) -> dict[str, str]:
-        """The options that are Spark's own business, by their names in lower case."""
+        """The options that are passed on to Spark as they are, by their names in lower case."""
         return {name.lower(): _as_text(value) for name, value in self.options.items() if name.lower() not in _OURS}
 
 
 @dataclass(frozen=True)
 class Group:
-    """Files that are read alike: ``names`` are their columns, in the files' order where that counts. ``whole``: not line by line."""
+    """Files that are read alike. ``names``: their columns, in the files' order where it matters. ``whole``: each file is one JSON value."""
 
     files: tuple[ReadFile, ...]
     names: tuple[str, ...] = ()
@@ -87,11 +103,12 @@ class Group:
 
 
 def is_packed(file: ReadFile) -> bool:
-    """Whether its stored bytes say nothing of how many there are when it is unpacked."""
+    """Whether the file is compressed, so that its stored size does not tell its unpacked size."""
     return file.path.lower().endswith((".gz", ".bz2", ".zst"))
 
 
 def refusal(file: ReadFile, reason: str) -> str:
+    """The message that refuses a file."""
     return f"{shown_path(file.path)}: {reason}"
 
 

@@ -1,6 +1,7 @@
-"""JSON and plain text: one record a line, or a file that is one array or one object.
+"""Reads JSON and plain text: one record per line, or a whole file that is one JSON array or object.
 
-Belongs here: records as cells of text, by key. Does not belong: what a cell's text is worth (``cells``).
+Belongs here: splitting files into records, and records into cells of text by key. Does not belong: converting a cell's text into a value
+(``cells``).
 """
 
 import re
@@ -20,12 +21,15 @@ if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
 _MAP = "_incremental_assets_map"
+"""The column of a record's values by key, as ``map<string,variant>``."""
 _INTEGER = re.compile(r"DECIMAL\((\d+),(0)\)|(BIGINT|INT|SMALLINT|TINYINT)")
 _OTHERS = {"BOOLEAN": "boolean", "DOUBLE": "double", "FLOAT": "double"}
+# Options that split a file into records; they do not apply to parsing a single one.
 _OPTIONS = frozenset(("multiline", "linesep"))
 
 
 def json_groups(files: Sequence[ReadFile], heads: Mapping[str, Beginning]) -> list[Group]:
+    """Groups files of one record per line, and files that are one JSON value each."""
     by_kind: dict[bool, list[ReadFile]] = defaultdict(list)
     for file in files:
         by_kind[heads[file.key].record].append(file)
@@ -33,7 +37,7 @@ def json_groups(files: Sequence[ReadFile], heads: Mapping[str, Beginning]) -> li
 
 
 def check_options(spark: "SparkSession", reading: Reading) -> None:
-    """Raises ConfigurationError for an option that Spark refuses, before any file is blamed."""
+    """Raises ConfigurationError for an option that Spark refuses, before any file is refused because of it."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
@@ -44,17 +48,17 @@ def check_options(spark: "SparkSession", reading: Reading) -> None:
 
 
 def text_cells(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
-    """``NAME``, ``LINE``, ``WRONG``, and the line as ``v0``."""
+    """Returns a frame of ``NAME``, ``LINE``, ``WRONG``, and the line as ``v0``."""
     lines = _lines(spark, staging, reading, group)
     return lines.selectExpr(NAME, LINE, f"cast(NULL AS string) AS {WRONG}", f"{LINE} AS v0")
 
 
 def json_records(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
-    """``NAME``, ``LINE``, ``WRONG``, and what each key holds, as a map."""
+    """Returns a frame of ``NAME``, ``LINE``, ``WRONG``, and the record's values by key in ``_MAP``. Blank lines are left out."""
     from pyspark.sql import functions as F
 
     texts = _lines(spark, staging, reading, group).where(f"trim(both from regexp_replace({LINE}, '\\\\s+', ' ')) <> ''")
-    # Within brackets: what follows the first value of a line would be dropped without a word.
+    # The line is parsed within brackets: from_json() drops what follows the first value without an error, an array shows it.
     inner = F.concat(F.lit("["), F.col(LINE), F.lit("]"))
     values = texts.select(NAME, LINE, F.from_json(inner, "array<variant>", _parsing(reading)).alias("found"))
     values = values.selectExpr(NAME, LINE, "if(size(found) = 1, found[0], NULL) AS found")
@@ -74,9 +78,9 @@ def json_records(spark: "SparkSession", staging: Staging, reading: Reading, grou
 
 
 def keys_of(records: "Iterable[DataFrame]", most: int) -> dict[str, str | None] | None:
-    """Each key of the records and the type of what it holds; None where that is always null. Of several spellings the usual one first.
+    """Returns each key of the records with the type of its values (None: they are all null), or None for more than ``most`` keys.
 
-    None where there are more than so many.
+    Keys are ordered by name without regard to case; of several spellings the most frequent one comes first.
     """
     from pyspark.sql import functions as F
 
@@ -96,9 +100,10 @@ def keys_of(records: "Iterable[DataFrame]", most: int) -> dict[str, str | None] 
 def too_many_keys(
     records: "Iterable[DataFrame]", files: Sequence[tuple[str, ReadFile]], known: Iterable[str], limits: Limits
 ) -> dict[str, str]:
-    """Which files have too many keys by themselves or, the oldest first, with those of the table and of other files; and why, by key.
+    """Returns by key which files have too many JSON keys, and why.
 
-    ``files``: with Spark's names of them.
+    First, files that have too many by themselves; where there are none, files that have too many together with the table and with the
+    files before them, the oldest first. ``files``: with Spark's name of each. ``known``: the table's columns in lower case.
     """
     from pyspark.sql import functions as F
 
@@ -124,7 +129,7 @@ def too_many_keys(
 
 
 def json_cells(frame: "DataFrame", spellings: Sequence[Sequence[str]]) -> "DataFrame":
-    """``v0``, ``v1``, … of a frame of records: for each column the spellings of its key."""
+    """Returns a frame of text cells ``v0``, ``v1``, …, one per column. ``spellings``: for each column the spellings of its key."""
     cells: list[str] = []
     for i, names in enumerate(spellings):
         texts = ", ".join(f"try_variant_get({_MAP}[{literal(name)}], '$', 'string')" for name in names)
@@ -133,11 +138,16 @@ def json_cells(frame: "DataFrame", spellings: Sequence[Sequence[str]]) -> "DataF
 
 
 def _merged(types: set[str]) -> str | None:
+    """The column type for the types that ``schema_of_variant_agg`` found in several frames: numbers are joined, all else is a string.
+
+    Nested values are strings: they stay JSON text, so that no new nested field is ever lost.
+    """
     types = types - {"VOID"}
     if not types:
         return None
     integers = [_INTEGER.fullmatch(type_) for type_ in types]
     if all(integers):
+        # A bigint holds every integer of up to 18 digits, and not every one of 19.
         return "decimal(38,0)" if any(found and found[1] and int(found[1]) > 18 for found in integers) else "bigint"
     simple = {"double" if type_.startswith("DECIMAL") or _INTEGER.fullmatch(type_) else _OTHERS.get(type_, "string") for type_ in types}
     return simple.pop() if len(simple) == 1 else "string"
@@ -148,6 +158,11 @@ def _parsing(reading: Reading) -> dict[str, str]:
 
 
 def _lines(spark: "SparkSession", staging: Staging, reading: Reading, group: Group) -> "DataFrame":
+    """The lines of the files, or each whole file, as ``LINE``.
+
+    Spark's text source does not check that its bytes are UTF-8. ``make_valid_utf8`` replaces invalid ones by U+FFFD, by which such rows
+    are rejected later on.
+    """
     options = {name: value for name, value in reading.passed_on.items() if name == "linesep" and not group.whole}
     reader = spark.read.format("text").options(**options, wholetext=str(group.whole).lower())
     return staging.load(reader, group.files, f"make_valid_utf8(value) AS {LINE}")

@@ -1,7 +1,9 @@
-"""Files where Spark can read them as they stand, and which row came from which file.
+"""Stages files so that Spark can read them, and maps each row back to its file.
 
-Belongs here: links of plain names, decompressing and decoding what Spark cannot, the way from Spark's name of a file back to the file. Does
-not belong: what is in a file.
+Belongs here: symbolic links with plain names, copies of files that Spark cannot decompress or decode, and the mapping from Spark's name of
+a file to its key. Does not belong: parsing files (``files.readers``).
+
+Spark takes ``*?[]{}`` in a path for a glob pattern and cannot hold some names at all; a link has a name without such characters.
 """
 
 import codecs
@@ -32,12 +34,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _TEXT = (FileFormat.CSV, FileFormat.TSV, FileFormat.JSON, FileFormat.TEXT)
+# What Spark decompresses by itself, by the file's extension; all other compressed text is unpacked into a copy.
 _SPARK_KNOWS = {"gzip": ".gz", "bz2": ".bz2"}
 _SLASHES = re.compile(r"\A([A-Za-z0-9+.\-]+:)/+")
 
 
 class Staging:
-    """A folder of links and copies that Spark reads. It is given back by ``close``."""
+    """A temporary folder of links and copies that Spark reads; ``close`` removes it.
+
+    ``folder``: where the temporary folder is created. Raises ConfigurationError for an encoding that Python does not know.
+    """
 
     def __init__(self, address: FolderAddress, reading: Reading, folder: Path) -> None:
         self._address, self._reading, self._parent = address, reading, folder
@@ -52,21 +58,25 @@ class Staging:
         self._copies: dict[str, Path] = {}
         self._firsts: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.names: dict[str, str] = {}
-        """Spark's name of a file → its key."""
+        """The key of each file, by the name that Spark has for it (the column ``NAME``)."""
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # somebody else's files are in it
+        with contextlib.suppress(OSError):  # it holds other files too
             self._parent.rmdir()
 
-    # ------------------------------------------------------------------ bringing files here
+    # ------------------------------------------------------------------ staging files
     def take(self, files: Sequence[ReadFile]) -> dict[str, Beginning | SourceError]:
-        """How each file begins, decompressed and as UTF-8, or why it cannot be read. Raises SourceInterrupted."""
-        with ThreadPoolExecutor(16) as pool:  # a folder may be far away
+        """Stages all files. Returns by key how each one begins, or why it cannot be read.
+
+        Raises SourceInterrupted where the disk, the machine or the network fails, and no file is at fault.
+        """
+        with ThreadPoolExecutor(16) as pool:  # threads, as each access to a remote folder waits for the network
             found = pool.map(self._take, range(len(files)), files)
             return dict(zip((file.key for file in files), found, strict=True))
 
     def _take(self, number: int, file: ReadFile) -> Beginning | SourceError:
+        """Stages one file as a copy, a link or (a remote file) by its URL, and checks its limits. ``number``: unique among the files."""
         try:
             expect_stored(file, self._size(file), self._reading.limits)
             compression = infer_compression(file.path) if self._reading.format in _TEXT else None
@@ -75,7 +85,9 @@ class Staging:
             suffix = _SPARK_KNOWS.get(compression or "", "")
             link = self._folder / f"f{number:06d}.{self._reading.format.value}{suffix}"
             local = self._address.local
+            # Text that Spark cannot decompress, or that has another encoding than UTF-8, is copied as plain UTF-8.
             ours = bool(compression and not suffix) or (self._reading.format in _TEXT and self._reading.encoding is not None)
+            # Spark goes by the extension in lower case: a remote ``a.csv.GZ`` has to be copied too, a local one gets a link ``….gz``.
             if ours or (suffix and local is None and not file.path.endswith(suffix)):
                 copy = self._folder / f"f{number:06d}.{self._reading.format.value}"
                 self._measure(file, compression, record=False)
@@ -87,7 +99,7 @@ class Staging:
             if local is None:
                 self._paths[file.key] = _escaped(self._address.spark_url(file.path))
             else:
-                # Not the path as it is: what takes its place later may be a link that leads elsewhere.
+                # The link leads to the resolved path: what takes the place of the path later may be a link out of the folder.
                 target = self._address.resolved(file.path)
                 with self._writing():
                     link.symlink_to(target)
@@ -103,24 +115,27 @@ class Staging:
             return error
 
     def _begins(self, file: ReadFile, head: bytes, size: int | None) -> Beginning:
-        """``size``: of all of it, where that is known."""
+        """Parses the first bytes of a file. ``size``: of the whole decompressed file in bytes; None: not known."""
         begins = Beginning.of(head, self._reading)
         if begins.record and size is not None and size > self._reading.limits.line_bytes:
             raise SourceError(refusal(file, self._reading.limits.too_long("it is one JSON value and not one a line, of")))
-        # Many files have one header: it is kept once.
+        # Many files have the same header; it is kept in memory once.
         return replace(begins, first=self._firsts.setdefault(begins.first, begins.first))
 
     def _size(self, file: ReadFile) -> int:
-        """Its stored bytes: as they are now where that costs nothing, else as they were listed."""
+        """The stored bytes of a file: as they are now for a local file, else as they were listed."""
         if self._address.local is None:
             return file.size
         try:
             return self._address.resolved(file.path).stat().st_size
-        except OSError:  # it is gone, which shows when it is opened
+        except OSError:  # the file is gone, which opening it reports
             return file.size
 
     def _measure(self, file: ReadFile, compression: str | None, *, record: bool) -> None:
-        """Raises SourceError where it does not keep to the limits; nothing of it is kept."""
+        """Reads a whole text file to find out whether it keeps to the limits, and keeps none of it. Raises SourceError where it does not.
+
+        A file that surely keeps to them, by its stored size, is not read.
+        """
         if is_surely_small(self._size(file), compression, self._reading.limits):
             return
         meter = Meter(file, self._reading, record=record)
@@ -131,7 +146,7 @@ class Staging:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Raises SourceInterrupted where the disk for files on their way is at fault."""
+        """Raises SourceInterrupted where the disk of the temporary folder fails, as no file is at fault."""
         try:
             yield
         except OSError as error:
@@ -141,11 +156,15 @@ class Staging:
             ) from error
 
     def _set(self, file: ReadFile, path: Path) -> None:
+        """Records the path by which Spark reads a staged file, and the name by which its rows are mapped back."""
         self._paths[file.key] = _escaped(str(path))
         self.names[f"{path.parent.name}/{path.name}"] = file.key
 
     def _copy(self, file: ReadFile, copy: Path, compression: str | None) -> None:
-        """Decompressed, and as UTF-8 where it is another encoding."""
+        """Copies a file decompressed, and converted to UTF-8 where it has another encoding. Raises SourceError beyond the limits.
+
+        Bytes that are not of the encoding become U+FFFD, so that their rows are rejected later on.
+        """
         zstd = compression == "zstd"
         with self._address.open(file.path, decompress=compression is not None and not zstd) as stream, open(copy, "wb") as out:
             chunks = unzst(stream) if zstd else iter(lambda: stream.read(CHUNK), b"")
@@ -160,10 +179,16 @@ class Staging:
             if decoder:
                 out.write(decoder.decode(b"", True).encode())
 
-    # ------------------------------------------------------------------ reading them
+    # ------------------------------------------------------------------ reading staged files
     def load(self, reader: "DataFrameReader", files: Sequence[ReadFile], *columns: str) -> "DataFrame":
-        """The columns of the files, and ``NAME``."""
+        """Returns a frame of the given columns of the files, and of ``NAME``, Spark's name of each row's file.
+
+        Raises SourceError for a remote file that Spark does not list by a name that maps back to it.
+        """
+        # Explicitly off, as the server's configuration may switch them on: Spark would then drop rows of broken files without an error.
         frame = reader.options(ignoreCorruptFiles="false", ignoreMissingFiles="false").load([self._paths[file.key] for file in files])
+        # The rows of remote files carry the whole URL. Spark may spell it percent-encoded or not, and with one or three slashes after the
+        # scheme, so the URLs that it really lists are mapped here.
         if self._address.local is None:
             wanted = {_one_slash(self._address.spark_url(file.path)): file.key for file in files if file.key not in self._copies}
             for url in frame.inputFiles() if wanted else ():
@@ -173,15 +198,17 @@ class Staging:
                     self.names[name] = key
             if wanted:
                 raise SourceError(f"Spark lists no file {next(iter(wanted))}, which is there; its rows could not be told from others")
+        # ``_metadata.file_path`` spells local paths otherwise than ``inputFiles()``; of staged files, the last two parts are enough.
         ours = f"regexp_extract(_metadata.file_path, '/({self._folder.name}/[^/]*)$', 1)"
         whole = "regexp_replace(_metadata.file_path, '^([A-Za-z0-9+.-]+:)/+', '$1/')"
         return frame.selectExpr(*columns, f"coalesce(nullif({ours}, ''), {whole}) AS {NAME}")
 
     def schema(self, reader: "DataFrameReader", file: ReadFile) -> "StructType":
+        """Returns the schema that Spark infers from one file. Raises AnalysisException."""
         return reader.load(self._paths[file.key]).schema
 
     def named_in(self, text: str, files: Iterable[ReadFile]) -> list[ReadFile]:
-        """The files that a message of Spark names."""
+        """Returns those of the files that a message of Spark names, in any of the spellings that Spark uses."""
         own = {self.names[name] for name in set(re.findall(rf"{self._folder.name}/f\d+[.\w]*", text)) if name in self.names}
         found: list[ReadFile] = []
         for file in files:
@@ -193,7 +220,7 @@ class Staging:
         return found
 
     def why_broken(self, file: ReadFile) -> str | None:
-        """Reads all of a file, and says what is the matter with it; None where it finds nothing."""
+        """Reads a whole file without Spark, and returns what is wrong with it; None where that finds nothing."""
         try:
             compressed = self._reading.format in _TEXT and infer_compression(file.path) is not None
             with self._address.open(file.path, decompress=compressed) as stream:
@@ -212,9 +239,10 @@ class Staging:
 
 
 def _escaped(path: str) -> str:
-    """Spark takes these characters in paths for patterns."""
+    """Escapes the characters that Spark takes for glob patterns in paths."""
     return "".join(f"\\{c}" if c in "*?[]{}\\" else c for c in path)
 
 
 def _one_slash(url: str) -> str:
+    """The URL with one slash after the scheme: ``file:///x`` and ``file:/x`` are the same file."""
     return _SLASHES.sub(r"\1/", url)
