@@ -42,6 +42,7 @@ def enter(named: Path | None) -> Path:
     """
     from incremental_assets.dagster.project import enter_project, find_project
 
+    # The option of the command takes precedence over the one before the command.
     named = named or Options.project
     if named is not None and not named.is_dir():
         raise ConfigurationError(f"--project {named}: there is no such folder.")

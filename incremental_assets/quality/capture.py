@@ -31,6 +31,7 @@ These rows are fetched even beyond the limits. Otherwise an anomaly would look r
 _BROKEN = "incremental_assets_broken"
 _TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _JSON = f"""map('ignoreNullFields', 'false', 'timestampFormat', "{_TIME}XXX", 'timestampNTZFormat', "{_TIME}")"""
+"""Options of ``to_json``: NULL fields are written, and times are in ISO 8601 with microseconds."""
 
 
 class Capture:
@@ -67,6 +68,7 @@ class Capture:
         found = branches[0]
         for branch in branches[1:]:
             found = found.unionAll(branch)
+        # Each branch of the union reads the rows once.
         self._rows.passes += len(branches)
         most = max(1, min(MOST_ROWS, MOST_ROWS_A_SCAN // max(1, len(where))))
         found = self._ranked(found)

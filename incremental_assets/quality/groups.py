@@ -56,6 +56,7 @@ class Grouped:
         """Return the rows in the scope that break the rule: all rows of a repeated value, not only the second and later ones."""
         again = self._counted().where("again" if rule.scope is Reach.TABLE else "n > 1").select(PARTITION, *self._keys)
         same = " AND ".join(f"l.{name} = r.{key}" for name, key in zip(self._names, self._keys, strict=True))
+        # ``<=>`` matches NULL with NULL, because the rows without an identifier are compared with each other too.
         return self._base().alias("l").join(again.alias("r"), expr(f"l.{PARTITION} <=> r.{PARTITION} AND {same}"), "left_semi")
 
     def _base(self) -> "DataFrame":
@@ -137,6 +138,7 @@ class Lookup:
     def _values(self) -> "DataFrame":
         """Return the values that break the rule, in each partition, with the number of rows that have them."""
         values = self._base().selectExpr(PARTITION, f"{self._column} AS value")
+        # The rows are counted by value first, so that the join looks up each value of a partition only once.
         counted = values.groupBy(PARTITION, "value").agg(expr("count(*)").alias("n"))
         # The other container is read in its newest version, and only where its files can hold values between the bounds of the column.
         name = quote(self._field.name)

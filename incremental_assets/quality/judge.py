@@ -122,6 +122,7 @@ class Judge:
         return verdict(Status.PASSED if good else Status.FAILED, asserted, failed, share, message)
 
     def _number(self, rule: NumberRule, key: Key) -> tuple[Status, float | None, str]:
+        """Compare the number with the rule's bounds. Return status, value and message."""
         value = self._found.value(rule, key)
         if isinstance(rule, Change):
             return self._change(rule, key, plain(value))
@@ -131,6 +132,7 @@ class Judge:
         return (Status.PASSED if good else Status.FAILED), plain(value), f"{shown}; expected {bounds_in_words(rule.min, rule.max)}"
 
     def _change(self, rule: Change, key: Key, now: float | None) -> tuple[Status, float | None, str]:
+        """Compare the number with the mean of earlier partitions. Return status, value and message."""
         values = self._earlier(rule, key)
         if now is None:
             return Status.UNASSERTED, None, "there is no value"
@@ -144,11 +146,13 @@ class Judge:
         expected = bounds_in_words(rule.min_change, rule.max_change)
         if within(change, rule.min_change, rule.max_change):
             return Status.PASSED, now, f"{told}; expected {expected}"
+        # More rows may still come, so a number below the lower bound says nothing yet.
         if rule.min_change is not None and change < rule.min_change and key is not None and not self._ground.is_over(key):
             return Status.UNASSERTED, now, f"{told}, and the partition is still being filled"
         return Status.FAILED, now, f"{told}; expected {expected}"
 
     def _earlier(self, rule: Change, key: Key) -> Sequence[float]:
+        """Return the numbers of the earlier partitions that have rows and a number."""
         if key is None:
             return ()
         earlier = [self._history[rule.id, k] for k in self._ground.before(key, rule.over) if (rule.id, k) in self._history]
@@ -162,6 +166,7 @@ def plain(value: Any) -> float | None:
 
 
 def _shown(value: Any) -> str:
+    """Return a number for a message, without trailing zeros of an exact decimal."""
     if not isinstance(value, Decimal):
         return f"{value:,}"
     text = f"{value:,f}"

@@ -175,6 +175,7 @@ def row_predicate(rule: RowRule, asked: Asked) -> str:
             if rule.field is not None:
                 other = asked.other(rule.field, than=rule.column)
             else:
+                # ``Compare`` makes sure that there is a field or a value; the empty text is only for the type checker.
                 other = asked.constant(rule.column, rule.value if rule.value is not None else "")
             return f"{column(rule.column)} {rule.operator.value} {other}"
         case Length():

@@ -96,6 +96,9 @@ class _Scan:
         self._broken: dict[str, Callable[[], Any]] = {}
 
     def result(self) -> ScanResult:
+        """Run all passes and return the result. The order of the passes matters."""
+        # The first pass runs before the others: it finds the bounds that they use to skip files, and a rule whose filter fails needs no
+        # further pass.
         first = self._first_pass()
         self._filtered_numbers()
         self._grouped(first)
@@ -106,10 +109,12 @@ class _Scan:
         scanned = sum(found.rows(key) for key in keys)
         verdicts: list[Verdict] = []
         for rule in self._rules:
+            # Rules about the table give one verdict for the scan, whatever its scope.
             if isinstance(rule, ExpectedSchema | Freshness):
                 verdicts.append(table_verdict(rule, self._rows, scanned))
             else:
                 verdicts += [judge.verdict(rule, key) for key in keys]
+        # These passes count too, so they come before ``passes`` is read.
         failed_rows, moved = self._failed_rows(verdicts), self._moved(keys)
         return ScanResult(self._rows.head.version, self._rows.passes, {key: found.rows(key) for key in keys}, verdicts, failed_rows, moved)
 
@@ -123,6 +128,7 @@ class _Scan:
         wanted = [_COUNT]
         for rule in self._rules:
             if rule.filter is not None and isinstance(rule, RowRule | Unique | ExistsIn | DistinctCount):
+                # The number of asserted rows. It also shows, before a pass of its own, whether the filter can be evaluated.
                 holds = partial(_count_if, partial(expr, rule.filter))
                 wanted.append(Aggregate(rule.id, asserted_name(rule), holds, (rule.filter,)))
             if isinstance(rule, RowRule):
@@ -139,6 +145,7 @@ class _Scan:
         return self._rows.aggregate(self._rows.frame, wanted)
 
     def _number_aggregates(self, rules: Sequence[NumberRule]) -> list[Aggregate]:
+        """Return the aggregates of rules about a number; rules that cannot be evaluated are noted and left out."""
         found: list[Aggregate] = []
         for rule in rules:
             text = self._asked(rule, partial(number, rule, self._rows.asked))
@@ -152,6 +159,7 @@ class _Scan:
             if condition is None:
                 continue
             wanted = self._number_aggregates(rules)
+            # The filter is applied to the rows of this pass, so that its number of rows is the number of asserted rows.
             wanted += [Aggregate(one.owner, f"asserted:{one.owner}", partial(expr, "count(*)")) for one in wanted]
             self._own.update(dict.fromkeys((rule.id for rule in rules), self._rows.aggregate(self._rows.frame, wanted, condition)))
 
@@ -182,6 +190,7 @@ class _Scan:
     def _of_none(self, keys: Sequence[Key], first: Values) -> dict[str, Any]:
         """Return the values of aggregates over zero rows, if a partition has no rows or a filter keeps none of a partition's rows."""
         rules = [rule for rules in self._plan.numbers.values() for rule in rules if rule.id not in self._rows.troubles]
+        # A requested partition without rows is missing in ``first``. A partition of which a filter keeps nothing is missing in ``_own``.
         some = any(key not in first for key in keys)
         return self._rows.of_none(
             self._number_aggregates([r for r in rules if some or (r.filter is not None and self._own[r.id].keys() < first.keys())])
@@ -226,6 +235,7 @@ class _Scan:
         if not values:
             return None
         kind = self._rows.asked.type_of(column)
+        # Python orders texts by code points, which is the order of UTF-8 bytes, and so the order of Spark.
         return exact(min(least for least, _ in values), kind), exact(max(most for _, most in values), kind)
 
     def _keys(self, first: Values) -> list[Key]:
@@ -254,6 +264,7 @@ class _Scan:
         unknown = sorted({key for _, key in wanted - known.keys()})
         if not unknown:
             return known
+        # The numbers of this scan take precedence over those of earlier scans.
         known = {**self._scanner.baseline([rule.id for rule in rules], unknown), **known}
         missing = sorted({key for _, key in wanted - known.keys()})
         return {**self._counted(rules, missing), **known} if missing else known
@@ -275,6 +286,7 @@ class _Scan:
     # ------------------------------------------------------------------ the rows that broke a rule
     def _failed_rows(self, verdicts: Sequence[Verdict]) -> Sequence[FailedRow]:
         """Fetch the rows that broke a rule; no job runs if there are none."""
+        # ``failed`` is None for rules about a number, which have no failed rows.
         broken = {v.rule for v in verdicts if v.status is Status.FAILED and v.failed}
         rows = [(r, row_predicate(r, self._rows.asked)) for r in self._plan.rows if r.id in broken]
         frames = {name: make for name, make in self._broken.items() if name in broken}
@@ -305,6 +317,7 @@ def _breaks(rule: Rule, condition: str) -> Any:
     """
     from pyspark.sql.connect import functions
 
+    # ``NOT`` of NULL is NULL, so a row for which the condition is NULL passes.
     broken = ~expr(condition)
     return broken if rule.filter is None else functions.when(expr(rule.filter), broken)
 

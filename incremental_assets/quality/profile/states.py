@@ -273,6 +273,7 @@ def _sketches(form: Form, x: str, parameters: Parameters) -> dict[str, str]:
         Form.INTEGER: f"cast({x} AS bigint)",
         Form.DAY: f"cast(unix_date({x}) AS bigint)",
         Form.INSTANT: f"unix_micros({x})",
+        # The session's time zone is UTC, so the cast does not shift the time.
         Form.LOCAL: f"unix_micros(cast({x} AS timestamp))",
     }
     hashed = {
