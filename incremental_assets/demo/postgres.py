@@ -115,6 +115,7 @@ class EmbeddedPostgres:
     # ------------------------------------------------------------------ life
     def start(self) -> EmbeddedPostgres:
         """Start the server, and create it first if there is none. It does nothing if the server is running."""
+        # The server may run as another user, which has to pass through this folder to reach the data.
         self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         with FileLock(self.folder / ".lock", timeout=READY_SECONDS * 2):
             if self.is_running:
@@ -188,8 +189,7 @@ class EmbeddedPostgres:
     def _start_server(self) -> None:
         """Start the server.
 
-        It is tried again while children of a killed server still hold its shared memory, and with another port if somebody else has taken
-        the port.
+        The start is repeated while children of a killed server still hold its shared memory, and with another port if the port is taken.
         """
         deadline = time.monotonic() + READY_SECONDS
         while True:

@@ -90,8 +90,9 @@ def _unresolved(rows: pa.Table) -> pa.Table:
 def _needed_operations(rows: pa.Table, used: pa.ChunkedArray) -> pa.Table:
     """Return all recordings of the operations that are still needed.
 
-    Needed are, for each container and type, the newest operation and the newest with a watermark, and the operations of ``used``
-    recordings. All recordings of such an operation stay: if it was recorded again, the newest one counts, and readers must be able to tell.
+    Those are, for each container and type, the newest operation and the newest one with a watermark, and all operations that rows in
+    ``used`` refer to by their recording. All recordings of such an operation stay, because only the newest one counts, and readers must be
+    able to tell which it is.
     """
     of_type = ["container", "type"]
     watermarks = rows.filter((pc.field("result") == Result.SUCCESS.value) & pc.field("watermark").is_valid())
