@@ -1,8 +1,10 @@
-"""The command line: arguments in, lines out. One object a line on stdout with --json, everything else on stderr.
+"""The command line. It reads arguments and prints results: with --json one object a line on stdout, and everything else on stderr.
 
-Belongs here: words on a terminal and exit codes. Does not belong: any work (``dagster.loading``, ``dagster.runner``).
+Belongs here: the text on a terminal, and exit codes. Does not belong: any work (``dagster.loading``, ``dagster.runner``,
+``dagster.quality.command``).
 
-Exit codes: 0 nothing failed; 1 some container failed, the others still ran; 2 wrong usage or configuration, nothing ran; 130 interrupted.
+Exit codes: 0, nothing failed; 1, a container failed, and the others still ran; 2, wrong usage or configuration, and nothing ran; 130,
+interrupted.
 """
 
 import signal
@@ -11,7 +13,8 @@ from typing import Any
 
 import typer
 
-from incremental_assets.cli import moving, project, quality  # each adds its commands
+# Importing these modules registers their commands with ``app``.
+from incremental_assets.cli import moving, project, quality
 from incremental_assets.cli.app import app
 from incremental_assets.cli.terminal import say
 from incremental_assets.core.errors import ConfigurationError, SyncError
@@ -21,12 +24,12 @@ __all__ = ["app", "main", "moving", "project", "quality"]
 
 
 def main() -> None:
-    """Entry point. Errors are messages for the reader, not stack traces."""
+    """Run the command line. This is the entry point. Expected errors are printed as messages, without a stack trace."""
 
     def stop(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    # Both alike: a Dagster run sets the one to the other when it ends.
+    # Both signals need the same handler, because a Dagster run assigns one signal's handler to the other when it ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     try:
@@ -49,7 +52,7 @@ def main() -> None:
         if trouble is not None:
             say(trouble)
             sys.exit(1)
-        show = getattr(error, "show", None)  # click's usage errors
+        show = getattr(error, "show", None)  # click's usage errors print themselves
         if show is None:
             raise
         show()
@@ -57,7 +60,11 @@ def main() -> None:
 
 
 def _trouble_with_home(error: Exception) -> str | None:
-    """What to say where Dagster's databases cannot be used: of all that runs here, only they are reached through SQLAlchemy."""
+    """Return a message if Dagster's databases cannot be used, else None.
+
+    The error is recognised by its class: nothing else that runs here reaches a database through SQLAlchemy. The class is looked up without
+    an import, because SQLAlchemy has not raised anything if it is not loaded.
+    """
     exceptions = sys.modules.get("sqlalchemy.exc")
     if exceptions is None or not isinstance(error, exceptions.OperationalError):
         return None

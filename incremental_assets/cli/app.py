@@ -1,6 +1,6 @@
-"""What the commands share: the application, the project, and words that several of them take.
+"""This module holds what several commands share: the application, the project, and common arguments.
 
-Belongs here: nothing that is of one command only. Does not belong: any work (``dagster``).
+Belongs here: nothing that only one command needs. Does not belong: any work (``dagster``).
 """
 
 from pathlib import Path
@@ -24,6 +24,8 @@ Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="K=V", help="On
 
 
 class Options:
+    """Options that stand before the command, as ``incremental-assets --project DIR sync``."""
+
     project: Path | None = None
 
 
@@ -33,9 +35,14 @@ def options(project: Project = None) -> None:
 
 
 def enter(named: Path | None) -> Path:
-    """The project that ``--project`` names, before or after the command; or the one found upwards."""
+    """Find the project, make it the current one, and return its folder.
+
+    The search goes upwards from the folder that ``--project`` names, after the command or before it, or else from the working directory.
+    Raises ConfigurationError if there is no project.
+    """
     from incremental_assets.dagster.project import enter_project, find_project
 
+    # The option of the command takes precedence over the one before the command.
     named = named or Options.project
     if named is not None and not named.is_dir():
         raise ConfigurationError(f"--project {named}: there is no such folder.")
@@ -45,6 +52,10 @@ def enter(named: Path | None) -> Path:
 
 
 def keys(partition: str | None, from_: str | None, to: str | None) -> tuple[str, str] | None:
+    """Return the first and the last partition key that the options name, both included; None if they name no partitions.
+
+    Raises ConfigurationError if the options do not go together.
+    """
     if partition is not None and (from_ or to):
         raise ConfigurationError("say either --partition or --from … --to.")
     if (from_ is None) != (to is None):
@@ -55,6 +66,7 @@ def keys(partition: str | None, from_: str | None, to: str | None) -> tuple[str,
 
 
 def expect_catalogs(datastores: Any, selection: list[str] | None) -> None:
+    """Raise ConfigurationError if a selected datastore has no catalog yet. An empty selection stands for all datastores."""
     named = {name.partition("/")[0] for name in selection or []}
     for store in datastores:
         if store.catalog is None and (not named or store.name in named):

@@ -1,6 +1,7 @@
-"""What is in the datastores, and moving it: catalog, sync, watermarks.
+"""The commands that catalog datastores and move rows: catalog, sync, watermarks.
 
-Belongs here: their arguments, and what is printed of them. Does not belong: the work (``dagster.loading``, ``dagster.runner``).
+Belongs here: their arguments, and what they print. Does not belong: the work (``dagster.catalog_command``, ``dagster.loading``,
+``dagster.runner``, ``dagster.watermarks``).
 """
 
 from typing import Annotated, Any
@@ -30,6 +31,7 @@ def catalog(
     project = enter(project_dir)
     datastores = load_datastores(project)
     names = words or []
+    # ``remove`` is a subcommand, unless a datastore has this name.
     if names[:1] == ["remove"] and not any(store.name == "remove" for store in datastores):
         if prune is not None or recreate is not None or include or dry_run or as_json:
             raise ConfigurationError("catalog remove takes names only.")
@@ -116,7 +118,8 @@ def sync(
                 for label in known if store.definitions else [store.name]:
                     report(line(label, "failed", message=str(store.trouble)))
         ready = [definition for store, definition in chosen if store.trouble is None]
-        definitions = load_definitions(project, ready)  # what Dagster refuses is told before anything runs
+        # Definitions that Dagster refuses are reported before anything runs.
+        definitions = load_definitions(project, ready)
         if dry_run:
             from incremental_assets.dagster.dry_run import dry_run_lines
 
@@ -135,6 +138,7 @@ def sync(
 
 
 def _mode(text: str | None) -> Any:
+    """Return the ``Mode`` that ``--mode`` names; None if it is not given."""
     from incremental_assets.core.plan import Mode
 
     if text is None:

@@ -1,6 +1,6 @@
-"""The project as a whole: make one, see what it has run, show it.
+"""The commands about the project as a whole: create one, show what it has run, and show it in the UI.
 
-Belongs here: init, operations, demo, dev.
+Belongs here: the arguments of init, operations, demo and dev, and what they print. Does not belong: the work (``dagster``, ``demo``).
 """
 
 from pathlib import Path

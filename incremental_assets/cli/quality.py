@@ -1,6 +1,6 @@
-"""What is in the lake, looked at: scan, profile, checks, anomalies.
+"""The commands about the quality of what is in the lake: scan, profile, checks, anomalies.
 
-Belongs here: their arguments, and what is printed of them. Does not belong: the work (``dagster.quality``).
+Belongs here: their arguments, and what they print. Does not belong: the work (``dagster.quality``).
 """
 
 import sys
@@ -92,7 +92,10 @@ def checks(
 
 
 def _looked(project_dir: Path | None, selection: Any, tag: Any, asked: Any, full: bool, as_json: bool, lines: Any) -> list[dict[str, Any]]:
-    """The records of a scan or a profile of what is selected, told as they come."""
+    """Run a scan or a profile of the selected containers, print each record as soon as it is there, and return all records.
+
+    Raises ConfigurationError if the options do not go together.
+    """
     from incremental_assets.dagster.loading import load_datastores, load_definitions, select
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
@@ -136,6 +139,7 @@ def anomalies(
     project = enter(project_dir)
     datastores = load_datastores(project)
     names = words or []
+    # A verb is a subcommand, unless a datastore has this name.
     if names[:1] and names[0] in VERBS and not any(store.name == names[0] for store in datastores):
         if state is not None:
             raise ConfigurationError(f"anomalies {names[0]} takes ids, not --state.")

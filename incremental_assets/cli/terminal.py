@@ -1,6 +1,6 @@
-"""Words on a terminal: one JSON object a line on stdout, tables, and messages on stderr.
+"""Output on a terminal: one JSON object a line on stdout, tables, and messages on stderr.
 
-Belongs here: how a record looks. Does not belong: which records there are (``cli``).
+Belongs here: how a record is printed. Does not belong: which records there are (the other modules of ``cli``).
 """
 
 import json
@@ -12,21 +12,23 @@ from rich.console import Console
 from rich.table import Table
 
 SHOWN_VERDICTS = 100
+"""How many verdicts that did not pass the table of a scan shows."""
 _errors = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False, markup=False)
 
 
 def out(record: dict[str, Any]) -> None:
-    """One object, one line, at once."""
+    """Print a record as one JSON object on one line, and flush it: a program that reads the output sees each record at once."""
     sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
 
 def say(text: str) -> None:
-    """A message for the reader, on stderr."""
+    """Print a message for the reader on stderr."""
     _errors.print(text)
 
 
 def print_table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...]) -> None:
+    """Print records as a table on stdout. Where stdout is no terminal, the table is 200 characters wide."""
     table = Table(title=title, title_justify="left")
     for column in columns:
         table.add_column(column)
@@ -48,7 +50,7 @@ def _cell(value: Any) -> str:
 
 
 def print_catalog(datastore: str, records: list[dict[str, Any]]) -> None:
-    """What is known, and below it what changed and what is proposed."""
+    """Print the containers of a datastore, and below them the differences, the safety lags that nobody has set, and the proposals."""
     columns = ("container", "status", "kind", "strategy", "identifier", "partition_by", "primary_key", "rows", "bytes", "first", "last")
     if any(record["glob"] for record in records):
         columns = ("container", "status", "kind", "glob", "format", "files", "bytes")
@@ -69,6 +71,7 @@ def print_catalog(datastore: str, records: list[dict[str, Any]]) -> None:
 
 
 def print_syncs(records: list[dict[str, Any]]) -> None:
+    """Print a line for each container that was synced."""
     rows = [
         {
             **record,
@@ -88,7 +91,7 @@ def print_syncs(records: list[dict[str, Any]]) -> None:
 
 
 def print_scans(records: list[dict[str, Any]]) -> None:
-    """A line a container, and below it what did not pass."""
+    """Print a line for each container, and below it the verdicts that did not pass."""
     rows = [
         {**one, "opened": (one["anomalies"] or {}).get("opened"), "resolved": (one["anomalies"] or {}).get("resolved"),
          "open": (one["anomalies"] or {}).get("open"), "rows": one["rows_scanned"]}
@@ -105,12 +108,13 @@ def print_scans(records: list[dict[str, Any]]) -> None:
 
 
 def _moved(watermark: dict[str, Any]) -> str:
+    """Return the watermark before and after the sync as text, or the watermark alone if it has not moved."""
     if watermark["previous"] == watermark["new"]:
         return str(watermark["new"] or "")
     return f"{watermark['previous'] or '–'} → {watermark['new'] or '–'}"
 
 
 def short(value: Any) -> Any:
-    """A long list by its number and its ends."""
+    """Shorten a list of more than six values to its length and its first and last value."""
     many = isinstance(value, list) and len(value) > 6
     return f"{len(value)}: {value[0]} … {value[-1]}" if many else value

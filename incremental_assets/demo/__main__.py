@@ -13,6 +13,7 @@ from incremental_assets.demo.postgres import DEMO_FOLDER, EmbeddedPostgres
 
 
 def main(arguments: list[str]) -> int:
+    """Run the command that the arguments name, and return the exit code: 2 for wrong usage."""
     if not 1 <= len(arguments) <= 2 or arguments[0] not in ("start", "stop", "remove"):
         print(__doc__, file=sys.stderr)
         return 2

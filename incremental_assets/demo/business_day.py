@@ -1,8 +1,8 @@
-"""What happens to the shop's database in a day, in steps that syncs can come between.
+"""What happens to the shop's database in a day, as steps that syncs can run between.
 
-Here belong changes as applications make them: inserts, updates, deletes, a late row, a transaction that stays open, columns that
-are added, a correction of old rows. What the database looks like before is in `source`; what a sync makes of it is the product's.
-Nothing here knows of the lake, so that nobody can arrange the changes to suit it.
+Belongs here: changes as applications make them: inserts, updates, deletes, a late row, a transaction that stays open, new columns, a
+correction of old rows. Does not belong: what the database looks like before (``source``), and what a sync makes of it. Nothing here knows
+the lake, so that the changes cannot be arranged to suit it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from incremental_assets.demo.source import LATE_EVENT_ID
 
 @dataclass(frozen=True)
 class Change:
-    """What one statement did: the rows of one table."""
+    """What one statement changed: ``rows`` rows of the table ``container``."""
 
     container: str
     what: str
@@ -29,7 +29,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Correction:
-    """Rows changed where no incremental sync looks: only a refresh of these partitions (first and last key) brings them over."""
+    """Changes that no incremental sync notices: updates outside the lag window, and deletions.
+
+    Only a refresh of the partitions from ``first`` to ``last`` (keys, both included) brings these changes to the lake.
+    """
 
     container: str
     first: str
@@ -38,7 +41,7 @@ class Correction:
 
 
 class OpenTransaction:
-    """A checkout that has written its rows and not committed them."""
+    """A checkout that has written its rows and has not committed them. ``pid`` is its PostgreSQL backend's process id."""
 
     def __init__(self, connection: psycopg.Connection, changes: list[Change]) -> None:
         self._connection = connection
@@ -50,7 +53,7 @@ class OpenTransaction:
 
 
 class BusinessDay:
-    """One day of the shop. Each method is a step, called once, in the order they stand here; each commits what it did."""
+    """One day of the shop. Each method is a step, to be called once and in the order of their definition. Each step commits its changes."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -58,14 +61,16 @@ class BusinessDay:
             last, orders = _row(connection, "SELECT max(o_orderdate), count(*) FROM orders")
             (last_shipped,) = _row(connection, "SELECT max(l_shipdate) FROM lineitem")
             (first_update,) = _row(connection, "SELECT min(updated_at) FROM customer_profile")
-        self.today: date = max(last, last_shipped) + timedelta(days=1)  # orders are dated, and their items shipped, after all others
+        # Orders and shipments of the day are dated after all that exist.
+        self.today: date = max(last, last_shipped) + timedelta(days=1)
         self._before = last
-        self._few = max(20, orders // 2500)  # orders a day: as many as TPC-H has
+        # TPC-H has as many orders a day: its order dates span some 2,400 days.
+        self._few = max(20, orders // 2500)
         self._first_month = first_update.astimezone(timezone.utc).strftime("%Y-%m-01")
 
     # ------------------------------------------------------------------ the steps
     def morning(self) -> list[Change]:
-        """New rows, changed rows, and rows deleted from a table that is synced whole."""
+        """Insert rows, update rows, and delete rows from a table that is synced as a whole."""
         with self._connect() as connection:
             return [
                 *self._new_orders(connection, self.today, self._few),
@@ -98,7 +103,10 @@ class BusinessDay:
 
     @contextmanager
     def open_transaction(self) -> Iterator[OpenTransaction]:
-        """A checkout of the next day that has written its rows and takes its time; undone if not committed within the block."""
+        """Write the rows of a checkout, dated the next day, and leave the transaction open.
+
+        The transaction is rolled back at the end of the block unless it was committed.
+        """
         with self._connect("shop checkout") as connection:
             changes = [
                 *self._new_orders(connection, self.today + timedelta(days=1), 3),
@@ -111,7 +119,7 @@ class BusinessDay:
                 connection.rollback()
 
     def overtake(self) -> list[Change]:
-        """Others, meanwhile: committed at once, with later dates and higher ids than what is still open."""
+        """Commit rows with later dates and higher ids than those of the transaction that is still open."""
         with self._connect() as connection:
             return [
                 *self._new_orders(connection, self.today + timedelta(days=2), self._few),
@@ -120,7 +128,7 @@ class BusinessDay:
             ]
 
     def late_rows(self) -> list[Change]:
-        """Rows below what everybody has seen: an order entered a day late, an event whose id was drawn before all of this."""
+        """Insert rows below the highest values seen so far: an order entered a day late, and an event whose id was drawn long before."""
         with self._connect() as connection:
             return [
                 *self._new_orders(connection, self.today + timedelta(days=1), 2, ship=self.today + timedelta(days=2)),
@@ -134,7 +142,7 @@ class BusinessDay:
             ]
 
     def add_columns(self) -> list[Change]:
-        """A column without a default, and one whose default appears in old rows without touching them."""
+        """Add a column without a default, and one with a default, which appears in old rows without rewriting them."""
         with self._connect() as connection:
             connection.execute("ALTER TABLE orders ADD COLUMN o_channel text")
             connection.execute("ALTER TABLE customer_profile ADD COLUMN points integer NOT NULL DEFAULT 100")
@@ -146,7 +154,7 @@ class BusinessDay:
             ]
 
     def bad_rows(self) -> list[Change]:
-        """What no rule of the YAML allows: prices below zero, a customer whom nobody knows, addresses that are none."""
+        """Make rows that the rules in the YAML forbid: prices below zero, an unknown customer, and texts that are no e-mail address."""
         with self._connect() as connection:
             last = self.today + timedelta(days=3)
             newest = "SELECT max(o_orderkey) FROM orders WHERE o_orderdate = %(day)s"
@@ -169,7 +177,7 @@ class BusinessDay:
             ]
 
     def mend_bad_rows(self) -> list[Change]:
-        """The same rows, as they should have been."""
+        """Correct these rows."""
         with self._connect() as connection:
             return [
                 _change(
@@ -180,7 +188,7 @@ class BusinessDay:
             ]
 
     def correct_old_rows(self) -> list[Correction]:
-        """Old rows deleted and changed with nothing to tell it, as a person with a database client does."""
+        """Delete and update old rows without any trace in their identifiers, as a person with a database client does."""
         with self._connect() as connection:
             june = "l_shipdate >= '1997-06-01' AND l_shipdate < '1997-07-01'"
             lineitem = [
@@ -208,10 +216,10 @@ class BusinessDay:
     def _new_orders(
         self, connection: psycopg.Connection, day: date, count: int, *, ship: date | None = None, channel: str | None = None
     ) -> list[Change]:
-        """Orders of a day with one to seven items each."""
+        """Insert orders of one day, with one to seven items each."""
         with_channel = channel is not None
         (first,) = _row(connection, "SELECT max(o_orderkey) FROM orders")
-        # Keys of the open transaction cannot be seen from here: each day has a range of its own.
+        # The keys of the open transaction are not visible to others, so each day has a range of keys of its own.
         first += 1_000_000 * (1 + abs((day - self.today).days))
         values = {"first": first, "day": day, "ship": ship or day, "count": count, "channel": channel}
         return [

@@ -1,9 +1,11 @@
-"""Rows of a Delta table as PostgreSQL itself would print them: one line a row, in the text format of `COPY … TO STDOUT`.
+"""Rows of a Delta table as PostgreSQL would print them: one line a row, in the text format of ``COPY … TO STDOUT``.
 
-Here belongs turning Arrow columns into PostgreSQL's text, value by value and exactly, so that a lake and its source can be
-compared as bytes. That format is unambiguous: NULL is `\\N`, and tab, line end and backslash in a value are escaped. The
-exception are floating-point numbers: PostgreSQL's text for them is not always the shortest, so their bits are compared.
-What is compared with what is in `compare`. Nothing here asks PostgreSQL: it is the second opinion on what was written.
+Belongs here: turning Arrow columns into PostgreSQL's text, value by value and exactly, so that a lake and its source can be compared as
+bytes. Does not belong: what is compared with what (``compare``).
+
+The format is unambiguous: NULL is ``\\N``, and tabs, line ends and backslashes in values are escaped. Floating-point numbers are an
+exception: PostgreSQL's text for them is not always the shortest one, so their bits are compared instead. Nothing here asks PostgreSQL, so
+that this is an independent check of what was written.
 """
 
 from __future__ import annotations
@@ -20,15 +22,17 @@ import pyarrow.compute
 pc: Any = pyarrow.compute  # its functions are made at run time: type checkers know none of them
 
 NULL = "\\N"
+"""The text that stands for NULL."""
 TAB = pa.scalar("\t", pa.large_string())
 ESCAPES = (("\\", "\\\\"), ("\b", "\\b"), ("\f", "\\f"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"), ("\v", "\\v"))
+"""Characters and their escapes. The backslash comes first: escaping it later would escape the other escapes again."""
 DAY_US = 86_400_000_000
 YEAR_1 = -719_162  # days from 1970-01-01 to 0001-01-01
-YEAR_10000 = 2_932_897
+YEAR_10000 = 2_932_897  # days from 1970-01-01 to 10000-01-01
 
 
 def lines(batch: pa.RecordBatch, columns: Sequence[str]) -> list[bytes]:
-    """The rows of a batch, these columns in this order, each as the line that COPY would send for it (without the line end)."""
+    """Return the rows of a batch, with these columns in this order, as the lines that COPY would send, without line ends."""
     if not columns:
         return [b""] * batch.num_rows
     texts = [_column(batch.column(name)) for name in columns]
@@ -40,12 +44,13 @@ def lines(batch: pa.RecordBatch, columns: Sequence[str]) -> list[bytes]:
 
 
 def fields(line: bytes) -> list[str | None]:
-    """A line back into its values, for people to read."""
+    """Split a line of COPY into its values, for people to read. None is NULL."""
     found: list[str | None] = []
     for field in line.decode("utf-8", errors="replace").split("\t"):
         if field == NULL:
             found.append(None)
             continue
+        # Splitting at escaped backslashes first keeps a backslash that a letter follows from looking like an escape.
         parts = field.split("\\\\")
         for character, escape in ESCAPES[1:]:
             parts = [part.replace(escape, character) for part in parts]
@@ -54,6 +59,7 @@ def fields(line: bytes) -> list[str | None]:
 
 
 def _column(values: pa.Array) -> pa.Array:
+    """Return the values of a column as text. Raises TypeError for a type that no PostgreSQL type becomes in the lake."""
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return _escaped(values.cast(pa.large_string()))
@@ -82,11 +88,12 @@ def _text(value: str) -> pa.Scalar:
 
 
 def _each(values: pa.Array, text: Callable[[Any], str]) -> pa.Array:
-    """One value at a time: slow, for types where Arrow's own text is not PostgreSQL's."""
+    """Convert one value at a time. It is slow, and used for types whose text in Arrow differs from PostgreSQL's."""
     return pa.array([None if value is None else text(value) for value in values.to_pylist()], type=pa.large_string())
 
 
 def _escaped(values: pa.Array) -> pa.Array:
+    """Escape the characters that COPY escapes."""
     for character, escape in ESCAPES:
         if pc.any(pc.match_substring(values, character)).as_py():
             values = pc.replace_substring(values, character, escape)
@@ -94,6 +101,7 @@ def _escaped(values: pa.Array) -> pa.Array:
 
 
 def _date(values: pa.Array) -> pa.Array:
+    """Return dates as text. ``values`` is of the type date32."""
     days = values.cast(pa.int32())
     if _within(days, YEAR_1, YEAR_10000):
         return values.cast(pa.large_string())
@@ -101,10 +109,12 @@ def _date(values: pa.Array) -> pa.Array:
 
 
 def _timestamp(values: pa.Array, zone: str) -> pa.Array:
+    """Return timestamps as text, with the suffix ``zone``. ``values`` has microseconds."""
     ticks = values.cast(pa.int64())
     if not _within(ticks, YEAR_1 * DAY_US, YEAR_10000 * DAY_US):
         return _each(ticks, lambda tick: _far_timestamp(tick, zone))
     text = values.cast(pa.string())
+    # PostgreSQL prints no trailing zeros of the fraction, and no fraction of zero.
     text = pc.replace_substring_regex(text, r"\.0+$", "")
     text = pc.replace_substring_regex(text, r"(\.[0-9]*[1-9])0+$", r"\1")
     text = text.cast(pa.large_string())
@@ -112,11 +122,13 @@ def _timestamp(values: pa.Array, zone: str) -> pa.Array:
 
 
 def _within(values: pa.Array, lower: int, upper: int) -> bool:
+    """Whether all values lie in ``[lower, upper)``."""
     ends = pc.min_max(values)
     return ends["min"].as_py() is None or (lower <= ends["min"].as_py() and ends["max"].as_py() < upper)
 
 
 def _far_timestamp(tick: int, zone: str) -> str:
+    """Return a timestamp before year 1 or after 9999 as text. ``tick`` is in microseconds since 1970."""
     day, within = divmod(tick, DAY_US)
     seconds, micros = divmod(within, 1_000_000)
     text, era = _civil(day)
@@ -125,7 +137,10 @@ def _far_timestamp(tick: int, zone: str) -> str:
 
 
 def _civil(day: int) -> tuple[str, str]:
-    """Date and era of a day before year 1 or after 9999, which Python's own dates cannot hold (proleptic Gregorian calendar)."""
+    """Return the date and the era (`` BC`` or nothing) of a day, in days since 1970, in the proleptic Gregorian calendar.
+
+    It is for days before year 1 or after 9999, which Python's own dates cannot hold.
+    """
     shifted = day + 719_468
     era, of_era = divmod(shifted, 146_097)
     year_of_era = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
@@ -138,7 +153,7 @@ def _civil(day: int) -> tuple[str, str]:
 
 
 def _float_bits(values: pa.Array, kind: str) -> pa.Array:
-    """Sixteen (or eight) hexadecimal digits a value, the bits as IEEE 754 orders them, and one NaN."""
+    """Return the bits of each value as 8 or 16 hexadecimal digits, most significant first, with one and the same NaN for all."""
     numbers = values.fill_null(0).to_numpy(zero_copy_only=False).astype(kind)
     numbers[np.isnan(numbers)] = np.nan
     digits, width = numbers.tobytes().hex(), 2 * numbers.itemsize
@@ -147,5 +162,5 @@ def _float_bits(values: pa.Array, kind: str) -> pa.Array:
 
 
 def float_of(bits: str) -> str:
-    """The number that such digits stand for, for people to read."""
+    """Return the number that such digits stand for, for people to read."""
     return repr(struct.unpack(">f" if len(bits) == 8 else ">d", bytes.fromhex(bits))[0])

@@ -1,8 +1,10 @@
-"""Compares a container's lake with its source row by row: every column, as text, duplicates counted. The proof at the end.
+"""This module compares a table in the lake with its source row by row: every column as text, with duplicates counted.
 
-The lake is read by delta-rs and not by Spark: the witness is not the one who wrote it. deltalake 1.6 reads deletion vectors and
-column mapping through its query engine (its pyarrow readers refuse them); tables with widened types it does not read, for those
-pass a Spark session. How values look as text is in `canonical_text`; what is done about differences does not belong here.
+It is the demo's final proof. The lake is read by delta-rs and not by Spark, so that what wrote the rows does not also check them. deltalake
+1.6 reads deletion vectors and column mapping through its query engine (its pyarrow readers refuse them). It does not read tables with
+widened types; those need a Spark session.
+
+Belongs here: finding the differences. Does not belong: how values look as text (``canonical_text``), and what is done about differences.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 EXAMPLES = 5
+"""How many differing rows of each side are returned as examples."""
 DIGEST = 16
+"""The length of a row's digest in bytes."""
 
-# Text of values depends on these; the same as JDBC's session has, or the server's defaults.
+# The text of values depends on these settings. They are those of the JDBC session, or the server's defaults.
 SESSION = (
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
     "SET LOCAL TimeZone = 'UTC'",
@@ -39,7 +43,7 @@ SESSION = (
     "SET LOCAL extra_float_digits = 1",
 )
 
-# Where a type's own output is not what the lake's value is compared with.
+# Types whose own text output is not what the lake's value is compared with.
 _SPECIAL = {
     "bool": sql.SQL("{}::text"),
     "float4": sql.SQL("encode(float4send({}), 'hex')"),
@@ -47,15 +51,20 @@ _SPECIAL = {
 }
 
 Row = dict[str, str | None]
+"""A row as text by column name, for examples; None is NULL."""
 
 
 class CompareError(RuntimeError):
-    """Lake and source cannot be compared; the message says what to do."""
+    """Lake and source cannot be compared. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison found. Rows are counted as often as they occur."""
+    """The result of a comparison. A row that occurs several times is counted each time.
+
+    ``columns_only_in_lake`` were dropped in the source, and are not compared. ``columns_missing_in_lake`` make the comparison unequal.
+    ``delta_version`` is the version of the lake's table.
+    """
 
     container: str
     in_both: int
@@ -70,6 +79,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
+        """Whether both sides have the same rows, and the lake has all columns of the source."""
         return not (self.only_in_lake or self.only_in_source or self.columns_missing_in_lake)
 
 
@@ -84,7 +94,11 @@ def compare(
     storage_options: dict[str, str] | None = None,
     spark: SparkSession | None = None,
 ) -> Comparison:
-    """Compare `schema.table` (rows `where`, columns but `exclude`) with the Delta table in `lake`, at one moment of each."""
+    """Compare ``schema.table`` with the Delta table in ``lake``, each at one moment.
+
+    ``where`` is an SQL condition on the source's rows, and ``exclude`` names columns that are not compared. ``spark`` is needed only for
+    tables with widened types. Raises CompareError if there is no such table on one of the sides.
+    """
     started = time.monotonic()
     lake_rows = _open(lake, storage_options, spark)
     in_lake = lake_rows.columns
@@ -112,7 +126,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Source:
-    """The rows of the source, again and again the same: one snapshot."""
+    """The rows of the source, in one snapshot: each iteration gives the same rows, as lines of COPY."""
 
     connection: psycopg.Connection
     schema: str
@@ -121,7 +135,7 @@ class _Source:
     where: str | None
 
     def __iter__(self) -> Iterator[bytes]:
-        # COPY prints what the type's own output function prints. Not `::text`: it would cut the padding of char(n).
+        # COPY prints what the type's own output function prints. ``::text`` would not do: it cuts the padding of char(n).
         chosen = sql.SQL(", ").join(_SPECIAL.get(kind, sql.SQL("{}")).format(sql.Identifier(name)) for name, kind in self.columns)
         query = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT").format(
             chosen,
@@ -135,7 +149,7 @@ class _Source:
 
 @dataclass(frozen=True)
 class _Lake:
-    """The rows of the lake: one version of the table."""
+    """The rows of one version of the lake's table, as lines in the same format."""
 
     table: DeltaTable | DataFrame
     version: int
@@ -155,6 +169,7 @@ class _Lake:
 
 
 def _open(lake: Path | str, storage_options: dict[str, str] | None, spark: SparkSession | None) -> _Lake:
+    """Open the table in the lake. Raises CompareError if there is none, or if only Spark can read it and no session is given."""
     path = str(lake)
     try:
         table = DeltaTable(path, storage_options=storage_options)
@@ -170,6 +185,7 @@ def _open(lake: Path | str, storage_options: dict[str, str] | None, spark: Spark
 
 
 def _source_columns(connection: psycopg.Connection, schema: str, table: str) -> dict[str, str]:
+    """Return the columns of the source's table, in their order, with the names of their types."""
     found = connection.execute(
         "SELECT a.attname, t.typname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
         "JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_type t ON t.oid = a.atttypid "
@@ -182,7 +198,7 @@ def _source_columns(connection: psycopg.Connection, schema: str, table: str) -> 
 
 
 def _digests(rows: _Source | _Lake) -> np.ndarray:
-    """One digest a row: 16 bytes each in memory, however wide the table is."""
+    """Return a digest of each row. It takes 16 bytes a row in memory, however wide the table is."""
     collected = bytearray()
     for row in rows:
         collected += hashlib.md5(row, usedforsecurity=False).digest()
@@ -190,7 +206,11 @@ def _digests(rows: _Source | _Lake) -> np.ndarray:
 
 
 def _match(lake: np.ndarray, source: np.ndarray) -> tuple[int, dict[bytes, int], dict[bytes, int], int, int]:
-    """Rows in both, and for a few of the others their digests and how many there are too many of."""
+    """Count the rows that both sides have.
+
+    The result is: the number of rows in both, for a few of the other rows of each side their digests and surplus, and the numbers of rows
+    of lake and source.
+    """
     in_lake, times_in_lake = np.unique(lake, return_counts=True)
     in_source, times_in_source = np.unique(source, return_counts=True)
     _, at_lake, at_source = np.intersect1d(in_lake, in_source, assume_unique=True, return_indices=True)
@@ -207,13 +227,14 @@ def _match(lake: np.ndarray, source: np.ndarray) -> tuple[int, dict[bytes, int],
 
 
 def _surplus(digests: np.ndarray, times: np.ndarray) -> dict[bytes, int]:
+    """Return the digests of up to ``EXAMPLES`` different rows that the other side lacks, and how many of each are missing there."""
     some = np.flatnonzero(times)[:EXAMPLES]
-    # numpy cuts the zero bytes at the end of a value; a digest has them.
+    # numpy cuts zero bytes at the end of a value, and a digest may end with some.
     return {bytes(digests[at]).ljust(DIGEST, b"\0"): int(times[at]) for at in some}
 
 
 def _examples(rows: _Source | _Lake, surplus: dict[bytes, int], columns: Sequence[tuple[str, str]]) -> list[Row]:
-    """Those rows themselves: a second look at the same snapshot, only when there is something to show."""
+    """Find the rows with these digests. It reads the same snapshot a second time, only if there is something to show."""
     found: list[Row] = []
     wanted = dict(surplus)
     if not wanted:

@@ -1,7 +1,7 @@
-"""A landing folder: what tills and a web server put there in a day, and whether the lake has it all.
+"""The landing folder: the files that tills and a web server put there in a day, and whether the lake has all of their rows.
 
-Here belong files as others write them: new, changed, slowly, with a line that is no good. What a sync makes of them is the product's; the
-comparison reads the files by itself, with Python's own csv and json.
+Belongs here: files as other programs write them: new ones, changed ones, one that is written slowly, one with an invalid line. Does not
+belong: what a sync makes of them. The comparison reads the files independently of the product, with Python's own csv and json.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ _ORDERS = "SELECT o_orderkey, o_custkey, o_totalprice, o_orderdate, o_comment FR
 
 @dataclass(frozen=True)
 class Landed:
-    """One container: files and rows in the folder, rows in the lake, and those kept beside it; ``differing`` rows are in one place only."""
+    """The comparison of one container of files.
+
+    ``files`` and ``rows`` count what is in the folder, ``in_lake`` the rows in the lake, and ``rejected`` those that were quarantined.
+    ``differing`` is the number of rows that are only in the folder or only in the lake.
+    """
 
     container: str
     files: int
@@ -41,11 +45,15 @@ class Landed:
 
     @property
     def equal(self) -> bool:
+        """Whether each row of the folder is either in the lake or quarantined."""
         return self.differing == 0 and self.rows == self.in_lake + self.rejected
 
 
 class Tills:
-    """Those who write to the folder. Each method is a step, called once, in the order they stand here."""
+    """The programs that write to the folder. Each method is a step, to be called once and in the order of their definition.
+
+    ``url`` is the demo's database, whose first six days of orders become files. The folder is emptied first.
+    """
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
@@ -56,11 +64,11 @@ class Tills:
             self._orders = {day: connection.execute(_ORDERS, [day]).fetchall() for day in self._days}
 
     def night(self) -> list[Change]:
-        """What lies there before anybody looks."""
+        """Write the files that are there before the first catalog."""
         return [*(self._orders_of(day) for day in self._days[:3]), self._clicks(1, 400)]
 
     def day(self) -> list[Change]:
-        """While the sensor runs: new files, one of them written slowly, a changed one, and one with a line that is no good."""
+        """Write while the sensor runs: new files, one of them slowly, a changed one, and one with an invalid line."""
         first = self._path(self._days[0])
         lines = first.read_text(encoding="utf-8").splitlines(keepends=True)
         first.write_text("".join(lines[:-1]), encoding="utf-8")
@@ -104,7 +112,7 @@ class Tills:
 
 
 def landed(folder: Path, lake: Path) -> list[Landed]:
-    """Folder against lake, row by row."""
+    """Compare the landing folder with the lake, row by row."""
     sales = (row for path in folder.glob("sales/**/orders_*.csv") for row in _csv_rows(path))
     clicks = (row for path in folder.glob("web/clicks_*.jsonl.gz") for row in _json_rows(path))
     return [
@@ -116,6 +124,7 @@ def landed(folder: Path, lake: Path) -> list[Landed]:
 def _landed(name: str, lake: Path, folder: Counter[tuple[str, ...]], files: int) -> Landed:
     columns = {"sales": ("o_orderkey", "o_custkey", "o_totalprice", "o_orderdate", "o_comment"), "clicks": ("session", "page", "ms")}[name]
     in_lake = Counter(tuple(str(row[c]) for c in columns) for row in _lake_rows(lake / name))
+    # Quarantined rows are kept as lines of the file, so they are parsed like the file.
     rejected = Counter(tuple(next(csv.reader([row["line"]]))) for row in _lake_rows(lake / "_rejected" / name))
     both = in_lake + rejected
     differing = ((folder - both) + (both - folder)).total()

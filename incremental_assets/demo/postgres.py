@@ -1,7 +1,7 @@
-"""A real PostgreSQL of one's own, from a wheel: for the demo, the tests and the benchmarks.
+"""A PostgreSQL server of its own, from a wheel, for the demo, the tests and the benchmarks.
 
-Here belongs the life of that server: initdb, start, stop, its password, its URL. Where its files live and as whom it runs is in
-`server_home`; what is in its databases is in `source`. Nothing of the product itself may need this module.
+Belongs here: the life of that server: initdb, start, stop, its password, its URL. Does not belong: where its files are and as which user it
+runs (``server_home``), and what is in its databases (``source``). Nothing of the product itself may need this module.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ DEFAULT_PORT = 54329  # what `demo_url` says before there ever was a server
 DEMO_FOLDER = Path(".demo") / "postgres"  # in the project
 DEMO_DATABASE = "shop"
 
-# A demo and test server: what it holds can be made again, so it does not wait for the disk. (Commits stay synchronous: they reach
-# the system's cache, so that a killed server loses nothing that it confirmed.)
+# The data of a demo or a test can be made again, so the server does not wait for the disk. Commits stay synchronous: they reach the cache
+# of the operating system, so that a killed server loses nothing that it confirmed.
 DEFAULT_SETTINGS: Mapping[str, str] = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -48,13 +48,14 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "log_timezone": "UTC",
 }
 READY_SECONDS = 60.0
+"""How long the server may take to start or to stop."""
 
 
 class EmbeddedPostgres:
-    """One PostgreSQL server on 127.0.0.1 whose home is `folder`.
+    """One PostgreSQL server on 127.0.0.1 whose files are in ``folder``.
 
-    It outlives the Python process that started it; another handle on the same folder finds and reuses it. `settings` count when
-    this handle is the one that starts it.
+    It outlives the Python process that started it. Another object for the same folder finds the server and uses it. ``port`` None chooses a
+    free port and keeps it for later starts. ``settings`` only take effect if this object is the one that starts the server.
     """
 
     def __init__(self, folder: Path, *, port: int | None = None, settings: Mapping[str, str] | None = None) -> None:
@@ -72,18 +73,21 @@ class EmbeddedPostgres:
     # ------------------------------------------------------------------ state
     @property
     def home(self) -> Home:
+        """The user, the data folder and the programs of the server."""
         if self._home is None:
             self._home = Home.of(self.folder)
         return self._home
 
     @property
     def is_running(self) -> bool:
+        """Whether the server accepts connections."""
         return self.pid is not None
 
     @property
     def pid(self) -> int | None:
-        """Process id of the running server, None if there is none; a left-over pid file is not a server."""
+        """The process id of the running server, None if there is none. A left-over pid file does not count as a server."""
         lines = self._pid_file_lines() if self.folder.exists() else []
+        # The eighth line of postmaster.pid is the server's status.
         if len(lines) < 8 or lines[7].strip() != "ready":
             return None
         pid = int(lines[0])
@@ -91,7 +95,10 @@ class EmbeddedPostgres:
 
     @property
     def port(self) -> int:
-        """Port of the running server; of a stopped one, the port it had or is going to have."""
+        """The port of the running server; of a stopped one, the port that it had or will have.
+
+        Raises EmbeddedPostgresError if there is none yet.
+        """
         if self.is_running:
             return int(self._pid_file_lines()[3])
         port = self._wanted_port or _recorded_port(self.folder)
@@ -100,14 +107,15 @@ class EmbeddedPostgres:
         return port
 
     def url(self, database: str = "postgres", *, user: str | None = None, password: str | None = None) -> str:
-        """`postgresql://user:password@127.0.0.1:port/database`; without a user, the superuser and its password."""
+        """Return ``postgresql://user:password@127.0.0.1:port/database``. Without ``user``, it is the superuser with its password."""
         if user is None:
             user, password = SUPERUSER, password or self._password()
         return _url(user, password, self.port, database)
 
     # ------------------------------------------------------------------ life
     def start(self) -> EmbeddedPostgres:
-        """Start the server, make it first if there is none; nothing to do when it is running."""
+        """Start the server, and create it first if there is none. It does nothing if the server is running."""
+        # The server may run as another user, which has to pass through this folder to reach the data.
         self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         with FileLock(self.folder / ".lock", timeout=READY_SECONDS * 2):
             if self.is_running:
@@ -118,7 +126,7 @@ class EmbeddedPostgres:
         return self
 
     def stop(self, *, immediate: bool = False) -> None:
-        """End the server: in good order, or (`immediate`) at once, as a power cut would."""
+        """End the server: in good order, or with ``immediate`` at once, as a power failure would."""
         if not self.folder.exists():
             return
         with FileLock(self.folder / ".lock", timeout=READY_SECONDS * 2):
@@ -128,14 +136,17 @@ class EmbeddedPostgres:
             self._run("pg_ctl", "stop", "-D", str(self.home.data), "-m", mode, "-w", "-t", str(int(READY_SECONDS)))
 
     def remove(self) -> None:
-        """Stop the server and delete its data and its folder, wherever they are."""
+        """Stop the server, and delete its data and its folder, wherever they are."""
         self.stop(immediate=True)
         if self.folder.exists():
             self.home.remove()
             shutil.rmtree(self.folder)
 
     def create_database(self, name: str, *, drop: bool = False) -> str:
-        """Create a database and return its URL; one that is there already is dropped first if `drop`, and an error otherwise."""
+        """Create a database and return its URL.
+
+        If it exists already, it is dropped first with ``drop``, else EmbeddedPostgresError is raised.
+        """
         with psycopg.connect(self.url(), autocommit=True) as connection:
             if drop:
                 self._roll_back_prepared(name)
@@ -148,7 +159,7 @@ class EmbeddedPostgres:
 
     # ------------------------------------------------------------------ how
     def _roll_back_prepared(self, database: str) -> None:
-        """A prepared transaction outlives its session and keeps its database from being dropped."""
+        """Roll back prepared transactions. They outlive their session, and PostgreSQL does not drop their database."""
         with psycopg.connect(self.url(), autocommit=True) as connection:
             found = connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = %s", (database,)).fetchall()
         if found:
@@ -157,10 +168,11 @@ class EmbeddedPostgres:
                     connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
 
     def _initdb(self) -> None:
+        """Create the data folder, with a random password of the superuser."""
         password_file = self.folder / "password"
         if not password_file.exists():
             _write_private(password_file, secrets.token_urlsafe(24))
-        # initdb runs as the server's user, who may not read our file: it gets one of its own, for as long as it takes.
+        # initdb runs as the server's user, which may not read our password file. It gets a copy of its own for the time of the call.
         handover = self.home.data.parent / f".initdb-{secrets.token_hex(8)}"
         try:
             _write_private(handover, self._password())
@@ -175,7 +187,10 @@ class EmbeddedPostgres:
             config.write("\ninclude_if_exists = 'embedded.conf'\n")
 
     def _start_server(self) -> None:
-        """Start, and try again while a killed server's children still hold its memory, or where somebody took the port."""
+        """Start the server.
+
+        The start is repeated while children of a killed server still hold its shared memory, and with another port if the port is taken.
+        """
         deadline = time.monotonic() + READY_SECONDS
         while True:
             self._remove_stale_pid_file()
@@ -200,13 +215,14 @@ class EmbeddedPostgres:
             time.sleep(0.3)
 
     def _choose_port(self) -> int:
+        """Return the requested port, else the recorded one if it is free, else another free one."""
         if self._wanted_port is not None:
             return self._wanted_port
         recorded = _recorded_port(self.folder)
         return recorded if recorded is not None and _is_free(recorded) else _free_port()
 
     def _write_settings(self, port: int) -> None:
-        """Settings go into a file and not on the command line: no shell has a say in them."""
+        """Write the settings to a file. On the command line a shell could interpret them."""
         settings = {**self._settings, "listen_addresses": HOST, "port": str(port), "unix_socket_directories": ""}
         lines = [f"{name} = '{str(value).replace(chr(39), chr(39) * 2)}'" for name, value in settings.items()]
         path = self.home.data / "embedded.conf"
@@ -220,12 +236,13 @@ class EmbeddedPostgres:
             return []
 
     def _is_our_server(self, pid: int) -> bool:
-        """Whether this process is a live server on our data: after kill -9 or a reboot its number may belong to anything."""
+        """Whether this process is a running server on our data. After kill -9 or a reboot, its number may be any other process's."""
         try:
             process = psutil.Process(pid)
             command = process.cmdline()
             if process.status() == psutil.STATUS_ZOMBIE or not command or Path(command[0]).name != "postgres":
-                return False  # a program that only names our folder, such as du, is none
+                # Another program may have our folder among its arguments too, such as du.
+                return False
             return str(self.home.data) in command
         except psutil.NoSuchProcess:
             return False
@@ -233,7 +250,10 @@ class EmbeddedPostgres:
             return False  # another user's process, so not ours
 
     def _remove_stale_pid_file(self) -> None:
-        """PostgreSQL mostly sees that a pid file is stale, but not when its number is another process's by now, or a zombie's."""
+        """Remove the pid file of a server that is gone.
+
+        PostgreSQL usually recognises a stale pid file, but not if its number belongs to another process by now, or to a zombie.
+        """
         lines = self._pid_file_lines()
         if lines and lines[0].isdigit() and not self._is_our_server(int(lines[0])):
             (self.home.data / "postmaster.pid").unlink(missing_ok=True)
@@ -248,18 +268,22 @@ class EmbeddedPostgres:
             ) from None
 
     def _call(self, program: str, *arguments: str) -> str:
-        """Run one of PostgreSQL's programs; '' when it went well, otherwise what it said."""
+        """Run one of PostgreSQL's programs. Return an empty text if it succeeded, else its output."""
         done = self.home.account.run([str(self.home.binaries / program), *arguments], timeout=READY_SECONDS * 2)
         return "" if done.returncode == 0 else (done.stdout.strip() or f"exit code {done.returncode}")
 
     def _run(self, program: str, *arguments: str) -> None:
+        """Run one of PostgreSQL's programs. Raises EmbeddedPostgresError if it fails."""
         said = self._call(program, *arguments)
         if said:
             raise EmbeddedPostgresError(f"PostgreSQL's {program} failed in {self.home.data}:\n{said}")
 
 
 def demo_url(project: Path) -> str:
-    """URL of the demo's database; reads two small files, and works (though nothing answers) before there ever was a server."""
+    """Return the URL of the demo's database, from two small files.
+
+    It also works before there is a server; nothing answers at the URL then.
+    """
     folder = Path(project).absolute() / DEMO_FOLDER
     try:
         password = (folder / "password").read_text(encoding="utf-8").strip()
@@ -281,13 +305,14 @@ def _recorded_port(folder: Path) -> int | None:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner reads: never, not even for a moment, readable by others."""
+    """Write a file that only its owner can read. Others cannot read it at any moment, because it is created with these permissions."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def _from(path: Path, offset: int) -> str:
+    """Return the text of a file from this offset on; empty if there is no file."""
     try:
         with path.open("rb") as file:
             file.seek(offset)

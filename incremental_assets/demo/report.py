@@ -1,6 +1,7 @@
-"""How the demo tells its story on the terminal: one table a step.
+"""How the demo prints its results on the terminal: one table a step.
 
-Here belongs layout. What the steps are is in `run`; the numbers come from the command line's own JSON and from `compare`.
+Belongs here: layout. Does not belong: what the steps are (``run``), and the numbers, which come from the command line's JSON and from
+``compare``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ STATUS_STYLE = {"synced": "green", "skipped": "dim", "warning": "yellow", "faile
 
 @dataclass(frozen=True)
 class SyncLine:
-    """What the command line said of one container."""
+    """One line of ``sync --json``: what a sync did with one container."""
 
     container: str
     status: str
@@ -37,6 +38,7 @@ class SyncLine:
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> SyncLine:
+        """Make it from the parsed JSON object."""
         watermark = found.get("watermark") or {}
         return cls(
             container=found["container"],
@@ -53,6 +55,7 @@ class SyncLine:
 
     @property
     def watermark(self) -> str:
+        """The watermark before and after the sync, as text."""
         if self.previous is None and self.new is None:
             return ""
         if self.previous == self.new:
@@ -61,12 +64,14 @@ class SyncLine:
 
 
 def step(console: Console, number: int, title: str, why: str) -> None:
+    """Print the heading of a step, and why it is shown."""
     console.print()
     console.rule(f"[bold]{number}. {escape(title)}", align="left")
     console.print(escape(why), style="italic")
 
 
 def loaded(console: Console, rows: dict[str, int], seconds: float) -> None:
+    """Print how many rows each table of the source has."""
     table = Table("table", ("rows"), title=f"The source, filled in {seconds:.1f} s", title_justify="left")
     table.columns[1].justify = "right"
     for name, count in sorted(rows.items(), key=lambda item: -item[1]):
@@ -75,6 +80,7 @@ def loaded(console: Console, rows: dict[str, int], seconds: float) -> None:
 
 
 def changes(console: Console, title: str, found: Iterable[Change]) -> None:
+    """Print what happened in the source."""
     table = Table(title=title, title_justify="left")
     table.add_column("table")
     table.add_column("rows", justify="right")
@@ -85,7 +91,7 @@ def changes(console: Console, title: str, found: Iterable[Change]) -> None:
 
 
 def synced(console: Console, lines: Sequence[SyncLine], seconds: float) -> None:
-    """The table that the demo is about."""
+    """Print the result of a sync: one row for each container. This is the table that the demo is about."""
     table = Table(title=f"{len(lines)} container{'s' if len(lines) != 1 else ''} in {seconds:.1f} s", title_justify="left")
     table.add_column("container", no_wrap=True)
     table.add_column("strategy")
@@ -113,6 +119,7 @@ def synced(console: Console, lines: Sequence[SyncLine], seconds: float) -> None:
 
 
 def compared(console: Console, found: Sequence[Comparison], title: str) -> None:
+    """Print the comparison of lake and source."""
     table = Table(title=title, title_justify="left")
     table.add_column("container")
     for name in ("rows in both", "only in the lake", "only in the source"):
@@ -133,6 +140,7 @@ def compared(console: Console, found: Sequence[Comparison], title: str) -> None:
 
 
 def landed(console: Console, found: Sequence[Landed], title: str) -> None:
+    """Print the comparison of lake and landing folder."""
     table = Table(title=title, title_justify="left")
     table.add_column("container")
     for name in ("files", "rows in the folder", "rows in the lake", "kept beside it"):
@@ -145,7 +153,7 @@ def landed(console: Console, found: Sequence[Landed], title: str) -> None:
 
 
 def differences(console: Console, found: Iterable[Comparison]) -> None:
-    """What to look at where lake and source differ."""
+    """Print examples of the rows that differ between lake and source."""
     for one in found:
         if one.equal:
             continue

@@ -1,7 +1,7 @@
-"""The story of `make demo`: fill a source, sync it, live through a business day, sync again, refresh, and prove that nothing is missing.
+"""The steps of ``make demo``: fill a source, sync it, change it for a business day, sync again, refresh, and prove that no row is missing.
 
-Here belongs the order of the steps and what each is to show. Everything that the product does in it is done by its command line, as a
-user would do it. What happens in the source is in `business_day`, how it looks on the terminal in `report`.
+Belongs here: the order of the steps, and what each of them shows. Everything that the product does is done through its command line, as a
+user would do it. Does not belong: what happens in the source (``business_day``), and how results look on the terminal (``report``).
 """
 
 from __future__ import annotations
@@ -39,12 +39,15 @@ DATASTORE, LANDING = "shop", "landing"
 LAKE_VARIABLE = "INCREMENTAL_ASSETS_LAKE"
 URL_VARIABLE, LANDING_VARIABLE = "INCREMENTAL_ASSETS_DEMO_URL", "INCREMENTAL_ASSETS_DEMO_LANDING"
 LAND_SECONDS = 180
+"""How long the demo waits until the sensors have moved the landing folder into the lake, and for the runs to finish."""
 LOG_LINES = 40
+"""How many lines of the log are shown after a failure."""
 LEAVE_SECONDS = 20
+"""How long a child process may take to end after a signal before it is killed."""
 
 
 class DemoFailed(RuntimeError):
-    """A step did not do what it shows; the message says which and where to look."""
+    """A step did not show what it has to show. The message says which step, and where to look. ``code`` is the exit code."""
 
     def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)
@@ -52,7 +55,10 @@ class DemoFailed(RuntimeError):
 
 
 def run_demo(project: Path, scale: float) -> int:
-    """Play the demo in this project; 0 when lake and source are equal at the end. It starts over each time."""
+    """Play the demo in this project, from the beginning. Return 0 if lake and source are equal at the end, else an exit code.
+
+    ``scale`` is the TPC-H scale factor.
+    """
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
         return _Demo(Path(project).absolute(), console).play(scale)
@@ -65,6 +71,8 @@ def run_demo(project: Path, scale: float) -> int:
 
 
 class _Demo:
+    """One play of the demo in one project."""
+
     def __init__(self, project: Path, console: Console) -> None:
         self.project, self.console = project, console
         self.server = EmbeddedPostgres(project / DEMO_FOLDER)
@@ -75,6 +83,7 @@ class _Demo:
 
     # ------------------------------------------------------------------ the story
     def play(self, scale: float) -> int:
+        """Play all steps, and return the exit code."""
         self._start_over(scale)
 
         self._step("The first sync", "The catalog finds the tables. Then everything is loaded; each watermark is set to the highest value.")
@@ -127,6 +136,7 @@ class _Demo:
         return self._end(found, self._files())
 
     def _quality(self, day: BusinessDay) -> None:
+        """Insert bad rows and correct them, and show that each becomes an anomaly and is resolved."""
         self._step(
             "Bad rows come, and are mended",
             "The YAML says what rows have to be like; each sync asks that of the partitions that it wrote. What is broken is on record row "
@@ -146,6 +156,7 @@ class _Demo:
         self.console.print(f"{rows} bad rows, {found} anomalies, all of them resolved by the scan that no longer found them.", style="bold")
 
     def _anomalies(self, state: str) -> list[str]:
+        """Return the anomalies in a state, as the JSON lines that the command line prints."""
         command = ["anomalies", DATASTORE, "--state", state, "--json"]
         with self.log.open("a", encoding="utf-8") as log, self._started(command, stdout=subprocess.PIPE, stderr=log) as process:
             lines = list(process.stdout or ())
@@ -154,6 +165,7 @@ class _Demo:
         return lines
 
     def _files(self) -> list[Landed]:
+        """Let the sensors move files from a landing folder to the lake, and return the comparison."""
         self._step(
             "A landing folder and its sensor",
             "Each file is a partition. Dagster's daemon runs, and its sensors look into the folder every 5 seconds: what comes is in the "
@@ -170,7 +182,7 @@ class _Demo:
         return found
 
     def _landed(self) -> list[Landed]:
-        """Folder against lake, once the sensors have brought them together, or have had the time to."""
+        """Compare folder and lake, repeatedly until they are equal or ``LAND_SECONDS`` are over. Return the last comparison."""
         deadline = time.monotonic() + LAND_SECONDS
         with self.console.status("the sensors are at work") as status:
             while True:
@@ -182,7 +194,7 @@ class _Demo:
 
     @contextmanager
     def _daemon(self) -> Iterator[None]:
-        """Dagster's daemon over this project, with all of its sensors and schedules; its runs have ended when this does."""
+        """Run Dagster's daemon over this project, with all of its sensors and schedules. Its runs have ended when the block ends."""
         self.console.print("$ dagster-daemon run", style="bold cyan")
         workspace, since = str(self.project / "workspace.yaml"), datetime.now(timezone.utc)
         with self.log.open("a", encoding="utf-8") as log:
@@ -201,14 +213,17 @@ class _Demo:
                     process.kill()
 
     def _await_runs(self, since: datetime) -> None:
+        """Wait until the runs that were created since then have ended, at most ``LAND_SECONDS``."""
         statuses = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
-        unfinished = dg.RunsFilter(statuses=statuses, created_after=since)  # one from before may be somebody's killed one
+        # An older unfinished run may be one that somebody killed: it would never end.
+        unfinished = dg.RunsFilter(statuses=statuses, created_after=since)
         deadline = time.monotonic() + LAND_SECONDS
         with command_line_instance() as instance:
             while instance.get_runs(unfinished, limit=1) and time.monotonic() < deadline:
                 time.sleep(0.5)
 
     def _end(self, found: Sequence[Comparison], files: Sequence[Landed]) -> int:
+        """Print the result, and raise DemoFailed if lake and source, or lake and folder, differ."""
         rows = sum(one.in_both for one in found)
         if different := [one.container for one in found if not one.equal]:
             raise DemoFailed(f"lake and source differ in {', '.join(different)}. What the syncs said is in {self._shown(self.log)}.")
@@ -227,7 +242,10 @@ class _Demo:
 
     # ------------------------------------------------------------------ its parts
     def _start_over(self, scale: float) -> None:
-        """A new source, no catalog and no lake, whatever there was: but nothing is deleted that the demo did not make."""
+        """Create a new source, and remove the catalog and the lake's tables of an earlier demo.
+
+        Nothing is deleted that the demo did not make.
+        """
         self._step("A source", f"PostgreSQL from a wheel, TPC-H at scale {scale:g}, a table with a serial id, one with updated_at, a view.")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.write_text("", encoding="utf-8")
@@ -240,6 +258,7 @@ class _Demo:
             rows = load(self.url, scale)
         report.loaded(self.console, rows, time.monotonic() - started)
         for container in self._containers():
+            # Only folders that are Delta tables with the names of the demo's containers are removed.
             if (self.lake / container / "_delta_log").is_dir():
                 shutil.rmtree(self.lake / container)
         if (self.lake / QUALITY_FOLDER / "scan_operations" / "_delta_log").is_dir():
@@ -253,6 +272,7 @@ class _Demo:
             find_datastore(datastores, name).component.store(self.project).forget()
 
     def _containers(self) -> list[str]:
+        """Return the names of the tables and views in the source."""
         with psycopg.connect(self.url) as connection:
             found = connection.execute(
                 "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v') ORDER BY relname"
@@ -268,7 +288,7 @@ class _Demo:
         report.step(self.console, self.steps, title, why)
 
     def _sync(self, *arguments: str) -> None:
-        """Run `sync` and show its table; ends the demo when a container failed."""
+        """Run ``sync``, and print its table. Raises DemoFailed if a container failed."""
         lines: list[report.SyncLine] = []
         command = ["sync", *(arguments or (DATASTORE,)), "--json"]
         started = time.monotonic()
@@ -284,7 +304,7 @@ class _Demo:
         self._expect_success(code, command)
 
     def _command(self, *arguments: str) -> None:
-        """Run another command and let its output through."""
+        """Run another command, and let its output through to the terminal."""
         with self.log.open("a", encoding="utf-8") as log:
             with self._started(arguments, stdout=None, stderr=log) as process:
                 code = process.wait()
@@ -292,7 +312,7 @@ class _Demo:
 
     @contextmanager
     def _started(self, arguments: Sequence[str], *, stdout: int | None, stderr: IO[str]) -> Iterator[subprocess.Popen[str]]:
-        """The product's command line, running; it never outlives this block."""
+        """Run the product's command line. The process never outlives this block."""
         self.console.print(f"$ incremental-assets {shlex.join(arguments)}", style="bold cyan", markup=False, highlight=False)
         sys.stdout.flush()
         process = subprocess.Popen(
@@ -308,7 +328,7 @@ class _Demo:
         try:
             yield process
         except BaseException:
-            # Ctrl-C reached it too: it gets the time to cancel its queries.
+            # The terminal sends Ctrl-C to the child process too. It gets some time to cancel its queries.
             try:
                 process.wait(timeout=LEAVE_SECONDS)
             except subprocess.TimeoutExpired:
@@ -317,6 +337,7 @@ class _Demo:
             raise
 
     def _environment(self) -> dict[str, str]:
+        """Return the environment of child processes: the demo's source and landing folder, and the project's own lake."""
         own = {URL_VARIABLE: self.url, LANDING_VARIABLE: str(self.project / LANDING_FOLDER)}
         return {name: value for name, value in os.environ.items() if name != LAKE_VARIABLE} | own
 
@@ -329,6 +350,7 @@ class _Demo:
             ) from error
 
     def _expect_success(self, code: int, command: Sequence[str]) -> None:
+        """Raise DemoFailed, after printing the end of the log, if the exit code is not 0."""
         if code == 0:
             return
         with self.log.open(encoding="utf-8", errors="replace") as log:

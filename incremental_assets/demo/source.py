@@ -1,7 +1,7 @@
-"""The demo's source: the database `shop`, made from TPC-H, with two tables that a shop would have besides.
+"""The demo's source: the database ``shop``, made of TPC-H and a few tables and a view of its own.
 
-Here belongs what the database looks like before anything happens to it, and filling it fast. What then happens to it in a day is
-in `business_day`; the server itself is in `postgres`. The product does not know this module.
+Belongs here: the initial content of the database, and loading it fast. Does not belong: what happens to it in a day (``business_day``), and
+the server (``postgres``). The product does not know this module.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ import psycopg
 from incremental_assets.demo.server_home import EmbeddedPostgresError
 
 EVENTS = 50_000
-LATE_EVENT_ID = 49_990  # drawn from the sequence by an application that inserts it much later
+LATE_EVENT_ID = 49_990  # an id that an application draws from the sequence and inserts much later
 PROFILES_PER_SCALE = 150_000  # one for each TPC-H customer
 CHUNK = 1 << 20
+"""How many bytes are passed to COPY at a time."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """One of TPC-H's tables: its columns, and what is built once it is filled."""
+    """A table of TPC-H: its columns, and the statements that build its indexes once it is filled."""
 
     name: str
     columns: str
     afterwards: tuple[str, ...]
 
 
-# The largest first.
+# The largest table comes first, because ``load`` streams it while the others are loaded.
 TPCH = (
     Table(
         "lineitem",
@@ -97,7 +98,7 @@ TPCH = (
     ),
 )
 
-# A serial id, JSON, a time zone; ids without gaps but for one that was drawn and not used yet.
+# A table with a serial id, JSON and a time zone. The ids have no gaps, except for one that was drawn and not used yet.
 EVENTS_SQL = """
 CREATE TABLE events (
     id bigserial PRIMARY KEY, kind text NOT NULL, payload jsonb NOT NULL, created_at timestamptz NOT NULL DEFAULT now());
@@ -110,7 +111,7 @@ FROM generate_series(1, {events}) AS id WHERE id <> {late};
 SELECT setval('events_id_seq', {events});
 """
 
-# What an upsert is made for: rows that change, and say when. Spread over the last six months.
+# A table for the strategy upsert: its rows change, and say when. Their times are spread over the last six months.
 PROFILES_SQL = """
 CREATE TABLE customer_profile (
     customer_id integer PRIMARY KEY, name text NOT NULL, email text, segment text NOT NULL, updated_at timestamptz NOT NULL);
@@ -131,8 +132,11 @@ GROUP BY n.n_name
 
 
 def load(url: str, scale: float, progress: Callable[[str], None] = lambda line: None) -> dict[str, int]:
-    """Fill an empty database with TPC-H at this scale and the shop's own tables; rows per table. The same data each time, but for
-    the times in `events` and `customer_profile`, which end at the last midnight."""
+    """Fill an empty database with TPC-H at this scale and the shop's own tables. Return the number of rows of each table.
+
+    The data are the same each time, except for the times in ``events`` and ``customer_profile``, which end at the last midnight.
+    ``progress`` is called with a line of text for each table. Raises ValueError for a scale that is out of range.
+    """
     if not 0 < scale <= 100:
         raise ValueError(f"scale {scale} is out of range: 0.01 is a toy, 0.1 the demo, 1 makes 6 million line items, 100 is the most")
     largest, *others = TPCH
@@ -149,7 +153,10 @@ def load(url: str, scale: float, progress: Callable[[str], None] = lambda line: 
 
 
 def _load_streaming(url: str, scale: float, table: Table, progress: Callable[[str], None]) -> dict[str, int]:
-    """The largest table straight from the generator: both work at the same time, and nothing touches the disk on the way."""
+    """Load the largest table directly from the generator's output.
+
+    Generator and PostgreSQL work at the same time, and no file is written.
+    """
     command = [
         _generator(),
         "csv",
@@ -174,7 +181,7 @@ def _load_streaming(url: str, scale: float, table: Table, progress: Callable[[st
 
 
 def _load_from_files(url: str, scale: float, tables: Sequence[Table], progress: Callable[[str], None]) -> dict[str, int]:
-    """The others through files: each start of the generator costs a second, so it starts once for all of them."""
+    """Load the other tables through files. Each start of the generator takes a second, so it runs once for all of them."""
     rows: dict[str, int] = {}
     with tempfile.TemporaryDirectory(prefix="tpch-") as folder, psycopg.connect(url) as connection:
         names = ",".join(table.name for table in tables)
@@ -190,7 +197,10 @@ def _load_from_files(url: str, scale: float, tables: Sequence[Table], progress: 
 
 
 def _fill(connection: psycopg.Connection, table: Table, data: IO[bytes], progress: Callable[[str], None]) -> int:
-    """Create, copy and index one table in one transaction (so that the copied rows are frozen: nothing is rewritten later)."""
+    """Create, copy and index one table in one transaction. Return the number of rows.
+
+    COPY can only freeze rows of a table that the same transaction has created; frozen rows need not be rewritten by VACUUM later.
+    """
     started = time.monotonic()
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL maintenance_work_mem = '256MB'")
@@ -206,6 +216,7 @@ def _fill(connection: psycopg.Connection, table: Table, data: IO[bytes], progres
 
 
 def _load_own_tables(url: str, scale: float, progress: Callable[[str], None]) -> dict[str, int]:
+    """Create the shop's own tables and the view. Return the number of rows of each table."""
     started = time.monotonic()
     profiles = max(1000, int(PROFILES_PER_SCALE * scale))
     with psycopg.connect(url) as connection:
@@ -222,7 +233,7 @@ def _expect_success(code: int, said: str) -> None:
 
 
 def _generator() -> str:
-    """The program `tpchgen-cli` of this environment."""
+    """Return the path of the program ``tpchgen-cli``. Raises EmbeddedPostgresError if it is not installed."""
     beside = [Path(sysconfig.get_path("scripts")), Path(sys.executable).parent]
     found = next((str(f / "tpchgen-cli") for f in beside if (f / "tpchgen-cli").exists()), None) or shutil.which("tpchgen-cli")
     if found is None:

@@ -1,1 +1,5 @@
-"""Checks of exactly what was moved: rules, the planner that asks for them in as few passes as possible, profiles, anomalies."""
+"""This package evaluates rules on the rows in the lake, records verdicts and anomalies, and profiles columns.
+
+A scan (``scan``) reads the partitions that a sync wrote, or others on request, in as few passes as possible (``planner``). Nothing in this
+package reads the source or imports Dagster.
+"""

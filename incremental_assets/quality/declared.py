@@ -1,7 +1,7 @@
-"""What can be said of a container's rules before anything runs: do names lead somewhere, is the SQL any.
+"""Checks of a container's rules before anything runs: whether the names in them exist, and whether the SQL can be parsed.
 
-Belongs here: checks against what the catalog knows. Does not belong: reading the YAML (orchestration), or asking the rules (``scan``): of
-what the catalog does not know, such as the columns of files, a scan says the same.
+Belongs here: checks against what the catalog knows. Does not belong: reading the YAML (``dagster.components``), or evaluating the rules
+(``scan``). What the catalog does not know, such as the columns of files, is only found wrong by a scan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from incremental_assets.core.names import nearest
 from incremental_assets.core.rules import Change, ExistsIn, Freshness, Metric, Rule
 
 _UNKNOWN_TO_THE_PARSER = (">>>", "!<", "!>")
-"""Operators of Spark's."""
+"""Operators of Spark SQL that the parser does not know. Texts with one of them are not checked."""
 _WITHOUT_PARENTHESES = ("current_time", "localtimestamp", "user")
-"""Functions of Spark's that the parser takes for columns."""
+"""Functions of Spark that may be called without parentheses, which the parser takes for columns."""
 
 
 def check_rules(
@@ -23,12 +23,14 @@ def check_rules(
     containers: Mapping[str, Sequence[str] | None],
     has_partitions: bool = True,
 ) -> None:
-    """``columns``: of the container, as far as they are known. ``containers``: of its datastore, with their columns.
+    """Raise ConfigurationError, beginning with the place in the YAML, if a rule of the container ``label`` cannot be right.
 
-    Raises ConfigurationError that begins with the place in the YAML.
+    ``columns`` are the container's columns; None if they are not known. ``containers`` maps the names of all containers of the datastore to
+    their columns, None for those that are not known. ``has_partitions`` says whether the container has an incremental identifier.
     """
     seen: dict[str, Rule] = {}
     for rule in rules:
+        # Ids are names of Dagster asset checks and parts of anomaly fingerprints, so they must be unique.
         other = seen.setdefault(rule.id.lower(), rule)
         if other is not rule:
             there = f" ({other.place})" if other.place else ""
@@ -50,7 +52,7 @@ def check_rules(
 
 
 def _check_other(label: str, rule: ExistsIn, containers: Mapping[str, Sequence[str] | None]) -> None:
-    """What other datastores have is not known here."""
+    """Check the other container of a lookup. The containers of other datastores are not known here, so they are not checked."""
     store, slash, name = rule.container.rpartition("/")
     if slash and store != label.partition("/")[0]:
         return
@@ -67,11 +69,13 @@ def _known(label: str, rule: Rule, name: str, columns: Sequence[str]) -> None:
 
 
 def _check_sql(label: str, rule: Rule, text: str, columns: Sequence[str] | None, of_rows: bool) -> None:
-    """By a parser of Spark's dialect that needs no Spark; what it lets pass, Spark may still refuse when the rule is asked.
+    """Parse a condition or an aggregate with a parser of Spark's dialect that needs no Spark.
 
-    ``of_rows``: it may be an aggregate of many rows.
+    Spark may still refuse what the parser accepts; the scan then reports the rule as errored. ``of_rows`` requires an aggregate of many
+    rows, and otherwise an aggregate is refused.
     """
-    import sqlglot  # a tenth of a second, which a project without SQL in its rules is spared
+    # The import takes a tenth of a second, so only a project with SQL in its rules pays for it.
+    import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
@@ -80,7 +84,8 @@ def _check_sql(label: str, rule: Rule, text: str, columns: Sequence[str] | None,
     try:
         parsed = sqlglot.parse_one(f"SELECT (\n{text}\n)", dialect="spark").expressions[0]
         if not isinstance(parsed, exp.Query):
-            sqlglot.parse_one(f"SELECT\n{text}\n", dialect="spark")  # its parentheses are its own
+            # Without the added parentheses, the text must parse as well: ``a) OR (b`` would only parse inside them.
+            sqlglot.parse_one(f"SELECT\n{text}\n", dialect="spark")
     except SqlglotError as error:
         found = getattr(error, "errors", None) or [{"description": str(error).splitlines()[0], "highlight": ""}]
         highlight = (found[0].get("highlight") or "").strip()
@@ -92,13 +97,13 @@ def _check_sql(label: str, rule: Rule, text: str, columns: Sequence[str] | None,
         raise _wrong(label, rule, f"{text!r} is several expressions; write one")
     if isinstance(parsed, exp.Query) or isinstance(parsed.this, exp.Describe):
         raise _wrong(label, rule, f"{text!r} is a statement; write a condition or an aggregate")
-    if parsed.find(exp.Query) is not None:  # with columns, and aggregates, of its own
+    if parsed.find(exp.Query) is not None:  # a subquery has columns and aggregates of its own
         return
     if not of_rows and parsed.find(exp.AggFunc) is not None:
         raise _wrong(label, rule, f"{text!r} aggregates rows, which a condition of one row cannot; rule: metric does")
     if of_rows and parsed.find(exp.Func) is None and parsed.find(exp.Column) is not None:
         raise _wrong(label, rule, f"{text!r} has no aggregate: of all rows of a partition it needs one number, such as avg(…)")
-    if columns is None or parsed.find(exp.Lambda) is not None:  # names of a lambda's own are no columns
+    if columns is None or parsed.find(exp.Lambda) is not None:  # parameters of a lambda are no columns
         return
     for column in parsed.find_all(exp.Column):
         if not isinstance(column.this, exp.Star) and not column.table and column.name.lower() not in _WITHOUT_PARENTHESES:

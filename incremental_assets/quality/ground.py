@@ -1,7 +1,7 @@
-"""Which rows of a table a scan looks at, and which partition each is in.
+"""The scan scope: which rows of a table a scan reads, and to which partition each row belongs.
 
-Belongs here: from partition keys, or from a threshold, to a predicate that Delta's file statistics can use. Does not belong: where a
-threshold comes from (orchestration), or what is asked of the rows (``scan``).
+Belongs here: turning partition keys, or a threshold, into a predicate that Delta can evaluate on file statistics to skip files. Does not
+belong: where a threshold comes from (``dagster.quality.request``), or which rules are evaluated on the rows (``scan``).
 """
 
 from collections.abc import Callable, Sequence
@@ -19,13 +19,20 @@ from incremental_assets.delta.sql import file_predicate, partition_of, scope_pre
 
 @dataclass(frozen=True)
 class Ground:
-    """Rows of whole partitions.
+    """The scan scope of one scan. It always consists of whole partitions, so that shares, sums and uniqueness mean the same in every scan.
 
-    ``predicate``: Spark SQL (None: all rows). ``partition``: an expression that tells them apart (None: the container has none), and
-    ``key_of`` the key of its value. ``keys``: of the partitions looked at, with rows or without (None: those that have rows). ``also``:
-    further ones of those looked at, of which something is on record; None among them: the rows of no partition. ``windows``: what of the
-    identifier's axis that covers. ``before``: the keys of up to so many partitions before one, nearest last. ``of_keys``: the predicate
-    of given ones. ``is_over``: whether nothing more is expected in a partition. ``nulls``: the rows of no partition are looked at.
+    - ``predicate`` is a Spark SQL condition that selects the rows; None selects all rows.
+    - ``partition`` is a Spark SQL expression whose value tells the partitions apart; None if the container has no partitions. ``key_of``
+      turns a value of this expression into a partition key.
+    - ``keys`` are the keys of the requested partitions. Each of them gets a verdict, even if it has no rows. None: all partitions that have
+      rows.
+    - ``also`` are further partitions in the scope that have open anomalies (or, for a profile, stored states), so that they get a verdict
+      even if no rows are left in them. None among them stands for the rows without an identifier.
+    - ``windows`` are the ranges of identifier values that the scope covers; for files, of modification times.
+    - ``before(key, count)`` returns the keys of up to ``count`` partitions before ``key``, the nearest one last.
+    - ``of_keys(keys)`` returns the predicate that selects the rows of the given partitions.
+    - ``is_over(key)`` says whether no more rows are expected in a partition.
+    - ``nulls`` says whether the rows without an identifier are in the scope.
     """
 
     container: Container
@@ -41,13 +48,16 @@ class Ground:
     nulls: bool = False
 
     def asks(self, rule: Rule) -> str:
-        """A digest of what a number of the rule is about here: of another cut or identifier, it is not comparable."""
+        """Return a digest of the rule's subject, the identifier and the partitioning.
+
+        Numbers with another digest are of another question and must not be compared with this one's.
+        """
         cut = self.container.cut
         return digest(f"{rule.asks} {self.container.signature} {cut.word if cut is not None else ''}")
 
 
 def whole_table(container: Container) -> Ground:
-    """Of a container without partitions."""
+    """Return the scope of a container without partitions: all rows."""
     return Ground(container, None, None, None)
 
 
@@ -60,10 +70,13 @@ def ground_of(
     watermark: int | None = None,
     noted: Sequence[str | None] = (),
 ) -> Ground:
-    """Of a table or view with partitions: those with the keys, or (``keys`` is None) those from the one in which ``since`` lies on.
+    """Return the scope of a partitioned table or view.
 
-    ``nulls``: with the rows that have no identifier. ``watermark``: of the lake; a partition that ends above it is not over. ``noted``:
-    partitions that something is on record of, whether they have rows or not (None: the rows of no partition).
+    ``keys`` are the requested partitions. If it is None, the scope begins with the partition that contains the value ``since`` and has no
+    end; if ``since`` is None too, it has no beginning either. ``nulls`` adds the rows without an identifier. ``watermark`` is the watermark
+    of the container's table; a partition that ends above it is still being filled. ``noted`` are partitions with something on record, for
+    example an open anomaly, whether they have rows or not (None stands for the rows without an identifier); those in the scope go into
+    ``Ground.also``.
     """
     identifier, cut = container.identifier, container.cut
     assert identifier is not None and cut is not None
@@ -76,14 +89,16 @@ def ground_of(
             return nulls and key is None
         try:
             lower = partitions.window_of(key).lower
-        except ConfigurationError:  # it was cut otherwise then
+        except ConfigurationError:
+            # The key is from a time when the container was partitioned differently. Its window is unknown: only all rows cover it for sure.
             return everything
         return windows[0].lower is None or (lower is not None and lower >= windows[0].lower)
 
     def before(key: str, count: int) -> Sequence[str]:
         try:
             return partitions.keys_before(key, count)
-        except ConfigurationError:  # it was cut otherwise then, or is not known yet: nothing to compare with
+        except ConfigurationError:
+            # The key is from another partitioning, or is not known yet. There is nothing to compare with.
             return ()
 
     def is_over(key: str) -> bool:
@@ -116,10 +131,12 @@ def ground_of_files(
     windows: tuple[Window, ...],
     noted: Sequence[str | None] = (),
 ) -> Ground:
-    """Of a container of files: those with the keys, or those for which ``modified`` (a predicate of their time) holds; None: all.
+    """Return the scope of a container of files, where each file is a partition.
 
-    ``known``: all there are, in the order in which they came. ``windows``: of the modification time. ``noted`` as for ``ground_of``; of
-    those, files that are gone are looked at in any case, as nothing says when they went.
+    ``known`` are the keys of all files, in order of arrival. The scope has the files in ``keys``; if that is None, the rows for which
+    ``modified`` holds, a predicate on the modification time; if that is None too, all rows. ``windows`` are the modification times that
+    this covers. ``noted`` is as for ``ground_of``. Files in it that no longer exist are always in the scope, because nothing says when they
+    were removed and no later threshold would include them again.
     """
     order = {key: position for position, key in enumerate(known)}
     everything = keys is None and modified is None

@@ -1,6 +1,7 @@
-"""Rules that need rows to be grouped by other columns, or looked up elsewhere: ``unique``, ``distinct_count``, ``exists_in``.
+"""Rules that need the rows grouped by other columns, or looked up in another table: ``unique``, ``distinct_count``, ``exists_in``.
 
-Belongs here: their jobs, one each, and the frames of the rows that broke them. Does not belong: what follows from the numbers (``scan``).
+Belongs here: their jobs, one for each grouping or lookup, and the frames of the rows that break these rules. Does not belong: which verdict
+follows from the numbers (``judge``), or when the jobs run (``scan``).
 """
 
 from collections.abc import Callable, Sequence
@@ -19,35 +20,43 @@ if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
 Range = Callable[[str], tuple[str, str] | None]
-"""The least and the greatest value of a column on the ground, as constants, where they are known."""
+"""Returns the least and the greatest value of a column in the scan scope, as constants of Spark SQL; None if they are not known."""
 
 DISTINCT, REPEATED, REPEATED_IN_TABLE = "distinct_values", "repeated_rows", "repeated_in_table"
+"""The numbers of a grouping: distinct values, rows that repeat a value of their partition, and rows that repeat a value of the table."""
 
 
 class Grouped:
-    """One grouping of the rows, for all rules that have it."""
+    """One grouping of the rows, shared by all rules that need it. Raises CannotAsk if the table lacks one of its columns."""
 
     def __init__(self, rows: Rows, grouping: Grouping, rules: Sequence[Unique | DistinctCount], range_of: Range) -> None:
         self._rows, self._grouping, self._range_of = rows, grouping, range_of
         self._in_table = any(isinstance(rule, Unique) and rule.scope is Reach.TABLE for rule in rules)
-        self._names = [rows.asked.column(name) for name in grouping.columns]  # raises CannotAsk
-        self._keys = [f"key_{number}" for number in range(len(self._names))]  # a column may be called n, or again
+        # Quoting raises CannotAsk for a column that the table does not have.
+        self._names = [rows.asked.column(name) for name in grouping.columns]
+        # The key columns are renamed, because a column of the table may be called ``n`` or ``again``, like the columns that are added here.
+        self._keys = [f"key_{number}" for number in range(len(self._names))]
 
     def numbers(self) -> Values:
-        """Of each partition: how many values, how many rows whose value is there again in it, or in the table."""
+        """Return ``DISTINCT``, ``REPEATED`` and ``REPEATED_IN_TABLE`` of each partition.
+
+        The last one is only right if a rule asks for uniqueness in the table; else it is the same as ``REPEATED``.
+        """
         counted = self._counted().groupBy(PARTITION).agg(
             expr("count(*)").alias(DISTINCT),
             expr("coalesce(sum(n) FILTER (WHERE n > 1), 0)").alias(REPEATED),
             expr("coalesce(sum(n) FILTER (WHERE again), 0)").alias(REPEATED_IN_TABLE),
         )  # fmt: skip
         if self._in_table and self._rows.ground.predicate is not None:
-            self._rows.passes += 1  # over those elsewhere that have such values
+            # ``_elsewhere`` is a second read: of the rows outside the scope that can have the same values.
+            self._rows.passes += 1
         return self._rows.collect(counted)
 
     def broken(self, rule: Unique) -> "DataFrame":
-        """The rows that repeat a value."""
+        """Return the rows in the scope that break the rule: all rows of a repeated value, not only the second and later ones."""
         again = self._counted().where("again" if rule.scope is Reach.TABLE else "n > 1").select(PARTITION, *self._keys)
         same = " AND ".join(f"l.{name} = r.{key}" for name, key in zip(self._names, self._keys, strict=True))
+        # ``<=>`` matches NULL with NULL, because the rows without an identifier are compared with each other too.
         return self._base().alias("l").join(again.alias("r"), expr(f"l.{PARTITION} <=> r.{PARTITION} AND {same}"), "left_semi")
 
     def _base(self) -> "DataFrame":
@@ -58,11 +67,16 @@ class Grouped:
         return frame.selectExpr(*more, *(f"{name} AS {key}" for name, key in zip(self._names, self._keys, strict=True)))
 
     def _counted(self) -> "DataFrame":
-        """``n`` rows of each value in each partition; ``again``: whether there are more in the table."""
+        """Count the rows of each value in each partition.
+
+        The result has the count as ``n``, and ``again``, which says whether the table has further rows with the value. If no rule asks for
+        the table, ``again`` is about the partition only.
+        """
         keys = ", ".join(self._keys)
         counted = self._keyed(self._base(), PARTITION).groupBy(PARTITION, *self._keys).agg(expr("count(*)").alias("n"))
         if not self._in_table:
             return counted.withColumn("again", expr("n > 1"))
+        # ``mine`` counts the value in the whole scope. Rows outside the scope are only joined to find out whether they have the value too.
         counted = counted.withColumn("mine", expr(f"sum(n) OVER (PARTITION BY {keys})"))
         if self._rows.ground.predicate is None:
             return counted.withColumn("again", expr("mine > 1"))
@@ -73,7 +87,11 @@ class Grouped:
         return marked.selectExpr(*shown, "(l.mine > 1 OR r.found IS NOT NULL) AS again")
 
     def _elsewhere(self) -> "DataFrame":
-        """Rows of the table that are not on the ground, and whose values could be among the ground's: by files' statistics."""
+        """Return the rows outside the scope whose values lie between the least and the greatest one in the scope.
+
+        Delta uses these bounds, with its file statistics, to skip files.
+        """
+        # The predicate is NULL for rows without an identifier. ``coalesce`` makes such rows count as outside.
         frame = self._rows.whole.where(f"NOT coalesce({self._rows.ground.predicate}, false)")
         if self._grouping.filter is not None:
             frame = frame.where(expr(self._grouping.filter))
@@ -83,7 +101,10 @@ class Grouped:
 
 
 class Lookup:
-    """The values of a column among those of a field of another container."""
+    """The lookup of a column's values among the values of a field in another container.
+
+    Raises CannotAsk if the other container has no table or no such field, if its table cannot be read, or if the types cannot be compared.
+    """
 
     def __init__(self, rows: Rows, rule: ExistsIn, other: LakeTable | None, range_of: Range) -> None:
         self._rows, self._rule, self._range_of = rows, rule, range_of
@@ -102,10 +123,12 @@ class Lookup:
             raise CannotAsk(f"column {rule.column!r} is {kind}, and {rule.field!r} of container {rule.container!r} is {self._field.type}")
 
     def numbers(self) -> Values:
+        """Return for each partition the number of rows that break the rule."""
         counted = self._values().groupBy(PARTITION).agg(expr("sum(n)").alias("failed"))
         return self._rows.collect(counted)
 
     def broken(self) -> "DataFrame":
+        """Return the rows in the scope that break the rule."""
         bad = self._values().select("value").distinct()
         return self._base().alias("l").join(bad.alias("r"), expr(f"l.{self._column} = r.value"), "left_semi")
 
@@ -113,9 +136,11 @@ class Lookup:
         return self._rows.filtered(self._rule.filter).where(f"{self._column} IS NOT NULL")
 
     def _values(self) -> "DataFrame":
-        """Those that should not be, with the number of rows that have them."""
+        """Return the values that break the rule, in each partition, with the number of rows that have them."""
         values = self._base().selectExpr(PARTITION, f"{self._column} AS value")
+        # The rows are counted by value first, so that the join looks up each value of a partition only once.
         counted = values.groupBy(PARTITION, "value").agg(expr("count(*)").alias("n"))
+        # The other container is read in its newest version, and only where its files can hold values between the bounds of the column.
         name = quote(self._field.name)
         other = self._rows.spark.read.format("delta").load(self._other.url)
         other = _between(other, name, self._range_of(self._rule.column))

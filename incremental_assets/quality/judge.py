@@ -1,7 +1,7 @@
-"""From the numbers that a scan's passes brought to verdicts.
+"""This module turns the numbers that the passes of a scan returned into verdicts. It works without Spark.
 
-Belongs here: what was counted for which rule, tolerances, bounds, and the words of a verdict. Does not belong: counting (``scan``), rules
-of the table as a whole (``table_rules``). Without Spark.
+Belongs here: which number belongs to which rule, tolerances, bounds, and the message of a verdict. Does not belong: counting (``scan``),
+rules about the table as a whole (``table_rules``).
 """
 
 import math
@@ -18,25 +18,35 @@ from incremental_assets.quality.rows import Key, Values
 from incremental_assets.quality.verdict import Status, Verdict
 
 History = Mapping[tuple[str, str], tuple[int, float | None]]
-"""Of a rule and an earlier partition: its rows, and the number."""
+"""Maps (rule id, key of an earlier partition) to the number of its rows and the number that the rule is about, None if there is none."""
 
 
 def asserted_name(rule: Rule) -> str:
-    """Of the aggregate. The colon keeps it apart from all others, whatever the rule is called."""
+    """Return the name of the aggregate that counts the rows that the rule's filter keeps.
+
+    The colon keeps the names apart from all others, because an id cannot contain one.
+    """
     return f"asserted:{rule.id}"
 
 
 def failed_name(rule: Rule) -> str:
+    """Return the name of the aggregate that counts the rows that break the rule."""
     return f"failed:{rule.id}"
 
 
 def value_name(rule: Rule) -> str:
+    """Return the name of the aggregate whose result is the number that the rule is about."""
     return f"value:{rule.id}"
 
 
 @dataclass(frozen=True)
 class Found:
-    """What the passes brought. ``first``: the pass over all rows; ``own``: those made for a rule; ``of_none``: the numbers of no rows."""
+    """The numbers that the passes returned, for each partition.
+
+    ``first`` are those of the first pass, over all rows of the scope. ``own`` are those of the passes for single rules, by rule id.
+    ``of_none`` are the values that aggregates have over zero rows. ``troubles`` maps the ids of rules that could not be evaluated to the
+    reason.
+    """
 
     first: Values
     own: Mapping[str, Values]
@@ -44,16 +54,18 @@ class Found:
     troubles: Mapping[str, str] = field(repr=False)
 
     def rows(self, key: Key) -> int:
+        """Return the number of rows of a partition."""
         return int(self.first.get(key, {}).get("n", 0))
 
     def asserted(self, rule: Rule, key: Key) -> int:
-        """Rows that the rule's filter leaves."""
+        """Return the number of rows of a partition that the rule's filter keeps."""
         if rule.filter is None:
             return self.rows(key)
         name = asserted_name(rule)
         return int(self.first.get(key, {}).get(name) or self.own.get(rule.id, {}).get(key, {}).get(name) or 0)
 
     def failed(self, rule: Rule, key: Key) -> int:
+        """Return the number of rows of a partition that break the rule."""
         if isinstance(rule, RowRule):
             return int(self.first.get(key, {}).get(failed_name(rule)) or 0)
         found = self.own.get(rule.id, {}).get(key, {})
@@ -63,22 +75,28 @@ class Found:
         return int(found.get(REPEATED_IN_TABLE if rule.scope is Reach.TABLE else REPEATED) or 0)
 
     def value(self, rule: NumberRule, key: Key) -> Any:
+        """Return the number that the rule is about, for one partition; None if it is NULL."""
         found = self.own.get(rule.id, {}).get(key, {})
         if isinstance(rule, DistinctCount):
             return found.get(DISTINCT, 0)
         name = value_name(rule)
         if rule.filter is None:
             found = self.first.get(key, {})
+        # Grouping by partition returns no row for a partition of which the filter keeps nothing.
         return found[name] if name in found else self.of_none.get(name)
 
 
 class Judge:
-    """``history``: what rules that compare are compared with."""
+    """Makes the verdict of one rule for one partition.
+
+    ``history`` has the numbers of earlier partitions for the rules that compare with them.
+    """
 
     def __init__(self, found: Found, ground: Ground, history: History) -> None:
         self._found, self._ground, self._history = found, ground, history
 
     def verdict(self, rule: Rule, key: Key) -> Verdict:
+        """Return the verdict of the rule for the partition ``key``."""
         found = self._found
 
         def verdict(status: Status, asserted: int, failed: int | None, value: float | None, message: str) -> Verdict:
@@ -88,7 +106,8 @@ class Judge:
         trouble = found.troubles.get(rule.id)
         if trouble is not None:
             return verdict(Status.ERRORED, 0, None, None, trouble)
-        if key is None and self._ground.partition is not None and not found.rows(key):  # of which something is on record
+        # An earlier scan has found an anomaly in the rows without an identifier, and now there are no such rows any more.
+        if key is None and self._ground.partition is not None and not found.rows(key):
             return verdict(Status.PASSED, 0, None if isinstance(rule, NumberRule) else 0, None, "there are no rows without identifier now")
         asserted = found.asserted(rule, key)
         if isinstance(rule, NumberRule):
@@ -103,6 +122,7 @@ class Judge:
         return verdict(Status.PASSED if good else Status.FAILED, asserted, failed, share, message)
 
     def _number(self, rule: NumberRule, key: Key) -> tuple[Status, float | None, str]:
+        """Compare the number with the rule's bounds. Return status, value and message."""
         value = self._found.value(rule, key)
         if isinstance(rule, Change):
             return self._change(rule, key, plain(value))
@@ -112,6 +132,7 @@ class Judge:
         return (Status.PASSED if good else Status.FAILED), plain(value), f"{shown}; expected {bounds_in_words(rule.min, rule.max)}"
 
     def _change(self, rule: Change, key: Key, now: float | None) -> tuple[Status, float | None, str]:
+        """Compare the number with the mean of earlier partitions. Return status, value and message."""
         values = self._earlier(rule, key)
         if now is None:
             return Status.UNASSERTED, None, "there is no value"
@@ -125,11 +146,13 @@ class Judge:
         expected = bounds_in_words(rule.min_change, rule.max_change)
         if within(change, rule.min_change, rule.max_change):
             return Status.PASSED, now, f"{told}; expected {expected}"
+        # More rows may still come, so a number below the lower bound says nothing yet.
         if rule.min_change is not None and change < rule.min_change and key is not None and not self._ground.is_over(key):
             return Status.UNASSERTED, now, f"{told}, and the partition is still being filled"
         return Status.FAILED, now, f"{told}; expected {expected}"
 
     def _earlier(self, rule: Change, key: Key) -> Sequence[float]:
+        """Return the numbers of the earlier partitions that have rows and a number."""
         if key is None:
             return ()
         earlier = [self._history[rule.id, k] for k in self._ground.before(key, rule.over) if (rule.id, k) in self._history]
@@ -137,12 +160,13 @@ class Judge:
 
 
 def plain(value: Any) -> float | None:
-    """As it is kept and shown in charts, which know no NaN and nothing infinite."""
+    """Return a number as records and charts can hold it; None for NaN and infinite values."""
     number = None if value is None else float(value)
     return number if number is not None and math.isfinite(number) else None
 
 
 def _shown(value: Any) -> str:
+    """Return a number for a message, without trailing zeros of an exact decimal."""
     if not isinstance(value, Decimal):
         return f"{value:,}"
     text = f"{value:,f}"

@@ -1,10 +1,11 @@
-"""Which rules share a pass over the rows.
+"""The plan of a scan: which rules share a pass over the rows.
 
-Belongs here: the plan, from the rules alone. Does not belong: SQL (``predicates``), running (``scan``).
+Belongs here: the plan, which depends on the rules alone. Does not belong: SQL (``predicates``), running the passes (``scan``).
 
-All rules of rows and all aggregates go into one job that groups by partition; each distinct key that rows are grouped by (``unique``,
-``distinct_count``) into one more; so does each lookup in another container. A number with a filter of its own shares its job with those
-that have the same one: an aggregate that the user wrote cannot be told to leave rows out.
+All rules about rows and all aggregates go into one job that groups by partition. Each distinct set of columns that rows have to be grouped
+by (``unique``, ``distinct_count``) takes one more job, and so does each lookup in another container. Rules about a number that have a
+filter share a job with those that have the same filter. They cannot join the first job, because a filter cannot be added from outside to an
+aggregate that the user wrote.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from incremental_assets.core.rules import Change, DistinctCount, ExistsIn, Numbe
 
 @dataclass(frozen=True)
 class Grouping:
-    """Rows are grouped by these columns, those that the filter leaves."""
+    """One grouping of the rows: the columns to group by, and the filter (Spark SQL; None keeps all rows) that rows have to satisfy."""
 
     columns: tuple[str, ...]
     filter: str | None
@@ -23,7 +24,12 @@ class Grouping:
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """``numbers``: by their filter; those of None are in the first pass, with the rows' rules."""
+    """The rules of one scan, arranged by the pass that evaluates them.
+
+    ``rows`` are the rules about single rows. ``numbers`` are the rules about a number, by their filter; those with the filter None are
+    computed in the first pass, together with ``rows``. ``groups`` are the rules that need rows grouped by other columns, one job for each
+    grouping. ``lookups`` need another container, one job each. Rules about the table as a whole are not part of the plan.
+    """
 
     rows: tuple[RowRule, ...]
     numbers: Mapping[str | None, Sequence[NumberRule]]
@@ -32,11 +38,12 @@ class ScanPlan:
 
     @property
     def changes(self) -> list[Change]:
-        """Those that compare with earlier partitions."""
+        """The rules that compare a partition with earlier ones."""
         return [rule for rules in self.numbers.values() for rule in rules if isinstance(rule, Change)]
 
 
 def plan_scan(rules: Sequence[Rule]) -> ScanPlan:
+    """Arrange the rules by pass. Groupings do not depend on the case or the order of the columns."""
     numbers: dict[str | None, list[NumberRule]] = {}
     groups: dict[Grouping, list[Unique | DistinctCount]] = {}
     for rule in rules:

@@ -1,10 +1,11 @@
-"""Rules as Spark SQL, built in this one place from typed values and quoted names.
+"""Rules as Spark SQL text. This is the one place that builds it, from typed values and quoted names.
 
-Belongs here: the condition under which a row passes, the number that a rule is about, and constants. Does not belong: aggregating,
-counting, running (``scan``). What the user writes in SQL is passed on as it is; the scan gives each such text to Spark by itself, so that
-it cannot reach into another.
+Belongs here: the condition under which a row passes, the aggregate that a rule is about, and constants. Does not belong: aggregating,
+counting, running (``scan``). SQL that the user writes is passed on unchanged. The scan gives each such text to Spark's parser separately,
+so that it cannot change the meaning of another text.
 
-What cannot be compared is refused by the column's type. Spark would read a text as a number, and so fail, or not, by the rows of the day.
+Comparisons between different kinds of types are refused here. Spark would cast a text to a number implicitly, so whether the job fails
+would depend on the rows of the day.
 """
 
 import datetime
@@ -39,7 +40,9 @@ from incremental_assets.core.rules import (
 )
 
 EMAIL = r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}"
+"""Regular expression, for Java and Python, that finds an e-mail address anywhere in a text."""
 URL = r"(https?|ftp)://[^\s/$.?#][^\s]*"
+"""Regular expression, for Java and Python, that finds an http, https or ftp URL anywhere in a text."""
 
 
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
@@ -48,60 +51,73 @@ _NUMERAL = re.compile(r"-?\d+(\.\d+)?")
 
 
 class CannotAsk(Exception):
-    """The rule cannot be asked of this table; the message says why."""
+    """The rule cannot be evaluated on this table; the message says why. The verdict is then ``errored``."""
 
 
 def family(kind: str) -> str:
-    """Types whose values can be compared with each other; a type that is not listed stands alone."""
+    """Return the family of a Spark type. Values can be compared within a family; a type that is not listed is a family of its own."""
     base = kind.partition("(")[0]
     return "number" if base in _NUMBERS else "time" if base in _TIMES else "text" if base in ("string", "char", "varchar") else kind
 
 
 def text(value: str) -> str:
-    """A string constant. Spark fills ``${…}`` in with its settings, in constants too, unless it is spelled otherwise."""
+    """Return a string constant of Spark SQL.
+
+    Spark substitutes ``${…}`` with its settings even inside constants (``spark.sql.variable.substitute`` is on by default), so the dollar
+    sign is written as an escape.
+    """
     return literal(value).replace("${", "\\u0024{")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Of what, and when, rules are asked. ``types``: of the table's columns, as Spark calls them. ``timezone``: of times without zone."""
+    """The table and the moment that rules are evaluated for.
+
+    ``types`` maps the table's columns to their Spark types. ``now`` is the time of the scan. ``timezone`` is the zone in which values
+    without a time zone are understood.
+    """
 
     types: Mapping[str, str]
     now: datetime.datetime
     timezone: str = "UTC"
 
     def column(self, name: str) -> str:
-        """Its quoted name. Raises CannotAsk where the table has none of that name; Delta does not tell case apart."""
+        """Return the quoted name of a column. Raises CannotAsk if the table has no such column. Delta column names are case-insensitive."""
         if not any(name.lower() == known.lower() for known in self.types):
             raise CannotAsk(f"the table has no column {name!r}")
         return quote(name)
 
     def type_of(self, name: str) -> str:
+        """Return the Spark type of a column. Raises CannotAsk if the table has no such column."""
         self.column(name)
         return next(kind for known, kind in self.types.items() if known.lower() == name.lower())
 
     def number(self, name: str) -> str:
-        """The quoted name of a column of numbers. Raises CannotAsk where it holds none."""
+        """Return the quoted name of a numeric column. Raises CannotAsk if the column is not numeric."""
         kind = self.type_of(name)
         if family(kind) != "number":
             raise CannotAsk(f"column {name!r} is {kind}, and holds no numbers; an expression can cast it")
         return self.column(name)
 
     def other(self, name: str, than: str) -> str:
-        """The quoted name of a column that another one is compared with. Raises CannotAsk where they cannot be."""
+        """Return the quoted name of column ``name``, which column ``than`` is compared with.
+
+        Raises CannotAsk if the types of the two columns cannot be compared.
+        """
         kinds = self.type_of(than), self.type_of(name)
         if family(kinds[0]) != family(kinds[1]):
             raise CannotAsk(f"column {than!r} is {kinds[0]}, and {name!r} is {kinds[1]}; an expression can cast one")
         return self.column(name)
 
     def constant(self, name: str, value: Value) -> str:
-        """A value of the YAML that the column's are compared with. Raises CannotAsk where they cannot be."""
+        """Return a value of the YAML as a constant to compare the column with. Raises CannotAsk if the types cannot be compared."""
         kind = self.type_of(name)
         mine = family(kind)
         if isinstance(value, str):
             if mine == "time":
                 return f"{kind.upper()}{text(value)}"
-            if mine == "number" and _NUMERAL.fullmatch(value):  # in quotes, as more digits than a float has are kept so
+            # The YAML has the number in quotes if it has more digits than a float can hold. ``BD`` makes it an exact decimal.
+            if mine == "number" and _NUMERAL.fullmatch(value):
                 return f"{value}BD"
         fits = "boolean" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
         if mine != fits:
@@ -110,7 +126,7 @@ class Asked:
         return constant(value)
 
     def moment(self, name: str, at: datetime.datetime) -> str:
-        """An instant as a constant that the column's values can be compared with. Raises CannotAsk where it holds no times."""
+        """Return an instant as a constant of the column's type. Raises CannotAsk if the column does not hold dates or times."""
         kind = self.type_of(name)
         local = at.astimezone(ZoneInfo(self.timezone))
         if kind == "date":
@@ -124,26 +140,30 @@ class Asked:
 
 
 def constant(value: Value) -> str:
-    """A value of the YAML: numbers exactly as they are written there."""
+    """Return a value of the YAML as a constant of Spark SQL. Numbers keep exactly the digits that the YAML has."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
         return text(value)
     if isinstance(value, float):
+        # Spark reads a number without exponent as an exact decimal, of at most 38 digits. Anything else is cast from text to a double.
         plain = format(Decimal(repr(value)), "f")
         return plain if math.isfinite(value) and len(plain) <= 38 else f"CAST('{value!r}' AS DOUBLE)"
     return str(value) if -(2**63) < value < 2**63 else f"{value}BD"
 
 
 def exact(value: Any, kind: str) -> str:
-    """A value that Spark gave back, as a constant. Of a date it gives the day's number, as Python has no dates before the year 1."""
+    """Return a value that Spark returned as a constant of Spark SQL.
+
+    Dates are returned by Spark as days since 1970 (see ``scan``), because Python has no dates before year 1.
+    """
     if kind == "date":
         return f"date_from_unix_date({value})"
     return text(value) if isinstance(value, str) else f"{value:f}BD" if isinstance(value, Decimal) else constant(value)
 
 
 def row_predicate(rule: RowRule, asked: Asked) -> str:
-    """True for a row that passes, NULL (which passes too) where the rule says nothing about it. Raises CannotAsk."""
+    """Return the condition for a row to pass. It is NULL, which passes too, for rows that the rule does not apply to. Raises CannotAsk."""
     column = asked.column
     match rule:
         case NotNull():
@@ -155,6 +175,7 @@ def row_predicate(rule: RowRule, asked: Asked) -> str:
             if rule.field is not None:
                 other = asked.other(rule.field, than=rule.column)
             else:
+                # ``Compare`` makes sure that there is a field or a value; the empty text is only for the type checker.
                 other = asked.constant(rule.column, rule.value if rule.value is not None else "")
             return f"{column(rule.column)} {rule.operator.value} {other}"
         case Length():
@@ -180,11 +201,11 @@ def row_predicate(rule: RowRule, asked: Asked) -> str:
 
 
 def number(rule: NumberRule, asked: Asked) -> str:
-    """The aggregate that the rule is about. Raises CannotAsk."""
+    """Return the aggregate that the rule is about, as Spark SQL. Raises CannotAsk."""
     match rule:
         case Sum():
             quoted = asked.number(rule.column)
-            # As PostgreSQL does: the sum of large ids has no room in a bigint.
+            # PostgreSQL returns numeric for a sum of bigint. Spark returns bigint, which a sum of large ids overflows.
             return f"coalesce(sum({f'cast({quoted} AS decimal(20,0))' if asked.type_of(rule.column) == 'bigint' else quoted}), 0)"
         case Metric():
             return rule.expression
@@ -195,13 +216,17 @@ def number(rule: NumberRule, asked: Asked) -> str:
 
 
 def within(value: Decimal | float | None, low: float | None, high: float | None) -> bool:
-    """Both bounds included; a number that there is not passes. An exact one is compared with the bounds as they are written."""
+    """Return whether a number lies within the bounds, both included. None passes.
+
+    A Decimal is compared with the exact digits of the bounds as the YAML has them, and not with the binary value of the float.
+    """
     if isinstance(value, Decimal):
         low, high = (Decimal(repr(bound)) if isinstance(bound, float) else bound for bound in (low, high))  # pyright: ignore[reportAssignmentType]
     return value is None or ((low is None or value >= low) and (high is None or value <= high))
 
 
 def bounds_in_words(low: float | None, high: float | None) -> str:
+    """Return the bounds as text for a message. At least one of them must be given."""
     if low is not None and high is not None:
         return f"between {low:,} and {high:,}"
     return f"at least {low:,}" if low is not None else f"at most {high:,}"

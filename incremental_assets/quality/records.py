@@ -1,26 +1,28 @@
-"""What scans leave behind, in four Delta tables of a datastore under ``<lake>/<datastore key>/_quality/``.
+"""The records of scans and profiles: four Delta tables of a datastore, under ``<lake>/<datastore key>/_quality/``.
 
-Belongs here: appending to them, reading what counts, clearing what does not; all through delta-rs, without Spark. Does not belong: what
-becomes of an anomaly (``core.anomalies``), or how a verdict is reached (``quality.scan``).
+Belongs here: appending to these tables, reading the rows that count, removing those that do not; always through delta-rs, without Spark.
+Does not belong: the states of an anomaly (``core.anomalies``), or how a verdict is reached (``quality.judge``).
 
-**Only appended to**, as blind appends never conflict in Delta: scans of several containers, on several hosts, and people's changes go side
-by side. What a scan found is written first, its row of ``scan_operations`` last: that row is the commit point, and rows of other tables
-count only if their ``recording`` is in it. So a scan that is killed half way leaves nothing that counts; ``tidy`` removes it.
+The tables are **append-only**, because blind appends never conflict in Delta. Scans of several containers, on several hosts, and changes by
+people therefore need no lock. Delta has no transaction over several tables, so a scan appends its findings first and its row of
+``scan_operations`` last. That row is the commit point: rows of the other tables only count if their ``recording`` is in
+``scan_operations``. A scan that is killed half way leaves rows that do not count; ``tidy`` deletes them.
 
-All four are partitioned by ``container`` (its label, ``shop/orders``) and have ``recording`` (of one call of ``Records.record``; NULL for
-what a person did), ``operation_id`` (Dagster's run; one that was tried again has several recordings, and the newest counts) and
-``recorded_at``. Times are in UTC.
+All four tables are partitioned by ``container`` (its label, ``shop/orders``) and have the columns ``recording`` (the id of one call of
+``Records.record``; NULL for a change by a person), ``operation_id`` (the id of the Dagster run; a run that was tried again has several
+recordings, of which the newest counts) and ``recorded_at``. Times are in UTC.
 
-- ``scan_operations``: ``type`` (scan, profile), ``started``, ``ended``, ``result`` (success, failure), ``message``, ``triggered_by``,
-  ``schedule``, ``options`` (JSON), ``delta_version`` (of the container's table), ``passes`` (how many times its rows were read), ``rows``
-  (scanned), ``rules`` and ``failed_rules`` (how many), ``watermark`` (exact text), ``identifier`` (the signature of what it is of).
-- ``check_metrics``, a row for each rule and partition: ``status`` (passed, failed, errored, unasserted), ``severity``, ``blocking``,
-  ``rows`` (of the partition), ``asserted`` (of these, what the filter left), ``failed`` (NULL for a rule about a number), ``value``,
-  ``message``.
-- ``failed_rows``, as many as a scan keeps: ``partition``, ``key`` (JSON of the columns that tell rows apart), ``row`` (JSON of the row as
-  it was), ``rules`` (those it broke).
-- ``anomalies``, a row for each change of one: ``id`` and all else of ``core.anomalies.Anomaly``. Of those that count, the newest
-  is its state.
+- ``scan_operations`` has a row for each recording: ``type`` (scan, profile), ``started``, ``ended``, ``result`` (success, failure),
+  ``message``, ``triggered_by``, ``schedule``, ``options`` (JSON), ``delta_version`` (of the container's table), ``passes`` (how many times
+  its rows were read), ``rows`` (how many were scanned), ``rules`` and ``failed_rules`` (how many), ``watermark`` (exact text),
+  ``identifier`` (the signature of the incremental identifier that the watermark is about).
+- ``check_metrics`` has a row for each rule and partition: ``status`` (passed, failed, errored, unasserted), ``severity``, ``blocking``,
+  ``rows`` (of the partition), ``asserted`` (how many of them the filter keeps), ``failed`` (NULL for a rule about a number), ``value``,
+  ``message``, ``asks`` (a digest of what was measured).
+- ``failed_rows`` has the rows that a scan keeps: ``partition``, ``key`` (JSON of the key columns), ``row`` (JSON of the row as it was),
+  ``rules`` (those that it broke).
+- ``anomalies`` has a row for each change of an anomaly: ``id`` and all other fields of ``core.anomalies.Anomaly``. Of the rows that count,
+  the newest one is the anomaly's state.
 
 How to query them in SQL: docs/anomalies.md.
 """
@@ -47,7 +49,10 @@ from incremental_assets.delta.table import LakeTable
 from incremental_assets.quality.verdict import FailedRow, Status, Verdict
 
 BROKEN_OFF_AFTER = timedelta(days=1)
-"""How old a recording without its row of ``scan_operations`` is when nobody is writing it any more. Clocks of hosts may differ by less."""
+"""The age from which a recording without its row of ``scan_operations`` counts as abandoned.
+
+It is far longer than a scan takes to record its findings, and longer than the clocks of hosts may differ.
+"""
 _TEXT, _COUNT, _TIME = pa.string(), pa.int64(), pa.timestamp("us", tz="UTC")
 _ORIGIN: list[Any] = [("container", _TEXT), ("recording", _TEXT), ("operation_id", _TEXT), ("recorded_at", _TIME)]
 OPERATIONS, CHECK_METRICS, FAILED_ROWS, ANOMALIES = "scan_operations", "check_metrics", "failed_rows", "anomalies"
@@ -78,19 +83,20 @@ _SCHEMAS = {
 _OF_WATERMARK = ["recorded_at", "recording", "operation_id", "type", "result", "watermark", "identifier"]
 _NEWEST_FIRST = [("recorded_at", "descending"), ("recording", "descending")]
 _ROWS_AT_ONCE = 100
+"""How many rows of ``scan_operations`` are turned into Python objects at a time."""
 
 _Kind = TypeVar("_Kind", Verdict, Anomaly, "ScanOperation")
 
 
 class OperationType(str, Enum):
-    """Both are recorded alike, and have a watermark of their own each."""
+    """The type of an operation. Scans and profiles are recorded alike, and each type has a watermark of its own."""
 
     SCAN = "scan"
     PROFILE = "profile"
 
 
 class Result(str, Enum):
-    """Of a scan, not of its rules: one that found failures has succeeded."""
+    """The result of an operation, not of its rules: a scan that finds broken rules has succeeded."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -98,10 +104,10 @@ class Result(str, Enum):
 
 @dataclass(frozen=True)
 class ScanOperation:
-    """A scan of one container; what is not told here is told of the columns of ``scan_operations``.
+    """One scan or profile of one container. Fields that are not described here are described in the module docstring.
 
-    ``id``: Dagster's run, which may scan several containers. ``started``, ``ended``: microseconds since 1970 UTC. ``watermark``: how far
-    the container is scanned now; None where this scan has nothing to say of that.
+    ``id`` is the id of the Dagster run, which may scan several containers. ``started`` and ``ended`` are microseconds since 1970 UTC.
+    ``watermark`` is the container's scan (or profile) watermark after this operation; None if the operation does not set one.
     """
 
     id: str
@@ -125,14 +131,14 @@ class ScanOperation:
 
 @dataclass(frozen=True)
 class ScanWatermark:
-    """``text``: exactly as it was stored. It counts only for the identifier of this signature."""
+    """A stored watermark: ``text`` is its exact text. It only counts for the incremental identifier with the signature ``identifier``."""
 
     text: str
     identifier: str | None
 
 
 class Records:
-    """The records of a datastore. All methods raise LakeError where the place cannot be read or written."""
+    """The records of one datastore. All methods raise LakeError if the tables cannot be read or written."""
 
     def __init__(self, lake: str, datastore_key: str) -> None:
         self._folder = LakeTable(lake, datastore_key, QUALITY_FOLDER).url
@@ -142,9 +148,11 @@ class Records:
     def record(
         self, operation: ScanOperation, verdicts: Iterable[Verdict], failed_rows: Iterable[FailedRow], changes: Iterable[Anomaly]
     ) -> None:
-        """All or nothing. ``changes``: made from the ``anomalies`` of just before, so that a person's word of meanwhile is not lost.
+        """Record an operation with all that it found; if this fails half way, nothing of it counts.
 
-        Once more for the same operation takes the place of what was recorded of it, except that changes of anomalies stay.
+        ``changes`` must be made from the result of ``anomalies`` just before, so that a change by a person in the meantime is not
+        overwritten. If the same operation is recorded again, the new recording replaces the old one, except that changes of anomalies
+        remain. Raises ValueError if a change belongs to another operation.
         """
         changes = list(changes)
         if any((one.container, one.operation) != (operation.container, operation.id) for one in changes):
@@ -156,15 +164,20 @@ class Records:
             "container": operation.container,
             "recording": uuid.uuid4().hex,
             "operation_id": operation.id,
-            "recorded_at": max(_now(), newest + 1),  # clocks may be set back
+            # The newest recording must have the greatest time, even if the clock was set back.
+            "recorded_at": max(_now(), newest + 1),
         }
-        parts = {FAILED_ROWS: failed_rows, CHECK_METRICS: verdicts, ANOMALIES: changes, OPERATIONS: [operation]}  # in this order
+        # The order matters: the row of ``scan_operations`` is the commit point, and comes last.
+        parts = {FAILED_ROWS: failed_rows, CHECK_METRICS: verdicts, ANOMALIES: changes, OPERATIONS: [operation]}
         full = [name for name, rows in parts.items() if self._append(name, [{**_plain(row), **origin} for row in rows])]
         for name in full:
             self.tables[name].compact()
 
     def change(self, anomaly: Anomaly) -> None:
-        """Records what a person made of an anomaly (``core.anomalies.by_person``); it counts at once."""
+        """Record a change that a person made to an anomaly (``core.anomalies.by_person``). It counts at once, as it has no recording.
+
+        Raises ValueError for a change by a scan.
+        """
         if anomaly.operation is not None:
             raise ValueError("changes by a scan are recorded with the scan")
         if self._append(ANOMALIES, [{**_plain(anomaly), "recording": None, "operation_id": None, "recorded_at": _now()}]):
@@ -172,21 +185,22 @@ class Records:
 
     # ---------------------------------------------------------------- reading
     def anomalies(self, container: str | None = None) -> dict[str, Anomaly]:
-        """Each as it is now, by its id; also those that are closed."""
+        """Return the current state of each anomaly by its id, closed ones included. ``container`` None: of all containers."""
         rows = self._changes(container)
         last = dict(zip(rows["id"].to_pylist(), range(len(rows)), strict=True))
         return {row["id"]: _anomaly(row) for row in _listed(rows.take(pa.array(last.values(), _COUNT)))}
 
     def history(self, id: str) -> list[Anomaly]:
-        """The changes of one, oldest first; empty where there is none of this id."""
+        """Return the changes of an anomaly, oldest first; empty if there is no anomaly with this id."""
         changes: list[Anomaly] = []
         for one in map(_anomaly, _listed(self._changes(None, ("id", [id])))):
-            if one.operation is None or not changes or not _is_same_step(changes[-1], one):  # else its operation was recorded again
+            # An operation that was recorded again has repeated its changes; a repeated one is left out.
+            if one.operation is None or not changes or not _is_same_step(changes[-1], one):
                 changes.append(one)
         return changes
 
     def operations(self, container: str | None = None) -> list[ScanOperation]:
-        """The newest first; each once for a container, as it was recorded last."""
+        """Return the operations, newest first. An operation that was recorded again is returned once, as it was recorded last."""
         rows = self._read(OPERATIONS, container).sort_by(_NEWEST_FIRST)
         newest: dict[tuple[str, str], ScanOperation] = {}
         for row in _listed(rows):
@@ -194,10 +208,11 @@ class Records:
         return list(newest.values())
 
     def scan_watermark(self, container: str, type: OperationType = OperationType.SCAN) -> ScanWatermark | None:
-        """Of the newest successful operation of the type that has one."""
+        """Return the watermark of the newest successful operation of this type that has one; None if there is none."""
         rows = self._read(OPERATIONS, container, columns=_OF_WATERMARK).sort_by(_NEWEST_FIRST)
         seen: set[str] = set()
-        for at in range(0, len(rows), _ROWS_AT_ONCE):  # the first has one, as a rule: there may be a hundred thousand
+        # The first row usually has a watermark already, and there may be a hundred thousand rows, so they are converted in small steps.
+        for at in range(0, len(rows), _ROWS_AT_ONCE):
             for row in rows.slice(at, _ROWS_AT_ONCE).to_pylist():
                 again = row["operation_id"] in seen
                 seen.add(row["operation_id"])
@@ -206,7 +221,10 @@ class Records:
         return None
 
     def judged(self, container: str, newer_than: int, since: int) -> set[tuple[str, str | None]]:
-        """The rules and partitions that scans of newer versions of the table have judged which ended since that moment."""
+        """Return the pairs of (rule id, partition key) that newer scans have judged.
+
+        Newer are scans of a table version above ``newer_than`` that ended at ``since`` (microseconds since 1970 UTC) or later.
+        """
         newer = {
             one.id
             for one in self.operations(container)
@@ -224,11 +242,13 @@ class Records:
         partitions: Collection[str | None],
         statuses: Collection[Status] = (Status.PASSED, Status.FAILED),
     ) -> dict[tuple[str, str | None], Verdict]:
-        """The newest verdict of each rule and partition, among those of one of the ``statuses``."""
+        """Return the newest verdict with one of the ``statuses``, for each of the rules and partitions that has one."""
         if not rules:
             return {}
         counting = self.counting(container)
         where = [("rule", sorted(rules)), ("status", [status.value for status in statuses])]
+        # SQL's ``IN`` never matches NULL, so the keys are only part of the query if None is not among them. The exact filter is applied
+        # below.
         named = [key for key in partitions if key is not None]
         if len(named) == len(partitions):
             where.append(("partition", named))
@@ -241,9 +261,9 @@ class Records:
 
     # ---------------------------------------------------------------- upkeep
     def tidy(self) -> int:
-        """Removes what scans that were broken off have left, and joins small files. Returns how many rows were removed.
+        """Delete what abandoned scans have left, join small files, and return how many rows were deleted.
 
-        Where somebody else tidies at the same time, a part is left for the next time.
+        If another process changes a table at the same moment, that part is left for the next run.
         """
         removed, before = 0, datetime.now(timezone.utc) - BROKEN_OFF_AFTER
         for name, table in self.tables.items():
@@ -255,44 +275,50 @@ class Records:
         return removed
 
     def _remove_broken_off(self, name: str, before: datetime) -> int:
+        """Delete the rows of recordings that are older than ``before`` and were never finished; return how many."""
         rows = self._read(name, None, columns=["recording", "recorded_at"])
         old = rows.filter(pc.field("recorded_at") < before)["recording"].drop_null().unique()
-        left = set(old.to_pylist()) - self.counting(None)  # asked after the rows were read, so that it has what was recorded meanwhile
+        # The finished recordings are read after the rows: a recording that was finished in between must not look unfinished.
+        left = set(old.to_pylist()) - self.counting(None)
         delta = self.tables[name].opened()
         if delta is None or not left:
             return 0
-        listed = ", ".join(f"'{recording}'" for recording in sorted(left))  # hexadecimal digits
+        # The ids are hexadecimal digits (``uuid4``), so they need no escaping.
+        listed = ", ".join(f"'{recording}'" for recording in sorted(left))
         with place_errors(self.tables[name].table.url):
             return int(delta.delete(f"recording IN ({listed})")["num_deleted_rows"] or 0)
 
     # ---------------------------------------------------------------- the tables
     def _append(self, name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
-        """Returns whether its files are to be joined now."""
+        """Append rows to a table, and return whether its files should be joined now."""
         if rows:
             with place_errors(self._folder):
+                # The records hold values of the data, so only their owner may read the folder.
                 keep_private(self._folder)
         return bool(rows) and self.tables[name].append(rows)
 
     def _read(self, name: str, container: str | None, *more: tuple[str, Sequence[str]], columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows, counting or not."""
+        """Return all rows of a table, whether they count or not. ``more`` are pairs of (column, allowed values)."""
         return self.tables[name].read(*([] if container is None else [("container", [container])]), *more, columns=columns)
 
     def counting(self, container: str | None = None) -> set[str]:
-        """The recordings that were finished."""
+        """Return the ids of the recordings that were finished. Only their rows count."""
         return set(self._read(OPERATIONS, container, columns=["recording"])["recording"].to_pylist())
 
     def _changes(self, container: str | None, *more: tuple[str, Sequence[str]]) -> pa.Table:
-        """The rows of ``anomalies`` that count, oldest first."""
-        # Before the rows are read: then all rows of those that are in it are there.
+        """Return the rows of ``anomalies`` that count, oldest first."""
+        # This is read before the rows: a recording in it was finished by then, so that all its rows are read below.
         counting = self.counting(container)
         rows = self._read(ANOMALIES, container, *more)
         rows = rows.filter(pc.field("recording").is_null() | _is_in("recording", counting))
         rows = rows.append_column("by_person", rows["recording"].is_null())
-        # Of two changes in one microsecond neither knew of the other. A scan says again what it found; a person does not.
+        # Of two changes in the same microsecond, neither knew of the other. The person's sorts last and counts: a scan can repeat its
+        # change, a person does not.
         return rows.sort_by([(name, "ascending") for name in ("changed_at", "by_person", "recorded_at", "recording")])
 
 
 def _now() -> int:
+    """Return the time in microseconds since 1970 UTC."""
     return time.time_ns() // 1000
 
 
@@ -301,12 +327,13 @@ def _is_in(column: str, values: Collection[str | None]) -> pc.Expression:
 
 
 def _plain(value: Verdict | FailedRow | Anomaly | ScanOperation) -> dict[str, Any]:
+    """Return the fields of a dataclass as a row; enums as their values."""
     said = {f.name: getattr(value, f.name) for f in fields(value)}
     return {name: one.value if isinstance(one, Enum) else one for name, one in said.items()}
 
 
 def _listed(rows: pa.Table) -> list[dict[str, Any]]:
-    """Times as microseconds since 1970 UTC."""
+    """Return the rows as dictionaries, with times as microseconds since 1970 UTC."""
     for position, one in enumerate(rows.schema):
         if one.type == _TIME:
             rows = rows.set_column(position, one.name, rows.column(position).cast(_COUNT))
@@ -317,6 +344,7 @@ _ENUMS: dict[str, type[Enum]] = {"severity": Severity, "status": Status, "state"
 
 
 def _as(kind: type[_Kind], row: Mapping[str, Any], **more: Any) -> _Kind:
+    """Make a dataclass from a row. A NULL stands for the field's default, as tables of an earlier version may lack columns."""
     own = {f.name: row[f.name] for f in fields(kind) if f.name in row and (row[f.name] is not None or f.default is MISSING)}
     values = {name: _ENUMS[name](value) if name in _ENUMS else value for name, value in own.items()}
     return kind(**{**values, **more})
@@ -327,4 +355,5 @@ def _anomaly(row: Mapping[str, Any]) -> Anomaly:
 
 
 def _is_same_step(one: Anomaly, other: Anomaly) -> bool:
+    """Whether both changes come from the same operation and lead to the same state."""
     return (one.operation, one.state, one.partition, one.severity) == (other.operation, other.state, other.partition, other.severity)

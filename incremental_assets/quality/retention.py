@@ -1,11 +1,11 @@
-"""Which of quality's records are forgotten after a stated time, and which stay however old they are.
+"""Retention of the records of scans: which of them are deleted after a given time, and which stay however old they are.
 
-Belongs here: the rule, and deleting by it. Does not belong: when it runs (``dagster.datastore``).
+Belongs here: the rule, and deletion by it. Does not belong: when it runs (the maintenance job of ``dagster.datastore``).
 
-What a scan or a person may still ask stays: the newest verdict of each rule, partition and status (later scans compare with it), the
-newest state of each anomaly that is not resolved (one that was discarded must not come back), the watermarks of scans and profiles, and
-the operations that any of these count by. All else that is older goes, failed rows in any case. The operations go last: what is left when
-the process dies in between still counts.
+Records that a later scan or a person may still need are kept: the newest verdict of each rule, partition and status (later scans compare
+with it), the newest state of each anomaly that is not resolved (a discarded one must not be opened again), the watermarks of scans and
+profiles, and the operations that any of these rows refer to. All other records older than the given time are deleted; failed rows always
+are. The operations are deleted last: if the process dies before that, the remaining rows still refer to an operation and so still count.
 """
 
 from collections.abc import Sequence
@@ -26,9 +26,10 @@ _CLOSED = ["resolved"]
 
 
 def prune(records: Records, before: datetime) -> int:
-    """Forgets what was recorded before then. Returns how many rows. A table that somebody else changes just now waits for the next time.
+    """Delete what was recorded before the given time, and return the number of deleted rows.
 
-    Raises LakeError where the place cannot be read or written.
+    A table that another process changes at the same moment is left for the next run. Raises LakeError if the tables cannot be read or
+    written.
     """
     counting = pa.array(sorted(records.counting()), pa.string())
     forgotten = 0
@@ -43,7 +44,7 @@ def prune(records: Records, before: datetime) -> int:
 
 
 def _forget(table: AppendOnly, before: datetime, keep: Any) -> int:
-    """``keep``: of all rows, those that stay however old they are."""
+    """Delete the old rows of a table, except those that ``keep`` returns when it is given all rows; return how many were deleted."""
     delta = table.opened()
     if delta is None:
         return 0
@@ -54,6 +55,7 @@ def _forget(table: AppendOnly, before: datetime, keep: Any) -> int:
     if old == len(kept):
         return 0
     predicate = f"recorded_at < arrow_cast('{before:%Y-%m-%dT%H:%M:%S.%f}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
+    # No retry: the kept rows were computed from this version, so delta-rs must not commit them on top of a newer one.
     once = CommitProperties(max_commit_retries=0)
     with place_errors(table.table.url):
         if len(kept):
@@ -64,7 +66,7 @@ def _forget(table: AppendOnly, before: datetime, keep: Any) -> int:
 
 
 def _counted(rows: pa.Table, counting: pa.Array) -> pa.Table:
-    """Those that a finished operation, or a person, has written."""
+    """Return the rows that a finished operation or a person has written. Others come from a scan that was killed, and do not count."""
     return rows.filter(pc.field("recording").is_null() | pc.field("recording").isin(counting))
 
 
@@ -73,17 +75,25 @@ def _none(rows: pa.Table) -> pa.Table:
 
 
 def _newest_verdicts(rows: pa.Table) -> pa.Table:
+    """Return the newest verdict of each rule, partition and status."""
     return _newest(rows, _PLACE, ["recorded_at", "recording"])
 
 
 def _unresolved(rows: pa.Table) -> pa.Table:
+    # The same order as in ``Records``: of two changes in one microsecond, a person's counts as the later one.
+    """Return the newest state of each anomaly, unless that state is ``resolved``."""
     rows = rows.append_column("by_person", rows["recording"].is_null())
     newest = _newest(rows, ["id"], ["changed_at", "by_person", "recorded_at", "recording"])
     return newest.filter(~pc.field("state").isin(_CLOSED))
 
 
 def _needed_operations(rows: pa.Table, used: pa.ChunkedArray) -> pa.Table:
-    """And all recordings of those: of an operation that was tried again the newest counts."""
+    """Return all recordings of the operations that are still needed.
+
+    Those are, for each container and type, the newest operation and the newest one with a watermark, and all operations that rows in
+    ``used`` refer to by their recording. All recordings of such an operation stay, because only the newest one counts, and readers must be
+    able to tell which it is.
+    """
     of_type = ["container", "type"]
     watermarks = rows.filter((pc.field("result") == Result.SUCCESS.value) & pc.field("watermark").is_valid())
     parts = [_newest(some, of_type, ["recorded_at", "recording"]) for some in (rows, watermarks)]
@@ -93,7 +103,7 @@ def _needed_operations(rows: pa.Table, used: pa.ChunkedArray) -> pa.Table:
 
 
 def _newest(rows: pa.Table, by: Sequence[str], order: Sequence[str]) -> pa.Table:
-    """The last in the order of each group."""
+    """Return of each group the last row in the given order. ``by`` are the columns that make the groups."""
     rows = rows.sort_by([(name, "ascending") for name in order])
     numbered = rows.select(by).append_column("nth", pa.array(range(len(rows)), pa.int64()))
     last = numbered.group_by(by).aggregate([("nth", "max")])["nth_max"]

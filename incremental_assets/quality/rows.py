@@ -1,7 +1,7 @@
-"""The rows of one scan, as Spark reads them, and jobs over them that find the rule that breaks them.
+"""The rows of one scan, as Spark reads them, and aggregation jobs that find out which rule makes them fail.
 
-Belongs here: one frozen version of the table, the count of passes, and running aggregates such that one that cannot be computed does not
-stop the others. Does not belong: which aggregates (``scan``, ``groups``).
+Belongs here: one fixed version of the table, the count of passes, and running aggregates so that one that cannot be computed does not stop
+the others. Does not belong: which aggregates there are (``scan``, ``groups``).
 """
 
 import re
@@ -24,17 +24,23 @@ if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
 PARTITION = "incremental_assets_partition"
-"""The column that tells partitions apart; NULL for the rows of none."""
+"""The added column whose value tells the partitions apart (``Ground.partition``). It is NULL for rows without an identifier."""
 
 Key = str | None
+"""A partition's key; None for the rows without an identifier, and for all rows of a container without partitions."""
 Values = dict[Key, dict[str, Any]]
-"""Of each partition, the aggregates by their names."""
+"""For each partition, the values of the aggregates by their names."""
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """``owner``: the rule that it is computed for (None: ours, which cannot break). ``column``: makes it, when Spark is there, from
-    ``texts`` of SQL. ``numeric``: it has to give a number."""
+    """One aggregate to compute for each partition.
+
+    ``owner`` is the id of the rule that it is computed for; None marks aggregates of this package, which do not fail by themselves.
+    ``name`` is the name of the result column. ``column`` makes the Spark column; it is only called once there is a Spark session. ``texts``
+    are the SQL texts that it is made from, so that an error message of Spark can be traced back to the rule. ``numeric`` requires a number
+    as the result.
+    """
 
     owner: str | None
     name: str
@@ -44,7 +50,11 @@ class Aggregate:
 
 
 class Rows:
-    """Those on the ground, in one version of the table. ``passes``: how many times they, or others of the table, were read."""
+    """The rows in the scan scope, in one version of the table.
+
+    ``passes`` counts how many times these rows, or other rows of the table, were read. ``troubles`` maps the ids of rules that could not be
+    evaluated to the reason.
+    """
 
     def __init__(self, spark: "SparkSession", table: LakeTable, head: Head, ground: Ground, asked: Asked) -> None:
         self.spark, self.table, self.head, self.ground, self.asked = spark, table, head, ground, asked
@@ -54,39 +64,47 @@ class Rows:
 
     @cached_property
     def whole(self) -> "DataFrame":
-        """All rows of the table, with the partition of each."""
+        """All rows of the table, with the added column ``PARTITION``."""
         frame = self.spark.read.format("delta").option("versionAsOf", self.head.version).load(self.table.url)
         return frame.withColumn(PARTITION, expr(self.ground.partition or "cast(NULL AS string)"))
 
     @cached_property
     def frame(self) -> "DataFrame":
+        """The rows in the scan scope."""
         return self.whole if self.ground.predicate is None else self.whole.where(self.ground.predicate)
 
     def filtered(self, condition: str | None) -> "DataFrame":
-        """Those for which a rule's filter holds."""
+        """Return the rows in the scope for which a rule's filter holds; None keeps all rows."""
         return self.frame if condition is None else self.frame.where(expr(condition))
 
     def key(self, value: object) -> Key:
+        """Return the partition key for a value of the column ``PARTITION``."""
         return None if value is None else self.ground.key_of(value)
 
     # ------------------------------------------------------------------
     def aggregate(self, frame: "DataFrame", wanted: Sequence[Aggregate], condition: str | None = None) -> Values:
-        """By partition. Those of a rule that cannot be computed are left out, and the rule is noted in ``troubles``.
+        """Compute the aggregates for each partition, in one job if none of them fails.
 
-        ``condition``: the filter of the rules that they are computed for.
+        Rules whose aggregates cannot be computed are left out of the result and noted in ``troubles``. ``condition`` is the common filter
+        of the rules that the aggregates belong to. Raises PySparkException if the rows themselves cannot be read.
         """
         if condition is None or not wanted:
             return self._run(frame, self._analysed(frame, wanted), proven=False)
         try:
             chosen = frame.where(expr(condition))
+            # Over Spark Connect a plan is lazy. Asking for the schema makes Spark analyse the filter now, inside this ``try``.
             _ = chosen.schema
             return self._run(chosen, self._analysed(chosen, wanted), proven=False)
-        except PySparkException as error:  # of the filter: without it, the rows can be read
+        except PySparkException as error:
+            # Only the filter can be the reason, because the rows were read without it before.
             self.note([one.owner for one in wanted if one.owner is not None], error)
             return {}
 
     def of_none(self, wanted: Sequence[Aggregate]) -> dict[str, Any]:
-        """Of no rows, as far as that is anything: a count is 0, a mean NULL, and a share of nothing cannot be computed. Reads nothing."""
+        """Return the values of the aggregates over zero rows: a count is 0, a mean is NULL. No data is read.
+
+        An aggregate that fails without rows, for example a share of nothing, is left out of the result.
+        """
         if not wanted:
             return {}
         try:
@@ -101,12 +119,12 @@ class Rows:
             return {} if len(wanted) == 1 else {**self.of_none(wanted[:half]), **self.of_none(wanted[half:])}
 
     def note(self, owners: Sequence[str], error: PySparkException) -> None:
-        """It is those rules' trouble, unless it is the server's own."""
+        """Record the error as the reason why these rules could not be evaluated. Raises the error again if the Spark server caused it."""
         reraise_if_gone(error)
         self.troubles.update(dict.fromkeys(owners, explain(error)))
 
     def attempt(self, owners: Sequence[str], job: "Callable[[], Values]") -> Values:
-        """A job of given rules alone; trouble is theirs."""
+        """Run a job that belongs to these rules alone. If it fails, the failure is recorded for all of them, and the result is empty."""
         try:
             self.passes += 1
             return job()
@@ -115,11 +133,14 @@ class Rows:
             return {}
 
     def collect(self, frame: "DataFrame") -> Values:
-        """A frame that has one row a partition."""
+        """Return the rows of a frame that has one row for each partition, by partition key."""
         return {self.key(row[PARTITION]): row.asDict() for row in frame.collect()}
 
     def _analysed(self, frame: "DataFrame", wanted: Sequence[Aggregate]) -> list[Aggregate]:
-        """Those that Spark understands. It is asked once for all, and for each rule only where it does not understand one."""
+        """Return the aggregates that Spark can analyse, and note the rules of the others.
+
+        Spark analyses all of them in one request. Only if that fails, it is asked again for each rule separately.
+        """
         trouble = self._trouble_of(frame, wanted)
         if trouble is None:
             return self._of_numbers(wanted)
@@ -136,18 +157,22 @@ class Rows:
         return self._of_numbers(good)
 
     def _trouble_of(self, frame: "DataFrame", wanted: Sequence[Aggregate]) -> PySparkException | None:
-        """Why Spark does not understand them; where it does, ``_kinds`` has the type of each."""
+        """Return the error that Spark raises when it analyses the aggregates, or None. Their result types are kept in ``_kinds``."""
         try:
             if wanted:
                 schema = frame.groupBy(PARTITION).agg(*(one.column().alias(one.name) for one in wanted)).schema
                 self._kinds.update({found.name: found.dataType for found in schema})
-        except PySparkException as error:  # of any class: a decimal of 50 digits is an error of arithmetic
+        except PySparkException as error:
+            # An analysis error can be of any subclass: a decimal of 50 digits, for example, is reported as an arithmetic error.
             reraise_if_gone(error)
             return error
         return None
 
     def _of_numbers(self, wanted: Sequence[Aggregate]) -> list[Aggregate]:
-        """Without those that have to be numbers and are not. Not even read: Python has no date before the year 1."""
+        """Leave out, and note, the rules whose aggregate is not a number although it has to be.
+
+        This is decided by the type, without reading the value: collecting a date before year 1 into Python would fail the whole job.
+        """
         from pyspark.sql.types import NullType, NumericType
 
         for one in wanted:
@@ -157,7 +182,10 @@ class Rows:
         return [one for one in wanted if one.owner not in self.troubles]
 
     def _run(self, frame: "DataFrame", wanted: Sequence[Aggregate], proven: bool) -> Values:
-        """In one job; where that breaks, in halves, until the rule is found. ``proven``: the rows themselves can be read."""
+        """Compute the aggregates in one job. If it fails, bisect the rules until those that cause the failure are found.
+
+        ``proven`` says that the rows themselves were read without an error, so that a failure must come from a rule.
+        """
         if not wanted:
             return {}
         try:
@@ -172,6 +200,8 @@ class Rows:
             if guilty is not None:
                 self.troubles[guilty] = explain(error)
                 return self._run(frame, [one for one in wanted if one.owner != guilty], proven)
+            # Before the rules are bisected, a job without any rule proves that the rows can be read. If it fails as well, the error is not
+            # a rule's.
             ours = [one for one in wanted if one.owner is None] or [Aggregate(None, "n", lambda: expr("count(*)"))]
             found = {} if proven else self._run(frame, ours, proven=True)
             if len(owners) == 1:
@@ -185,7 +215,10 @@ class Rows:
 
 
 def named_by(error: PySparkException, wanted: Sequence[Aggregate]) -> str | None:
-    """The one rule whose SQL Spark quotes as the place of the error; of a text of several lines it quotes one."""
+    """Return the id of the only rule whose SQL Spark quotes as the place of the error; None if it is not clear.
+
+    Of a text with several lines Spark quotes one line only, so such a rule is found by bisection instead.
+    """
     quoted = str(error).partition("== SQL (")[2].partition("==\n")[2]
     texts = {(one.owner, text) for one in wanted if one.owner is not None for text in one.texts if text and quoted.startswith(f"{text}\n")}
     owners = {owner for owner, _ in texts}
@@ -193,14 +226,18 @@ def named_by(error: PySparkException, wanted: Sequence[Aggregate]) -> str | None
 
 
 def explain(error: PySparkException) -> str:
-    """Spark's message in a line, without the plan that follows."""
+    """Return Spark's error message on one line, at most 400 characters, without the query plan that follows it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     kept = _WHERE.sub("", lines[0]) if lines else type(error).__name__
     return kept.split(" SQLSTATE:")[0][:400].rstrip(". ;") + "."
 
 
 def reraise_if_gone(error: PySparkException) -> None:
-    """The server's own trouble is no rule's. By the condition, where it has one: the message may quote the user's SQL."""
+    """Raise the error again if the Spark server or its storage is the cause, because then no rule is at fault.
+
+    It is recognised by the error condition if there is one. The message text is only searched otherwise, because it may quote the user's
+    SQL.
+    """
     condition = error.getCondition()
     if condition.startswith(_SERVER) if condition else (server_is_gone(error) or any(f"[{mark}" in str(error) for mark in _SERVER)):
         raise error
@@ -209,6 +246,7 @@ def reraise_if_gone(error: PySparkException) -> None:
 
 
 _WHERE = re.compile(r"Job aborted due to stage failure: .*?: (?=[\w.]+(Exception|Error))")
+"""The beginning of a message of a failed Spark job, up to the name of the exception that a task raised."""
 _SERVER = (
     "OPERATION_CANCELED",
     "SPARK_JOB_CANCELLED",
@@ -218,10 +256,11 @@ _SERVER = (
     "INVALID_CURSOR",
     "RETRIES_EXCEEDED",
 )
+"""Beginnings of the error conditions of failures that no rule can cause."""
 
 
 def plain_key(names: Sequence[str], types: Mapping[str, str]) -> str:
-    """The columns that tell rows apart as JSON text, each value as text."""
+    """Return Spark SQL for the key columns as a JSON object, each value as text; NULL if ``names`` is empty."""
     shown = (f"hex({quote(n)})" if types.get(n) == "binary" else f"cast({quote(n)} AS string)" for n in names)
     fields = ", ".join(f"{value} AS {quote(name)}" for name, value in zip(names, shown, strict=True))
     return f"to_json(struct({fields}), map('ignoreNullFields', 'false'))" if names else "cast(NULL AS string)"

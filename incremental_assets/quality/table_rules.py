@@ -1,6 +1,6 @@
-"""Rules of the table as a whole: its columns, and how old its newest row is.
+"""Rules about the table as a whole: its columns, and the age of its newest row.
 
-Belongs here: their verdicts. Does not belong: rules of rows and partitions (``scan``).
+Belongs here: the verdicts of these rules. Does not belong: rules about rows and partitions (``scan``, ``judge``).
 """
 
 import datetime
@@ -17,12 +17,13 @@ from incremental_assets.quality.rows import Rows
 from incremental_assets.quality.verdict import Status, Verdict
 
 AHEAD_SECONDS = 300
-"""What a source's clock may be ahead of ours: a row that is dated later than that does not tell that rows come in."""
+"""How many seconds the source's clock may be ahead of ours. A row that is dated later than that does not prove that new rows arrive."""
 Told = tuple[Status, float | None, str]
+"""Status, value and message of a verdict."""
 
 
 def table_verdict(rule: ExpectedSchema | Freshness, rows: Rows, scanned: int) -> Verdict:
-    """``scanned``: how many rows the scan looks at."""
+    """Return the rule's verdict. ``scanned`` is the number of rows in the scan scope."""
     try:
         if isinstance(rule, ExpectedSchema):
             status, value, message = schema_as_expected(rule, rows.head.columns)
@@ -38,7 +39,7 @@ def table_verdict(rule: ExpectedSchema | Freshness, rows: Rows, scanned: int) ->
 
 
 def schema_as_expected(rule: ExpectedSchema, columns: Sequence[Column]) -> Told:
-    """The value is the number of differences."""
+    """Compare the table's columns with the rule. The value is the number of differences."""
     have = {column.name.lower(): column for column in columns}
     wrong: list[str] = []
     for name, type_ in rule.types.items():
@@ -55,11 +56,11 @@ def schema_as_expected(rule: ExpectedSchema, columns: Sequence[Column]) -> Told:
 
 
 def fresh(rule: Freshness, rows: Rows, identifier: Sequence[str]) -> Told:
-    """The value is the age of the newest row in seconds; None where it is older than is allowed. Reads only files that may have newer ones.
+    """Compare the age of the newest row with the rule. The value is the age in seconds.
 
-    Rows that are dated in the future do not count: one of them would make a table look well that nobody fills any more.
-
-    Raises CannotAsk.
+    The value is None if no row is new enough, because only files that may hold new enough rows are read. Rows that are dated in the future
+    do not count: a single one of them would make a table look fresh that nothing writes to any more. ``identifier`` are the columns to use
+    if the rule names none; for an identifier of two columns the newer value counts. Raises CannotAsk if there is no column to judge by.
     """
     columns = (rule.column,) if rule.column is not None else tuple(identifier)
     if not columns:
@@ -74,7 +75,7 @@ def fresh(rule: Freshness, rows: Rows, identifier: Sequence[str]) -> Told:
         frame = rows.whole.where(f"{quoted} >= {asked.moment(name, limit)}")
         if rule.filter is not None:
             frame = frame.where(expr(rule.filter))
-        # A date is as new as its day; of a time without zone both sides are the clock's on the wall.
+        # A date is as old as its day. For a time without a zone, both sides of the difference are local times of the datastore's zone.
         now = asked.moment(name, asked.now)
         micros = [f"unix_micros(cast({value} AS timestamp))" for value in (now, quoted)]
         ago = f"cast(datediff({now}, {quoted}) AS bigint) * 86400" if kind == "date" else f"({micros[0]} - {micros[1]}) / 1000000"
@@ -88,5 +89,6 @@ def fresh(rule: Freshness, rows: Rows, identifier: Sequence[str]) -> Told:
     if not newest:
         return Status.FAILED, None, f"there is no row with {' or '.join(columns)} since {limit.isoformat(timespec='seconds')}{but}"
     age = max(0.0, min(newest))
-    status = Status.PASSED if age <= rule.seconds else Status.FAILED  # a day's rows are read whole, and may be older
+    # For a date the predicate selects whole days, so that the newest row may still be older than the limit.
+    status = Status.PASSED if age <= rule.seconds else Status.FAILED
     return status, age, f"the newest row is {datetime.timedelta(seconds=int(age))} old; allowed are {rule.max_age}{but}"

@@ -1,7 +1,7 @@
-"""What a scan found: a verdict for each rule and partition, and the rows that broke a rule. Plain values, without Spark.
+"""Result types of a scan: a verdict for each rule and partition, and the rows that broke a rule. They are plain values, without Spark.
 
-Belongs here: the types between the scan (``scan``), the records (``records``) and the events (orchestration). Does not belong: how a
-verdict is reached.
+Belongs here: the types that the scan (``scan``) hands to the records (``records``) and to Dagster's events (``dagster.quality``). Does not
+belong: how a verdict is reached (``judge``, ``table_rules``).
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -12,10 +12,11 @@ from incremental_assets.core.rules import Severity
 
 
 class Status(str, Enum):
-    """What became of a rule for one partition.
+    """Outcome of a rule for one partition.
 
-    ``ERRORED``: it could not be asked (a column is missing, an expression does not hold): neither passed nor failed. ``UNASSERTED``: there
-    was nothing to judge by, such as no earlier partition to compare with.
+    ``PASSED``: no asserted row breaks the rule, or no more rows than its tolerance allows. ``FAILED``: the rule is broken. ``ERRORED``: the
+    rule cannot be evaluated (a column is missing, or an expression fails), so it has neither passed nor failed. ``UNASSERTED``: there is
+    nothing to compare with, for example no earlier partition.
     """
 
     PASSED = "passed"
@@ -26,12 +27,13 @@ class Status(str, Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one rule for one partition.
+    """The outcome of one rule for one partition.
 
-    ``partition``: None for the rows of no partition (without identifier), for containers without partitions, and for rules of the table.
-    ``rows``: of the partition. ``asserted``: of those, the rows that the rule's filter left. ``failed``: of those, the rows that broke it;
-    None where the rule is about a number. ``value``: a number for a chart: the share of failed rows, or the number itself. ``message``:
-    one line for the reader. ``asks``: a digest of what was asked (``Ground.asks``).
+    ``partition`` is the partition's key. It is None for the rows without an identifier, for containers without partitions, and for rules
+    about the table as a whole. ``rows`` counts the rows of the partition, ``asserted`` those that the rule's filter keeps, and ``failed``
+    the asserted rows that break the rule; ``failed`` is None for a rule about a number. ``value`` is a number for a chart: the share of
+    failed rows among the asserted ones, or the number that the rule is about. ``message`` is one line for the reader. ``asks`` is a digest
+    of what is measured (``Ground.asks``): values with different digests are not comparable.
     """
 
     rule: str
@@ -48,18 +50,22 @@ class Verdict:
 
     @property
     def unasserted(self) -> int:
-        """Rows that the filter left out."""
+        """The number of rows that the filter leaves out."""
         return self.rows - self.asserted
 
     @property
     def blocks(self) -> bool:
-        """Whether what is downstream must not run."""
+        """Whether downstream assets must not run."""
         return self.blocking and self.status in (Status.FAILED, Status.ERRORED)
 
 
 @dataclass(frozen=True)
 class FailedRow:
-    """A row as it was. ``key``: JSON of the columns that tell rows apart (None: nothing does); ``row``: of all; ``rules``: it broke."""
+    """One row that broke a rule, as the scan saw it.
+
+    ``partition`` is the key of its partition. ``key`` is a JSON object of the key columns, each value as text; None if the container has no
+    key. ``row`` is a JSON object of all columns. ``rules`` are the ids of the rules that the row breaks.
+    """
 
     partition: str | None
     key: str | None
@@ -69,9 +75,11 @@ class FailedRow:
 
 @dataclass(frozen=True)
 class ScanResult:
-    """``version``: of the Delta table. ``passes``: how many times rows of it were read. ``rows``: of each partition that was looked at.
+    """What one scan of one container found.
 
-    ``moved``: of rows that have an open anomaly of another partition, those that were looked at, with the partition they are in now.
+    ``version`` is the version of the Delta table that was read. ``passes`` counts how many times rows of the table were read. ``rows`` is
+    the number of rows of each partition in the scan scope. ``moved`` concerns rows with an open anomaly that was found in another
+    partition: it maps the key of each such row that the scan did read to the partition that the row is in now.
     """
 
     version: int
@@ -82,7 +90,10 @@ class ScanResult:
     moved: Mapping[str, str | None] = field(default_factory=dict[str, str | None], repr=False)
 
     def without(self, judged: Set[tuple[str, str | None]]) -> "ScanResult":
-        """What it says of other rules and partitions than these."""
+        """Return this result without the verdicts and failed rows of the given pairs of (rule id, partition key).
+
+        It is used for pairs that another scan has judged on a newer version of the table in the meantime.
+        """
         if not judged:
             return self
         rows = (replace(row, rules=tuple(rule for rule in row.rules if (rule, row.partition) not in judged)) for row in self.failed_rows)

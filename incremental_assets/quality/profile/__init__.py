@@ -1,1 +1,1 @@
-"""Profiles: what the values of each column are like, kept as states that merge, shown as a page, and turned into rules."""
+"""This package profiles columns: it computes mergeable states of each partition, shows them as a page, and proposes rules from them."""

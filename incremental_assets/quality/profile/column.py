@@ -1,7 +1,7 @@
-"""What a profile says of a column: plain values, and how numbers of several partitions become those of all. Without Spark.
+"""What a profile says about a column, as plain values, and how exact numbers of several partitions are merged. It works without Spark.
 
-Belongs here: the types between the store, the page and the suggestions; merging what needs no sketch. Does not belong: sketches and where
-they are kept (``states``, ``store``).
+Belongs here: the types that the store, the page and the suggestions share, and merging what needs no sketch. Does not belong: sketches and
+where they are stored (``states``, ``store``).
 """
 
 import datetime
@@ -14,13 +14,16 @@ from enum import Enum
 from typing import Any
 
 Key = str | None
-"""A partition's key. None: the rows of no partition, and all rows of a container without partitions."""
+"""A partition's key; None for the rows without an identifier, and for all rows of a container without partitions."""
 
 _TIME = re.compile(r"([+-]?\d+)-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d+))?)?")
 
 
 class Form(str, Enum):
-    """What kind of values a column has: it decides what is asked of them. ``OTHER`` (maps, arrays, …): only whether they are NULL."""
+    """The kind of values that a column has, which decides what is measured. ``OTHER`` (maps, arrays, structs) only counts rows and NULLs.
+
+    ``DAY`` is a date, ``LOCAL`` a timestamp without a time zone, ``INSTANT`` a timestamp with one.
+    """
 
     INTEGER = "integer"
     DECIMAL = "decimal"
@@ -52,13 +55,13 @@ _FORMS = {
 
 
 def form_of(type_: str) -> Form:
-    """Of a type as Spark calls it."""
+    """Return the form of a Spark type."""
     return _FORMS.get(type_.partition("(")[0].strip().lower(), Form.OTHER)
 
 
 @dataclass(frozen=True)
 class Moments:
-    """``count`` finite numbers, their ``mean``, and ``m2``: the sum of their squared distances from it."""
+    """The count, the mean and ``m2`` of finite numbers; ``m2`` is the sum of their squared distances from the mean."""
 
     count: int = 0
     mean: float = 0.0
@@ -66,13 +69,16 @@ class Moments:
 
     @property
     def deviation(self) -> float | None:
-        """The standard deviation of a sample, as SQL's ``stddev``; None of fewer than two numbers."""
+        """The standard deviation of a sample, as SQL's ``stddev``; None for fewer than two numbers."""
         return math.sqrt(self.m2 / (self.count - 1)) if self.count > 1 else None
 
 
 def merge_moments(parts: Iterable[Moments]) -> Moments:
-    """Of all numbers together: Chan, Golub and LeVeque's update (1979, *Updating formulae and a pairwise algorithm for computing sample
-    variances*), of many parts at once. No two large numbers are subtracted, so that a small deviation beside a large mean survives."""
+    """Return the moments of all numbers together.
+
+    It is the update of Chan, Golub and LeVeque (1979, *Updating formulae and a pairwise algorithm for computing sample variances*), for any
+    number of parts at once. It does not subtract two large numbers, so a small deviation beside a large mean keeps its digits.
+    """
     filled = [part for part in parts if part.count]
     count = sum(part.count for part in filled)
     if not count:
@@ -83,7 +89,7 @@ def merge_moments(parts: Iterable[Moments]) -> Moments:
 
 @dataclass(frozen=True)
 class Frequent:
-    """A value as text (of long ones the beginning), and how many rows have it."""
+    """A frequent value as text (the beginning of a long one), and the number of rows that have it."""
 
     value: str
     count: int
@@ -91,7 +97,7 @@ class Frequent:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Characters of the texts, bytes of the binaries: ``count`` values of ``total`` length."""
+    """Lengths of values, in characters of texts and bytes of binaries: ``count`` values have the sum ``total`` of lengths."""
 
     count: int
     least: int
@@ -105,15 +111,23 @@ class Lengths:
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """Of the rows of one partition, or of several.
+    """The profile of one column over the rows of one or several partitions.
 
-    ``type``: Spark's name of it. ``nans``: values that are no number (of ``float`` and ``double``), in no other figure but ``rows``,
-    ``distinct`` and ``frequent``. ``distinct``: different values, estimated. ``minimum``, ``maximum``: exact, as text; times with a zone in
-    UTC, binaries in hexadecimal, of long texts and binaries the beginning. ``moments``: of the finite numbers. ``quantiles``: a value by
-    its rank, 0.5 the median, estimated. ``frequent``: most frequent first; ``frequent_is_exact``: all counts are; else each is within
-    ``frequent_error`` rows. ``examples``: some of the texts, drawn by chance.
+    Figures that have no meaning for the type are None or empty, and so are figures of no values.
 
-    None, and empty, where a figure has no meaning for the type, and where there are no values.
+    - ``type`` is the Spark type.
+    - ``rows`` counts all rows, ``nulls`` those without a value.
+    - ``nans`` counts values of ``float`` and ``double`` that are NaN. They count in ``rows``, ``distinct`` and ``frequent``, and in no
+      other figure.
+    - ``distinct`` is the estimated number of different values.
+    - ``minimum`` and ``maximum`` are exact, as text. Times with a zone are in UTC, binaries in hexadecimal; of long texts and binaries it
+      is the beginning.
+    - ``moments`` are those of the finite numbers.
+    - ``quantiles`` maps ranks (0.5 is the median) to estimated values, as text.
+    - ``lengths`` are those of texts and binaries.
+    - ``frequent`` has the most frequent values, the most frequent one first. If ``frequent_is_exact``, all their counts are exact; else
+      each is within ``frequent_error`` rows.
+    - ``examples`` are some of the texts, drawn at random.
     """
 
     column: str
@@ -134,11 +148,12 @@ class ColumnProfile:
 
     @property
     def values(self) -> int:
-        """Rows that have one."""
+        """The number of rows that have a value."""
         return self.rows - self.nulls
 
     @property
     def null_share(self) -> float | None:
+        """The share of rows that are NULL, from 0 to 1; None if there are no rows."""
         return self.nulls / self.rows if self.rows else None
 
     @property
@@ -156,10 +171,12 @@ class ColumnProfile:
 
 @dataclass(frozen=True)
 class Profile:
-    """Of a container. ``partitions``: the profile of each, by column, in the order asked for; ``columns``: of all of them together.
+    """The profile of a container.
 
-    ``left_out``: by column, partitions that are not in ``columns``, as their states were made with other parameters or of another type:
-    they have to be profiled again. ``delta_version``: the newest version of the table that a state is of; ``at``: when it was made.
+    ``columns`` are the profiles over all partitions together. ``partitions`` has the profiles of each partition by column name, in the
+    requested order. ``left_out`` has, by column name, the partitions that are not part of ``columns``, because their states have other
+    parameters or another type; they have to be profiled again. ``delta_version`` is the newest version of the table that a state was
+    computed from, and ``at`` the time when the newest state was computed.
     """
 
     container: str
@@ -177,7 +194,7 @@ class Profile:
         return next(one for one in self.columns if one.column == name)
 
     def records(self) -> list[dict[str, Any]]:
-        """A line a column, of texts and numbers only: for a table in metadata, or JSON."""
+        """Return a dictionary for each column with texts and numbers only, for a table in Dagster metadata or for JSON."""
         return [
             {
                 "column": one.column,
@@ -197,12 +214,15 @@ class Profile:
 
 
 def rows_of(columns: Mapping[str, ColumnProfile]) -> int:
-    """Of a partition. Each of its columns knows."""
+    """Return the number of rows of a partition, given its column profiles. Every column has the same number."""
     return max((one.rows for one in columns.values()), default=0)
 
 
 def merge_columns(parts: "list[ColumnProfile]") -> ColumnProfile:
-    """Of all of them together, but for what only sketches tell: distinct, quantiles, frequent. ``parts``: at least one, the newest last."""
+    """Merge the profiles of several partitions, except for what only sketches can say: ``distinct``, ``quantiles`` and ``frequent``.
+
+    ``parts`` has at least one profile, the newest last. Type and form are those of the newest.
+    """
     newest = parts[-1]
     order = order_of(newest.form)
     lows = [one.minimum for one in parts if one.minimum is not None]
@@ -232,7 +252,7 @@ def merge_columns(parts: "list[ColumnProfile]") -> ColumnProfile:
 
 
 def order_of(form: Form) -> Callable[[str], Any]:
-    """How texts of values are compared, as the values themselves are."""
+    """Return a sort key that orders the texts of values as the values themselves are ordered."""
     match form:
         case Form.INTEGER:
             return int
@@ -247,7 +267,10 @@ def order_of(form: Form) -> Callable[[str], Any]:
 
 
 def _moment(text: str) -> tuple[int, ...]:
-    """Also of years before 1 and after 9999, which Python's own types do not have."""
+    """Return a date or time as a tuple that sorts correctly.
+
+    It also works for years before 1 and after 9999, which Python's own types do not have.
+    """
     found = _TIME.fullmatch(text)
     assert found is not None, text
     micros = int((found[7] or "0").ljust(6, "0")[:6])

@@ -1,9 +1,9 @@
-"""The page of a container's profile: one HTML file with a table of the columns and plots, which loads nothing.
+"""The page of a container's profile: one HTML file with a table of the columns and plots. It loads nothing from elsewhere.
 
-Belongs here: what of a profile is shown, and how numbers are written. Does not belong: the plots themselves (``plots``).
+Belongs here: what the page shows, and how numbers are formatted. Does not belong: the plots themselves (``plots``).
 
-Names and values come from data. Jinja escapes them in the HTML and in the JSON, ``plots.label`` in what Plotly draws, and the page's
-Content-Security-Policy keeps the browser from loading anything, whatever they contain.
+Names and values come from data. Jinja escapes them in the HTML and in the JSON, and ``plots.label`` escapes them in what Plotly draws. The
+page's Content-Security-Policy keeps the browser from loading anything, whatever the data contain.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,14 @@ from incremental_assets.quality.profile.column import ColumnProfile, Form, Lengt
 from incremental_assets.quality.profile.plots import MOST_PARTITIONS, Plot, column_plots, rows_plot
 
 _SHORT = 22
+"""How many characters of a text are shown in the table."""
 _MOST_FREQUENT = 3
 
 
 def profile_page(profile: Profile, title: str | None = None, notes: Sequence[str] = ()) -> str:
-    """The whole HTML file, some 5 MB, most of which is the library that draws. ``title``: who it is about, if not the container's name.
+    """Return the HTML file as text, some 5 MB, most of which is the plotting library.
 
-    ``notes``: what else the reader has to know, before the figures.
+    ``title`` is shown instead of the container's name. ``notes`` are shown above the figures.
     """
     import jinja2
     from markupsafe import Markup
@@ -45,6 +46,7 @@ def profile_page(profile: Profile, title: str | None = None, notes: Sequence[str
         notes=[*notes, *_notes(profile)],
         rows=rows,
         rows_plot=drawn(rows_plot(profile)),
+        # The library is part of a script element, which a closing tag inside it would end.
         library=Markup(get_plotlyjs().replace("</script", "<\\/script")),
         plots=plots,
     )
@@ -133,7 +135,7 @@ def _lengths(lengths: Lengths | None) -> str:
 
 
 def _share(share: float) -> str:
-    """All and none are told apart from nearly all and nearly none."""
+    """Format a share so that all and none differ from nearly all and nearly none."""
     if share in (0, 1):
         return "100 %" if share else "0 %"
     if share > 0.995:

@@ -1,8 +1,8 @@
-"""Plots of a profile, as Plotly's JSON: what is drawn over the partitions of a column, and of its values.
+"""The plots of a profile, as Plotly's JSON: figures over the partitions of a column, and the distribution of its values.
 
 Belongs here: which plot shows what. Does not belong: the page around them (``page``).
 
-Plotly takes a little HTML in all its texts; texts that come from data are escaped here, in ``label``.
+Plotly interprets some HTML in all of its texts; texts that come from data are escaped here, in ``label``.
 """
 
 import html
@@ -14,22 +14,23 @@ from incremental_assets.quality.profile.column import ColumnProfile, Form, Key, 
 
 Plot = dict[str, Any]
 MOST_PARTITIONS = 1000
-"""The newest so many are drawn."""
+"""Plots show at most this many partitions, the newest ones."""
 FEW_VALUES = 12
-"""Numbers with at most so many different values are shown by these, and not by a distribution."""
+"""Numbers and times with at most this many different values are drawn as bars of these values instead of as a distribution."""
 
 _BLUE, _SOFT, _SOFTER, _RED, _GREEN = "#2f6fb0", "rgba(47,111,176,0.30)", "rgba(47,111,176,0.14)", "#c0503e", "#3f8f5b"
 _TICKS = 3
+"""The number of labels on the axis of partitions, unless a plot says otherwise."""
 
 
 def label(text: str, length: int = 28) -> str:
-    """A text of the data for Plotly: cut, without what would break the line, and escaped."""
+    """Return a text of the data for Plotly: shortened, without unprintable characters, and escaped."""
     plain = "".join(c if c.isprintable() else "�" for c in text)
     return html.escape(plain if len(plain) <= length else plain[: length - 1] + "…", quote=False)
 
 
 def rows_plot(profile: Profile) -> Plot | None:
-    """Rows of each partition; None where there is one only."""
+    """Return the plot of the number of rows of each partition; None if there is only one partition."""
     shown = _shown(profile)
     if len(shown) < 2:
         return None
@@ -38,7 +39,7 @@ def rows_plot(profile: Profile) -> Plot | None:
 
 
 def column_plots(profile: Profile, column: ColumnProfile) -> list[Plot]:
-    """Over the partitions (where there are several), and of the values (where there are some)."""
+    """Return the plots of a column: over the partitions if there are several, and of the values if there are any."""
     shown = _shown(profile)
     found: list[Plot] = []
     if len(shown) > 1:
@@ -60,7 +61,7 @@ def column_plots(profile: Profile, column: ColumnProfile) -> list[Plot]:
 
 # ---------------------------------------------------------------- over the partitions
 def _middle(shown: Sequence[Key], parts: Sequence[ColumnProfile | None], column: ColumnProfile) -> list[Plot]:
-    """Where the values of each partition lie."""
+    """Return the plots of where the values of each partition lie."""
     if column.form.is_number:
         band = _band(
             shown, parts, lambda one: _number(one.quantiles.get(0.05)), lambda one: _number(one.quantiles.get(0.95)), _SOFTER, "5 to 95 %"
@@ -101,6 +102,7 @@ def _shown(profile: Profile) -> list[Key]:
 def _line(
     shown: Sequence[Key], parts: Sequence[ColumnProfile | None], value: Callable[[ColumnProfile], Any], name: str, color: str
 ) -> Plot:
+    # A partition without the column leaves a gap in the line.
     points = [None if one is None else _finite(value(one)) for one in parts]
     alone = len(shown) <= 60
     return {
@@ -118,8 +120,10 @@ def _band(
     color: str,
     name: str,
 ) -> list[Plot]:
+    """Return the two lines of a filled band between ``low`` and ``high``."""
     found = [(n, _finite(low(one)), _finite(high(one))) for n, one in enumerate(parts) if one is not None]
-    found = [point for point in found if point[1] is not None and point[2] is not None]  # Plotly does not fill around gaps
+    # Plotly cannot fill a band with gaps, so partitions without values are left out.
+    found = [point for point in found if point[1] is not None and point[2] is not None]
     edge = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "x": [n for n, _, _ in found], "hoverinfo": "skip"}
     return [
         {**edge, "y": [value for _, value, _ in found], "showlegend": False},
@@ -135,6 +139,7 @@ def _bars(shown: Sequence[Key], counts: Sequence[int], color: str) -> Plot:
 
 
 def _over(shown: Sequence[Key], title: str, data: list[Plot], y: Mapping[str, Any] | None = None, ticks: int = _TICKS) -> Plot:
+    """Return a plot over the partitions, with labels for some of them."""
     step = max(1, -(-len(shown) // ticks))
     at = list(range(0, len(shown), step))
     keys = _keys(shown, 14)
@@ -148,6 +153,7 @@ def _keys(shown: Sequence[Key], length: int = 60) -> list[str]:
 
 # ---------------------------------------------------------------- of the values
 def _values(column: ColumnProfile) -> list[Plot]:
+    """Return the plot of the values: bars of the most frequent ones, or the distribution of many different numbers or times."""
     counted = bool(column.frequent) and (not (column.form.is_number or column.form.is_time) or (column.distinct or 0) <= FEW_VALUES)
     if counted:
         return [_frequent(column)]
@@ -168,7 +174,7 @@ def _frequent(column: ColumnProfile) -> Plot:
 
 
 def _distribution(column: ColumnProfile) -> Plot:
-    """How many of the values are at most so large."""
+    """Return the cumulative distribution: which share of the values is at most so large."""
     times = column.form.is_time
     points = [(rank, value if times else _finite(_number(value))) for rank, value in column.quantiles.items()]
     points = [(rank, value) for rank, value in points if value is not None]
@@ -198,5 +204,5 @@ def _number(text: str | None) -> float | None:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity."""
+    """Replace infinite values and NaN by None, because JSON has neither."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,6 +1,6 @@
-"""Rules that the values of a container seem to keep, by its profile alone. Guesses: ``suggest`` asks other rows whether they hold.
+"""Candidates for rules, derived from the profile of a container alone. They are guesses; ``suggest`` evaluates them on other rows.
 
-Belongs here: from a profile to candidates. Does not belong: asking rows, or writing YAML (``suggest``).
+Belongs here: deriving candidates from a profile. Does not belong: reading rows, or writing YAML (``suggest``).
 """
 
 import math
@@ -30,24 +30,28 @@ from incremental_assets.quality.profile.shapes import common_pattern
 from incremental_assets.quality.profile.states import FREQUENT, TEXT_LENGTH
 
 RARE = 0.01
-"""A share of rows that may be a matter of luck, or a few bad rows."""
+"""A share of failed rows up to which a rule may still be right: they may be a matter of chance, or a few bad rows."""
 LEAST_ROWS = 20
-"""From fewer rows nothing is concluded."""
+"""Fewer rows than this give no candidates."""
 OVER = 14
+"""How many partitions before it a ``volumetric`` rule compares a partition with."""
 _LEAST_CHANGES = 4
-_MOST_DIGITS = 10**15  # larger numbers are written with an exponent
-_MOST_UNIQUE = 4  # each is a set of all values to count
+"""Fewer changes between partitions than this give no ``volumetric`` rule."""
+# Larger numbers are written with an exponent.
+_MOST_DIGITS = 10**15
+# Evaluating a ``unique`` rule means counting all distinct values, so only a few are proposed.
+_MOST_UNIQUE = 4
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """``alternatives``: of which the first that holds is taken."""
+    """Alternative rules for the same purpose; the first that holds is proposed."""
 
     alternatives: tuple[RowRule | Unique, ...]
 
 
 def candidates(profile: Profile) -> list[Candidate]:
-    """By the profile of the partitions that are fitted, in the order of the columns."""
+    """Return candidates from the profile of the fitted partitions, in the order of the columns, ``unique`` rules last."""
     if profile.rows < LEAST_ROWS:
         return []
     found: list[Candidate] = []
@@ -61,14 +65,17 @@ def candidates(profile: Profile) -> list[Candidate]:
 
 
 def rounded_up(share: float) -> float:
-    """To one digit that counts."""
+    """Round a share up to one significant digit, at most 1.0. The share must be positive."""
     digits = -math.floor(math.log10(share))
     return min(1.0, round(math.ceil(round(share * 10**digits, 6)) / 10**digits, digits))
 
 
 # ---------------------------------------------------------------- of each column
 def _not_null(column: ColumnProfile, parts: Sequence[ColumnProfile]) -> list[RowRule | Unique]:
-    """A tolerance is asked of each partition by itself, so it goes by the worst of them."""
+    """Propose ``not_null``, unless more than ``RARE`` of a partition's rows are NULL.
+
+    Tolerances apply to each partition separately, so it is derived from the worst one.
+    """
     share = max((one.null_share for one in parts if one.null_share is not None), default=None)
     if share is None or share > RARE:
         return []
@@ -80,6 +87,7 @@ def _values(column: ColumnProfile, parts: Sequence[ColumnProfile], profile: Prof
         return []
     if column.form.is_time:
         order = order_of(column.form)
+        # A date beyond the time of the profile shows that the column may lie in the future.
         past = profile.at is not None and order(column.maximum) <= order(f"{profile.at:%Y-%m-%d %H:%M:%S}")
         return [NotInFuture(column=column.column)] if past else []
     if column.form.is_number:
@@ -90,7 +98,7 @@ def _values(column: ColumnProfile, parts: Sequence[ColumnProfile], profile: Prof
 
 
 def _expected(column: ColumnProfile, kind: Callable[[str], Value]) -> list[RowRule | Unique]:
-    """A few values that each come again and again, and nothing else."""
+    """Propose ``expected_values`` if the column has only a few values, and each of them occurs many times."""
     counted = sum(one.count for one in column.frequent)
     few = column.frequent_is_exact and len(column.frequent) < FREQUENT and counted == column.values
     if not few or column.values < LEAST_ROWS * len(column.frequent) or any(len(one.value) >= TEXT_LENGTH for one in column.frequent):
@@ -99,26 +107,30 @@ def _expected(column: ColumnProfile, kind: Callable[[str], Value]) -> list[RowRu
 
 
 def _bounds(column: ColumnProfile, parts: Sequence[ColumnProfile]) -> list[RowRule | Unique]:
+    """Propose ``between`` with some room beyond the values seen, or the sign alone if the values grow."""
     low, high = float(column.minimum or 0), float(column.maximum or 0)
     sign = [Sign(rule="positive" if low > 0 else "not_negative", column=column.column)] if low >= 0 else []
     if not math.isfinite(low) or not math.isfinite(high) or _grows(parts):
         return [*sign]
+    # The room is a tenth of the range. If all values are on one side of zero, and the nearest lies within twice the room of zero, the bound
+    # is zero.
     room = 0.1 * (high - low) or abs(high) or 1
     least = 0 if 0 <= low <= 2 * room else _nice(low - room, ROUND_FLOOR)
     most = 0 if -2 * room <= high <= 0 else _nice(high + room, ROUND_CEILING)
-    if not math.isfinite(least) or not math.isfinite(most):  # no number of the type is beyond them
+    # The room leads beyond the largest double.
+    if not math.isfinite(least) or not math.isfinite(most):
         return [*sign]
     return [Between(column=column.column, min=least, max=most), *sign]
 
 
 def _grows(parts: Sequence[ColumnProfile]) -> bool:
-    """From partition to partition, as keys do: tomorrow's values are above all of today's."""
+    """Whether the medians rise from partition to partition, as those of keys do. Tomorrow's values then lie above all values seen."""
     middles = [float(one.quantiles[0.5]) for one in parts if 0.5 in one.quantiles]
     return len(middles) > 2 and all(a < b for a, b in pairwise(middles))
 
 
 def _nice(value: float, rounding: str) -> int | float:
-    """To two digits that count."""
+    """Round to two significant digits."""
     if not math.isfinite(value):
         return value
     exact = Decimal(repr(value))
@@ -129,6 +141,11 @@ def _nice(value: float, rounding: str) -> int | float:
 
 
 def _texts(column: ColumnProfile) -> list[RowRule | Unique]:
+    """Propose rules about the content and the length of texts.
+
+    They are derived from the texts that the profile has: the least, the greatest, frequent ones and examples. Nothing is proposed if one of
+    these was cut at ``TEXT_LENGTH``.
+    """
     seen = [column.minimum or "", column.maximum or "", *(one.value for one in column.frequent), *column.examples]
     lengths = column.lengths
     if lengths is None or any(len(one) >= TEXT_LENGTH for one in seen):
@@ -149,7 +166,10 @@ def _texts(column: ColumnProfile) -> list[RowRule | Unique]:
 
 
 def _seems_unique(column: ColumnProfile) -> bool:
-    """As far as the sketch can tell; whether it is, the other rows say."""
+    """Whether the column may be unique, as far as the sketch can tell. The held-out rows decide.
+
+    The limit of 98 % allows for the error of the sketch (``states.Parameters``).
+    """
     if column.form not in (Form.INTEGER, Form.TEXT, Form.BINARY) or column.values < LEAST_ROWS:
         return False
     return (column.distinct or 0) >= 0.98 * column.values
@@ -157,7 +177,10 @@ def _seems_unique(column: ColumnProfile) -> bool:
 
 # ---------------------------------------------------------------- of the numbers of rows
 def volumetric(rows: Mapping[Key, int]) -> Change | None:
-    """By the rows of each of the partitions that are fitted, oldest first; with half as much room again as they needed."""
+    """Return a rule about the number of rows, derived from the rows of each fitted partition, oldest first; None if there are too few.
+
+    The bounds are one and a half times the changes that occurred.
+    """
     changes = list(changes_of(rows).values())
     if len(changes) < _LEAST_CHANGES:
         return None
@@ -168,7 +191,10 @@ def volumetric(rows: Mapping[Key, int]) -> Change | None:
 
 
 def changes_of(rows: Mapping[Key, int], over: int = OVER) -> dict[Key, float]:
-    """Of each partition with rows, from the mean of up to so many before it that have some; the first three have too few before them."""
+    """Return for each partition with rows its relative change from the mean of up to ``over`` earlier partitions with rows.
+
+    The first three have too few partitions before them, and are left out.
+    """
     filled = [(key, count) for key, count in rows.items() if count and key is not None]
     found: dict[Key, float] = {}
     for position in range(3, len(filled)):
@@ -178,4 +204,5 @@ def changes_of(rows: Mapping[Key, int], over: int = OVER) -> dict[Key, float]:
 
 
 def rows_by_partition(profile: Profile) -> dict[Key, int]:
+    """Return the number of rows of each partition, in the profile's order."""
     return {key: rows_of(columns) for key, columns in profile.partitions.items()}

@@ -1,6 +1,7 @@
-"""The shape that texts have in common, as a regular expression: what is fixed in all of them, and how many letters or digits where.
+"""The common shape of texts as a regular expression: what is constant in all of them, and where there are how many letters or digits.
 
-Belongs here: from some texts to a pattern that all of them match. Does not belong: whether others match it (``suggest`` asks the rows).
+Belongs here: deriving a pattern that all given texts match. Does not belong: whether other texts match it too (``suggest`` evaluates it on
+rows).
 """
 
 import re
@@ -8,18 +9,22 @@ from collections.abc import Sequence
 from itertools import groupby
 
 LEAST_TEXTS = 4
-"""From fewer different texts nothing is concluded."""
+"""Fewer different texts than this give no pattern."""
 MOST_RUNS = 9
+"""Texts with more runs of characters than this give no pattern."""
 _KINDS = {"9": "[0-9]", "a": "[a-z]", "A": "[A-Z]"}
 _KNOWN = (
     *(rf"^[0-9{letters}]{{8}}(-[0-9{letters}]{{4}}){{3}}-[0-9{letters}]{{12}}$" for letters in ("a-f", "A-F")),
     *(rf"^[0-9a-f]{{{length}}}$" for length in (32, 40, 64)),
 )
-"""UUIDs and digests."""
+"""Patterns of UUIDs and of hexadecimal digests (of 128, 160 and 256 bits)."""
 
 
 def common_pattern(texts: Sequence[str]) -> str | None:
-    """One that each of the texts matches from end to end, in Java's words and Python's; None where they have no simple shape in common."""
+    """Return a pattern that matches each of the texts from end to end; None if they have no simple common shape.
+
+    The pattern is valid in Java and in Python. A pattern needs at least one constant part or one constant length.
+    """
     texts = list(dict.fromkeys(texts))
     if len(texts) < LEAST_TEXTS or not all(texts):
         return None
@@ -48,7 +53,7 @@ def common_pattern(texts: Sequence[str]) -> str | None:
 
 
 def _escaped(text: str) -> str:
-    """Java and Python do not agree on what else may be escaped."""
+    """Escape the special characters of a pattern, and no others: Java and Python do not agree on what else may be escaped."""
     return re.sub(r"([.^$*+?{}\[\]\\|()])", r"\\\1", text)
 
 
@@ -57,7 +62,10 @@ def _times(count: int) -> str:
 
 
 def _runs(text: str) -> list[tuple[str, str]]:
-    """Cut where the kind of character changes: digits, small letters, capitals; any other is a kind of its own."""
+    """Split a text where the kind of character changes.
+
+    The kinds are digits, lower-case letters and capitals, all of them ASCII; any other character is a kind by itself.
+    """
     return [(kind, "".join(run)) for kind, run in groupby(text, _kind)]
 
 

@@ -1,10 +1,11 @@
-"""What is computed of the rows: for each partition and column one state, all of them in one pass.
+"""This module computes the profile states: one state for each partition and column, all of them in one pass over the rows.
 
-Belongs here: which aggregates a column of a type gets, and the sketches' parameters. Does not belong: where states are kept and merged
-(``store``), or what they say (``column``).
+Belongs here: which aggregates a column of each type gets, and the parameters of the sketches. Does not belong: where states are stored and
+merged (``store``), or what they mean (``column``).
 
-Distinct values are counted by HyperLogLog, quantiles found by KLL, frequent values by a sketch of frequent items: Apache DataSketches, as
-Spark 4.1 and later have them. States merge only where their parameters are the same; these are kept with each.
+Distinct values are counted with HyperLogLog, quantiles are estimated with KLL, and frequent values with a sketch of frequent items. All
+three are Apache DataSketches, as Spark 4.1 and later provide them. States only merge if their parameters are equal, so the parameters are
+stored with each state.
 """
 
 from collections.abc import Sequence
@@ -21,23 +22,26 @@ if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
 LAYOUT = 1
-"""Of a state's making; another number where the same parameters would mean something else."""
+"""Version of the way in which states are computed. It must change when the same parameters would give states with another meaning."""
 TEXT_LENGTH = 256
-"""Characters (of binaries: bytes) that are kept of a value."""
+"""How many characters of a text (bytes of a binary value) are kept."""
 RANKS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
-"""Of the quantiles that are kept beside the sketch, for each partition."""
+"""The ranks of the quantiles that are stored beside the sketch, for each partition."""
 FREQUENT = 20
-"""How many of the most frequent values are kept beside the sketch."""
+"""How many of the most frequent values are stored beside the sketch."""
 EXAMPLES = 4
+"""How many example texts are drawn for each partition and column."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """How fine the sketches are; the larger, the more exact and the larger.
+    """The accuracy of the sketches. Larger values are more exact and take more space.
 
-    ``distinct``: HLL's lgConfigK. 15: a standard error of 0.57 %, so that 999 of 1,000 counts are within 2 %; up to 32 kB. Up to some
-    thousand values it counts almost exactly and in much less. ``quantiles``: KLL's k. 400: the rank is within 0.7 % (99 of 100 times); up
-    to 10 kB. ``frequent``: the number of values followed. 380: exact for as many different ones, else each count within 0.7 % of the rows.
+    - ``distinct`` is HLL's lgConfigK. 15 gives a standard error of 0.57 %, so that 999 of 1,000 counts are within 2 %; the sketch takes up
+      to 32 kB. Up to some thousand values the count is almost exact, and the sketch is much smaller.
+    - ``quantiles`` is KLL's k. With 400 the rank is within 0.7 % (99 of 100 times); the sketch takes up to 10 kB.
+    - ``frequent`` is the number of values to track. With 380 the counts are exact for up to as many different values; else each count is
+      within 0.7 % of the rows.
     """
 
     distinct: int = 15
@@ -45,8 +49,15 @@ class Parameters:
     frequent: int = 380
 
     def frequent_error(self, values: int, distinct: int | None) -> int:
-        """Rows by which a count of the frequent values may be off, of so many values."""
-        slots = 1 << (-(-self.frequent * 4 // 3) - 1).bit_length()  # as Spark sizes the sketch: a power of two that is filled to 3/4
+        """Return by how many rows the count of a frequent value may be off.
+
+        ``values`` is the number of rows that have a value, and ``distinct`` the estimated number of different values. 0 means that the
+        counts are exact.
+        """
+        # Spark sizes the sketch's hash table as a power of two that is filled up to 3/4.
+        slots = 1 << (-(-self.frequent * 4 // 3) - 1).bit_length()
+        # ``distinct`` is itself an estimate. The margin of 10 % makes sure that all values fit into the sketch where the counts are called
+        # exact.
         return 0 if distinct is not None and distinct <= 0.9 * min(self.frequent, slots * 3 // 4) else -(-values * 7 // (2 * slots))
 
 
@@ -78,23 +89,24 @@ STATE_COLUMNS = {
     "quantiles_state": ("binary", "KLL sketch: of doubles for decimals and floating numbers, else of bigints (times: days, microseconds)."),
     "frequent_state": ("binary", "Sketch of frequent values, as texts (the field sketch of approx_top_k_accumulate)."),
 }
-"""Of a state: type and meaning."""
+"""Columns of a state, with their Spark type and their meaning (the comment in the Delta table)."""
 
 ESTIMATE_COLUMNS = {
     "distinct_count": ("bigint", "Different values, by distinct_state."),
     "quantiles": ("array<string>", f"Values at the ranks {', '.join(map(str, RANKS))}, by quantiles_state."),
     "frequent": ("array<struct<item:string,count:bigint>>", f"The {FREQUENT} most frequent values, by frequent_state."),
 }
-"""What the sketches of one partition say."""
+"""Columns with what the sketches of one partition say, with their Spark type and their meaning."""
 
 
 def profile_states(
     frame: "DataFrame", columns: Sequence[Column], partition: str | None = None, parameters: Parameters = PARAMETERS
 ) -> "DataFrame":
-    """A row for each partition that has rows and each column: ``partition`` (as the frame has it), ``STATE_COLUMNS``, ``ESTIMATE_COLUMNS``.
+    """Return a frame with a row for each partition that has rows and each column of the table.
 
-    ``partition``: the column of the frame that tells partitions apart (NULL: a partition, too); None: all rows are one, also where there
-    are none. Nothing is computed yet; it is one aggregation over the rows, however many columns.
+    Its columns are ``partition`` (the value of the frame's column), ``STATE_COLUMNS`` and ``ESTIMATE_COLUMNS``. ``partition`` is the name
+    of the column that tells partitions apart, where NULL is a partition too. If it is None, all rows are one partition, which also exists
+    if there are no rows. The frame is lazy; computing it takes one aggregation over the rows, for any number of columns.
     """
     grouped = frame.groupBy() if partition is None else frame.groupBy(expr(f"{quote(partition)} AS partition"))
     packed = grouped.agg(*(expr(f"{_state(n, column, parameters)} AS c{n}") for n, column in enumerate(columns)))
@@ -104,15 +116,16 @@ def profile_states(
 
 
 SHOW_VALUES = ("examples", "frequent_state", "frequent")
-"""Columns of states that hold values of rows, beside the bounds of ``TEXT_FORMS``."""
+"""Columns of a state that hold values of rows, besides the minimum and maximum of ``TEXT_FORMS``."""
 TEXT_FORMS = (Form.TEXT.value, Form.BINARY.value)
-"""Forms of columns whose bounds are values of texts."""
+"""Forms of columns whose minimum and maximum are text values of rows."""
 
 
 def kept_columns(samples: bool) -> list[str]:
-    """Select expressions of what is kept of states; without samples no value of a text, nor any of the frequent values.
+    """Return the select expressions of what is stored of the states.
 
-    What sketches and numbers tell stays: how many values, how they are distributed, the bounds of numbers and times.
+    Without ``samples``, no text value and no frequent value is stored. What sketches and numbers say stays: how many values there are, how
+    they are distributed, and the bounds of numbers and times.
     """
     names = [*STATE_COLUMNS, *ESTIMATE_COLUMNS]
     if samples:
@@ -124,7 +137,7 @@ def kept_columns(samples: bool) -> list[str]:
 
 
 def empty_states(columns: Sequence[Column], parameters: Parameters = PARAMETERS) -> list[dict[str, Any]]:
-    """What ``profile_states`` gives of no rows, a state a column."""
+    """Return the states of a partition without rows, one for each column, as ``profile_states`` would compute them."""
     found: list[dict[str, Any]] = []
     for position, column in enumerate(columns):
         form = form_of(column.type)
@@ -135,7 +148,11 @@ def empty_states(columns: Sequence[Column], parameters: Parameters = PARAMETERS)
 
 
 def estimates(distinct: str, quantiles: str, frequent: str, parameters: Parameters, ranks: Sequence[float]) -> list[str]:
-    """Select expressions for ``ESTIMATE_COLUMNS``, of expressions for the sketches (each may be NULL) and a column ``form``."""
+    """Return the select expressions of ``ESTIMATE_COLUMNS``.
+
+    ``distinct``, ``quantiles`` and ``frequent`` are SQL expressions of the sketches, each of which may be NULL. The frame must have a
+    column ``form``.
+    """
     at = f"array({', '.join(f'{rank!r}D' for rank in ranks)})"
     state = frequent_state(frequent, parameters)
     return [
@@ -153,7 +170,7 @@ def estimates(distinct: str, quantiles: str, frequent: str, parameters: Paramete
 
 
 def frequent_state(sketch: str, parameters: Parameters) -> str:
-    """What Spark's functions take, made of the one part of it that is kept."""
+    """Return the SQL struct that Spark's functions for frequent values take, built from the sketch, the one part of it that is stored."""
     return (
         f"named_struct('sketch', {sketch}, 'maxItemsTracked', {parameters.frequent}, 'itemDataType', cast(NULL AS string), "
         f"'itemDataTypeDDL', 'item string not null')"
@@ -161,14 +178,20 @@ def frequent_state(sketch: str, parameters: Parameters) -> str:
 
 
 def form_word(type_: str) -> str:
-    """The ``form`` of a state. The scale of decimals is in it, as it is in the texts that are counted."""
+    """Return the column ``form`` of a state for a Spark type.
+
+    It includes the scale of decimals, because the texts that are counted have that many digits: states of different scales do not merge.
+    """
     form = form_of(type_)
     scale = type_.rpartition(",")[2].strip(" )") if "," in type_ else "0"
     return f"{form.value}({scale})" if form is Form.DECIMAL else form.value
 
 
 def _state(position: int, column: Column, parameters: Parameters) -> str:
-    """The aggregates of one column, as a struct that is the same for all types."""
+    """Return the SQL of all aggregates of one column, as a struct whose fields are the same for all types.
+
+    Equal structs let ``inline`` turn the columns of one aggregated row into rows.
+    """
     form = form_of(column.type)
     x = quote(column.name)
     made = _made_with(position, column, parameters)
@@ -186,6 +209,7 @@ def _state(position: int, column: Column, parameters: Parameters) -> str:
 
 
 def _made_with(position: int, column: Column, parameters: Parameters) -> dict[str, str | int]:
+    """Return the fields of a state that say of which column it is and how it was computed."""
     return {
         "position": position,
         "column_name": column.name,
@@ -199,10 +223,12 @@ def _made_with(position: int, column: Column, parameters: Parameters) -> dict[st
 
 
 def _order_and_lengths(form: Form, x: str) -> dict[str, str]:
+    """Return the aggregates of bounds, lengths and example texts. ``x`` is the quoted column."""
     match form:
         case Form.OTHER:
             return {}
-        case Form.FLOATING:  # to Spark, NaN is the greatest of all numbers
+        case Form.FLOATING:
+            # Spark sorts NaN above all numbers, so it must not take part in the bounds.
             number = f"CASE WHEN NOT isnan({x}) THEN {x} END"
             return {"minimum": f"min({number})", "maximum": f"max({number})"}
         case Form.TEXT | Form.BINARY:
@@ -216,7 +242,9 @@ def _order_and_lengths(form: Form, x: str) -> dict[str, str]:
                 "length_max": f"max({length})",
                 "length_sum": f"sum({length})",
             }
-            if form is Form.TEXT:  # the one with the least hash, for each of some hashes: any value is as likely as any other
+            # For each of ``EXAMPLES`` hash functions, the example is the value with the least hash. So each different value is equally
+            # likely to be drawn.
+            if form is Form.TEXT:
                 drawn = (f"min_by(left({x}, {TEXT_LENGTH}), xxhash64({x}, {seed}))" for seed in range(EXAMPLES))
                 found["examples"] = f"array_distinct(array_compact(array({', '.join(drawn)})))"
             return found
@@ -225,6 +253,7 @@ def _order_and_lengths(form: Form, x: str) -> dict[str, str]:
 
 
 def _moments(form: Form, x: str) -> dict[str, str]:
+    """Return the aggregates of count, mean and sum of squared distances, of finite numbers."""
     if not form.is_number:
         return {}
     number = f"cast({x} AS double)"
@@ -234,24 +263,30 @@ def _moments(form: Form, x: str) -> dict[str, str]:
 
 
 def _sketches(form: Form, x: str, parameters: Parameters) -> dict[str, str]:
+    """Return the aggregates that build the sketches.
+
+    Spark's HLL sketch takes integers, texts and binaries only, so values of other types are converted.
+    """
     if form is Form.OTHER:
         return {}
     times = {
         Form.INTEGER: f"cast({x} AS bigint)",
         Form.DAY: f"cast(unix_date({x}) AS bigint)",
         Form.INSTANT: f"unix_micros({x})",
+        # The session's time zone is UTC, so the cast does not shift the time.
         Form.LOCAL: f"unix_micros(cast({x} AS timestamp))",
     }
     hashed = {
         **times,
         Form.BOOLEAN: f"cast({x} AS int)",
         Form.DECIMAL: f"cast({x} AS string)",
-        Form.FLOATING: f"cast(cast({x} AS double) + 0D AS string)",  # 0 and -0 are one
-        Form.TEXT: f"concat('=', {x})",  # the sketch takes no notice of an empty text
+        Form.FLOATING: f"cast(cast({x} AS double) + 0D AS string)",  # makes -0 equal to 0
+        Form.TEXT: f"concat('=', {x})",  # the sketch ignores empty texts
         Form.BINARY: f"concat(X'3D', {x})",
     }[form]
     found = {"distinct_state": f"hll_sketch_agg({hashed}, {parameters.distinct})"}
     if form in times:
+        # KLL raises an error for a group without a single value; hence the CASE.
         found["quantiles_state"] = f"CASE WHEN count({x}) > 0 THEN kll_sketch_agg_bigint({times[form]}, {parameters.quantiles}) END"
     elif form in (Form.DECIMAL, Form.FLOATING):
         number = f"CASE WHEN NOT isnan(cast({x} AS double)) THEN cast({x} AS double) END"

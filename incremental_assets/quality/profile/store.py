@@ -1,9 +1,9 @@
-"""Where states of profiles are kept: one Delta table a datastore, and the profile of any of its partitions as a merge of them.
+"""The stored states of profiles: one Delta table for each datastore, and the profile of any set of partitions, merged from their states.
 
 Belongs here: the table, replacing the states of partitions, reading and merging them. Does not belong: what a state is (``states``).
 
-A container's states are in a folder of their own, so that containers do not conflict; where Delta says that they do (the table is just
-being made, or maintained), the write is repeated, without reading the rows again.
+The table is physically partitioned by container, so that writes for different containers do not conflict. Where Delta reports a conflict
+all the same (the table is just being created, or maintained), the write is repeated without reading the container's rows again.
 """
 
 import contextlib
@@ -48,9 +48,12 @@ if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
 MERGED_RANKS = tuple(sorted({*RANKS, *(n / 50 for n in range(51))}))
-"""Of the quantiles of a merged profile."""
+"""The ranks of the quantiles of a merged profile. They include ``RANKS``."""
 MOST_TRIES = 8
-_ROWS_PER_FILE = 2000  # a refreshed partition rewrites the files it is in
+"""How many times a write is tried when it conflicts."""
+_ROWS_PER_FILE = 2000
+"""The largest number of states in a file. Replacing the states of a partition rewrites the files that they are in, so files are kept small.
+"""
 
 _OWN_COLUMNS = {
     "container": ("string", "The container; the folders go by it."),
@@ -63,11 +66,16 @@ _COLUMNS = {**_OWN_COLUMNS, **STATE_COLUMNS, **ESTIMATE_COLUMNS}
 _SKETCHES = ("distinct_state", "quantiles_state", "frequent_state")
 _GROUP = ("column_name", "form", "layout")
 _MADE_WITH = ("form", "layout", "distinct_lg_k", "quantiles_k", "frequent_items")
+"""Columns that must be equal in states that are merged."""
 
 
 @dataclass(frozen=True)
 class Refreshed:
-    """``rows``: of each partition whose states were replaced. ``version``: of the table of profiles, after it."""
+    """The result of storing states.
+
+    ``rows`` is the number of rows of each partition whose states were replaced. ``version`` is the version of the table of profiles
+    afterwards.
+    """
 
     rows: Mapping[Key, int]
     version: int | None
@@ -94,18 +102,23 @@ class ProfileStore:
         parameters: Parameters = PARAMETERS,
         samples: bool = True,
     ) -> Refreshed:
-        """Profiles the rows of the frame, in one pass, and puts the states in the place of those of the same partitions, in one commit.
+        """Profile the rows of the frame in one pass, and replace the states of their partitions in one commit.
 
-        ``frame``: all rows of the partitions, which its column ``partition`` tells apart; ``key_of`` makes a key of a value of it, another
-        one of another. ``keys``: further partitions, which have no rows any more where the frame has none (None in it: the rows of no
-        partition). ``whole``: the frame has all of the container; what is not in it is gone. ``samples``: whether values of texts,
-        and frequent values, are kept. Raises LakeError, LakeMoved.
+        - ``frame`` has all rows of the partitions to profile. Its column ``partition`` tells them apart (None: the container has no
+          partitions), and ``key_of`` turns a value of this column into a partition key; different values must give different keys.
+        - ``delta_version`` is the version of the container's table that the frame reads, ``operation_id`` the id of the Dagster run.
+        - ``keys`` are further partitions in the scope. Those that have no rows in the frame are stored as empty. None stands for the rows
+          without an identifier.
+        - ``whole`` says that the frame has all rows of the container. The states of all other partitions are then removed.
+        - ``samples`` says whether text values and frequent values are stored.
+
+        Raises LakeError or LakeMoved, and ValueError if two partitions have the same key.
         """
         spark: Any = frame.sparkSession
         with place_errors(self.table.url):
             keep_private(self.table.url.rpartition("/")[0])
         with lake_errors(container, self.table.url):
-            # The rows are read here, and never again, whatever becomes of the write; nor is this large plan analysed again.
+            # The checkpoint reads the rows once, even if the write has to be repeated, and this large plan is not analysed again.
             with _active(spark):
                 states = profile_states(frame, columns, partition, parameters).localCheckpoint()
             found = states.where("position = 0").select("partition", "rows").collect()
@@ -126,7 +139,7 @@ class ProfileStore:
         return Refreshed({**counts, **dict.fromkeys(empty, 0)}, head.version if head else None)
 
     def known(self, spark: "SparkSession", container: str) -> list[Key]:
-        """The partitions that states are kept of. Raises LakeError."""
+        """Return the keys of the partitions that have states. Raises LakeError."""
         if self.table.head() is None:
             return []
         with lake_errors(container, self.table.url):
@@ -136,10 +149,10 @@ class ProfileStore:
     def profile(
         self, spark: "SparkSession", container: str, partitions: Sequence[Key] | None = None, order: Sequence[str] = ()
     ) -> Profile | None:
-        """Of the partitions (None: of all, by their keys), merged of their states: the container's own table is not read.
+        """Return the profile of the partitions, merged from their states; None if there are no states. The container's table is not read.
 
-        ``order``: keys in the order in which they came, where their names do not tell it. None where nothing is kept of them. Raises
-        LakeError.
+        ``partitions`` None means all of them, ordered by their keys. ``order`` gives the keys in order of arrival, if their names do not
+        tell it. Raises LakeError.
         """
         if self.table.head() is None:
             return None
@@ -157,16 +170,18 @@ class ProfileStore:
         )
 
     def forget_samples(self, before: datetime.datetime) -> int:
-        """Empties what shows values of rows in the states that were made before then; what can be merged of them stays. How many states.
+        """Set to NULL what shows values of rows in states that are older than the given time; return how many states were changed.
 
-        By delta-rs: the states are few, and nobody then waits for Spark. Raises LakeError, LakeMoved.
+        Counts, the bounds of numbers and times, and the sketches of distinct values and quantiles stay, so that the states still merge. It
+        goes through delta-rs: the states are few, and the maintenance job need not wait for Spark. Raises LakeError, LakeMoved.
         """
         with place_errors(self.table.url):
             delta = self.table.opened()
             if delta is None:
                 return 0
             forms = ", ".join(text(form) for form in TEXT_FORMS)
-            # A state with examples has frequent values, or is of texts and has bounds; delta-rs (1.6) cannot ask for lists themselves.
+            # The condition does not name the list columns, which delta-rs (1.6) cannot test. It need not: a state with examples has
+            # frequent values as well, or it is of texts and has bounds.
             shown = ["frequent_state IS NOT NULL", f"(form IN ({forms}) AND (minimum IS NOT NULL OR maximum IS NOT NULL))"]
             moment = f"arrow_cast({int(before.timestamp() * 1_000_000)}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
             bounds = {name: f"CASE WHEN form IN ({forms}) THEN NULL ELSE {name} END" for name in ("minimum", "maximum")}
@@ -179,6 +194,7 @@ class ProfileStore:
 
     # ------------------------------------------------------------------ the table
     def _write(self, rows: "DataFrame", container: str, keys: Sequence[Key] | None) -> None:
+        """Replace the states of the given partitions by these rows; ``keys`` None replaces all states of the container."""
         spark: Any = rows.sparkSession
         if keys is not None and not keys:
             return
@@ -188,14 +204,16 @@ class ProfileStore:
                 try:
                     spark.sql(self._definition()).collect()
                 except PySparkException:
+                    # It is only an error if there is still no table; else another container's first profile has created it in the meantime.
                     if self.table.head() is None:
-                        raise  # else another container's first profile was quicker
+                        raise
             writer = rows.write.format("delta").mode("overwrite").option("maxRecordsPerFile", _ROWS_PER_FILE)
             writer.option("replaceWhere", _where(container, keys)).save(self.table.url)
 
         self._retried(container, write)
 
     def _retried(self, container: str, write: Callable[[], object]) -> None:
+        """Run ``write``, and repeat it after a random wait if it conflicts with another commit."""
         for attempt in range(1, MOST_TRIES + 1):
             try:
                 with lake_errors(container, self.table.url):
@@ -204,11 +222,12 @@ class ProfileStore:
             except LakeMoved:
                 if attempt == MOST_TRIES:
                     raise
-                time.sleep(random.uniform(0.1, 0.5) * attempt)  # others wait, too, and not as long
+                # The random part keeps several waiting writers from colliding again.
+                time.sleep(random.uniform(0.1, 0.5) * attempt)
 
     def _definition(self) -> str:
         columns = ", ".join(f"{name} {kind} COMMENT {text(meaning)}" for name, (kind, meaning) in _COLUMNS.items())
-        # Deletion vectors would shut some readers out, and files are small.
+        # Not every reader of Delta supports deletion vectors, and the files are small enough to be rewritten.
         return (
             f"CREATE TABLE IF NOT EXISTS {self.table.sql_name} ({columns}) USING delta PARTITIONED BY (container) "
             f"COMMENT 'Profiles of containers, as states that can be merged' "
@@ -218,7 +237,10 @@ class ProfileStore:
 
 @contextlib.contextmanager
 def _active(spark: Any) -> Iterator[None]:
-    """pyspark gives the checkpoint to the thread's active session, and a session of its own is none."""
+    """Make ``spark`` the active session of this thread for the duration of the block.
+
+    pyspark runs ``localCheckpoint`` in the thread's active session, and a session of our own is not registered as such.
+    """
     threads = type(spark)._active_session
     before = getattr(threads, "session", None)
     threads.session = spark
@@ -229,7 +251,7 @@ def _active(spark: Any) -> Iterator[None]:
 
 
 def _with_keys(spark: "SparkSession", states: "DataFrame", named: Mapping[str | None, Key]) -> "DataFrame":
-    """With the partitions' keys instead of the values they were told apart by."""
+    """Replace the values of the column ``partition`` by the keys of the partitions."""
     if all(value == key for value, key in named.items()):
         return states.withColumn("partition", expr("cast(partition AS string)"))
     keys = _keys_frame(spark, list(named.items()))
@@ -246,11 +268,12 @@ def _keys_frame(spark: "SparkSession", pairs: Sequence[tuple[Key, Key]]) -> "Dat
 
 
 def _as_text(value: object) -> str | None:
-    """As Spark casts it."""
+    """Return a value as Spark casts it to a string."""
     return None if value is None else str(value)
 
 
 def _where(container: str, keys: Sequence[Key] | None) -> str:
+    """Return the predicate for the states of the given partitions of a container; ``keys`` None stands for all partitions."""
     here = f"container = {text(container)}"
     if keys is None:
         return here
@@ -263,7 +286,10 @@ def _where(container: str, keys: Sequence[Key] | None) -> str:
 
 # ---------------------------------------------------------------- merging
 def _merged(states: "DataFrame", used: set[tuple[int, int, int]]) -> list[dict[str, Any]]:
-    """Of each column and way of making states: what the merged sketches say."""
+    """Return what the merged sketches say, for each column and each way in which its states were computed.
+
+    ``used`` are the triples (lgConfigK, k, tracked values) of sketch parameters that occur.
+    """
     found: list[dict[str, Any]] = []
     for one in sorted(used):
         parameters = Parameters(*one)
@@ -277,7 +303,8 @@ def _merged(states: "DataFrame", used: set[tuple[int, int, int]]) -> list[dict[s
                 f"ELSE kll_merge_agg_bigint(quantiles_state, {one[1]}) FILTER (WHERE NOT {of_doubles}) END AS quantiles_state"
             ),
         )
-        # By itself, as approx_top_k_combine fails on a group that has no sketch, also where a FILTER keeps it from being used.
+        # This is a separate aggregation, because ``approx_top_k_combine`` fails for a group without any sketch, even if a FILTER excludes
+        # that group.
         combined = f"approx_top_k_combine({frequent_state('frequent_state', parameters)}, {one[2]}).sketch AS frequent_state"
         frequent = alike.where("frequent_state IS NOT NULL").groupBy(*_GROUP).agg(expr(combined))
         shown = values.join(frequent, list(_GROUP), "left").selectExpr(
@@ -293,6 +320,7 @@ def _made_with(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _profile(container: str, kept: Sequence[Mapping[str, Any]], merged: Sequence[Mapping[str, Any]], partitions: Sequence[Key]) -> Profile:
+    """Build the profile from the states and the merged sketches."""
     newest = max(row["profiled_at"] for row in kept)
     order = {key: n for n, key in enumerate(partitions)}
     rows = sorted(kept, key=lambda row: (order[row["partition"]], row["position"]))
@@ -305,6 +333,7 @@ def _profile(container: str, kept: Sequence[Mapping[str, Any]], merged: Sequence
     columns: list[tuple[int, ColumnProfile]] = []
     left_out: dict[str, tuple[Key, ...]] = {}
     for name, own in by_column.items():
+        # The newest state decides which type and parameters count. States with others cannot be merged with it.
         last = max(own, key=lambda row: (row["profiled_at"], order[row["partition"]]))
         alike = [row for row in own if _made_with(row) == _made_with(last)]
         if len(alike) < len(own):
@@ -318,7 +347,7 @@ def _profile(container: str, kept: Sequence[Mapping[str, Any]], merged: Sequence
 
 
 def _column(row: Mapping[str, Any], ranks: Sequence[float]) -> ColumnProfile:
-    """Of one state."""
+    """Return the profile of one column in one partition from its state."""
     plain = ColumnProfile(
         column=row["column_name"],
         type=row["type"],
@@ -336,12 +365,13 @@ def _column(row: Mapping[str, Any], ranks: Sequence[float]) -> ColumnProfile:
 
 
 def _estimated(column: ColumnProfile, row: Mapping[str, Any], ranks: Sequence[float]) -> ColumnProfile:
-    """With what sketches say."""
+    """Add the figures that come from sketches."""
     distinct = row["distinct_count"]
     parameters = Parameters(row["distinct_lg_k"], row["quantiles_k"], row["frequent_items"])
     frequent = [Frequent(one["item"], one["count"]) for one in row["frequent"] or ()]
     return replace(
         column,
+        # The estimate may be greater than the number of values.
         distinct=min(distinct, column.values) if distinct is not None else None,
         quantiles=dict(zip(ranks, row["quantiles"] or (), strict=False)),
         frequent=tuple(sorted(frequent, key=lambda one: (-one.count, one.value))),
@@ -350,8 +380,10 @@ def _estimated(column: ColumnProfile, row: Mapping[str, Any], ranks: Sequence[fl
 
 
 def sorted_keys(keys: Collection[Key], order: Sequence[str] = ()) -> list[Key]:
-    """The oldest first: by ``order``, and before those in it the others (what is gone), numbers by their value. First of all the rows of
-    no partition."""
+    """Return the keys, oldest first, after the rows without an identifier (None).
+
+    Keys that are not in ``order``, for example of files that no longer exist, come before those that are. Integer keys are sorted by value.
+    """
     position = {key: n for n, key in enumerate(order)}
     named = sorted(key for key in keys if key is not None)
     if all(key.lstrip("-").isdecimal() for key in named):

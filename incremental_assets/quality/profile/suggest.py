@@ -1,10 +1,10 @@
-"""Rules as YAML to paste, each asked of partitions that it was not made from.
+"""This module proposes rules as YAML to paste, each evaluated on partitions that it was not derived from.
 
-Belongs here: which partitions are held out, asking their rows in one pass, what is left out, the YAML. Does not belong: which rules come
-into question (``propose``).
+Belongs here: which partitions are held out, evaluating the rules on their rows in one pass, which rules are dropped, and the YAML. Does not
+belong: which rules are candidates (``propose``).
 
-The order of calls: ``split_partitions`` of the profile of all; ``suggest`` with the profile of the fitted ones, and with what asks
-the rows of the held-out ones; ``Suggestions.yaml``.
+The order of calls is: ``split_partitions`` with the profile of all partitions; then ``suggest`` with the profile of the fitted partitions
+and a function that evaluates aggregates on the held-out rows; then ``Suggestions.yaml``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,19 +22,24 @@ from incremental_assets.quality.profile.propose import RARE, candidates, changes
 from incremental_assets.quality.rows import Aggregate, Values
 
 HELD_OUT = 0.2
-"""The share of partitions, the newest, that rules are not made from; at least one of two."""
+"""The share of the partitions with rows, counted from the newest, that rules are not derived from. It is at least one partition."""
 MOST_HELD_OUT = 10
+"""The largest number of partitions that are held out."""
 _TEMPLATE = "{{"
+"""The beginning of a template in Dagster's component YAML. A rule that contains it would not be loaded as it was written."""
 
 Predicate = Callable[[RowRule], str]
-"""Spark SQL of *the row passes*; where it is NULL, it does. Raises CannotAsk."""
+"""Returns the Spark SQL condition for a row to pass a rule; NULL passes too. Raises CannotAsk."""
 Ask = Callable[[Sequence[Aggregate]], Values]
-"""Aggregates of the held-out rows by partition, in one pass. Those that Spark does not understand are left out."""
+"""Computes aggregates over the held-out rows, by partition, in one pass. Those that Spark cannot analyse are left out of the result."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Partitions with rows, oldest first. ``held_out`` is empty where there are too few to hold one back."""
+    """The partitions with rows, oldest first, divided into two parts.
+
+    ``held_out`` is empty if there are too few partitions to hold one back.
+    """
 
     fitted: tuple[Key, ...]
     held_out: tuple[Key, ...]
@@ -42,9 +47,11 @@ class Split:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """``failed`` of ``asked`` held-out rows (of partitions, for rules about those) break it; ``asked`` is 0 where it was not asked.
+    """A rule and its result on the held-out rows.
 
-    ``worst``: the share of the rows of that partition that breaks it most, as its tolerance is asked of each by itself.
+    ``failed`` of the ``asked`` rows break it; for rules about partitions, these are numbers of partitions. ``asked`` is 0 if the rule was
+    not evaluated. ``worst`` is the share of failed rows in the partition with the most of them: a scan applies the tolerance to each
+    partition separately, so that share counts.
     """
 
     rule: Rule
@@ -54,13 +61,17 @@ class Suggestion:
 
     @property
     def share(self) -> float:
+        """The share of held-out rows (or partitions) that break the rule, from 0 to 1."""
         return self.failed / self.asked if self.asked else 0.0
 
 
 @dataclass(frozen=True)
 class Suggestions:
-    """``kept``: to propose. ``dropped``: they do not hold for the held-out rows. ``rows``: held out. ``unfit``: what could not be asked or
-    written, and why."""
+    """All proposed rules, and those that were dropped.
+
+    ``kept`` are the rules to propose. ``dropped`` do not hold for the held-out rows. ``rows`` is the number of held-out rows. ``unfit`` are
+    rules that cannot be evaluated or written as YAML, each with the reason.
+    """
 
     split: Split
     kept: Sequence[Suggestion]
@@ -69,7 +80,7 @@ class Suggestions:
     unfit: Sequence[tuple[Rule, str]] = field(default=(), repr=False)
 
     def yaml(self) -> str:
-        """A list for ``checks:``, a rule a line, with comments."""
+        """Return the rules as a YAML list for ``checks:``, one rule a line, with comments."""
         lines = _head(self.split, self.rows)
         lines += [f"- {_flow(one.rule.words())}  # {_of_held_out(one)}" for one in self.kept]
         if not self.kept:
@@ -84,7 +95,10 @@ class Suggestions:
 
 
 def split_partitions(profile: Profile) -> Split:
-    """Of the partitions with rows, the newest fifth (at least one, at most 10) is held out; rows of no partition are in neither part."""
+    """Hold out the newest fifth of the partitions with rows, at least one and at most 10.
+
+    The rows without an identifier are in neither part.
+    """
     filled = [key for key, rows in rows_by_partition(profile).items() if rows and key is not None]
     if len(filled) < 2:
         return Split(tuple(key for key, rows in rows_by_partition(profile).items() if rows), ())
@@ -101,11 +115,16 @@ def suggest(
     rows: Mapping[Key, int],
     filling: Sequence[Key] = (),
 ) -> Suggestions:
-    """``fitted``: of ``split.fitted`` alone. ``ask``: of the rows of ``split.held_out``; None where nothing is held out. ``rows``: of each
-    partition, oldest first. ``filling``: partitions that more rows are expected in.
+    """Evaluate the candidates on the held-out rows and return what to propose.
 
-    One pass over the rows held out, and over no others. A rule that more than 1 % of the rows of one of those partitions break is left
-    out; one that fewer break gets a tolerance.
+    - ``fitted`` is the profile of ``split.fitted`` alone.
+    - ``ask`` computes aggregates over the rows of ``split.held_out``; None if nothing is held out.
+    - ``rows`` is the number of rows of each partition, oldest first.
+    - ``filling`` are the partitions in which more rows are expected.
+
+    It takes one pass over the held-out rows, and reads no others. A rule that more than 1 % of the rows of a held-out partition break is
+    dropped. A rule that fewer rows break gets a tolerance of twice the worst share. Of each candidate's alternatives, the first that holds
+    is kept.
     """
     unfit: list[tuple[Rule, str]] = []
     groups = [_usable(one.alternatives, predicate, unfit) for one in candidates(fitted)]
@@ -116,6 +135,7 @@ def suggest(
     dropped: list[Suggestion] = []
     for group in groups:
         for one in (found[rule.id] for rule, _ in group if rule.id in found):
+            # A ``unique`` rule gets no tolerance: a key that repeats even once is no key.
             if one.failed and (one.worst > RARE or isinstance(one.rule, Unique)):
                 dropped.append(one)
                 continue
@@ -129,7 +149,7 @@ def suggest(
 
 
 def _usable(rules: Sequence[RowRule | Unique], predicate: Predicate, unfit: list[tuple[Rule, str]]) -> list[tuple[RowRule | Unique, str]]:
-    """Each with Spark SQL of how many rows of a partition break it."""
+    """Return each rule with the SQL aggregate that counts the rows of a partition which break it. The others go into ``unfit``."""
     found: list[tuple[RowRule | Unique, str]] = []
     for rule in rules:
         if _TEMPLATE in str(rule.words()):
@@ -143,7 +163,7 @@ def _usable(rules: Sequence[RowRule | Unique], predicate: Predicate, unfit: list
 
 
 def _ask(ask: Ask, texts: Sequence[tuple[RowRule | Unique, str]]) -> tuple[dict[str, Suggestion], int]:
-    """What became of each rule that could be asked, by its id; and how many rows there are."""
+    """Return the result of each rule that could be evaluated, by its id, and the number of held-out rows."""
     names = {rule.id: f"r{n}" for n, (rule, _) in enumerate(texts)}
     wanted = [Aggregate(names[rule.id], names[rule.id], lambda text=text: expr(text), (text,)) for rule, text in texts]
     parts = list(ask([Aggregate(None, "total", lambda: expr("count(*)")), *wanted]).values())
@@ -158,6 +178,7 @@ def _ask(ask: Ask, texts: Sequence[tuple[RowRule | Unique, str]]) -> tuple[dict[
 
 
 def _failing(rule: RowRule | Unique, predicate: Predicate) -> str:
+    """Return the SQL aggregate that counts the rows of a partition that break the rule."""
     if isinstance(rule, Unique):
         present = predicate(NotNull(columns=rule.columns))
         return f"count_if({present}) - count(DISTINCT {', '.join(quote(name) for name in rule.columns)})"
@@ -165,6 +186,7 @@ def _failing(rule: RowRule | Unique, predicate: Predicate) -> str:
 
 
 def _volumetric(split: Split, rows: Mapping[Key, int], filling: Sequence[Key]) -> Suggestion | None:
+    """Propose a rule about the number of rows, and evaluate it on the held-out partitions; None if there are too few partitions."""
     fitted = {key: count for key, count in rows.items() if key in split.fitted}
     rule = volumetric(fitted)
     if rule is None:
@@ -180,7 +202,7 @@ def _breaks(rule: Change, change: float, is_filling: bool) -> bool:
 
 
 def _not_nulls_as_one(kept: Sequence[Suggestion]) -> list[Suggestion]:
-    """Columns that are never NULL, in one rule, as a person would write it."""
+    """Combine the ``not_null`` rules without a tolerance into one rule for all their columns, as a person would write them."""
     plain = [one for one in kept if isinstance(one.rule, NotNull) and not one.rule.tolerance]
     if len(plain) < 2:
         return list(kept)
@@ -205,7 +227,7 @@ def _span(keys: Sequence[Key]) -> str:
 
 
 def _said(key: Key) -> str:
-    """A key, or what somebody else worded, in a comment, which ends with its line."""
+    """Return a key, or a message from elsewhere, for a YAML comment. Line breaks are escaped, because a comment ends with its line."""
     text = str(key)
     return text if text.isprintable() else ascii(text)
 
@@ -221,7 +243,7 @@ def _of_held_out(one: Suggestion) -> str:
 
 
 class _OnALine(yaml.SafeDumper):
-    """Texts that would not stay on their line, or not be seen there, are written with escapes."""
+    """Dumps YAML with escapes in texts that would otherwise break the line or contain invisible characters."""
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
@@ -232,7 +254,7 @@ _OnALine.add_representer(str, _text)
 
 
 def _flow(words: Mapping[str, Any]) -> str:
-    """On one line."""
+    """Return a rule as YAML in flow style, on one line."""
     how: dict[str, Any] = {"Dumper": _OnALine, "default_flow_style": True, "sort_keys": False, "width": float("inf")}
     text = yaml.dump(dict(words), allow_unicode=True, **how).rstrip("\n")
     return text if text.isprintable() else yaml.dump(dict(words), **how).rstrip("\n")
