@@ -40,8 +40,9 @@ OF_A_CONTAINER = "sync/strategy"
 """A metadata key that the assets of containers have and others do not."""
 
 MOST_RETRIES = 3
-"""How many times a step is tried again after a concurrent write, and how many seconds it waits before."""
+"""How many times a step is tried again after a concurrent write."""
 RETRY_SECONDS = 2
+"""How many seconds pass before it is tried again."""
 
 _AXES = {"date": Axis.DAY, "timestamp_ntz": Axis.LOCAL, "timestamp": Axis.INSTANT}
 """The cursor type of a column by its Spark type; integers and decimals are not listed."""
@@ -66,9 +67,9 @@ class DeltaIOManager(dg.IOManager):
                 self._write_extractions(context, scope, obj)
             else:
                 self._write_frame(context, scope, obj)
-        # A concurrent write, by a query that a killed run has left on the Spark server or by another host. A step that is tried again makes
-        # a new plan, which takes that write into account.
         except LakeMoved as moved:
+            # A concurrent write, by a query that a killed run has left on the Spark server or by another host. A step that is tried again
+            # makes a new plan, which takes that write into account.
             scope.interrupt()
             context.log.warning(str(moved))
             raise dg.RetryRequested(max_retries=MOST_RETRIES, seconds_to_wait=RETRY_SECONDS) from moved
@@ -109,7 +110,9 @@ class DeltaIOManager(dg.IOManager):
 
     # ------------------------------------------------------------------ containers
     def _write_extractions(self, context: dg.OutputContext, scope: LakeScope, output: Extractions) -> None:
-        """Commits the write batches of a container's sync one by one, then adds metadata and an event for each partition that got rows."""
+        """Commits the write batches of a container's sync one by one, then adds metadata and an event for each partition that
+        was written.
+        """
         container = output.container
         table = scope.table(*container.key_path)
         written: list[Window] = []

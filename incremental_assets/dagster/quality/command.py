@@ -1,6 +1,7 @@
-"""``incremental-assets scan`` and ``anomalies``: what was asked becomes runs, and records become lines.
+"""``incremental-assets scan``, ``profile`` and ``anomalies``: converts what was asked to runs, and records to lines.
 
-Belongs here: requests, and one record a container or anomaly. Does not belong: words on a terminal (``cli``), the scan (``scanning``).
+Belongs here: the requests, and one record for each container or anomaly. Does not belong: words on a terminal (``cli``), the scan
+(``scanning``).
 """
 
 import contextlib
@@ -32,12 +33,19 @@ from incremental_assets.delta.scope import LakeScope
 from incremental_assets.quality.records import Records
 
 NO_TABLE = "there is no table yet; sync it first"
+"""The message of a container that was never synced."""
 VERBS = {"acknowledge": State.ACKNOWLEDGED, "resolve": State.RESOLVED, "discard": State.DISCARDED}
+"""The state that each command of ``anomalies`` gives an anomaly."""
 
 
 @dataclass(frozen=True)
 class AskedScan:
-    """What the command line asked of each container. ``keys``: (from, to), both included."""
+    """What the command line asks of each container; without options the whole container.
+
+    ``incremental``: only partitions from a threshold on. ``after_time`` and ``after_batch``: that threshold as text, for containers whose
+    identifier is a time or an integer; None means the watermark of the container's scans. ``keys``: the first and the last partition, both
+    inclusive. ``auto_resolve``: anomalies that the scan no longer finds are resolved.
+    """
 
     incremental: bool = False
     after_time: str | None = None
@@ -46,7 +54,9 @@ class AskedScan:
     auto_resolve: bool = False
 
     def config(self, definition: ContainerDefinition, instance: dg.DagsterInstance) -> dict[str, Any]:
-        """The run config of a container's scan. Raises ConfigurationError where the container cannot be asked that."""
+        """The run config of the scan (or profile) of one container. Raises ConfigurationError where the request does not fit
+        the container.
+        """
         container = definition.container
         said: dict[str, Any] = {"auto_resolve": True} if self.auto_resolve else {}
         if self.keys is not None:
@@ -74,7 +84,10 @@ class AskedScan:
 def scan_lines(
     definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], asked: AskedScan, instance: dg.DagsterInstance
 ) -> Iterator[dict[str, Any]]:
-    """One a container, as it finishes. Wrong usage is told before anything runs. Raises KeyboardInterrupt when a run was interrupted."""
+    """Scans the containers one after another and yields the record of each as it finishes.
+
+    Raises ConfigurationError for wrong usage before anything runs, and KeyboardInterrupt when a run was interrupted.
+    """
     with_rules = [(d, asked.config(d, instance)) for d in chosen if d.container.options.checks]
     for definition in chosen:
         if not definition.container.options.checks:
@@ -85,7 +98,9 @@ def scan_lines(
 
 @dataclass(frozen=True)
 class _Ran:
-    """A run that has ended. ``told``: what it said of itself."""
+    """A run that has ended. ``told``: the summary that it recorded, None where it recorded none. ``failure``: why it failed, or "".
+    ``seconds``: how long it took.
+    """
 
     run_id: str
     told: dict[str, Any] | None
@@ -94,6 +109,10 @@ class _Ran:
 
 
 def _run(definitions: dg.Definitions, job: str, op: str, summary: str, config: dict[str, Any], instance: dg.DagsterInstance) -> _Ran:
+    """Runs a scan or profile job in this process. ``summary``: the metadata key of the summary in the run's events.
+
+    Raises KeyboardInterrupt when the run was interrupted; Dagster then shows it as cancelled.
+    """
     run_id, started = new_run_id(), time.monotonic()
     keys = config.get("partitions", ())
     events: Sequence[dg.DagsterEvent] = ()
@@ -124,6 +143,9 @@ def _run(definitions: dg.Definitions, job: str, op: str, summary: str, config: d
 def _scanned(
     definitions: dg.Definitions, definition: ContainerDefinition, config: dict[str, Any], instance: dg.DagsterInstance
 ) -> dict[str, Any]:
+    """The record of one container's scan. Its status is ``failed`` where a rule of severity error is broken or the run failed, ``warning``
+    where another rule is broken or could not be evaluated, else ``passed``.
+    """
     ran = _run(definitions, scan_job_name(definition), scan_op_name(definition), SUMMARY, config, instance)
     told, seconds = ran.told, ran.seconds
     if told is None:
@@ -137,7 +159,10 @@ def _scanned(
 def profile_lines(
     definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], asked: AskedScan, instance: dg.DagsterInstance
 ) -> Iterator[dict[str, Any]]:
-    """As ``scan_lines``; the fields are a contract."""
+    """Profiles the containers one after another and yields the record of each, as ``scan_lines`` does. The fields of a record are a
+    contract.
+    """
+    # The list is complete before the first run starts, so that wrong usage is reported before anything runs.
     for definition, config in [(d, asked.config(d, instance)) for d in chosen]:
         ran = _run(definitions, profile_job_name(definition), profile_op_name(definition), PROFILE_SUMMARY, config, instance)
         status = "failed" if ran.failure else "skipped" if ran.told is None else "profiled"
@@ -149,6 +174,7 @@ def profile_lines(
 
 _NUMBERS = ("rules", "passed", "failed", "errored", "rows_scanned", "partitions", "passes", "delta_version", "anomalies", "watermark",
             "blocked", "verdicts")  # fmt: skip
+"""The fields of a scan's summary that are in a record of ``scan --json``; None where there is no summary."""
 
 
 def _line(
@@ -160,7 +186,7 @@ def _line(
     run_id: str | None = None,
     seconds: float = 0.0,
 ) -> dict[str, Any]:
-    """One line of ``scan --json``; the fields are a contract."""
+    """One record of ``scan --json``; its fields are a contract."""
     numbers = {name: (told or {}).get(name) for name in _NUMBERS}
     label = definition.container.label
     return {"container": label, "status": status, **numbers, "run_id": run_id, "seconds": round(seconds, 3), "message": message}
@@ -168,7 +194,7 @@ def _line(
 
 @contextlib.contextmanager
 def lake_scope(log: Callable[[str], None]) -> Iterator[LakeScope]:
-    """The lake and, when needed, a Spark session, outside of any run."""
+    """The lake and, when it is needed, a Spark session, outside of any Dagster run."""
     scope = LakeScope(lake_root(), dagster_home(), "incremental-assets", log)
     with scope.stack:
         yield scope
@@ -176,7 +202,7 @@ def lake_scope(log: Callable[[str], None]) -> Iterator[LakeScope]:
 
 # ---------------------------------------------------------------- anomalies
 def anomaly_lines(chosen: Sequence[ContainerDefinition], states: Sequence[State]) -> list[dict[str, Any]]:
-    """The newest first."""
+    """The anomalies of the containers that are in one of the states, the one that changed last first."""
     wanted = {definition.container.label for definition in chosen}
     stores = dict.fromkeys(definition.container.key_path[0] for definition in chosen)
     found = [one for store in stores for one in Records(lake_root(), store).anomalies().values()]
@@ -185,7 +211,11 @@ def anomaly_lines(chosen: Sequence[ContainerDefinition], states: Sequence[State]
 
 
 def change_anomalies(datastores: Sequence[str], verb: str, ids: Sequence[str], comment: str | None) -> list[dict[str, Any]]:
-    """Raises ConfigurationError, and changes nothing, where one of the ids is none, or its state does not allow it."""
+    """Changes the state of anomalies, on behalf of the user of this process, and returns their records.
+
+    ``verb``: a key of ``VERBS``. ``comment``: stored with the change. Raises ConfigurationError, and changes nothing, where an id does not
+    exist or where the state of an anomaly does not allow the change.
+    """
     changes: list[tuple[Records, Anomaly]] = []
     for id in dict.fromkeys(ids):
         for records in (Records(lake_root(), encode_name(name)) for name in datastores):
@@ -201,6 +231,7 @@ def change_anomalies(datastores: Sequence[str], verb: str, ids: Sequence[str], c
 
 
 def _who() -> str:
+    """The name of the user of this process."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a number without a name, as in many containers
@@ -226,4 +257,5 @@ def _anomaly(one: Anomaly) -> dict[str, Any]:
 
 
 def _moment(micros: int) -> str:
+    """Microseconds since 1970 UTC as ISO 8601 text in UTC."""
     return datetime.datetime.fromtimestamp(micros / 1e6, datetime.timezone.utc).isoformat(timespec="milliseconds")
