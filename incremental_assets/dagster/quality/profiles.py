@@ -123,8 +123,8 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
                 delta_version=head.version,
                 operation_id=told.run_id,
                 partition=None if ground.partition is None else PARTITION,
-                # The states of a partition that was scanned and has no rows any more are removed. In a profile of all rows, so are the
-                # states of keys that are no partition any more.
+                # The old states of a listed partition that has no rows any more are replaced by those of no rows. For a profile of all rows
+                # nothing is listed: the states of everything without rows are removed.
                 keys=() if whole else (*(ground.keys or ()), *ground.also),
                 key_of=ground.key_of,
                 whole=whole,
