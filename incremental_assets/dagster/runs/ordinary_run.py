@@ -59,12 +59,11 @@ def run_here(
     tags: Mapping[str, str],
     location: str,
 ) -> Sequence[dg.DagsterEvent]:
-    """Executes the job as a run in this process and returns its events. It must be called in the main thread, because it is interrupted by
-    signals.
+    """Executes the job as a run in this process and returns its events.
 
-    ``location``: the name of the code location in ``workspace.yaml``. Raises DagsterError where the run cannot begin. Raises RunTerminated
-    where *Terminate* was pressed in the UI, or where the run took longer than its tag ``dagster/max_runtime`` allows; the daemon enforces
-    this tag for its own runs only.
+    It must be called in the main thread, because it is interrupted by signals. ``location``: the name of the code location in
+    ``workspace.yaml``. Raises DagsterError where the run cannot begin. Raises RunTerminated where *Terminate* was pressed in the UI, or
+    where the run took longer than its tag ``dagster/max_runtime`` allows; the daemon enforces this tag for its own runs only.
     """
     repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), REPOSITORY)
     run = instance.create_run_for_job(

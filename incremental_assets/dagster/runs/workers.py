@@ -44,6 +44,7 @@ def side_by_side(
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, work, project, os.getpid()), name=f"sync-{number}", daemon=True)
             process.start()
+            # From here on the worker has the only open copy of its end. So reading raises EOFError once the worker has died.
             theirs.close()
             processes.append(process)
             idle.append((ours, process))
