@@ -145,8 +145,9 @@ class Bench:
         self.step("refresh a month", refresh, None, f"the run itself: {refresh.lines[0]['seconds']:.1f} s (target 2 s)")
 
     def tick(self) -> float:
-        """The milliseconds that planning an unchanged container takes, as a schedule's tick does it: the median of 21 plans in
-        one process.
+        """The milliseconds that it takes to plan an unchanged container, as a schedule's tick does.
+
+        It is the median of 21 plans in one process.
         """
         from incremental_assets.core.plan import Action, Mode, Request
         from incremental_assets.dagster.jobs import plan_container

@@ -22,8 +22,10 @@ from incremental_assets.spark.session import stop_server
 
 @dataclass
 class Measured:
-    """The measurements of one command. ``seconds``: wall time. ``peak_mb``: resident memory of the command and its children together, in
-    MiB. ``lines``: the JSON records that it printed.
+    """The measurements of one command.
+
+    ``seconds``: wall time. ``peak_mb``: resident memory of the command and its children together, in MiB. ``lines``: the JSON records that
+    it printed.
     """
 
     seconds: float
@@ -32,8 +34,9 @@ class Measured:
 
 
 class Project:
-    """A project in the new folder ``folder``, with its own home and lake. Its datastores find the address of the source in
-    ``BENCH_URL``.
+    """A project in the new folder ``folder``, with its own home and lake.
+
+    Its datastores find the address of the source in the environment variable ``BENCH_URL``.
     """
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -52,8 +55,9 @@ class Project:
         path.write_text(text)
 
     def command(self, *words: str) -> Measured:
-        """Measures ``incremental-assets`` with these arguments. Raises RuntimeError where the command fails, or where one of its records
-        says failed.
+        """Measures ``incremental-assets`` with these arguments.
+
+        Raises RuntimeError where the command fails, or where one of its records says ``failed``.
         """
         measured = run([sys.executable, "-m", "incremental_assets.cli", "--project", str(self.folder), *words], self.environment)
         failed = [line["message"] for line in measured.lines if line.get("status") == "failed"]

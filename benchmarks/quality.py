@@ -111,8 +111,10 @@ class Bench:
         return container, table, TimePartitions(Axis.DAY, Granularity.DAY, FIRST, FIRST + partitions - 1)
 
     def prepare(self, url: str) -> None:
-        """Puts one row into each table of PostgreSQL, so that the catalog knows where partitions begin, and fills the tables in the lake,
-        which a scan reads.
+        """Fills the source and the lake.
+
+        Each table of PostgreSQL gets one row, so that the catalog knows where partitions begin. The tables in the lake, which a scan reads,
+        get all.
         """
         with psycopg.connect(url, autocommit=True) as connection:
             for size in SIZES:

@@ -83,6 +83,7 @@ def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefi
         scope: LakeScope = inner.resources.lake
         keys = keys_of_run(inner, definition)
         written = scope.written.get(container.key_path)
+        # The run has no step that wrote, as when only checks were selected.
         if written is None:
             request = _request_of_run(keys)
         elif partitions_definition(definition) is None:

@@ -1,5 +1,4 @@
-"""The catalog operation in Dagster: its asset, whose materializations show the differences, its job, its schedule, and a sensor for the
-first run.
+"""The catalog operation in Dagster: its asset, whose materializations show the differences, its job, its schedule and its sensor.
 
 Belongs here: a run of the operation, and what it reports. Does not belong: the comparison of the source with the catalog
 (``catalog.operation``).
@@ -42,8 +41,9 @@ FIRST_AGAIN_SECONDS = 300
 
 
 class Catalogued(Protocol):
-    """A component whose containers the operation finds (``components.datastore.DatastoreComponent``, which the import order keeps from this
-    module).
+    """A component whose containers the operation finds.
+
+    It is ``components.datastore.DatastoreComponent``, which imports this module, so that this module cannot import it.
     """
 
     name: str
@@ -83,8 +83,9 @@ def kinds_of(include: Sequence[str]) -> frozenset[Kind]:
 
 
 def catalog_key(name: str, definitions: Sequence[ContainerDefinition]) -> dg.AssetKey:
-    """The key of the catalog's asset: ``[datastore, "catalog"]``, with ``_`` before ``catalog`` as often as a container has that name
-    already.
+    """The key of the catalog's asset: ``[datastore, "catalog"]``.
+
+    ``_`` is put in front of ``catalog`` until no container has that name.
     """
     taken = {definition.container.key_path[1] for definition in definitions}
     last = "catalog"
@@ -99,8 +100,9 @@ def job_name(name: str) -> str:
 
 
 def op_name(name: str) -> str:
-    """The name of the op behind the catalog's asset. Unlike the asset key it does not depend on the containers, because run configs name
-    it.
+    """The name of the op behind the catalog's asset.
+
+    Run configs name it, so unlike the asset key it does not depend on the names of the containers.
     """
     return f"{encode_name(name)}_catalog"
 
@@ -133,6 +135,7 @@ def _asset_and_job(
 
 
 def _asset(component: Catalogued, settings: Settings, key: dg.AssetKey, told: Callable[[Outcome], None]) -> dg.AssetsDefinition:
+    """The asset of the catalog with its check. Its materialization takes the catalog, stores it, and shows the differences."""
     spec = dg.AssetSpec(
         key,
         group_name=key.path[0],
@@ -204,15 +207,15 @@ def renew_catalog(component: Catalogued, instance: dg.DagsterInstance, asked: As
 
 
 def _fitting(component: Catalogued, before: Catalog | None, outcome: Outcome) -> Outcome:
-    """Replaces the new entry of each container that the YAML no longer fits by its old entry. The sync of that container then fails, and
-    the others go on.
+    """Replaces the new entry of each container that the YAML no longer fits by its old entry.
 
-    Raises MisfitError where there is no old entry, or where the YAML does not fit that one either: the project would not load with the new
-    catalog.
+    The sync of such a container then fails, and the others go on. Raises MisfitError where there is no old entry, or where the YAML does
+    not fit that one either: the project would not load with the new catalog.
     """
     old = before.by_name if before is not None else {}
     catalog, troubles = outcome.catalog, dict(outcome.troubles)
     while True:
+        # The error is of the first container that does not fit. So this is repeated until no other one is found.
         try:
             component.definitions(catalog)
             return replace(outcome, catalog=catalog, troubles=troubles)
@@ -258,6 +261,7 @@ def _metadata(outcome: Outcome) -> dict[str, Any]:
 
 
 def _schedule(settings: Settings, job: Any) -> dg.ScheduleDefinition:
+    """The schedule of the operation, in UTC; it runs by default. The schedule's name of the YAML is a tag of its runs."""
     name = settings.catalog.name or f"{job_name(settings.name)}_schedule"
     return dg.ScheduleDefinition(
         name=f"{job_name(settings.name)}_schedule",

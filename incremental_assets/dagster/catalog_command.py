@@ -1,5 +1,4 @@
-"""``incremental-assets catalog``: runs the operation, or with ``--dry-run`` only asks the source, and returns one record for each
-container.
+"""``incremental-assets catalog``: runs the operation (``--dry-run``: only asks the source), and returns one record for each container.
 
 Belongs here: the records of the command. Does not belong: how they look on a terminal (``cli``).
 """
@@ -76,8 +75,10 @@ def remove_containers(datastores: Sequence[Datastore], labels: Sequence[str], in
 
 
 def _record(definition: ContainerDefinition, difference: Mapping[str, Any], trouble: str | None) -> dict[str, Any]:
-    """The record of one container. ``difference``: what the operation found to have changed, empty for nothing. ``trouble``: what could not
-    be found out, None for nothing. ``rows`` is an estimate; ``safety_lag`` is in seconds, or in values for integers.
+    """The record of one container.
+
+    ``difference``: what the operation found to have changed, empty for nothing. ``trouble``: what could not be found out, None for nothing.
+    In the record ``rows`` is an estimate; ``safety_lag`` is in seconds, or in values for integers.
     """
     container, table = definition.container, definition.table
     cut = container.cut

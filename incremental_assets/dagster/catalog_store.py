@@ -44,8 +44,9 @@ class CatalogStore:
         return self.config.management_type == DefsStateManagementType.VERSIONED_STATE_STORAGE
 
     def load(self, instance: dg.DagsterInstance | None) -> Catalog | None:
-        """The stored catalog; None where the datastore was never catalogued. Raises ConfigurationError for a file of another version or
-        format.
+        """The stored catalog; None where the datastore was never catalogued.
+
+        Raises ConfigurationError for a file of another version or format.
         """
         if not self.is_versioned:
             return Catalog.load(self._path) if self._path.exists() else None
@@ -59,8 +60,9 @@ class CatalogStore:
             return Catalog.load(path)
 
     def save(self, catalog: Catalog, instance: dg.DagsterInstance | None) -> None:
-        """Stores the catalog atomically: a reader sees the old one or the new one. The entries of ``keep_finished`` are removed
-        afterwards.
+        """Stores the catalog atomically: a reader sees the old one or the new one.
+
+        The entries of an interrupted operation (``finished``) are removed afterwards.
         """
         if not self.is_versioned:
             catalog.save(self._path)
@@ -76,8 +78,9 @@ class CatalogStore:
         self._finished.unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """Removes the local catalog, so that the next operation starts without any knowledge: the first day of the partitions is found
-        anew, too.
+        """Removes the local catalog, so that the next operation starts without any knowledge.
+
+        The first day of partitions by time is then found anew, too.
         """
         self._path.unlink(missing_ok=True)
         self._finished.unlink(missing_ok=True)
@@ -96,8 +99,9 @@ class CatalogStore:
 
     # ------------------------------------------------------------------ entries of an interrupted operation
     def finished(self) -> Mapping[str, Known]:
-        """The entries that an interrupted operation had finished, by container name; empty where there are none, or where another version
-        wrote them: they only save the time of inspecting those containers again.
+        """The entries that an interrupted operation had finished, by container name.
+
+        They only save the time of inspecting those containers again. So entries of another version are ignored.
         """
         try:
             return _FINISHED.validate_json(self._finished.read_bytes())

@@ -110,8 +110,9 @@ class DeltaIOManager(dg.IOManager):
 
     # ------------------------------------------------------------------ containers
     def _write_extractions(self, context: dg.OutputContext, scope: LakeScope, output: Extractions) -> None:
-        """Commits the write batches of a container's sync one by one, then adds metadata and an event for each partition that
-        was written.
+        """Commits the write batches of a container's sync one by one, then adds metadata and events.
+
+        Each partition that was written gets its own row count.
         """
         container = output.container
         table = scope.table(*container.key_path)
@@ -129,6 +130,8 @@ class DeltaIOManager(dg.IOManager):
             written += extraction.windows
             nulls = nulls or extraction.include_nulls
             outcomes.append(outcome)
+            # An append that is one commit without NULL identifiers replaces exactly the windows that it read. An upsert leaves other rows
+            # in them.
             replaced_whole = container.strategy is Strategy.APPEND and not extraction.include_nulls and len(outcomes) == 1
         with lake_errors(container.label, table.url):
             keys = sorted(context.asset_partition_keys) if context.has_asset_partitions else []

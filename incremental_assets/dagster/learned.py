@@ -15,13 +15,12 @@ from incremental_assets.delta.write import set_property_without_spark
 
 
 def keep_learned(instance: dg.DagsterInstance, plan: TablePlan, table: LakeTable) -> int | None:
-    """Writes the new state into the table's property and reports the new watermark to Dagster. Returns the watermark that counts
-    afterwards.
+    """Stores the state that a skipping plan has found out. Returns the watermark that counts afterwards.
 
-    The property is written first, and only on top of the table version that the plan saw; the event comes second. The lower of the two
-    watermarks counts, so a process that is killed in between has not moved it. Where the property cannot be written (another commit came
-    first, or delta-rs does not write this table), there is no event either, and the plan's watermark is returned. The caller must hold the
-    container's lock.
+    The table's property is written first, and only on top of the table version that the plan saw; the event for Dagster comes second. The
+    lower of the two watermarks counts, so a process that is killed in between has not moved it. Where the property cannot be written
+    (another commit came first, or delta-rs does not write this table), there is no event either, and the plan's watermark is returned. The
+    caller must hold the container's lock.
 
     The event is an observation and not a materialization: no rows were written, so the checks of the rows are as current as before.
     """

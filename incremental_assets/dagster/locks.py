@@ -124,7 +124,7 @@ def _held(
                 log(f"{label}: waits for {_holder(holder_path)}")
                 said = True
     try:
-        # Whoever releases the lock in an orderly way removes this file first. So a file that is still there is of a killed process.
+        # A run that releases the lock in an orderly way removes this file first. A file that is still there belongs to a killed run.
         before = _run_of(holder_path)
         if before is not None:
             _report_killed(instance, before)

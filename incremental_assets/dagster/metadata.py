@@ -82,8 +82,9 @@ def line(
 
 
 def _checks_in_one(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Merges the summaries of several scans: sums of what is counted by partition; the last scan's values for the rest. None without any
-    scan.
+    """Merges the summaries of several scans into one; None without any scan.
+
+    What is counted by partition is summed; everything else is the last scan's.
     """
     if not checks:
         return None

@@ -42,10 +42,10 @@ def operations(instance: dg.DagsterInstance, most: int) -> list[dict[str, Any]]:
 
 
 def operation(instance: dg.DagsterInstance, id: str) -> dict[str, Any]:
-    """The operation with the id ``id``, which may be cut short to at least four characters as long as it is unique among the newest 1,000
-    runs.
+    """The operation with the id ``id``.
 
-    Raises ConfigurationError where there is none, or more than one.
+    The id may be cut short to at least four characters, as long as it is unique among the newest 1,000 runs. Raises ConfigurationError
+    where there is no such operation, or more than one.
     """
     record = instance.get_run_record_by_id(id)
     if record is not None:
@@ -58,6 +58,7 @@ def operation(instance: dg.DagsterInstance, id: str) -> dict[str, Any]:
 
 
 def _operation(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str, Any]:
+    """The record of a run. Its fields are those of ``incremental-assets operations --json``."""
     run = record.dagster_run
     tags = run.tags
     return {
@@ -76,8 +77,9 @@ def _operation(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str, 
 
 
 def _type_of(job: str) -> str:
-    """The type of an operation by its job's name, for runs without the tag: ``sync`` for every name that begins with none of the other
-    words, as that of Dagster's own job for *Materialize*.
+    """The type of an operation by the name of its job, for runs without the tag.
+
+    It is ``sync`` for all other jobs, such as the one that Dagster uses for *Materialize*.
     """
     word = job.partition("_")[0]
     return {"maintain": "maintenance"}.get(word, word) if word in ("catalog", "sync", "scan", "profile", "maintain") else "sync"

@@ -56,6 +56,7 @@ def _on_the_clock(label: str, axis: Axis, zone: ZoneInfo, window: Window) -> Win
     wall = (begin, _on_clock(last) + 1)
     if axis is not Axis.DAY:
         return Window(*wall)
+    # A date has no time of day. So it can only tell partitions apart that begin and end at midnight.
     if any(bound % MICROS_PER_DAY for bound in wall):
         raise ConfigurationError(
             f"{label}: the partition that begins at {first:%Y-%m-%d %H:%M} is not made of whole days, and partition_expr names a date, "

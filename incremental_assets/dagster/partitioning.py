@@ -49,8 +49,9 @@ def dagster_partitions(container: Container, timezone: str) -> dg.PartitionsDefi
 
 
 def _hours_ahead(timezone: str) -> int:
-    """How many hours the local clock of the zone is ahead of UTC, rounded up, plus one hour for a change of the clocks; 0 for
-    UTC itself.
+    """How many hours the local clock of the zone is ahead of UTC, rounded up, plus one for a change of the clocks.
+
+    It is 0 for UTC itself.
     """
     now = datetime.datetime.now(ZoneInfo(timezone))
     offset = now.utcoffset() or datetime.timedelta()
@@ -67,6 +68,7 @@ def partitions_of(axis: Axis, cut: Cut, definition: dg.PartitionsDefinition, ins
         known = sorted(int(key) for key in instance.get_dynamic_partitions(definition.name))
         return IntegerPartitions(cut.width, tuple(known))
     assert cut.first is not None and isinstance(definition, dg.TimeWindowPartitionsDefinition)
+    # A key reads 2026-01-31, or 2026-01-31-14:00 for an hour. There is no key yet where the first partition lies in the future.
     key = definition.get_last_partition_key() or ""
     last = parse_value(Axis.LOCAL, f"{key[:10]}T{key[11:]}" if len(key) > 10 else key) if key else cut.first
     if axis is Axis.DAY and key:

@@ -124,10 +124,9 @@ def expect_known(label: str, known: Sequence[str], keys: Sequence[str]) -> None:
 
 
 def add_keys(instance: dg.DagsterInstance, partitions_def: dg.PartitionsDefinition | None, keys: Sequence[str]) -> None:
-    """Adds the partition keys that a dynamic partitions definition does not have yet. Other definitions derive their keys and need no
-    adding.
+    """Adds the partition keys that a dynamic partitions definition does not have yet.
 
-    The keys are added in batches, because SQLite limits the variables of a statement.
+    Other definitions derive their keys and need no adding. Keys are added in batches, because SQLite limits the variables of a statement.
     """
     if not keys or not isinstance(partitions_def, dg.DynamicPartitionsDefinition) or partitions_def.name is None:
         return

@@ -96,8 +96,9 @@ def serve_project(project: Path) -> None:
 
 
 def enter_project(project: Path) -> None:
-    """Prepares this process, and those that it starts, for the project: reads the project's ``.env`` by Dagster's own rules, sets
-    DAGSTER_HOME, and writes a ``dagster.yaml`` into that folder.
+    """Prepares this process, and those that it starts, for the project.
+
+    It reads the project's ``.env`` by Dagster's own rules, sets DAGSTER_HOME, and writes a ``dagster.yaml`` into that folder.
     """
     serve_project(project)
     os.environ.update(get_env_var_dict(str(project)))
@@ -166,8 +167,9 @@ def reloads_by_itself() -> bool:
 
 
 def dg_settings(project: Path) -> Mapping[str, Any]:
-    """The section ``project`` of the project's dg configuration (``dg.toml``, or ``[tool.dg]`` of ``pyproject.toml``); empty where there is
-    none.
+    """The section ``project`` of the project's dg configuration; empty where there is none.
+
+    It is in ``dg.toml``, or under ``[tool.dg]`` in ``pyproject.toml``.
     """
     config_file = discover_config_file(project)
     config = load_toml_as_dict(config_file) if config_file else {}

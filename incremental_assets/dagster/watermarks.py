@@ -35,10 +35,10 @@ def _events(instance: dg.DagsterInstance, key: dg.AssetKey, page: int) -> Iterat
 
 
 def newest_watermark(instance: dg.DagsterInstance, container: Container) -> int | None:
-    """The watermark of the newest event that carries one; None where there is none, or where it belongs to another identifier of the
-    container.
+    """The watermark of the newest event that carries one, in the unit of the identifier's cursor type.
 
-    The event is a materialization, or the observation of a sync that had nothing to read. The unit is that of the identifier's cursor type.
+    None where there is none, or where it belongs to another identifier of the container. The event is a materialization, or the observation
+    of a sync that had nothing to read.
     """
     if container.axis is None:
         return None
@@ -57,6 +57,7 @@ def _newest_observed(instance: dg.DagsterInstance, key: dg.AssetKey, materialize
     while True:
         found = instance.fetch_observations(key, limit=20, cursor=cursor)
         for record in found.records:
+            # Storage ids grow from event to event, whatever their type. All further observations are older than the materialization.
             if materialized is not None and record.storage_id < materialized.storage_id:
                 return None
             if NEW in _values(record.asset_observation):
@@ -113,12 +114,11 @@ def _column(signature: Any) -> str | None:
 
 
 def current(instance: dg.DagsterInstance, container: Container, lake: str, newest: dict[str, Any] | None) -> dict[str, Any]:
-    """The record of the watermark that counts now: ``newest``, the newest record of the history, with ``new`` corrected by the table's
-    property.
+    """The record of the watermark that counts now.
 
-    The lower of the property and the newest event counts. A container without identifier has no watermark. ``new`` is None where there is
-    no table, or where the table belongs to another identifier: the next sync then loads the whole container. ``newest``: None where the
-    event log has no record.
+    It is the record ``newest`` of the history, with ``new`` corrected by the table's property: the lower of the property and the newest
+    event counts. A container without identifier has no watermark. ``new`` is None where there is no table, or where the table belongs to
+    another identifier: the next sync then loads the whole container. ``newest``: None where the event log has no record.
     """
     record = newest or {
         "container": container.label,

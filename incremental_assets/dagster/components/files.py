@@ -115,8 +115,10 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
         return file_definitions(self.settings(), catalog)
 
     def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
-        """The definitions of the datastore. Where the YAML gives no globs, they include a sensor for files that belong to no
-        container yet.
+        """The definitions of the datastore.
+
+        Where the YAML gives no globs, the catalog operation searches the folder for containers. The definitions then include a sensor that
+        runs it when files come that belong to no container yet.
         """
         built, settings = super().build_defs_from_state(context, state_path), self.settings()
         if state_path is None or settings.declares:

@@ -172,6 +172,7 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
                              ("watermark_margin_seconds", self.watermark_margin_seconds)):  # fmt: skip
             if number < 0:
                 raise ConfigurationError(f"{self.name}: {what} is {number}; it cannot be negative.")
+        # A sync has a connection for its plan and snapshot, one to see who waits for its lock, and at least one reader.
         if self.max_source_connections < 3:
             raise ConfigurationError(f"{self.name}: max_source_connections is {self.max_source_connections}; a sync needs at least 3.")
         limits = Limits(self.max_snapshot_seconds, self.max_blocking_seconds, self.max_silence_seconds)

@@ -31,10 +31,9 @@ class QualityEntry(dg.Model):
 
 
 def placed_checks(context: dg.ResolutionContext, name: str, entry: QualityEntry) -> list[Any]:
-    """The rules of a container as the YAML has them, with templates resolved, and the place of each (``shop/defs.yaml:12``) under
-    ``place``.
+    """The rules of a container as the YAML has them, with templates resolved.
 
-    ``name``: the container's key under ``containers:``.
+    The place of each (``shop/defs.yaml:12``) is added under ``place``. ``name``: the container's key under ``containers:``.
     """
     checks = entry.model_dump(mode="json")["checks"]
     return [
@@ -44,8 +43,9 @@ def placed_checks(context: dg.ResolutionContext, name: str, entry: QualityEntry)
 
 
 def rules_of(label: str, entry: QualityEntry) -> tuple[Rule, ...]:
-    """The rules of the entry. Raises ConfigurationError with the place of the first rule that is not valid. ``label``: the container's, for
-    the message.
+    """The rules of the entry. ``label``: the container's, for messages.
+
+    Raises ConfigurationError with the place of the first rule that is not valid.
     """
     rules: list[Rule] = []
     for number, words in enumerate(entry.checks):

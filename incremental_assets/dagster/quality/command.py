@@ -54,8 +54,9 @@ class AskedScan:
     auto_resolve: bool = False
 
     def config(self, definition: ContainerDefinition, instance: dg.DagsterInstance) -> dict[str, Any]:
-        """The run config of the scan (or profile) of one container. Raises ConfigurationError where the request does not fit
-        the container.
+        """The run config of the scan (or profile) of one container.
+
+        Raises ConfigurationError where the request does not fit the container.
         """
         container = definition.container
         said: dict[str, Any] = {"auto_resolve": True} if self.auto_resolve else {}
@@ -88,6 +89,7 @@ def scan_lines(
 
     Raises ConfigurationError for wrong usage before anything runs, and KeyboardInterrupt when a run was interrupted.
     """
+    # All configs are made before the first run starts, so that wrong usage is reported before anything runs.
     with_rules = [(d, asked.config(d, instance)) for d in chosen if d.container.options.checks]
     for definition in chosen:
         if not definition.container.options.checks:
@@ -98,8 +100,9 @@ def scan_lines(
 
 @dataclass(frozen=True)
 class _Ran:
-    """A run that has ended. ``told``: the summary that it recorded, None where it recorded none. ``failure``: why it failed, or "".
-    ``seconds``: how long it took.
+    """A run that has ended.
+
+    ``told``: the summary that it recorded, None where it recorded none. ``failure``: why it failed, or "". ``seconds``: how long it took.
     """
 
     run_id: str
@@ -131,6 +134,7 @@ def _run(definitions: dg.Definitions, job: str, op: str, summary: str, config: d
     except dg.DagsterError as error:
         trouble = str(error)
     if is_interrupted(events):
+        # Dagster takes an interrupt that it has not asked for as a failure of the run. This one came from the terminal.
         run = instance.get_run_by_id(run_id)
         if run is not None and run.status is not dg.DagsterRunStatus.CANCELED:
             instance.report_run_canceled(run)
@@ -143,8 +147,10 @@ def _run(definitions: dg.Definitions, job: str, op: str, summary: str, config: d
 def _scanned(
     definitions: dg.Definitions, definition: ContainerDefinition, config: dict[str, Any], instance: dg.DagsterInstance
 ) -> dict[str, Any]:
-    """The record of one container's scan. Its status is ``failed`` where a rule of severity error is broken or the run failed, ``warning``
-    where another rule is broken or could not be evaluated, else ``passed``.
+    """Scans one container and returns its record.
+
+    The status is ``failed`` where a rule of severity error is broken or the run failed, ``warning`` where another rule is broken or could
+    not be evaluated, else ``passed``.
     """
     ran = _run(definitions, scan_job_name(definition), scan_op_name(definition), SUMMARY, config, instance)
     told, seconds = ran.told, ran.seconds
@@ -159,8 +165,9 @@ def _scanned(
 def profile_lines(
     definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], asked: AskedScan, instance: dg.DagsterInstance
 ) -> Iterator[dict[str, Any]]:
-    """Profiles the containers one after another and yields the record of each, as ``scan_lines`` does. The fields of a record are a
-    contract.
+    """Profiles the containers one after another and yields the record of each, as ``scan_lines`` does.
+
+    The fields of a record are a contract with the users' scripts.
     """
     # The list is complete before the first run starts, so that wrong usage is reported before anything runs.
     for definition, config in [(d, asked.config(d, instance)) for d in chosen]:
@@ -186,7 +193,7 @@ def _line(
     run_id: str | None = None,
     seconds: float = 0.0,
 ) -> dict[str, Any]:
-    """One record of ``scan --json``; its fields are a contract."""
+    """One record of ``scan --json``. Its fields are a contract with the users' scripts."""
     numbers = {name: (told or {}).get(name) for name in _NUMBERS}
     label = definition.container.label
     return {"container": label, "status": status, **numbers, "run_id": run_id, "seconds": round(seconds, 3), "message": message}
@@ -234,11 +241,12 @@ def _who() -> str:
     """The name of the user of this process."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a number without a name, as in many containers
+    except (KeyError, OSError):  # the user id has no name, as is common inside a container of the operating system
         return f"user {os.getuid()}"
 
 
 def _anomaly(one: Anomaly) -> dict[str, Any]:
+    """One record of ``anomalies --json``. Times are ISO 8601 in UTC."""
     return {
         "id": one.id,
         "container": one.container,

@@ -73,6 +73,7 @@ def repeat_evaluations(context: Any, definition: ContainerDefinition) -> None:
         check = dg.AssetCheckKey(key, rule.id)
         for place in keys or [None]:
             newest = storage.get_asset_check_execution_history(check, limit=1, partition_filter=PartitionKeyFilter(key=place))
+            # Another run may have planned or evaluated the check since; its state is newer than what is repeated here.
             if not newest or newest[0].status is not Recorded.PLANNED or newest[0].run_id != context.run.run_id:
                 continue
             known = storage.get_asset_check_execution_history(

@@ -18,8 +18,9 @@ PAGE = "profile/page"
 
 
 def page_path(lake: str, container: Container) -> Path:
-    """The path of the container's page: in the datastore's folder of quality tables, or in Dagster's home where the lake is not a local
-    folder.
+    """The path of the container's page.
+
+    It lies with the datastore's quality tables, or in Dagster's home where the lake is not a local folder.
     """
     local = urlsplit(lake).scheme in ("", "file")
     root = Path(lake.removeprefix("file://")) / container.key_path[0] / QUALITY_FOLDER if local else dagster_home() / "profiles"
@@ -27,8 +28,9 @@ def page_path(lake: str, container: Container) -> Path:
 
 
 def remove_page(lake: str, container: Container, before: datetime) -> None:
-    """Removes the page where it was last written before ``before``. It shows values of rows, which ``keep_days`` limits; the next profile
-    writes a new page.
+    """Removes the page where it was last written before ``before``.
+
+    It shows values of rows, and ``keep_days`` limits how long these are kept. The next profile writes a new page.
     """
     page = page_path(lake, container)
     if page.exists() and page.stat().st_mtime < before.timestamp():

@@ -40,7 +40,7 @@ from incremental_assets.quality.records import OperationType, Records, ScanOpera
 from incremental_assets.quality.records import Result as Ended
 from incremental_assets.quality.rows import PARTITION, Rows
 
-_CONFIG_SCHEMA: Any = ScanConfig.to_config_schema()  # once, as inferring it takes longer than the rest of a job
+_CONFIG_SCHEMA: Any = ScanConfig.to_config_schema()
 """The config schema of all profile jobs, made once: inferring it takes longer than the rest of a job's definition."""
 
 
@@ -64,6 +64,7 @@ def profile_job(definition: ContainerDefinition) -> dg.JobDefinition:
         description=f"Counts and measures the columns of {container.label}.",
     )
     def profile(context: dg.OpExecutionContext) -> None:
+        """Runs one profile and logs its observation."""
         request = request_of(context, ScanConfig(**context.op_config), definition)
         try:
             told = _profile(context, definition, request)
@@ -161,8 +162,9 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
 
 
 def _order_of_arrival(definition: ContainerDefinition, instance: dg.DagsterInstance) -> Sequence[str]:
-    """The partition keys of a container of files in the order in which the files came, which their names do not tell. Empty for other
-    containers, whose keys are in order.
+    """The partition keys of a container of files in the order in which the files came; empty for other containers.
+
+    The names of files do not tell that order; other keys are in order by themselves.
     """
     cut, in_dagster = definition.container.cut, partitions_definition(definition)
     if cut is None or not cut.by_file or in_dagster is None:
@@ -215,7 +217,7 @@ def _metadata(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rows(scope: LakeScope, container: Container, head: Head, ground: Ground, timezone: str) -> Rows:
-    """The rows of the scan scope in this version of the table."""
+    """The rows of the scan scope in this version of the table, as a Spark DataFrame with their partitions."""
     asked = Asked({c.name: c.type for c in head.columns}, datetime.datetime.now(datetime.timezone.utc), timezone)
     return Rows(scope.spark, scope.table(*container.key_path), head, ground, asked)
 

@@ -39,8 +39,10 @@ from incremental_assets.quality.verdict import ScanResult, Status, Verdict
 
 @dataclass(frozen=True)
 class Told:
-    """How a scan was started, for its record. ``triggered_by``: a person, a schedule or a sensor. ``schedule``: the name of the schedule,
-    if any.
+    """How a scan was started, for its record.
+
+    ``triggered_by``: a person, a schedule or a sensor; None where that is not known. ``schedule``: the name of the schedule, if there is
+    one.
     """
 
     run_id: str
@@ -128,6 +130,7 @@ def scan_container(
             if head is None:
                 return None
             looked = _look(definition, instance, scope, request, rules, records, head)
+            # The record lock is taken only now. Reading the rows may take hours, in which syncs record what their checks find.
             held.enter_context(record_lock(home, container, told.run_id, log, instance))
             summary, changes = _judged(definition, request, rules, records, operation, looked)
             tell(summary)
@@ -169,6 +172,8 @@ def _look(
     before = scanned_to(records, container)
     known = records.anomalies(container.label)
     of_table = {rule.id for rule in container.options.checks if isinstance(rule, ExpectedSchema | Freshness)}
+    # Anomalies of rules about the whole table have no partition either. Without this filter they would stand for the rows without
+    # identifier.
     noted = {one.partition for one in known.values() if one.is_open and one.rule not in of_table}
     ground = ground_asked(definition, instance, request, head, before, sorted(noted, key=lambda key: key or ""))
     scanner = Scanner(
@@ -192,8 +197,9 @@ def _judged(
     operation: ScanOperation,
     looked: _Look,
 ) -> tuple[Summary, list[Anomaly]]:
-    """The summary of the scan, and the anomalies that it changes. The caller holds the record lock, so that no other run
-    records meanwhile.
+    """The summary of the scan, and the anomalies that it changes.
+
+    The caller holds the record lock, so that no other run records meanwhile.
     """
     container, ground, before = definition.container, looked.ground, looked.before
     # A sync that ran meanwhile may have written a newer version, which its checks have judged already. Verdicts on those rules and
@@ -250,8 +256,9 @@ def _judged(
 
 
 def scanned_to(records: Records, container: Container, type: OperationType = OperationType.SCAN) -> int | None:
-    """The watermark of the container's scans (or profiles); None where there is none, or where it belongs to another identifier than the
-    container has now.
+    """The watermark of the container's scans (or profiles).
+
+    None where there is none, or where it belongs to another identifier than the container has now.
     """
     found = records.scan_watermark(container.label, type)
     if found is None or container.axis is None or found.identifier != container.signature:

@@ -121,6 +121,7 @@ def _terminable(instance: dg.DagsterInstance, run_id: str, seconds: float | None
             with at_work:
                 ended.set()
     except KeyboardInterrupt:
+        # An interrupt that the watcher has not sent came from the terminal, or from the parent of a worker.
         if not asked.is_set() and not late.is_set():
             raise
     if late.is_set():

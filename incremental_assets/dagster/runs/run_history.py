@@ -109,18 +109,19 @@ class _Newest:
         return False
 
     def _ask_event(self, key: dg.AssetKey, materialized: bool, partition: str | None) -> str | None:
-        """The id of the run with the newest materialization (or observation) of the asset; None where there is none. ``partition``: None
-        means any.
+        """The id of the run with the newest materialization (or observation) of the asset; None where there is none.
+
+        ``partition``: None means the newest event of all.
         """
         asked = dg.AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
         ask = self._instance.fetch_materializations if materialized else self._instance.fetch_observations
         return next((record.run_id for record in ask(asked, limit=1).records), None)
 
     def _ask_check(self, key: dg.AssetCheckKey, whichever: bool, partition: str | None) -> str | None:
-        """The id of the run with the newest evaluation of the check; None where there is none. Evaluations that are only planned do not
-        count.
+        """The id of the run with the newest evaluation of the check; None where there is none.
 
-        ``whichever``: of any partition; else of ``partition``, where None means evaluations without partition.
+        ``whichever``: of any partition; else of ``partition``, where None means evaluations without partition. What is only planned does
+        not count.
         """
         only = None if whichever else PartitionKeyFilter(key=partition)
         storage = self._instance.event_log_storage

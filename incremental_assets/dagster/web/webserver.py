@@ -1,5 +1,4 @@
-"""Dagster's webserver as ``incremental-assets dev`` starts it: restricted by ``web_guard``, and reloading the code location after a
-catalog.
+"""Dagster's webserver as ``incremental-assets dev`` starts it: restricted by ``web_guard``, and reloading after each catalog.
 
 Belongs here: what is added to Dagster's own webserver, which keeps its options. Does not belong: who starts it (``serve``,
 ``dev_services``).
@@ -44,8 +43,9 @@ def _reload_after_catalogs(project: Path, context: WorkspaceProcessContext) -> N
     states, storage, location = get_local_defs_state_dir(project), context.instance.defs_state_storage, location_name(project)
 
     def seen() -> tuple[Any, ...]:
-        """A value that changes when a catalog changes: the modification times of local catalogs, and the versions of those in Dagster's
-        storage.
+        """A value that changes when a catalog changes.
+
+        It consists of the modification times of local catalogs, and of the versions of those in Dagster's storage.
         """
         times = {path: path.stat().st_mtime_ns for path in states.glob("*/state")}
         return times, storage.get_latest_defs_state_info() if storage else None
