@@ -89,8 +89,8 @@ def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefi
         elif partitions_definition(definition) is None:
             request = ScanRequest(Looks.full)
         else:
-            # The sync may have written rows in other partitions than those of its run. All of them are scanned; those of the run are
-            # because Dagster expects an evaluation of each.
+            # The sync may have written rows in other partitions than those of its run. The scan reads those that were written, and all of
+            # the run's partitions, because Dagster expects an evaluation of each of these.
             request = ScanRequest(Looks.partitions, tuple(dict.fromkeys((*(keys or ()), *written.keys))), written.nulls)
         summary = _scan(inner, definition, request, rules, lambda summary: log_evaluations(inner, definition, summary, keys), in_sync=True)
         if summary is not None:
@@ -209,6 +209,7 @@ def _spec(definition: ContainerDefinition, rule: Rule) -> dg.AssetCheckSpec:
         metadata["quality/owner"] = rule.owner
     if rule.tags:
         metadata["quality/tags"] = dict(rule.tags)
+    # Partitioned checks are a preview in Dagster 1.13; the characterization tests pin what is used of them.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=dg.PreviewWarning)
         return dg.AssetCheckSpec(

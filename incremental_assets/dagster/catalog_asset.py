@@ -69,7 +69,7 @@ class CatalogConfig(dg.Config):
     """The run config of the operation. An option that is left out (None) is as ``catalog:`` of the YAML says.
 
     ``prune``: containers that are gone from the source are forgotten. ``recreate``: containers that a person has removed are added again.
-    ``include``: only tables, or only views, are looked at.
+    ``include``: only tables, or only views, are compared; the others stay as they are known.
     """
 
     prune: bool | None = None
@@ -209,8 +209,8 @@ def renew_catalog(component: Catalogued, instance: dg.DagsterInstance, asked: As
 def _fitting(component: Catalogued, before: Catalog | None, outcome: Outcome) -> Outcome:
     """Replaces the new entry of each container that the YAML no longer fits by its old entry.
 
-    The sync of such a container then fails, and the others go on. Raises MisfitError where there is no old entry, or where the YAML does
-    not fit that one either: the project would not load with the new catalog.
+    The sync of such a container then fails, and the others go on. Raises ConfigurationError where there is no old entry, or where the YAML
+    does not fit that one either: the project would not load with the new catalog.
     """
     old = before.by_name if before is not None else {}
     catalog, troubles = outcome.catalog, dict(outcome.troubles)
@@ -325,6 +325,7 @@ def run_catalog(
     KeyboardInterrupt when the run was interrupted.
     """
     settings = component.settings()
+    # Events have only the metadata of the outcome. The asset runs in this process and hands over the whole of it.
     outcomes: list[Outcome] = []
     asset, job = _asset_and_job(component, settings, known, outcomes.append)
     runnable = dg.Definitions([asset], jobs=[job], executor=dg.in_process_executor, loggers=LOGGERS)

@@ -74,6 +74,7 @@ class DeltaIOManager(dg.IOManager):
             context.log.warning(str(moved))
             raise dg.RetryRequested(max_retries=MOST_RETRIES, seconds_to_wait=RETRY_SECONDS) from moved
         except BaseException:
+            # A query goes on on the Spark Connect server after its client has ended, and could commit later.
             scope.interrupt()
             raise
 
@@ -170,6 +171,7 @@ class DeltaIOManager(dg.IOManager):
             column = _column(dict(context.definition_metadata or {}), context.asset_key)
             identifier = _identifier(column, dict(frame.dtypes), context.asset_key)
             windows = _windows(context, identifier.axis)
+            # Delta refuses rows outside of this predicate. So a DataFrame cannot change other partitions than those of the run.
             writer = writer.option("replaceWhere", scope_predicate(identifier, windows, False))
         else:
             writer = writer.option("overwriteSchema", "true")

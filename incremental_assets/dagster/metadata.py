@@ -84,7 +84,8 @@ def line(
 def _checks_in_one(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Merges the summaries of several scans into one; None without any scan.
 
-    What is counted by partition is summed; everything else is the last scan's.
+    What is counted by partition is summed, ``failed`` and ``errored`` are the largest count, lists are joined; everything else is the last
+    scan's.
     """
     if not checks:
         return None

@@ -103,7 +103,7 @@ def enter_project(project: Path) -> None:
     serve_project(project)
     os.environ.update(get_env_var_dict(str(project)))
     home = dagster_home(project)
-    # A home that a person has named and made keeps the access rights that they gave it.
+    # A DAGSTER_HOME that a user has made elsewhere keeps its access rights.
     if home == project / HOME or not home.exists():
         private(home)
     os.environ["DAGSTER_HOME"] = str(home)

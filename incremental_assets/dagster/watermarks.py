@@ -129,7 +129,8 @@ def current(instance: dg.DagsterInstance, container: Container, lake: str, newes
     state = head.state(container) if head is not None and head.signature() == container.signature else None
     if container.axis is None:
         return record
-    if state is None:  # no table, or one built otherwise: the next sync loads all of it
+    # There is no table, or it belongs to another identifier or has no state: the next sync loads the whole container.
+    if state is None:
         return record | {"new": None}
     counts = state.counting_watermark(newest_watermark(instance, container))
     return record | {"new": json_value(container.axis, counts)}

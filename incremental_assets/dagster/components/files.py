@@ -60,7 +60,9 @@ def _entries(context: dg.ResolutionContext, value: Mapping[str, FilesEntry]) -> 
     """Resolves templates inside the entries of ``containers:``, and adds to each rule its place in the file."""
     return {
         name: FilesEntry(
-            **context.resolve_value(entry.model_dump(mode="json", exclude={"checks"})), checks=placed_checks(context, name, entry)
+            # The rules are resolved apart, by `placed_checks`: Dagster's templates would turn a pattern such as [0-9] into a list.
+            **context.resolve_value(entry.model_dump(mode="json", exclude={"checks"})),
+            checks=placed_checks(context, name, entry),
         )
         for name, entry in value.items()
     }

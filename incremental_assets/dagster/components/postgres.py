@@ -93,7 +93,9 @@ def _containers(context: dg.ResolutionContext, value: Mapping[str, ContainerEntr
     """Resolves templates inside the entries of ``containers:``, and adds to each rule its place in the file."""
     return {
         name: ContainerEntry(
-            **context.resolve_value(entry.model_dump(mode="json", exclude={"checks"})), checks=placed_checks(context, name, entry)
+            # The rules are resolved apart, by `placed_checks`: Dagster's templates would turn a pattern such as [0-9] into a list.
+            **context.resolve_value(entry.model_dump(mode="json", exclude={"checks"})),
+            checks=placed_checks(context, name, entry),
         )
         for name, entry in value.items()
     }

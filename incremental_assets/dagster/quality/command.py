@@ -232,6 +232,7 @@ def change_anomalies(datastores: Sequence[str], verb: str, ids: Sequence[str], c
                 break
         else:
             raise ConfigurationError(f"there is no anomaly {id!r}. Its id is the first column of: incremental-assets anomalies")
+    # All changes are written after all ids have been found valid, so that an error changes nothing.
     for records, changed in changes:
         records.change(changed)
     return [_anomaly(changed) for _, changed in changes]

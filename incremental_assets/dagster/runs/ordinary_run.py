@@ -79,7 +79,7 @@ def run_here(
 
 
 class RunTerminated(Exception):
-    """Somebody pressed *Terminate* for this run, or it exceeded its time limit."""
+    """The run was terminated in the UI, or it exceeded its time limit. The message says which."""
 
 
 @contextlib.contextmanager

@@ -44,7 +44,7 @@ def serve(project: Path, port: int, read_only: bool = False) -> int:
     # The processes get a session of their own. Ctrl-C at the terminal then reaches them once, through this process. A second interrupt
     # would cut their clean-up short.
     process = subprocess.Popen(command, cwd=project, env=environment, start_new_session=True)
-    # For the same reason, only this process is told when the terminal is closed.
+    # For the same reason, the signal of a terminal that is closed reaches only this process, which then stops the others.
     signal.signal(signal.SIGHUP, _stop)
     try:
         return process.wait()
