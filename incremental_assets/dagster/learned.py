@@ -17,10 +17,10 @@ from incremental_assets.delta.write import set_property_without_spark
 def keep_learned(instance: dg.DagsterInstance, plan: TablePlan, table: LakeTable) -> int | None:
     """Stores the state that a skipping plan has found out. Returns the watermark that counts afterwards.
 
-    The table's property is written first, and only on top of the table version that the plan saw; the event for Dagster comes second. The
-    lower of the two watermarks counts, so a process that is killed in between has not moved it. Where the property cannot be written
-    (another commit came first, or delta-rs does not write this table), there is no event either, and the plan's watermark is returned. The
-    caller must hold the container's lock.
+    The table's property is written first, and only on top of the table version that the plan saw; an event with the watermark, if that has
+    moved, comes second. The lower of the two watermarks counts, so a process that is killed in between has not moved it. Where the property
+    cannot be written (another commit came first, or delta-rs does not write this table), there is no event either, and the plan's watermark
+    is returned. The caller must hold the container's lock.
 
     The event is an observation and not a materialization: no rows were written, so the checks of the rows are as current as before.
     """

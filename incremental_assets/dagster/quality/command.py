@@ -149,8 +149,8 @@ def _scanned(
 ) -> dict[str, Any]:
     """Scans one container and returns its record.
 
-    The status is ``failed`` where a rule of severity error is broken or the run failed, ``warning`` where another rule is broken or could
-    not be evaluated, else ``passed``.
+    The status is ``failed`` where a rule of severity error is broken or could not be evaluated, or where the run failed; ``warning`` where
+    this is so of another rule; else ``passed``. It is ``skipped`` where there is no table yet.
     """
     ran = _run(definitions, scan_job_name(definition), scan_op_name(definition), SUMMARY, config, instance)
     told, seconds = ran.told, ran.seconds

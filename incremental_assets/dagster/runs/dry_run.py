@@ -18,7 +18,7 @@ from incremental_assets.dagster.runs.runner import Asked
 
 
 def dry_run_lines(chosen: Sequence[ContainerDefinition], asked: Asked, instance: dg.DagsterInstance) -> Iterator[dict[str, Any]]:
-    """Yields one record for each container. Rows are counted in the source, which may take long. Nothing is written."""
+    """Yields one record for each container. Rows are counted in the source. Nothing is written."""
     for definition in chosen:
         container = definition.container
         request = asked.request(definition, instance)
