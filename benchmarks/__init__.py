@@ -1,1 +1,4 @@
-"""Speed, measured: this project beside dlt on the same data in one run. Not tests: nothing here passes or fails but the comparison."""
+"""Benchmarks: the speed of this project, also compared with dlt on the same data in one run.
+
+Belongs here: measurements. Does not belong: tests; a benchmark has targets, but nothing here passes or fails.
+"""

@@ -1,7 +1,10 @@
-"""`make bench`: TPC-H in the embedded PostgreSQL, this project and dlt side by side in one run; prints and keeps what it measured.
+"""`make bench`: compares this project with dlt on TPC-H data in the embedded PostgreSQL, in one run; prints and stores the measurements.
 
-Belongs here: the story of the comparison and its table. Both sides run as whole processes, the embedded Spark server being warm: it
-has synced a table of 1,000 rows in each way (its memory is told apart). `python -m benchmarks --scale 1 [--only ours] [--repeat N]`.
+Belongs here: the steps of the comparison and the table of its results. Does not belong: running and measuring a command (`measure`), dlt's
+side (`dlt_side`).
+
+Both sides run as whole processes. The embedded Spark server is warm: it has synced a table of 1,000 rows in each way. Its memory is
+reported separately. `python -m benchmarks --scale 1 [--only ours] [--folder DIR]`.
 """
 
 import argparse
@@ -29,7 +32,9 @@ from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.demo.source import load
 
 WARM_UPS = 3
+"""How many times the small table is changed and synced before the first measurement."""
 TARGETS = {"full load": 0.7, "upsert 1 %": 0.6}
+"""The ratio of this project's time to dlt's that each step has to reach."""
 DEFS = """\
 type: incremental_assets.PostgresDatastore
 attributes:
@@ -40,6 +45,7 @@ attributes:
   containers: {{line_item: {{partition_by: month}}}}
   exclude: [lineitem, orders, "part*", customer, supplier, nation, region, events, customer_profile, orders_by_nation, warm_up]
 """
+"""The `defs.yaml` of one datastore of the benchmark."""
 PREPARE = """
 create table line_item as select l.*, timestamptz '2026-01-01' + (l_orderkey * 7919 % 15552000) * interval '1 second'
   + l_linenumber * interval '1 microsecond' as updated_at from lineitem l;
@@ -47,19 +53,24 @@ alter table line_item add primary key (l_orderkey, l_linenumber);
 create index on line_item (updated_at); create index on line_item (l_shipdate); analyze line_item;
 create table warm_up as select * from line_item limit 1000; alter table warm_up add primary key (l_orderkey, l_linenumber);
 """
+"""Makes `line_item`, TPC-H's table with a key and a time of change, and `warm_up`, 1,000 of its rows."""
 CHANGE = """update line_item set l_quantity = l_quantity + 1,
   updated_at = timestamptz '2026-08-01' + (l_orderkey % 100000) * interval '1 second'
     + l_linenumber * interval '1 microsecond'
   where l_orderkey %% 100 = 3"""
+"""Changes one percent of the orders. `%%` is a literal percent sign, which `Bench.story` replaces."""
 
 
 class Bench:
+    """One run of the comparison. ``rows``: the measurements of the steps so far. ``total``: how many rows ``line_item`` has."""
+
     def __init__(self, folder: Path, scale: float, ours_only: bool) -> None:
         self.folder, self.scale, self.ours_only = folder, scale, ours_only
         self.console = Console(width=150)
         self.rows: list[dict[str, Any]] = []
 
     def prepare(self) -> str:
+        """Starts the source, loads TPC-H data of the scale into it, writes the project, and returns the URL of the database."""
         for name in ("project", "dlt"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -86,14 +97,17 @@ class Bench:
         return url
 
     def ours(self, *arguments: str) -> Measured:
+        """Measures `incremental-assets sync` with these arguments."""
         return self.project.command("sync", *arguments, "--json")
 
     def dlt(self, step: str, url: str) -> Measured | None:
+        """Measures one step of dlt; None where dlt is left out."""
         if self.ours_only:
             return None
         return run([sys.executable, "-m", "benchmarks.dlt_side", step, url, str(self.folder / "dlt")], self.project.environment)
 
     def step(self, name: str, ours: Measured, dlt: Measured | None, note: str = "") -> None:
+        """Stores and prints the measurements of one step."""
         line = ours.lines[0] if ours.lines else {}
         ratio = ours.seconds / dlt.seconds if dlt else None
         target = TARGETS.get(name)
@@ -108,7 +122,9 @@ class Bench:
         self.console.print(self.rows[-1])
 
     def story(self, url: str) -> None:
-        self.ours("warm/warm_up")  # warm: the server is up, and has seen each kind of commit
+        """Runs all steps: the warm-up, a full load, an upsert, a sync without changes, a refresh of one month."""
+        # Afterwards the server is up and has executed each kind of commit once.
+        self.ours("warm/warm_up")
         for number in range(WARM_UPS):
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute("update warm_up set l_tax = %s, updated_at = now() where l_linenumber = 1", [number])
@@ -125,11 +141,15 @@ class Bench:
         self.step("upsert 1 %", measured, self.dlt("upsert", url), f"{changed:,} rows changed, read/changed = {read / changed:.4f}")
         self.step("unchanged", self.ours("upsert/line_item"), self.dlt("unchanged", url), f"one tick: {self.tick():.0f} ms")
         refresh = self.ours("append/line_item", "--partition", "1995-06-01")
+        # The faster one of two refreshes counts.
         refresh = min([refresh, self.ours("append/line_item", "--partition", "1995-06-01")], key=lambda m: m.lines[0]["seconds"])
         self.step("refresh a month", refresh, None, f"the run itself: {refresh.lines[0]['seconds']:.1f} s (target 2 s)")
 
     def tick(self) -> float:
-        """Milliseconds of the plan that a schedule's tick makes of an unchanged container; the median of 21, in one process."""
+        """The milliseconds that it takes to plan an unchanged container, as a schedule's tick does.
+
+        It is the median of 21 plans in one process.
+        """
         from incremental_assets.core.plan import Action, Mode, Request
         from incremental_assets.dagster.jobs import plan_container
         from incremental_assets.dagster.loading import load_datastores, select
@@ -148,6 +168,7 @@ class Bench:
         return statistics.median(seconds) * 1000
 
     def tell(self) -> Path:
+        """Prints the table of all steps and stores it, with facts about the machine, as a JSON file. Returns the file's path."""
         table = Table(title=f"TPC-H scale {self.scale:g}, {self.total:,} rows of line_item, {os.cpu_count()} cores", title_justify="left")
         for column in (
             "step",
@@ -187,6 +208,7 @@ class Bench:
 
 
 def _spark_memory() -> float:
+    """The resident memory of the largest Spark Connect server on this machine, in MiB; 0 where there is none."""
     found = [p for p in psutil.process_iter(["cmdline", "memory_info"]) if "SparkConnectServer" in " ".join(p.info["cmdline"] or [])]
     return max((p.info["memory_info"].rss / 2**20 for p in found), default=0.0)
 

@@ -1,6 +1,7 @@
 """One step of the comparison done by dlt, in a process of its own: `python -m benchmarks.dlt_side STEP URL FOLDER`.
 
-Belongs here: dlt as its own documentation sets it up (connectorx backend, filesystem destination, Delta tables). Prints the rows it moved.
+Belongs here: dlt as its own documentation sets it up (connectorx backend, filesystem destination, Delta tables). Does not belong: the
+measurement.
 """
 
 import json
@@ -9,6 +10,11 @@ from pathlib import Path
 
 
 def main(step: str, url: str, folder: str) -> None:
+    """Runs one step and prints the number of rows that dlt loaded, as JSON.
+
+    ``step``: `load` appends the whole table; `first`, `upsert` and `unchanged` merge the rows whose `updated_at` is new. ``folder``: where
+    dlt keeps its tables and its state.
+    """
     import dlt  # pyright: ignore[reportMissingImports] - of the extra `bench`
     from dlt.sources.sql_database import sql_table  # pyright: ignore[reportMissingImports]
 

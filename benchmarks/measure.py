@@ -1,6 +1,6 @@
-"""Running commands in a project of their own and measuring them: seconds of the whole process, and the peak memory of it and its children.
+"""Runs commands in a project of their own and measures them: seconds of the whole process, and peak memory of it and its children.
 
-Belongs here: what every benchmark needs. Does not belong: what is run.
+Belongs here: what every benchmark needs. Does not belong: the commands that are measured.
 """
 
 import json
@@ -22,7 +22,11 @@ from incremental_assets.spark.session import stop_server
 
 @dataclass
 class Measured:
-    """``peak_mb``: resident memory of the command and its children together; ``lines``: its JSON lines."""
+    """The measurements of one command.
+
+    ``seconds``: wall time. ``peak_mb``: resident memory of the command and its children together, in MiB. ``lines``: the JSON records that
+    it printed.
+    """
 
     seconds: float
     peak_mb: float
@@ -30,7 +34,10 @@ class Measured:
 
 
 class Project:
-    """A project in the new folder ``folder``, with its own home and lake; its datastores find the source's address in ``BENCH_URL``."""
+    """A project in the new folder ``folder``, with its own home and lake.
+
+    Its datastores find the address of the source in the environment variable ``BENCH_URL``.
+    """
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder, self.home, self.lake = folder, folder / ".dagster_home", folder / "lake"
@@ -42,13 +49,16 @@ class Project:
         self.environment.pop("INCREMENTAL_ASSETS_PROJECT", None)
 
     def define(self, datastore: str, text: str) -> None:
-        """Writes the datastore's defs.yaml."""
+        """Writes the datastore's `defs.yaml`."""
         path = self.folder / "defs" / datastore / "defs.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
     def command(self, *words: str) -> Measured:
-        """``incremental-assets`` with these words. Raises RuntimeError where it, or what it was to move, fails."""
+        """Measures ``incremental-assets`` with these arguments.
+
+        Raises RuntimeError where the command fails, or where one of its records says ``failed``.
+        """
         measured = run([sys.executable, "-m", "incremental_assets.cli", "--project", str(self.folder), *words], self.environment)
         failed = [line["message"] for line in measured.lines if line.get("status") == "failed"]
         if failed:
@@ -56,12 +66,12 @@ class Project:
         return measured
 
     def stop(self) -> None:
-        """Ends its Spark server."""
+        """Stops the project's Spark server."""
         stop_server(self.home)
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> Measured:
-    """Raises CalledProcessError with the end of its output where the command fails."""
+    """Runs and measures a command. Raises RuntimeError with the end of its output where it fails."""
     started = time.monotonic()
     process = subprocess.Popen(command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     peak = [0.0]
@@ -76,6 +86,7 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Measured:
 
 
 def _watch(pid: int, peak: list[float]) -> None:
+    """Keeps the peak memory of the process and its children in ``peak``, sampled ten times a second, until the process has ended."""
     while True:
         try:
             top = psutil.Process(pid)

@@ -1,6 +1,7 @@
-"""What many partitions cost: `python -m benchmarks.partitions [--rules N] [PARTITIONS …]`; PostgreSQL, Spark and Dagster as they are.
+"""What many partitions cost: `python -m benchmarks.partitions [--rules N] [PARTITIONS …]`, with PostgreSQL, Spark and Dagster as they are.
 
-Belongs here: whole commands over one table of ten rows a partition. Does not belong: many rows (`python -m benchmarks`), many tables.
+Belongs here: whole commands over one table of ten rows for each partition. Does not belong: many rows (`python -m benchmarks`), many tables
+(`python -m benchmarks.tables`).
 """
 
 import argparse
@@ -18,6 +19,7 @@ ROWS_A_PARTITION = 10
 
 
 def defs(rules: int) -> str:
+    """The `defs.yaml` of the table, with so many rules."""
     checks = [{"rule": "between", "name": f"rule_{number}", "column": "id", "min": -number, "max": 10**12} for number in range(rules)]
     container = {"partition_by": ROWS_A_PARTITION, "safety_lag": 0, "checks": checks}
     attributes = {"name": "many", "url": "{{ env.BENCH_URL }}", "incremental": ["public.t:id:integer"], "containers": {"t": container}}
@@ -25,7 +27,7 @@ def defs(rules: int) -> str:
 
 
 def measure(folder: Path, url: str, partitions: int, rules: int) -> None:
-    """Prints the seconds of each command."""
+    """Prints the seconds and the memory of a first load, a sync of fifteen new rows, and a sync of none."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("drop table if exists t; create table t (id bigint generated always as identity primary key, note text)")
         insert = f"insert into t (note) select 'row' from generate_series(1, {partitions * ROWS_A_PARTITION})"

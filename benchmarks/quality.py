@@ -1,8 +1,10 @@
 """What a scan of one new partition costs: `python -m benchmarks.quality [ROWS_A_PARTITION]`, on this machine.
 
-Belongs here: the number of rules (1, 10, 30), and the size of the table that the partition is in (5 and 50 partitions). Does not belong:
-what rules find. Each case in two ways: what Spark is asked, on a session that is up; and `incremental-assets scan … --partition`, the
-whole process. Targets: 30 rules in at most 1.5 times the time of one; a table of 50 partitions in at most 1.2 times that of 5.
+Belongs here: the influence of the number of rules (1, 10, 30), and of the size of the table (5 and 50 partitions). Does not belong: what
+the rules find.
+
+Each case is measured in two ways: the scan itself, on a Spark session that is open; and `incremental-assets scan … --partition`, the whole
+process. Targets: 30 rules take at most 1.5 times as long as one; a table of 50 partitions takes at most 1.2 times as long as one of 5.
 """
 
 import datetime
@@ -32,10 +34,14 @@ from incremental_assets.quality.verdict import ScanResult, Status
 from incremental_assets.spark.session import open_session
 
 FIRST = parse_value(Axis.DAY, "2026-01-01")
+"""The first day of the tables, in days since 1970-01-01."""
 SIZES, COUNTS = (5, 50), (1, 10, 30)
+"""Partitions of each table, and how many rules are evaluated."""
 ROUNDS, COMMANDS = 7, 3
+"""How many times each case is measured with an open session, and as a command; one more is made first and does not count."""
 COLUMNS = """id bigint primary key, day date, ship date, customer int, price numeric(12,2), quantity int, discount numeric(4,2),
   tax numeric(4,2), email text, note text, status text, flag text"""
+"""The columns of the source's tables. The tables in the lake have the same ones."""
 RULES = """
 - {rule: not_null, columns: [id]}
 - {rule: not_null, columns: [customer, price]}
@@ -68,10 +74,11 @@ RULES = """
 - {rule: metric, name: mean_price, expression: "avg(price)", min: 1, max: 1000}
 - {rule: metric, name: share_open, expression: "count_if(status = 'open') / count(*)", min: 0.1, max: 0.9}
 """
+"""Thirty rules, all of which hold for the rows that `fill` writes."""
 
 
 def fill(spark: Any, url: str, partitions: int, rows: int) -> None:
-    """A partition a commit, as syncs write them."""
+    """Writes the table, a commit for each partition, as syncs would."""
     for number in range(partitions):
         frame = spark.range(number * rows + 1, (number + 1) * rows + 1).selectExpr(
             "id", f"date_add(DATE'2026-01-01', {number}) AS day", f"date_add(DATE'2026-01-01', {number} + cast(id % 7 AS int)) AS ship",
@@ -85,7 +92,7 @@ def fill(spark: Any, url: str, partitions: int, rows: int) -> None:
 
 
 class Bench:
-    """A project of its own in an empty folder, with a container for each size of table."""
+    """A project in an empty folder, with a container for each size of table."""
 
     def __init__(self, work: Path, url: str, rows: int) -> None:
         self.rows, self.project = rows, Project(work / "project", url)
@@ -94,7 +101,7 @@ class Bench:
         self.tables = {count: self._container(count) for count in SIZES}
 
     def _container(self, partitions: int) -> tuple[Container, LakeTable, TimePartitions]:
-        """As the project has it."""
+        """The container, its table and its partitions, as the project defines them."""
         identifier = Identifier(("day",), IdentifierType.DATE, Axis.DAY)
         cut = Cut(Granularity.DAY, FIRST)
         options = ContainerOptions()
@@ -104,7 +111,11 @@ class Bench:
         return container, table, TimePartitions(Axis.DAY, Granularity.DAY, FIRST, FIRST + partitions - 1)
 
     def prepare(self, url: str) -> None:
-        """A row in PostgreSQL, so that the catalog knows where partitions begin, and full tables in the lake, which a scan reads."""
+        """Fills the source and the lake.
+
+        Each table of PostgreSQL gets one row, so that the catalog knows where partitions begin. The tables in the lake, which a scan reads,
+        get all.
+        """
         with psycopg.connect(url, autocommit=True) as connection:
             for size in SIZES:
                 for text in (f"create table t{size} ({COLUMNS})", f"insert into t{size} (id, day) values (1, '2026-01-01')"):
@@ -118,6 +129,7 @@ class Bench:
                 print(f"table of {size} partitions of {self.rows:,} rows: written in {time.perf_counter() - started:.0f} s", flush=True)
 
     def configure(self, count: int) -> None:
+        """Writes the project's YAML with the first ``count`` rules."""
         containers = {f"t{size}": {"partition_by": "day", "checks": self.entries[:count]} for size in SIZES}
         attributes = {
             "name": "bench",
@@ -129,6 +141,7 @@ class Bench:
         self.project.define("bench", yaml.safe_dump(entry))
 
     def asked_of_spark(self, spark: Any, size: int, count: int) -> float:
+        """The seconds of a scan of the last partition on an open session."""
         container, table, partitions = self.tables[size]
         head = table.head()
         assert head is not None
@@ -142,11 +155,12 @@ class Bench:
         return spent
 
     def expect(self, result: ScanResult, count: int) -> None:
-        """A benchmark of rules that were not asked would say nothing."""
+        """Fails where a rule was not evaluated or did not hold: measurements of rules that were not evaluated would say nothing."""
         assert len(result.verdicts) == count, result.verdicts
         assert all(one.status is Status.PASSED and one.rows == self.rows for one in result.verdicts), result.verdicts
 
     def command(self, size: int, count: int) -> float:
+        """The seconds of `incremental-assets scan` of the last partition, the whole process."""
         _, _, partitions = self.tables[size]
         self.configure(count)
         measured = self.project.command("scan", f"bench/t{size}", "--partition", partitions.key_of(partitions.last), "--json")
@@ -156,6 +170,7 @@ class Bench:
 
 
 def tell(what: str, seconds: dict[tuple[int, int], list[float]]) -> None:
+    """Prints the measurements and the two ratios that have targets. ``seconds``: by size of table and number of rules."""
     middle = {case: statistics.median(found) for case, found in seconds.items()}
     for (size, count), found in seconds.items():
         spread = f"{min(found):.2f} to {max(found):.2f}"
@@ -167,6 +182,7 @@ def tell(what: str, seconds: dict[tuple[int, int], list[float]]) -> None:
 
 
 def main(rows: int) -> None:
+    """Prepares the tables and measures all cases. ``rows``: of each partition."""
     with tempfile.TemporaryDirectory() as work, EmbeddedPostgres(Path(work) / "postgres") as server:
         url = server.create_database("bench")
         bench = Bench(Path(work), url, rows)
@@ -177,9 +193,11 @@ def main(rows: int) -> None:
             whole: dict[tuple[int, int], list[float]] = {case: [] for case in cases}
             with open_session(bench.project.home, name="benchmark") as spark:
                 for turn in range(ROUNDS + 1):
-                    for case in cases:  # in turns: what else the machine does falls on all
+                    # The cases are measured in turns, so that other load on the machine falls on all of them.
+                    for case in cases:
                         spent = bench.asked_of_spark(spark, *case)
-                        asked[case] += [spent] if turn else []  # the first one warms up
+                        # The first round warms the server up and does not count.
+                        asked[case] += [spent] if turn else []
             tell("asked of Spark", asked)
             for turn in range(COMMANDS + 1):
                 for case in cases:

@@ -1,6 +1,6 @@
-"""What a scan pays for the records of the scans before it: `python -m benchmarks.records [SCANS …]`; no source, no Spark.
+"""What the records of earlier scans cost a scan: `python -m benchmarks.records [SCANS …]`, without source and without Spark.
 
-Belongs here: records as that many scans would have left them, and the time of each thing that a scan asks of them or adds. Does not
+Belongs here: records as so many scans would have left them, and the time of each step in which a scan reads them or adds to them. Does not
 belong: the scan itself.
 """
 
@@ -22,12 +22,15 @@ from incremental_assets.quality.verdict import Status, Verdict
 
 CONTAINER = "shop/orders"
 PARTITIONS = 30
+"""How many partitions the recorded scans are spread over."""
 A_FILE = 10_000
+"""How many scans one file of the records has."""
 FIVE_MINUTES = 300_000_000
+"""In microseconds."""
 
 
 def fill(lake: str, scans: int) -> None:
-    """One scan each five minutes until now, of a rule and one of the last partitions."""
+    """Writes the records of one scan every five minutes until now, each with one rule and one partition."""
     records = Records(lake, "shop")
     now = time.time_ns() // 1000
     records.record(ScanOperation("first", CONTAINER, now, now, Result.SUCCESS), [_verdict("p0")], [], [_anomaly("first", now)])
@@ -51,6 +54,7 @@ def fill(lake: str, scans: int) -> None:
 
 
 def measure(scans: int) -> dict[str, Any]:
+    """The processor seconds of each step over the records of ``scans`` scans."""
     steps: dict[str, Any] = {"scans": scans}
 
     def timed(name: str, step: Callable[[], object]) -> None:

@@ -1,6 +1,6 @@
-"""What loading a datastore of many tables costs: `python -m benchmarks.tables [TABLES …]`; no source, no Spark.
+"""What loading a datastore of many tables costs: `python -m benchmarks.tables [TABLES …]`, without source and without Spark.
 
-Belongs here: a synthetic catalog, and the time of each step in which a project turns one into Dagster's definitions. Does not belong:
+Belongs here: a synthetic catalog, and the time of each step in which a project converts it to Dagster's definitions. Does not belong:
 asking a source for its tables.
 """
 
@@ -23,11 +23,12 @@ from incremental_assets.dagster.io_manager import delta_io_manager
 from incremental_assets.databases.definition import definitions_of
 
 COLUMNS = 20
+"""How many columns each table has."""
 T = TypeVar("T")
 
 
 def table(number: int) -> SourceTable:
-    """One with a key, a time identifier and further columns."""
+    """A table with a primary key, a time column as identifier, and further columns."""
     names = [f"field_{n:02d}" for n in range(COLUMNS - 2)]
     columns = (
         SourceColumn("id", "bigint", "bigint", not_null=True),
@@ -38,7 +39,7 @@ def table(number: int) -> SourceTable:
 
 
 def datastore(tables: int, *, specified: bool) -> PostgresDatastore:
-    """``specified``: the YAML names each table and a rule of it."""
+    """The component. ``specified``: the YAML names each table, with its identifier and its partitioning."""
     numbers = range(tables) if specified else range(0)
     return PostgresDatastore(
         name="many",
@@ -49,15 +50,17 @@ def datastore(tables: int, *, specified: bool) -> PostgresDatastore:
 
 
 def catalog(tables: int) -> Catalog:
+    """The catalog of so many tables."""
     return Catalog(20_000, "2026-01-01T00:00:00Z", tuple(Known(table(n), "", "2026-01-01T00:00:00Z") for n in range(tables)))
 
 
 def measure(tables: int, *, specified: bool) -> dict[str, Any]:
-    """Processor seconds of each step, one after another, as a code location takes them."""
+    """The processor seconds of each step, in the order in which a code location takes them, and the peak memory in MiB."""
     steps: dict[str, Any] = {"tables": tables, "specified": specified}
 
     def timed(name: str, step: Callable[[], T]) -> T:
-        started = time.process_time()  # the processor's, as the machine may be busy with other things
+        # Processor time and not wall time: the machine may be busy with other things.
+        started = time.process_time()
         found = step()
         steps[name] = round(time.process_time() - started, 2)
         return found

@@ -1,6 +1,9 @@
-"""incremental-assets: Delta tables that follow source databases, as partitioned Dagster assets with watermarks that do not lie.
+"""incremental-assets: Delta tables that follow source databases and folders of files, as partitioned Dagster assets.
 
-Belongs here: the public names, imported only when asked for, so that the command line starts quickly.
+The watermark of a table is never ahead of the rows that the table has.
+
+Belongs here: the public names. They are imported only when they are asked for, so that the command line starts quickly. Does not belong:
+the code behind the names.
 """
 
 import os
@@ -13,7 +16,8 @@ if TYPE_CHECKING:
     from incremental_assets.dagster.definitions import build_definitions
     from incremental_assets.dagster.io_manager import DeltaIOManager, delta_io_manager
 
-# gRPC's handler of fork() waits for its own threads, at times for ever; nothing here forks and then goes on using a channel.
+# gRPC registers a fork handler that waits for gRPC's own threads, and sometimes never returns. Switching it off is safe here, because no
+# process of this package forks and then goes on using a gRPC channel. The variable has to be set before grpc is imported.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 __all__ = ["ContainerDefinition", "DeltaIOManager", "FileDatastore", "PostgresDatastore", "build_definitions", "delta_io_manager"]
@@ -26,9 +30,11 @@ _MODULES = {
     "build_definitions": "incremental_assets.dagster.definitions",
     "delta_io_manager": "incremental_assets.dagster.io_manager",
 }
+"""The module that defines each public name."""
 
 
 def __getattr__(name: str) -> Any:
+    """Imports a public name at its first use (PEP 562). Raises AttributeError for any other name."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

@@ -1,4 +1,8 @@
-"""The code location of this repository: the demo's datastores. Other projects have a ``definitions.py`` like it (`init` writes one)."""
+"""The Dagster code location of this repository: the datastores of the demo.
+
+Belongs here: the call of ``build_definitions`` for this repository, and the environment variables that the demo's YAML needs. Other
+projects have a ``definitions.py`` of their own, which ``incremental-assets init`` writes.
+"""
 
 import os
 from pathlib import Path
@@ -12,7 +16,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 
 def prepare() -> None:
-    """The demo's URL and landing folder, for its YAML, unless they are given."""
+    """Sets the demo's PostgreSQL URL and landing folder for the templates in its YAML. Values that the environment already has are kept."""
     from incremental_assets.demo.landing import LANDING_FOLDER
     from incremental_assets.demo.postgres import demo_url
 
@@ -22,5 +26,6 @@ def prepare() -> None:
 
 @definitions
 def defs() -> Definitions:
+    """The definitions that Dagster loads."""
     prepare()
     return build_definitions(PROJECT)

@@ -1,4 +1,5 @@
-"""Dagster: components, assets, checks, jobs, schedules, sensors, resources and runs, made of what the other folders can do.
+"""Dagster: components, assets, checks, jobs, schedules, sensors, resources and runs, built from the other folders of this package.
 
-Belongs here: whatever knows Dagster. Nothing below imports it, so that a sync can be driven without.
+Belongs here: all code that imports Dagster. Does not belong: what a sync, a catalog, a scan or a profile does; no other folder below this
+one imports Dagster, so that these operations can be run without it.
 """

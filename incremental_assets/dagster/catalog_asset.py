@@ -1,6 +1,7 @@
-"""The catalog operation in Dagster: an asset whose materializations show what changed, its job, its schedule, a new datastore's first run.
+"""The catalog operation in Dagster: its asset, whose materializations show the differences, its job, its schedule and its sensor.
 
-Belongs here: a run of the operation, and what it tells. Does not belong: the comparison (``catalog.operation``).
+Belongs here: a run of the operation, and what it reports. Does not belong: the comparison of the source with the catalog
+(``catalog.operation``).
 """
 
 import time
@@ -25,22 +26,32 @@ from incremental_assets.dagster.project import current_project, location_name, r
 from incremental_assets.dagster.runs.ordinary_run import RunTerminated, new_run_id, run_here
 
 TAG = "incremental_assets/"
+"""The prefix of the run tags of this product."""
 RESULT_TAG = f"{TAG}result"
+"""The run tag with the outcome of an operation: ``success`` or ``warning``."""
 CHECK = "complete"
+"""The name of the asset check of a catalog."""
 SHOWN_DIFFERENCES = 500
+"""At most so many differences, and troubles, are in the metadata of one materialization."""
 LINES_A_MESSAGE = 100
+"""How many differences one log message lists."""
 FIRST_AGAIN_SECONDS = 300
+"""How long the sensor of a new datastore waits after a failed run."""
 
 
 class Included(str, Enum):
-    """Dagster's run config names an enum's members."""
+    """The kinds of relations that become containers. Dagster's run config addresses the members of an enum by their names."""
 
     table = "table"
     view = "view"
 
 
 class CatalogConfig(dg.Config):
-    """What is left out is as the YAML says. ``include``: of table and view."""
+    """The run config of the operation. An option that is left out (None) is as ``catalog:`` of the YAML says.
+
+    ``prune``: containers that are gone from the source are forgotten. ``recreate``: containers that a person has removed are added again.
+    ``include``: only tables, or only views, are compared; the others stay as they are known.
+    """
 
     prune: bool | None = None
     recreate: bool | None = None
@@ -48,12 +59,15 @@ class CatalogConfig(dg.Config):
 
 
 def kinds_of(include: Sequence[str]) -> frozenset[Kind]:
-    """``table`` and ``view`` as the kinds of relations they mean."""
+    """The kinds of relations that the words ``table`` and ``view`` mean."""
     return frozenset(kind for kind in Kind if ("view" if kind.is_view else "table") in include)
 
 
 def catalog_key(name: str, definitions: Sequence[ContainerDefinition]) -> dg.AssetKey:
-    """``[datastore, "catalog"]``; with a ``_`` before it where a container has that name."""
+    """The key of the catalog's asset: ``[datastore, "catalog"]``.
+
+    ``_`` is put in front of ``catalog`` until no container has that name.
+    """
     taken = {definition.container.key_path[1] for definition in definitions}
     last = "catalog"
     while last in taken:
@@ -62,16 +76,24 @@ def catalog_key(name: str, definitions: Sequence[ContainerDefinition]) -> dg.Ass
 
 
 def job_name(name: str) -> str:
+    """The name of the catalog's job."""
     return f"catalog_{encode_name(name)}"
 
 
 def op_name(name: str) -> str:
-    """Of the asset's op; the same whatever the containers are called, as run configs name it."""
+    """The name of the op behind the catalog's asset.
+
+    Run configs name it, so unlike the asset key it does not depend on the names of the containers.
+    """
     return f"{encode_name(name)}_catalog"
 
 
 def catalog_definitions(component: CataloguedComponent, settings: Settings, known: Sequence[ContainerDefinition] | None) -> dg.Definitions:
-    """``known``: None where the datastore was never catalogued: it is then, by itself."""
+    """The asset, job and schedule of a datastore's catalog operation.
+
+    ``known``: the containers of the stored catalog. None means that the datastore was never catalogued; then there is also a sensor, which
+    runs the operation for the first time.
+    """
     asset, job = _asset_and_job(component, settings, known or [], lambda _: None)
     schedules = [_schedule(settings, job)] if settings.catalog.schedule else []
     return dg.Definitions(
@@ -82,6 +104,7 @@ def catalog_definitions(component: CataloguedComponent, settings: Settings, know
 def _asset_and_job(
     component: CataloguedComponent, settings: Settings, known: Sequence[ContainerDefinition], told: Callable[[Outcome], None]
 ) -> tuple[dg.AssetsDefinition, Any]:
+    """The asset and the job of the operation. ``told`` is called with the outcome of each run in this process."""
     asset = _asset(component, settings, catalog_key(settings.name, known), told)
     job = dg.define_asset_job(
         job_name(settings.name),
@@ -93,6 +116,7 @@ def _asset_and_job(
 
 
 def _asset(component: CataloguedComponent, settings: Settings, key: dg.AssetKey, told: Callable[[Outcome], None]) -> dg.AssetsDefinition:
+    """The asset of the catalog with its check. Its materialization takes the catalog, stores it, and shows the differences."""
     spec = dg.AssetSpec(
         key,
         group_name=key.path[0],
@@ -105,12 +129,15 @@ def _asset(component: CataloguedComponent, settings: Settings, key: dg.AssetKey,
     def catalog(context: dg.AssetExecutionContext, config: CatalogConfig) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         asked = asked_of(config, settings)
         tags = {f"{TAG}prune": str(asked.prune).lower(), f"{TAG}recreate": str(asked.recreate).lower(), f"{TAG}include": _include(asked)}
-        tags |= {f"{TAG}operation": "catalog", f"{TAG}datastore": settings.name}  # *Materialize* starts a job that has none
+        # *Materialize* in the UI starts Dagster's own job, which does not have the tags of ours.
+        tags |= {f"{TAG}operation": "catalog", f"{TAG}datastore": settings.name}
         tags |= {} if f"{TAG}started_by" in context.run.tags else {f"{TAG}started_by": context.run.tags.get("user", "UI")}
         context.instance.add_run_tags(context.run_id, tags)
         outcome = renew_catalog(component, context.instance, asked, context.log.info)
         told(outcome)
-        for at in range(0, len(outcome.differences), LINES_A_MESSAGE):  # a message each would take longer than all the rest
+        # Each message is an event in the log. A message for each difference of a large datastore would take longer than the rest of the
+        # operation.
+        for at in range(0, len(outcome.differences), LINES_A_MESSAGE):
             context.log.info("\n".join(map(str, outcome.differences[at : at + LINES_A_MESSAGE])))
         for name, trouble in outcome.troubles.items():
             context.log.warning(f"{settings.name}/{name}: {trouble}")
@@ -130,7 +157,10 @@ def _asset(component: CataloguedComponent, settings: Settings, key: dg.AssetKey,
 
 
 def asked_of(config: CatalogConfig, settings: Settings) -> Asked:
-    """With what the YAML says for all that is left out."""
+    """The options of one run: those of its config, with ``catalog:`` of the YAML for each that is left out.
+
+    The config can only narrow what the YAML includes.
+    """
     of_yaml = settings.catalog
     return Asked(
         of_yaml.prune if config.prune is None else config.prune,
@@ -146,7 +176,10 @@ def _include(asked: Asked) -> str:
 def renew_catalog(
     component: CataloguedComponent, instance: dg.DagsterInstance, asked: Asked | None, progress: Callable[[str], None]
 ) -> Outcome:
-    """Takes the catalog and keeps it. Raises SourceError or ConfigurationError; the old one is whole then."""
+    """Takes the catalog and stores it. Raises SourceError or ConfigurationError; the stored catalog is unchanged then.
+
+    ``asked``: None means the options of the YAML. ``progress`` is called with messages for the log.
+    """
     store = component.store(current_project())
     with store.locked():
         before = store.load(instance)
@@ -157,13 +190,15 @@ def renew_catalog(
 
 
 def _fitting(component: CataloguedComponent, before: Catalog | None, outcome: Outcome) -> Outcome:
-    """With the old entries of containers that the YAML no longer fits: their own syncs fail, and the others go on.
+    """Replaces the new entry of each container that the YAML no longer fits by its old entry.
 
-    Raises ConfigurationError where there is no old entry that it fits: the project would not load.
+    The sync of such a container then fails, and the others go on. Raises ConfigurationError where there is no old entry, or where the YAML
+    does not fit that one either: the project would not load with the new catalog.
     """
     old = before.by_name if before is not None else {}
     catalog, troubles = outcome.catalog, dict(outcome.troubles)
     while True:
+        # The error is of the first container that does not fit. So this is repeated until no other one is found.
         try:
             component.definitions(catalog)
             return replace(outcome, catalog=catalog, troubles=troubles)
@@ -177,11 +212,12 @@ def _fitting(component: CataloguedComponent, before: Catalog | None, outcome: Ou
 
 
 def _adds_assets(differences: Sequence[Difference]) -> bool:
+    """Whether the differences add or remove assets, which Dagster shows only after the code location is reloaded."""
     return any(d.change in (Change.NEW, Change.BACK, Change.PRUNED) for d in differences)
 
 
 def _metadata(outcome: Outcome) -> dict[str, Any]:
-    """Numbers over time, the differences as a table, and as JSON for scripts."""
+    """The metadata of the materialization: counts, which the UI plots, the differences as a table, and the same as JSON for scripts."""
     entries = outcome.catalog.entries
     present = [known for known in entries if known.presence is Presence.PRESENT]
     counted = {change: sum(1 for d in outcome.differences if d.change is change) for change in Change}
@@ -208,6 +244,7 @@ def _metadata(outcome: Outcome) -> dict[str, Any]:
 
 
 def _schedule(settings: Settings, job: Any) -> dg.ScheduleDefinition:
+    """The schedule of the operation, in UTC; it runs by default. The schedule's name of the YAML is a tag of its runs."""
     name = settings.catalog.name or f"{job_name(settings.name)}_schedule"
     return dg.ScheduleDefinition(
         name=f"{job_name(settings.name)}_schedule",
@@ -221,7 +258,7 @@ def _schedule(settings: Settings, job: Any) -> dg.ScheduleDefinition:
 
 
 def _first(component: CataloguedComponent, settings: Settings, job: Any) -> dg.SensorDefinition:
-    """There only while nothing is known of the datastore."""
+    """A sensor that runs the operation of a datastore that was never catalogued. The definitions have it only until then."""
 
     @dg.sensor(
         name=f"{job_name(settings.name)}_first",
@@ -246,7 +283,11 @@ def _first(component: CataloguedComponent, settings: Settings, job: Any) -> dg.S
 # ---------------------------------------------------------------------- from the command line
 @dataclass(frozen=True)
 class CatalogRun:
-    """A run that has ended. ``refused``: the YAML does not fit; ``failure``: it failed otherwise; both None: ``outcome`` is its result."""
+    """A run of the operation that has ended.
+
+    ``refused``: the error where the YAML does not fit the source. ``failure``: the error where the run failed otherwise. ``outcome`` is the
+    result where both are None.
+    """
 
     run_id: str
     outcome: Outcome | None = None
@@ -261,8 +302,13 @@ def run_catalog(
     started_by: str,
     config: Mapping[str, Any] | None = None,
 ) -> CatalogRun:
-    """An ordinary run of the operation in this process. Raises KeyboardInterrupt when it was interrupted."""
+    """Runs the operation as an ordinary Dagster run in this process.
+
+    ``known``: the containers of the stored catalog. ``started_by``: a tag of the run. ``config``: see ``CatalogConfig``. Raises
+    KeyboardInterrupt when the run was interrupted.
+    """
     settings = component.settings()
+    # Events have only the metadata of the outcome. The asset runs in this process and hands over the whole of it.
     outcomes: list[Outcome] = []
     asset, job = _asset_and_job(component, settings, known, outcomes.append)
     runnable = dg.Definitions([asset], jobs=[job], executor=dg.in_process_executor, loggers=LOGGERS)

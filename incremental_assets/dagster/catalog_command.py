@@ -1,6 +1,6 @@
-"""`incremental-assets catalog`: one record a container, after an ordinary run of the operation (or none, with ``--dry-run``).
+"""``incremental-assets catalog``: runs the operation (``--dry-run``: only asks the source), and returns one record for each container.
 
-Belongs here: what the command line says of a catalog. Does not belong: how it looks on a terminal.
+Belongs here: the records of the command. Does not belong: how they look on a terminal (``cli``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,11 @@ from incremental_assets.dagster.project import current_project
 def catalog_records(
     datastore: Datastore, instance: dg.DagsterInstance, config: Mapping[str, Any], dry_run: bool, progress: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """One for each container that is known, and one for each that was forgotten. Raises SourceError or ConfigurationError."""
+    """One record for each known container, and one for each container that was pruned; the fields are those of ``_record``.
+
+    ``config``: the run config of the operation (``CatalogConfig``). With ``dry_run`` nothing is stored and there is no Dagster run.
+    ``progress`` is called with messages of a dry run. Raises SourceError or ConfigurationError.
+    """
     component = datastore.component
     if dry_run:
         asked = asked_of(CatalogConfig.model_validate(config), component.settings())
@@ -41,7 +45,11 @@ def catalog_records(
 
 
 def remove_containers(datastores: Sequence[Datastore], labels: Sequence[str], instance: dg.DagsterInstance) -> list[str]:
-    """Hides the named containers (``datastore/container``) until somebody recreates them. Raises ConfigurationError."""
+    """Hides the named containers (``datastore/container``) until a catalog operation recreates them. Returns their labels.
+
+    Raises ConfigurationError, before anything is stored, for a label without a container and for a container that the YAML names; and for
+    one that is not in the catalog, after which containers of other datastores may be hidden already.
+    """
     if not labels:
         raise ConfigurationError("catalog remove: name what is to be removed, DATASTORE/CONTAINER.")
     chosen: dict[str, list[str]] = {}
@@ -67,6 +75,11 @@ def remove_containers(datastores: Sequence[Datastore], labels: Sequence[str], in
 
 
 def _record(definition: ContainerDefinition, difference: Mapping[str, Any], trouble: str | None) -> dict[str, Any]:
+    """The record of one container.
+
+    ``difference``: what the operation found to have changed, empty for nothing. ``trouble``: what could not be found out, None for nothing.
+    In the record ``rows`` is an estimate; ``safety_lag`` is in seconds, or in values for integers.
+    """
     container, table = definition.container, definition.table
     cut = container.cut
     return {
@@ -97,7 +110,7 @@ def _record(definition: ContainerDefinition, difference: Mapping[str, Any], trou
 
 
 def _proposal(definition: ContainerDefinition) -> dict[str, Any] | None:
-    """None where the YAML has decided."""
+    """What the catalog proposes for the container; None where the YAML has decided."""
     if definition.is_specified:
         return None
     proposal = definition.proposal
@@ -112,6 +125,7 @@ def _proposal(definition: ContainerDefinition) -> dict[str, Any] | None:
 
 
 def _forgotten(label: str) -> dict[str, Any]:
+    """The record of a container that was pruned: all fields of ``_record``, without values."""
     names = "missing_since kind strategy identifier partition_by rows bytes first last glob format files trouble"
     empty = dict.fromkeys([*names.split(), "safety_lag", "safety_lag_is_auto", "safety_lag_reason"])
     lists: dict[str, list[Any]] = {"primary_key": [], "columns": [], "fields": []}

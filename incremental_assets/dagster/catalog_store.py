@@ -1,6 +1,7 @@
-"""Where a datastore's catalog is kept between runs: the component's state, in a file of the project or in Dagster's versioned storage.
+"""Stores a datastore's catalog between runs: in a file of the project, or in Dagster's versioned storage of component state.
 
-Belongs here: reading and writing it as Dagster's own loading of components expects it. Does not belong: what is in it (``catalog.state``).
+Belongs here: reading and writing it where Dagster's own loading of state-backed components looks for it. Does not belong: what is in it
+(``catalog.state``).
 """
 
 import contextlib
@@ -22,22 +23,31 @@ from incremental_assets.catalog.state import Catalog, Known, write_whole
 from incremental_assets.core.errors import ConfigurationError
 
 LOCK_SECONDS = 600.0
+"""How long a catalog operation waits for another one of the same datastore."""
 _FINISHED = TypeAdapter(dict[str, Known])
 
 
 @dataclass(frozen=True)
 class CatalogStore:
-    """The place of one datastore's catalog. ``instance``: needed by the versioned storage only."""
+    """The storage of one datastore's catalog.
+
+    ``config``: Dagster's configuration of the component's state, with its key and where it is stored. The methods take an ``instance``,
+    which only the versioned storage needs; None then means the storage that Dagster has set up for this process.
+    """
 
     config: DefsStateConfig
     project: Path
 
     @property
     def is_versioned(self) -> bool:
+        """Whether the catalog is in Dagster's versioned storage, and not in a file of the project."""
         return self.config.management_type == DefsStateManagementType.VERSIONED_STATE_STORAGE
 
     def load(self, instance: dg.DagsterInstance | None) -> Catalog | None:
-        """None where nothing is known yet. Raises ConfigurationError for a file that is none of ours."""
+        """The stored catalog; None where the datastore was never catalogued.
+
+        Raises ConfigurationError for a file of another version or format.
+        """
         if not self.is_versioned:
             return Catalog.load(self._path) if self._path.exists() else None
         storage = self._storage(instance)
@@ -50,10 +60,14 @@ class CatalogStore:
             return Catalog.load(path)
 
     def save(self, catalog: Catalog, instance: dg.DagsterInstance | None) -> None:
-        """A reader sees the old catalog or the new one, whole."""
+        """Stores the catalog atomically: a reader sees the old one or the new one.
+
+        The entries of an interrupted operation (``finished``) are removed afterwards.
+        """
         if not self.is_versioned:
             catalog.save(self._path)
             storage = instance.defs_state_storage if instance is not None else None
+            # Dagster records of each component's state where it is. For a local file this record never changes, so it is written once.
             if storage is not None and storage.get_latest_version(self.config.key) is None:
                 storage.set_latest_version(self.config.key, LOCAL_STATE_VERSION)
         else:
@@ -64,27 +78,38 @@ class CatalogStore:
         self._finished.unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """The next catalog begins anew, calendars too."""
+        """Removes the local catalog, so that the next operation starts without any knowledge.
+
+        The first day of partitions by time is then found anew, too.
+        """
         self._path.unlink(missing_ok=True)
         self._finished.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One writer at a time: the later one would undo what the other has done. Raises ConfigurationError after ten minutes."""
+        """Holds the catalog for one writer at a time, because a later writer would undo the changes of an earlier one.
+
+        Raises ConfigurationError after ten minutes.
+        """
         try:
             with FileLock(self._path.with_name("lock"), timeout=LOCK_SECONDS):
                 yield
         except Timeout:
             raise ConfigurationError(f"{self.config.key}: somebody else is taking its catalog; run it again later.") from None
 
-    # ------------------------------------------------------------------ what an interrupted run had finished
+    # ------------------------------------------------------------------ entries of an interrupted operation
     def finished(self) -> Mapping[str, Known]:
+        """The entries that an interrupted operation had finished, by container name.
+
+        They only save the time of inspecting those containers again. So entries of another version are ignored.
+        """
         try:
             return _FINISHED.validate_json(self._finished.read_bytes())
-        except (FileNotFoundError, ValidationError):  # none, or of another version: it only saves time
+        except (FileNotFoundError, ValidationError):
             return {}
 
     def keep_finished(self, found: Mapping[str, Known]) -> None:
+        """Stores the entries that the running operation has finished so far."""
         write_whole(self._finished, _FINISHED.dump_json(dict(found)))
 
     @property

@@ -1,6 +1,7 @@
-"""A whole project as Dagster definitions: the datastores found under ``defs``, the lake, the IO manager, one process a run.
+"""The Dagster definitions of a whole project: the datastores found under ``defs``, the lake, the IO manager, the executor.
 
-Belongs here: what every project shares; ``incremental-assets init`` writes a ``definitions.py`` of one call to it.
+Belongs here: the definitions that every project shares; ``incremental-assets init`` writes a ``definitions.py`` with one call to
+``build_definitions``. Does not belong: the definitions of one datastore (``datastore``).
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,11 @@ from incremental_assets.dagster.resources import lake_resource
 
 
 def build_definitions(project: Path, *, resource_overrides: Mapping[str, Any] | None = None) -> dg.Definitions:
-    """The code location of the project. A run is one asset, so it needs no further processes of its own."""
+    """Builds the definitions of a code location from the project in the folder ``project``.
+
+    The executor runs in the run's own process: a run materializes one asset, so a process for each step would only cost start-up time.
+    ``resource_overrides`` replaces or adds Dagster resources by their key, for example in tests.
+    """
     serve_project(project)
     resources = {
         "lake": lake_resource(lambda: lake_root(project), lambda: dagster_home(project), table_lock),

@@ -1,6 +1,6 @@
-"""What a sync would read, without Spark and without a run: ranges, SQL and row counts.
+"""``sync --dry-run``: what a sync would read, as ranges, SQL and row counts, without Spark and without a run.
 
-Belongs here: the lines of ``sync --dry-run``. Does not belong: the plan.
+Belongs here: the records of the command. Does not belong: the plan (``databases.plan``, ``files.plan``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from incremental_assets.dagster.runner import Asked
 
 
 def dry_run_lines(chosen: Sequence[ContainerDefinition], asked: Asked, instance: dg.DagsterInstance) -> Iterator[dict[str, Any]]:
-    """One line a container; rows are counted in the source."""
+    """Yields one record for each container. Rows are counted in the source. Nothing is written."""
     for definition in chosen:
         container = definition.container
         request = asked.request(definition, instance)

@@ -1,6 +1,6 @@
-"""What the events of a run that has ended say of its end.
+"""Reads from the events of a finished run how the run ended.
 
-Belongs here: reading them. Does not belong: what a sync or a catalog wrote into them (``result``).
+Belongs here: reading the events. Does not belong: what a sync or a catalog records in them (``delta.result``, ``catalog_asset``).
 """
 
 from collections.abc import Sequence
@@ -9,19 +9,26 @@ import dagster as dg
 
 
 def told_by(instance: dg.DagsterInstance, run_id: str) -> list[dg.DagsterEvent]:
-    """What its assets told, as it is stored: a step that fails takes what it has logged out of the events that the run returns."""
+    """Returns the asset observations and materializations of a run as the event log stores them.
+
+    The events that ``execute_run`` returns are not enough for a failed run: they lack what the failed step has logged.
+    """
     kinds = {dg.DagsterEventType.ASSET_OBSERVATION, dg.DagsterEventType.ASSET_MATERIALIZATION}
     return [entry.dagster_event for entry in instance.all_logs(run_id, of_type=kinds) if entry.dagster_event is not None]
 
 
 def is_interrupted(events: Sequence[dg.DagsterEvent]) -> bool:
-    """Whether the run's step was."""
+    """Whether the step of the run failed because of an interrupt (KeyboardInterrupt, or Dagster's own exception for it)."""
     errors = [event.step_failure_data.error for event in events if event.is_step_failure]
     return any(error is not None and "Interrupt" in (error.cls_name or "") for error in errors)
 
 
 def failure_of(events: Sequence[dg.DagsterEvent]) -> tuple[str | None, str]:
-    """The class and the message of the innermost error of a failed run, and (None, "") where none failed. Ours come without their class."""
+    """The class name and the message of the error that made a run fail; ``(None, "")`` where it did not fail.
+
+    Of a chain of causes this package's own error is chosen, else the innermost one. The message of this package's own error comes without
+    the class name that Dagster puts in front of it. The class name is "" where Dagster recorded none.
+    """
     for event in events:
         if event.is_step_failure:
             error = event.step_failure_data.error

@@ -1,10 +1,11 @@
-"""The IO manager: containers' extractions become commits; anybody's DataFrame becomes partitions of a Delta table; both are read back.
+"""The IO manager: writes containers and Spark DataFrames of any asset to Delta tables, and loads both.
 
-Belongs here: the passage between Dagster's contexts and ``write``. Does not belong: planning, or the strategies themselves.
+Belongs here: the passage between Dagster's contexts and ``delta.write``. Does not belong: planning a sync, or the write strategies
+themselves.
 
-For assets of your own: return a Spark DataFrame, and name the column that the partitions go by in the asset's metadata as
-``partition_expr``. The asked partitions are overwritten in one commit, while no other run writes to the table. Load a container, or one of
-its partitions, by depending on it.
+To use it for an asset of your own, return a Spark DataFrame and name the column that the partitions go by in the asset's metadata as
+``partition_expr``. The partitions of the run are overwritten in one commit, and no other run writes to the table meanwhile. To load a
+container, or some of its partitions, depend on its asset.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,40 +35,58 @@ if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
 PARTITION_EXPR = "partition_expr"
-"""Dagster's conventional metadata key for the column that partitions go by."""
+"""Dagster's conventional metadata key for the column that an asset's partitions go by."""
 OF_A_CONTAINER = "sync/strategy"
-"""A metadata key that containers' assets have."""
+"""A metadata key that the assets of containers have and others do not."""
 
 MOST_RETRIES = 3
+"""How many times a step is tried again after a concurrent write."""
 RETRY_SECONDS = 2
+"""How many seconds pass before it is tried again."""
 
 _AXES = {"date": Axis.DAY, "timestamp_ntz": Axis.LOCAL, "timestamp": Axis.INSTANT}
+"""The cursor type of a column by its Spark type; integers and decimals are not listed."""
 _TYPES = {Axis.DAY: IdentifierType.DATE, Axis.LOCAL: IdentifierType.DATETIME, Axis.INSTANT: IdentifierType.TIMESTAMP}
 
 
 class DeltaIOManager(dg.IOManager):
-    """Writes ``Extractions`` and Spark DataFrames to ``<lake>/<asset key>``; loads DataFrames of one partition, a range, or all."""
+    """Writes ``Extractions`` and Spark DataFrames to the table ``<lake>/<asset key>``, and loads one partition, a range or all of a table.
+
+    A key part that is not a valid folder name is encoded (``core.names.encode_name``).
+    """
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Commits the output of an asset: ``Extractions`` of a container, or a Spark DataFrame of any other asset.
+
+        Raises RetryRequested after a concurrent write, so that the step is tried again. On every error, and when the run is cancelled, the
+        queries that still run on the Spark server are interrupted.
+        """
         scope: LakeScope = context.resources.lake  # pyright: ignore[reportAttributeAccessIssue]
         try:
             if isinstance(obj, Extractions):
                 self._write_extractions(context, scope, obj)
             else:
                 self._write_frame(context, scope, obj)
-        except LakeMoved as moved:  # by what a killed run had left running, or by another host: planned anew, it holds
+        except LakeMoved as moved:
+            # A concurrent write, by a query that a killed run has left on the Spark server or by another host. A step that is tried again
+            # makes a new plan, which takes that write into account.
             scope.interrupt()
             context.log.warning(str(moved))
             raise dg.RetryRequested(max_retries=MOST_RETRIES, seconds_to_wait=RETRY_SECONDS) from moved
         except BaseException:
+            # A query goes on on the Spark Connect server after its client has ended, and could commit later.
             scope.interrupt()
             raise
 
     def load_input(self, context: dg.InputContext) -> "DataFrame":
+        """Loads the upstream asset's table as a DataFrame, limited to the partitions of the context where it has any.
+
+        Raises LakeError where the upstream asset has no table yet.
+        """
         scope: LakeScope = context.resources.lake  # pyright: ignore[reportAttributeAccessIssue]
         upstream = context.upstream_output
         metadata = dict(upstream.definition_metadata or {}) if upstream else {}
-        # A container's key is made of encoded names already.
+        # The asset key of a container is made of encoded names already; encoding them again would change them.
         parts = context.asset_key.path if OF_A_CONTAINER in metadata else map(encode_name, context.asset_key.path)
         table = scope.table(*parts)
         if table.head() is None:
@@ -76,7 +95,9 @@ class DeltaIOManager(dg.IOManager):
         if not context.has_asset_partitions:
             return frame
         described = metadata.get(WINDOWS_METADATA)
-        if described is not None:  # a container: its own windows, so that early and late rows are not left out
+        # Containers have windows of their own: the first one reaches down to −∞ and the last one up to ∞, so that rows outside Dagster's
+        # time windows are loaded too.
+        if described is not None:
             data = getattr(described, "data", described)
             if data.get("by_file"):
                 return frame.where(file_predicate(list(context.asset_partition_keys)))
@@ -90,20 +111,28 @@ class DeltaIOManager(dg.IOManager):
 
     # ------------------------------------------------------------------ containers
     def _write_extractions(self, context: dg.OutputContext, scope: LakeScope, output: Extractions) -> None:
+        """Commits the write batches of a container's sync one by one, then adds metadata and events.
+
+        Each partition that was written gets its own row count.
+        """
         container = output.container
         table = scope.table(*container.key_path)
         written: list[Window] = []
         outcomes: list[Outcome] = []
         replaced_whole = nulls = False
         for step in output.steps:
-            spark = scope.spark  # before the step freezes its source, which must not wait for a JVM that starts
+            # The session is opened before the step opens its snapshot of the source, so that no snapshot is held while a JVM starts.
+            spark = scope.spark
             with step as extraction:
+                # Another host may have taken the container over while the rows were read.
                 scope.expect_lease()
                 outcome = commit(spark, table, extraction, context.log.info)
             output.done(extraction, outcome)
             written += extraction.windows
             nulls = nulls or extraction.include_nulls
             outcomes.append(outcome)
+            # An append that is one commit without NULL identifiers replaces exactly the windows that it read. An upsert leaves other rows
+            # in them.
             replaced_whole = container.strategy is Strategy.APPEND and not extraction.include_nulls and len(outcomes) == 1
         with lake_errors(container.label, table.url):
             keys = sorted(context.asset_partition_keys) if context.has_asset_partitions else []
@@ -112,14 +141,18 @@ class DeltaIOManager(dg.IOManager):
             if output.rows_of is not None:
                 rows = dict(output.rows_of(keys))
             elif partitions is not None and replaced_whole and len(keys) == 1 and tuple(written) == partitions.windows_of(keys):
-                rows = {keys[0]: outcomes[0].rows_read}  # one partition was replaced by what was read: nothing to count
+                # One partition was replaced as a whole by the rows that were read, so their number is known without counting.
+                rows = {keys[0]: outcomes[0].rows_read}
             elif partitions is not None:
                 rows = partition_rows(lambda: scope.spark, table, container, partitions, merge(written), keys)
             total = row_count(lambda: scope.spark, table) if output.total is None else output.total()
         common = {**as_metadata(output.metadata()), "dagster/row_count": total}
         context.add_output_metadata(common)
+        # The checks in the same run read from here which partitions they have to scan.
         scope.written[container.key_path] = Written(tuple(rows), nulls)
         of_the_run = set(keys)
+        # Rows may also have landed in partitions that the run was not launched with. Their keys must exist before there is an event of
+        # them, and the events of these partitions are logged here, because Dagster makes those of the run's own partitions only.
         output.before_outside([key for key in rows if key not in of_the_run])
         own = {key: {**as_metadata(output.of_partition(key)), "dagster/partition_row_count": count} for key, count in rows.items()}
         add_metadata_of_partitions(context, {key: metadata for key, metadata in own.items() if key in of_the_run})
@@ -129,6 +162,7 @@ class DeltaIOManager(dg.IOManager):
 
     # ------------------------------------------------------------------ anybody's DataFrame
     def _write_frame(self, context: dg.OutputContext, scope: LakeScope, frame: "DataFrame") -> None:
+        """Overwrites the partitions of the run, or the whole table of an asset without partitions, with the DataFrame, in one commit."""
         path = tuple(encode_name(part) for part in context.asset_key.path)
         table, label, run = scope.table(*path), "/".join(context.asset_key.path), context.step_context
         writer = frame.write.format("delta").mode("overwrite")
@@ -137,6 +171,7 @@ class DeltaIOManager(dg.IOManager):
             column = _column(dict(context.definition_metadata or {}), context.asset_key)
             identifier = _identifier(column, dict(frame.dtypes), context.asset_key)
             windows = _windows(context, identifier.axis)
+            # Delta refuses rows outside of this predicate. So a DataFrame cannot change other partitions than those of the run.
             writer = writer.option("replaceWhere", scope_predicate(identifier, windows, False))
         else:
             writer = writer.option("overwriteSchema", "true")
@@ -146,8 +181,11 @@ class DeltaIOManager(dg.IOManager):
 
 
 def add_metadata_of_partitions(context: dg.OutputContext, metadata: Mapping[str, Mapping[str, Any]]) -> None:
-    """What ``step_context.add_asset_metadata`` does for one partition of the run, which reads all keys of the asset each time: with 10,000
-    partitions it takes an hour (see the characterization tests)."""
+    """Adds metadata to the materializations of single partitions of the run.
+
+    ``step_context.add_asset_metadata`` does the same for one partition, but it reads all partition keys of the asset at each call: with
+    10,000 partitions it takes an hour (see the characterization tests).
+    """
     step = context.step_context
     added = {AssetMetadataHandle(asset_key=context.asset_key, partition_key=key): own for key, own in metadata.items()}
     step._metadata_accumulator = OutputMetadataAccumulator(per_output_metadata={**step._metadata_accumulator.per_output_metadata, **added})
@@ -160,6 +198,7 @@ def _head_columns(table: LakeTable):
 
 
 def _column(metadata: dict[str, Any], key: dg.AssetKey) -> str:
+    """The column that the partitions go by. Raises ConfigurationError where the asset's metadata names none."""
     value = metadata.get(PARTITION_EXPR)
     column = getattr(value, "value", value)
     if not isinstance(column, str):
@@ -170,6 +209,10 @@ def _column(metadata: dict[str, Any], key: dg.AssetKey) -> str:
 
 
 def _identifier(column: str, types: dict[str, str], key: dg.AssetKey) -> Identifier:
+    """The column as an identifier with its cursor type. ``types``: Spark types by column name.
+
+    Raises ConfigurationError where there is no such column, or where it is not a date, a timestamp or an integer.
+    """
     if column not in types:
         raise ConfigurationError(f"{'/'.join(key.path)}: partition_expr names {column!r}; the columns are {', '.join(types)}.")
     axis = _AXES.get(types[column], Axis.INTEGER)
@@ -181,9 +224,11 @@ def _identifier(column: str, types: dict[str, str], key: dg.AssetKey) -> Identif
 
 
 def _windows(context: dg.OutputContext | dg.InputContext, axis: Axis) -> Sequence[Window]:
+    """The windows of the partition keys of the context."""
     return own_windows("/".join(context.asset_key.path), axis, context.asset_partitions_def, list(context.asset_partition_keys))
 
 
 @dg.io_manager(required_resource_keys={"lake"}, description="Delta tables in the lake: partitions are overwritten or merged.")
 def delta_io_manager() -> DeltaIOManager:
+    """The IO manager as a Dagster resource. It needs the resource ``lake``."""
     return DeltaIOManager()

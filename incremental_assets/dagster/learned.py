@@ -1,6 +1,6 @@
-"""What a plan that skips has found out, kept: who has ended since the last sync, and the watermark that follows.
+"""Stores what a plan that skips its sync has found out: which transactions have ended since the last sync, and the watermark that follows.
 
-Belongs here: writing that, without Spark and without a run. Does not belong: finding it out (``planning``).
+Belongs here: storing it, without Spark and without a run. Does not belong: finding it out (``databases.plan``).
 """
 
 import dagster as dg
@@ -15,10 +15,14 @@ from incremental_assets.delta.write import set_property_without_spark
 
 
 def keep_learned(instance: dg.DagsterInstance, plan: TablePlan, table: LakeTable) -> int | None:
-    """First the table's property, on top of the very version that the plan saw, then the event: the lower of the two counts, so that
-    whoever is killed in between has moved nothing. Call it while the container is locked. The watermark that counts then.
+    """Stores the state that a skipping plan has found out. Returns the watermark that counts afterwards.
 
-    The event is an observation: nothing was materialized, and a check of the rows is as new as it was.
+    The table's property is written first, and only on top of the table version that the plan saw; an event with the watermark, if that has
+    moved, comes second. The lower of the two watermarks counts, so a process that is killed in between has not moved it. Where the property
+    cannot be written (another commit came first, or delta-rs does not write this table), there is no event either, and the plan's watermark
+    is returned. The caller must hold the container's lock.
+
+    The event is an observation and not a materialization: no rows were written, so the checks of the rows are as current as before.
     """
     learned, container = plan.learned, plan.container
     if learned is None or plan.base_version is None or container.axis is None:

@@ -1,8 +1,11 @@
-"""One writer a container, whoever starts it: the daemon's runs, the command line, several of them, on this host or on another.
+"""Locks that allow one writer for each container, whoever starts the run: the daemon or the command line, on this host or on another.
 
-Belongs here: the locks, their wait and their message. Does not belong: Dagster's pools, which guard the daemon's queue only. There are two:
-one is the operating system's, which a killed process gives back, and keeps out whoever has the same DAGSTER_HOME; the other is a lease in
-the lake (``delta.lease``), which keeps out the others.
+Belongs here: the locks, how long they wait, and what they say. Does not belong: Dagster's pools, which hold back only runs in the daemon's
+queue.
+
+A container has two locks. One is a file lock of the operating system. It excludes processes with the same DAGSTER_HOME, and the system
+releases it when its process is killed. The other is a lease in the lake (``delta.lease``), which excludes processes with another
+DAGSTER_HOME.
 """
 
 import contextlib
@@ -22,7 +25,9 @@ from incremental_assets.dagster.project import dagster_home
 from incremental_assets.delta.lease import Lease, held, leases_are_on, this_holder
 
 WAIT_SECONDS = 600.0
+"""How long a run waits for a lock where the environment says nothing."""
 WAIT_VARIABLE = "INCREMENTAL_ASSETS_LOCK_SECONDS"
+"""The environment variable that overrides ``WAIT_SECONDS``."""
 
 
 @contextlib.contextmanager
@@ -37,10 +42,13 @@ def container_lock(
     lake: str,
     on_lost: Callable[[], None] = lambda: None,
 ) -> Iterator[Lease | None]:
-    """Holds the container. Waits up to ten minutes (or ``wait`` seconds) for whoever has it; raises ContainerBusy, naming them, after that.
+    """Holds the container for a sync or its maintenance.
 
-    The run that had it before and could not give it back is marked as failed. Yields its lease, None where leases are switched off;
-    ``on_lost`` is called, by another thread, where another host may have taken it over.
+    ``wait``: how many seconds to wait for another holder; None means ``$INCREMENTAL_ASSETS_LOCK_SECONDS``, or ten minutes. After that
+    ContainerBusy is raised, which names the holder. The one deadline is for both locks together.
+
+    A previous run that held the lock and could not release it is marked as failed. Yields the lease on the lake, or None where leases are
+    switched off. ``on_lost`` is called by another thread as soon as another host may have taken the lease over.
     """
     deadline = _deadline(wait)
     with contextlib.ExitStack() as stack:
@@ -56,8 +64,10 @@ def container_lock(
 def scan_lock(
     home: Path, container: Container, run_id: str, log: Callable[[str], None], instance: dg.DagsterInstance, *, profile: bool = False
 ) -> Iterator[None]:
-    """One scan (or profile) by itself of a container at a time. Syncs and their checks do not ask for it: a scan reads one version of the
-    table, and may take hours."""
+    """Holds the container for a scan job, or with ``profile`` for a profile job: one of each kind runs at a time.
+
+    Syncs and the checks in a sync's run do not take this lock: a scan reads one version of the table, and may take hours.
+    """
     suffix, doing = (".profile", "profiled") if profile else (".scan", "scanned")
     with _held(home, container.key_path, container.label, suffix, doing, run_id, log, instance):
         yield
@@ -65,14 +75,17 @@ def scan_lock(
 
 @contextlib.contextmanager
 def record_lock(home: Path, container: Container, run_id: str, log: Callable[[str], None], instance: dg.DagsterInstance) -> Iterator[None]:
-    """Holds the container's records of quality while what a scan found is compared with them and written: for moments."""
+    """Holds the quality records of the container while the results of a scan are compared with them and written, which takes moments."""
     with _held(home, container.key_path, container.label, ".record", "recorded", run_id, log, instance):
         yield
 
 
 @contextlib.contextmanager
 def table_lock(path: tuple[str, ...], label: str, run_id: str, instance: dg.DagsterInstance, log: Callable[[str], None]) -> Iterator[None]:
-    """Holds the table of a user's own asset while the IO manager writes to it, as ``container_lock`` a container's."""
+    """Holds the table of a user's own asset while the IO manager writes it. Unlike ``container_lock``, it takes no lease on the lake.
+
+    ``path``: the encoded parts of the asset key.
+    """
     with _held(dagster_home(), path, label, "", "written", run_id, log, instance):
         yield
 
@@ -89,12 +102,18 @@ def _held(
     instance: dg.DagsterInstance,
     wait: float | None = None,
 ) -> Iterator[None]:
+    """Holds one file lock.
+
+    ``suffix`` distinguishes the locks of one container, and ``doing`` is the participle in the message of ContainerBusy. A file beside the
+    lock names the run that holds it. A holder that was killed leaves this file behind.
+    """
     path, holder_path = _paths(home, key_path, suffix)
     lock = FileLock(path)
     deadline = _deadline(wait)
     said = False
     while True:
         try:
+            # The first attempt does not wait, so that a message is logged before the waiting begins.
             lock.acquire(timeout=0 if not said else 1)
             break
         except Timeout:
@@ -105,6 +124,7 @@ def _held(
                 log(f"{label}: waits for {_holder(holder_path)}")
                 said = True
     try:
+        # A run that releases the lock in an orderly way removes this file first. A file that is still there belongs to a killed run.
         before = _run_of(holder_path)
         if before is not None:
             _report_killed(instance, before)
@@ -118,11 +138,15 @@ def _held(
 
 
 def _deadline(wait: float | None) -> float:
+    """The end of the wait, as a value of ``time.monotonic``. ``wait``: seconds; None means the configured time."""
     return time.monotonic() + (float(os.environ.get(WAIT_VARIABLE, WAIT_SECONDS)) if wait is None else wait)
 
 
 def holder_of(home: Path, container: Container, instance: dg.DagsterInstance) -> str | None:
-    """Who holds the container right now, in words; None when nobody does: one that was killed is marked as failed."""
+    """Describes the run or process that holds the container's file lock at this moment; None where none does.
+
+    A run that was killed while it held the lock is marked as failed on this occasion.
+    """
     path, holder_path = _paths(home, container.key_path)
     lock = FileLock(path)
     try:
@@ -140,13 +164,18 @@ def holder_of(home: Path, container: Container, instance: dg.DagsterInstance) ->
 
 
 def _report_killed(instance: dg.DagsterInstance, run_id: str) -> None:
-    """A run whose process was killed stays "started" for ever otherwise: nobody else notices."""
+    """Marks the run as failed where Dagster still takes it for unfinished.
+
+    Dagster does not supervise a process that it did not start. If such a run was killed, it would stay "started", and in its pool, for
+    ever.
+    """
     run = instance.get_run_by_id(run_id)
     if run is not None and not run.is_finished:
         instance.report_run_failed(run, "Its process ended without a word (killed?). The next one heals what it left.")
 
 
 def _paths(home: Path, key_path: tuple[str, ...], suffix: str = "") -> tuple[Path, Path]:
+    """The paths of the lock file and of the file that names its holder."""
     folder = home / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     lock, holder = (folder / file_name(key_path, suffix + ending) for ending in (".lock", ".holder.json"))
@@ -154,6 +183,7 @@ def _paths(home: Path, key_path: tuple[str, ...], suffix: str = "") -> tuple[Pat
 
 
 def _run_of(path: Path) -> str | None:
+    """The id of the run that the holder file names; None where there is no readable file."""
     try:
         return str(json.loads(path.read_text())["run_id"])
     except (OSError, ValueError, KeyError):
@@ -161,6 +191,7 @@ def _run_of(path: Path) -> str | None:
 
 
 def _holder(path: Path) -> str:
+    """The holder in words, for messages."""
     try:
         data = json.loads(path.read_text())
         return f"run {data['run_id']} (pid {data['pid']}, since {data['since']})"

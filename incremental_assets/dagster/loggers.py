@@ -1,6 +1,6 @@
-"""What a run says on a terminal.
+"""The Dagster loggers of the command line.
 
-Belongs here: Dagster loggers. Does not belong: what is logged.
+Belongs here: how a run's messages are written to a terminal. Does not belong: which messages there are.
 """
 
 import logging
@@ -10,14 +10,15 @@ import dagster as dg
 from dagster import colored_console_logger
 
 BRIEF_LOGGER = "brief"
+"""The name of the logger in a run's config."""
 
 
 class _BriefHandler(logging.StreamHandler):  # pyright: ignore[reportMissingTypeArgument]
-    """What a run itself says, a line each, on stderr; Dagster's own events and stack traces stay in the event log."""
+    """Writes the messages of a run to stderr, a line each. Dagster's own events and stack traces are left to the event log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         meta = getattr(record, "dagster_meta", {})
-        # Checks log their evaluations and yield nothing, which Dagster remarks upon.
+        # The checks log their evaluations instead of yielding them (`quality.evaluations`), and Dagster logs a warning about that.
         if not meta.get("dagster_event") and "did not yield or return expected outputs" not in record.getMessage():
             record.msg, record.args = meta.get("orig_message", record.msg), ()
             super().emit(record)
@@ -25,6 +26,7 @@ class _BriefHandler(logging.StreamHandler):  # pyright: ignore[reportMissingType
 
 @dg.logger({}, description="For the command line: what a run itself says.")
 def brief_logger(context: dg.InitLoggerContext) -> logging.Logger:
+    """The logger of runs that the command line starts: the run's own messages with the time of day, on stderr."""
     logger = logging.Logger("incremental_assets", logging.INFO)
     handler = _BriefHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
@@ -33,3 +35,4 @@ def brief_logger(context: dg.InitLoggerContext) -> logging.Logger:
 
 
 LOGGERS = {"console": colored_console_logger, BRIEF_LOGGER: brief_logger}
+"""All loggers of a code location, by name. Dagster uses ``console`` where a run config names none."""

@@ -1,7 +1,7 @@
-"""What a sync did as materialization metadata, and read back from it for the command line.
+"""Converts the results of a sync to Dagster's metadata, and reads them back from it for the command line.
 
-Belongs here: the passage to Dagster's metadata and back, and the line of ``sync --json``. Does not belong: measuring, or the numbers' names
-(``delta.result``). What is unknown is left out.
+Belongs here: the conversion in both directions, and the records of ``sync --json``. Does not belong: the measurements, or the names of the
+numbers (``delta.result``). Values that are not known are left out of the metadata.
 """
 
 import json
@@ -15,7 +15,10 @@ from incremental_assets.delta.result import NEW, PREVIOUS
 
 
 def as_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain values as metadata, without those that are not known: numbers, texts, columns; lists and mappings as JSON."""
+    """Converts plain values to Dagster metadata, and leaves out those that are None.
+
+    Numbers and texts stay what they are, a tuple of ``Column`` becomes a table schema, lists and mappings become JSON.
+    """
     return {name: _as_metadata(value) for name, value in values.items() if value is not None}
 
 
@@ -29,7 +32,7 @@ def _as_metadata(value: Any) -> Any:
 
 
 def plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata values as plain Python values."""
+    """The metadata values as plain Python values."""
     return {name: getattr(value, "value", value) for name, value in metadata.items()}
 
 
@@ -47,7 +50,12 @@ def line(
     watermark: int | str | None = None,
     checks: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """One line of ``sync --json``; the fields are a contract. ``checks``: what the scan in the same run told of itself."""
+    """Builds one record of ``sync --json``. Its fields are a contract with the users' scripts.
+
+    ``status``: skipped, synced, warning or failed. ``metadata``: of the materialization, or of the observation of a run without rows; its
+    values take precedence over ``mode``, ``strategy`` and ``watermark``, which come from the plan. ``checks``: the summary of the scan in
+    the same run. A row count is 0 for a skipped container and None where it is not known.
+    """
     found = plain(metadata or {})
     holders = found.get("watermark/held_back_by")
     return {
@@ -74,7 +82,11 @@ def line(
 
 
 def _checks_in_one(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Of several scans: sums of what is counted by partition, the last word on the rest."""
+    """Merges the summaries of several scans into one; None without any scan.
+
+    What is counted by partition is summed, ``failed`` and ``errored`` are the largest count, lists are joined; everything else is the last
+    scan's.
+    """
     if not checks:
         return None
     last = checks[-1]
@@ -87,7 +99,11 @@ def _checks_in_one(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None
 
 
 def in_one(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The one line of a container that took several runs (partitions that are no neighbours in Dagster's list); ids are the last run's."""
+    """Merges the records of several runs of one container (partitions that are not contiguous in Dagster's order) into one.
+
+    The worst status counts. Row counts are summed, and are None where one of them is not known. The run id and the Delta version are the
+    last run's.
+    """
     if len(lines) == 1:
         return lines[0]
 

@@ -1,7 +1,7 @@
-"""The operations of a project: catalog, sync, scan, profile, maintenance. Each is a run of Dagster's: one that goes on is seen too.
+"""The operations of a project (catalog, sync, scan, profile, maintenance), each of which is a Dagster run, finished or not.
 
-Belongs here: a run as an operation, the same for the command line as docs/examples/run_operation.py shows it over GraphQL. Does not belong:
-starting one.
+Belongs here: a run described as an operation, in the form in which docs/examples/run_operation.py shows it over GraphQL. Does not belong:
+starting an operation.
 """
 
 import datetime
@@ -18,6 +18,7 @@ from incremental_assets.dagster.quality.asset_checks import started_by
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY, summary_in
 
 TAG = "incremental_assets/"
+"""The prefix of the run tags of this product."""
 _RESULTS = {
     dg.DagsterRunStatus.SUCCESS: "success",
     dg.DagsterRunStatus.FAILURE: "failure",
@@ -25,21 +26,27 @@ _RESULTS = {
     dg.DagsterRunStatus.CANCELING: "running",
     dg.DagsterRunStatus.STARTED: "running",
 }
+"""The result of an operation by the status of its run; every other status is ``queued``."""
 _TOLD = {
     dg.DagsterEventType.STEP_FAILURE,
     dg.DagsterEventType.RUN_FAILURE,
     dg.DagsterEventType.ASSET_OBSERVATION,
     dg.DagsterEventType.ASSET_MATERIALIZATION,
 }
+"""The types of events from which the message of an operation is read."""
 
 
 def operations(instance: dg.DagsterInstance, most: int) -> list[dict[str, Any]]:
-    """The newest first."""
+    """The newest operations of the instance, at most ``most`` of them, the newest first."""
     return [_operation(instance, record) for record in instance.get_run_records(limit=most)]
 
 
 def operation(instance: dg.DagsterInstance, id: str) -> dict[str, Any]:
-    """By its id, or as much of its beginning as tells it apart. Raises ConfigurationError where there is none."""
+    """The operation with the id ``id``.
+
+    The id may be cut short to at least four characters, as long as it is unique among the newest 1,000 runs. Raises ConfigurationError
+    where there is no such operation, or more than one.
+    """
     record = instance.get_run_record_by_id(id)
     if record is not None:
         return _operation(instance, record)
@@ -51,6 +58,7 @@ def operation(instance: dg.DagsterInstance, id: str) -> dict[str, Any]:
 
 
 def _operation(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str, Any]:
+    """The record of a run. Its fields are those of ``incremental-assets operations --json``."""
     run = record.dagster_run
     tags = run.tags
     return {
@@ -69,16 +77,22 @@ def _operation(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str, 
 
 
 def _type_of(job: str) -> str:
+    """The type of an operation by the name of its job, for runs without the tag.
+
+    It is ``sync`` for all other jobs, such as the one that Dagster uses for *Materialize*.
+    """
     word = job.partition("_")[0]
     return {"maintain": "maintenance"}.get(word, word) if word in ("catalog", "sync", "scan", "profile", "maintain") else "sync"
 
 
 def _assets(run: dg.DagsterRun) -> str | None:
+    """The asset keys that the run selects, for runs without a container's tag; None where it selects none."""
     keys = run.asset_selection or ()
     return ", ".join(sorted("/".join(key.path) for key in keys)) or None
 
 
 def _options(run: dg.DagsterRun) -> dict[str, Any]:
+    """The options of the operation: the config of its ops, and the partitions of its tags."""
     config: Mapping[str, Any] = run.run_config if isinstance(run.run_config, Mapping) else {}
     said: dict[str, Any] = {}
     for op in config.get("ops", {}).values():
@@ -91,7 +105,7 @@ def _options(run: dg.DagsterRun) -> dict[str, Any]:
 
 
 def _message(instance: dg.DagsterInstance, run_id: str) -> str:
-    """What it says of itself: why it failed, or what it did."""
+    """The message of a run: why it failed, or what it did. Empty where it has recorded nothing yet."""
     events = [entry.dagster_event for entry in instance.all_logs(run_id, of_type=_TOLD) if entry.dagster_event is not None]
     failed, text = failure_of(events)
     if failed is not None:
@@ -108,6 +122,7 @@ def _message(instance: dg.DagsterInstance, run_id: str) -> str:
 
 
 def _moment(seconds: float | None) -> str | None:
+    """Seconds since 1970 UTC as ISO 8601 text in UTC; None stays None."""
     if seconds is None:
         return None
     return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat(timespec="milliseconds")

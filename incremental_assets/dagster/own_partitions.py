@@ -1,7 +1,7 @@
-"""Partitions of assets that are no containers: which rows of a user's own table a partition key means.
+"""Partitions of assets that are not containers: which rows of a user's own table a partition key means.
 
-Belongs here: from Dagster's partition keys and the column that they go by to windows. Does not belong: containers' partitions, which reach
-beyond their first and last key (``partitioning``), or predicates (``sql``).
+Belongs here: the conversion of Dagster's partition keys to windows of the column that the partitions go by. Does not belong: partitions of
+containers, whose first and last partition reach to −∞ and ∞ (``partitioning``), or predicates (``delta.sql``).
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,12 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def own_windows(label: str, axis: Axis, definition: dg.PartitionsDefinition, keys: Sequence[str]) -> tuple[Window, ...]:
-    """The windows of the keys: Dagster's own for time, one value a key otherwise.
+    """The windows of the partition keys: Dagster's own time windows for time, one value for each key otherwise.
 
-    A partition of time begins and ends where the definition's time zone says. An instant (Spark's ``timestamp``) is compared as such; a
-    column without time zone is taken to show the clock of that zone. Raises ConfigurationError where the column cannot tell a partition's
-    rows from its neighbours'.
+    A time partition begins and ends in the time zone of its definition. A column of instants (Spark's ``timestamp``) is compared with those
+    instants. A column without time zone is taken to show the local time of that zone. Windows are in microseconds since 1970 UTC, or in
+    days for a date. Raises ConfigurationError where the column cannot tell the rows of a partition from those of the one before or after
+    it.
     """
     if not axis.is_time or not isinstance(definition, dg.TimeWindowPartitionsDefinition):
         return merge(Window(value, value + 1) for value in (parse_value(axis, key) for key in keys))
@@ -36,23 +37,26 @@ def own_windows(label: str, axis: Axis, definition: dg.PartitionsDefinition, key
 
 
 def _on_the_clock(label: str, axis: Axis, zone: ZoneInfo, window: Window) -> Window:
-    """An interval of instants as what clocks in the zone show meanwhile."""
+    """Converts an interval of instants to the interval of local times that clocks in the zone show meanwhile."""
     assert window.lower is not None and window.upper is not None
     lower, upper = (_EPOCH + timedelta(microseconds=bound) for bound in (window.lower, window.upper))
     first, last = lower.astimezone(zone), (upper - _MICROSECOND).astimezone(zone)
     before = (lower - _MICROSECOND).astimezone(zone)
-    # When clocks are set back they show an hour twice: an interval with only one of the two has no window on such a column.
+    # When clocks are set back, they show one hour twice (`fold` tells the two apart). An interval that has only one of these two hours has
+    # no window on a zone-less column.
     if _micros(first.replace(fold=0)) != window.lower or _micros(last.replace(fold=1)) != window.upper - 1:
         raise ConfigurationError(
             f"{label}: clocks in {zone.key} show the hour of {first:%Y-%m-%d %H:%M} twice, and a column without time zone does not tell "
             f"which of the two a row is of. Let partition_expr name a timestamp with time zone, cut the partitions by UTC or by day, or "
             f"run both hours as one range."
         )
-    # Where they are set forward at the beginning, what they skip belongs to it: a day may begin at one o'clock.
+    # When clocks are set forward exactly where the interval begins, the skipped local times belong to it: no clock shows them, but rows may
+    # have them. Such a day begins at one o'clock, and its window at midnight.
     begin = min(_on_clock(first), _on_clock(before) + 1) if before.fold == first.fold else _on_clock(first)
     wall = (begin, _on_clock(last) + 1)
     if axis is not Axis.DAY:
         return Window(*wall)
+    # A date has no time of day. So it can only tell partitions apart that begin and end at midnight.
     if any(bound % MICROS_PER_DAY for bound in wall):
         raise ConfigurationError(
             f"{label}: the partition that begins at {first:%Y-%m-%d %H:%M} is not made of whole days, and partition_expr names a date, "
@@ -62,8 +66,10 @@ def _on_the_clock(label: str, axis: Axis, zone: ZoneInfo, window: Window) -> Win
 
 
 def _on_clock(moment: datetime) -> int:
+    """The local time of the moment, in microseconds since 1970-01-01 00:00 of the same zone-less clock."""
     return _micros(moment.replace(tzinfo=timezone.utc))
 
 
 def _micros(moment: datetime) -> int:
+    """The instant in microseconds since 1970 UTC."""
     return (moment.astimezone(timezone.utc) - _EPOCH) // _MICROSECOND

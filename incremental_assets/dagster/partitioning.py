@@ -1,6 +1,6 @@
-"""A container's partitions as Dagster knows them, and back: the definition, the known keys, and the windows of given keys.
+"""A container's partitions in Dagster's terms and back: the definition, the known keys, and the windows of given keys.
 
-Belongs here: Dagster's partition definitions made from a ``Cut``, and ``core.partitions`` made from those. Does not belong: any window
+Belongs here: Dagster's partitions definitions made from a ``Cut``, and ``core.partitions`` made from those. Does not belong: any window
 arithmetic (``core.partitions``).
 """
 
@@ -16,11 +16,18 @@ from incremental_assets.core.container import Container, Cut, Identifier
 from incremental_assets.core.partitions import Granularity, IntegerPartitions, Partitions, TimePartitions, floor_to
 
 WINDOWS_METADATA = "incremental_assets/windows"
+"""The metadata key of an asset under which a container describes its partitioning (see ``windows_metadata``)."""
 _CRON = {Granularity.HOUR: "0 * * * *", Granularity.DAY: "0 0 * * *", Granularity.WEEK: "0 0 * * 0", Granularity.MONTH: "0 0 1 * *"}
+"""Where a partition of each granularity begins. Dagster's weeks begin on Sunday."""
 
 
 def dagster_partitions(container: Container, timezone: str) -> dg.PartitionsDefinition | None:
-    """Dagster's definition: its usual keys; the current hour, day, week or month is a partition too, as rows of today need a home."""
+    """Dagster's partitions definition of a container; None where it has no partitions.
+
+    Integers, batches and files get a dynamic definition. Time gets a time window definition, with Dagster's usual keys. The current hour,
+    day, week or month is a partition too (Dagster's own default ends with the last complete one), because today's rows must be in a
+    partition. ``timezone`` is the datastore's, the zone of its dates and zone-less times.
+    """
     cut, axis = container.cut, container.axis
     if cut is None or axis is None:
         return None
@@ -28,7 +35,9 @@ def dagster_partitions(container: Container, timezone: str) -> dg.PartitionsDefi
         return dg.DynamicPartitionsDefinition(name="/".join(container.key_path))
     assert cut.first is not None
     hourly = cut.granularity is Granularity.HOUR
-    # Local hours repeat when clocks are set back; so hours go by UTC keys, with room for zones ahead of it.
+    # When clocks are set back, a local hour comes twice, and two hours would have one key. So hourly keys are UTC hours. A zone-less
+    # identifier is put into the hour that its text names. East of Greenwich, that hour has not begun in UTC yet, so the definition ends
+    # later by as many hours.
     zone = timezone if axis is not Axis.INSTANT and not hourly else "UTC"
     ahead = _hours_ahead(timezone) if hourly and axis is Axis.LOCAL else 0
     form = "%Y-%m-%d-%H:%M" if hourly else "%Y-%m-%d"
@@ -40,18 +49,26 @@ def dagster_partitions(container: Container, timezone: str) -> dg.PartitionsDefi
 
 
 def _hours_ahead(timezone: str) -> int:
+    """How many hours the local clock of the zone is ahead of UTC, rounded up, plus one for a change of the clocks.
+
+    It is 0 for UTC itself.
+    """
     now = datetime.datetime.now(ZoneInfo(timezone))
     offset = now.utcoffset() or datetime.timedelta()
     return max(0, -(-int(offset.total_seconds()) // 3600)) + (1 if offset else 0)
 
 
 def partitions_of(axis: Axis, cut: Cut, definition: dg.PartitionsDefinition, instance: dg.DagsterInstance) -> Partitions:
-    """The windows' view of a container's partitions as they are now."""
+    """The container's partitions as windows of its identifier, with the keys that Dagster has at this moment.
+
+    For time, the last partition is the newest one of the definition; for integers, the known keys are those of the dynamic definition.
+    """
     if cut.granularity is None:
         assert isinstance(definition, dg.DynamicPartitionsDefinition) and definition.name is not None and cut.width is not None
         known = sorted(int(key) for key in instance.get_dynamic_partitions(definition.name))
         return IntegerPartitions(cut.width, tuple(known))
     assert cut.first is not None and isinstance(definition, dg.TimeWindowPartitionsDefinition)
+    # A key reads 2026-01-31, or 2026-01-31-14:00 for an hour. There is no key yet where the first partition lies in the future.
     key = definition.get_last_partition_key() or ""
     last = parse_value(Axis.LOCAL, f"{key[:10]}T{key[11:]}" if len(key) > 10 else key) if key else cut.first
     if axis is Axis.DAY and key:
@@ -60,7 +77,11 @@ def partitions_of(axis: Axis, cut: Cut, definition: dg.PartitionsDefinition, ins
 
 
 def windows_metadata(container: Container) -> Mapping[str, Any]:
-    """What a loader needs to know of a container to turn partition keys into windows; JSON."""
+    """Describes the container's identifier and partitioning as plain JSON; empty where it has no partitions.
+
+    The IO manager reads it from an upstream asset's metadata, where the container itself is not at hand, to turn partition keys into
+    windows.
+    """
     identifier, cut = container.identifier, container.cut
     if identifier is None or cut is None:
         return {}
@@ -78,7 +99,7 @@ def windows_metadata(container: Container) -> Mapping[str, Any]:
 def from_windows_metadata(
     data: Mapping[str, Any], definition: dg.PartitionsDefinition, instance: dg.DagsterInstance
 ) -> tuple[Identifier, Partitions]:
-    """The inverse of ``windows_metadata``, with the keys there are now."""
+    """The inverse of ``windows_metadata``: the identifier, and the partitions with the keys that Dagster has at this moment."""
     identifier = Identifier(tuple(data["columns"]), IdentifierType(data["type"]), Axis(data["axis"]))
     cut = Cut(Granularity(data["granularity"]) if data["granularity"] else None, data["first"], data["width"])
     return identifier, partitions_of(identifier.axis, cut, definition, instance)

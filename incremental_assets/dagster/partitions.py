@@ -1,6 +1,6 @@
-"""A container's keys in Dagster: of its asset, and of its partitions.
+"""The keys of a container in Dagster: its asset key and its partition keys.
 
-Belongs here: finding and adding them; those of a run. Does not belong: which rows a key means (``dagster.partitioning``).
+Belongs here: finding and adding partition keys, and the keys of a run. Does not belong: which rows a key means (``dagster.partitioning``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,11 @@ from incremental_assets.dagster.project import lake_root
 from incremental_assets.files.manifest import Manifest
 
 PARTITION = "dagster/partition"
+"""Dagster's tag of a run of one partition."""
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+"""Dagster's tags of a run of a range of partitions: its first and its last key, both inclusive."""
 KEYS_A_BATCH = 1000
+"""How many partition keys are added by one statement: SQLite limits the variables of a statement."""
 _UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -28,18 +31,21 @@ _UNFINISHED = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
+"""The statuses of runs that still need the partitions which their tags name."""
 
 
 def container_key(container: Container) -> dg.AssetKey:
+    """The asset key of the container: ``[datastore, container]``, both as encoded names."""
     return dg.AssetKey(list(container.key_path))
 
 
 def partitions_definition(definition: ContainerDefinition) -> dg.PartitionsDefinition | None:
+    """Dagster's partitions definition of the container; None where it has no partitions."""
     return dagster_partitions(definition.container, definition.settings.timezone)
 
 
 def container_partitions(definition: ContainerDefinition, instance: dg.DagsterInstance) -> Partitions | None:
-    """The windows' view of its partitions; None where it has none, and where each is a file."""
+    """The container's partitions as windows of its identifier; None where it has no partitions, and where each partition is a file."""
     container, in_dagster = definition.container, partitions_definition(definition)
     if in_dagster is None or container.axis is None or container.cut is None or container.cut.by_file:
         return None
@@ -47,7 +53,7 @@ def container_partitions(definition: ContainerDefinition, instance: dg.DagsterIn
 
 
 def keys_of_run(context: Any, definition: ContainerDefinition) -> list[str] | None:
-    """The partitions that the run was launched with; None where with none."""
+    """The partition keys that the run was launched with, from its tags; None where it was launched without partitions."""
     tags: Mapping[str, str] = context.run.tags
     partitions_def = partitions_definition(definition)
     if partitions_def is None:
@@ -61,9 +67,10 @@ def keys_of_run(context: Any, definition: ContainerDefinition) -> list[str] | No
 
 
 def between(known: Sequence[str], first: str, last: str) -> list[str]:
-    """The partitions from one to another, both included, in the order that Dagster has them in.
+    """The partition keys from ``first`` to ``last``, both inclusive, in Dagster's order.
 
-    Where one of the two is not there any more, as the file that it was is gone, its place is not known: then the range goes by the names.
+    An end may be missing from ``known``, because the partition of a deleted file is removed. Its position is then unknown, and the range is
+    the keys that lie between the two ends by name.
     """
     if first in known and last in known:
         return list(known[known.index(first) : known.index(last) + 1])
@@ -106,9 +113,10 @@ def _files_between(definition: ContainerDefinition, known: Sequence[str], first:
 
 
 def restore_range(instance: dg.DagsterInstance, definition: ContainerDefinition, tags: Mapping[str, str]) -> None:
-    """Makes a run of a range of files valid again whose ends have been removed since it was launched.
+    """Adds the ends of a run's range of files again where they were removed after the run was launched.
 
-    Dagster itself looks both ends up, several times in a run. They are put back, and what lies between them by name is put between them.
+    Dagster itself looks up both ends, several times in a run, and fails where one is missing. It finds a range by the order in which keys
+    were added. So the keys that lie between the two ends by name are removed and added again together with the ends.
     """
     partitions_def, cut = partitions_definition(definition), definition.container.cut
     if RANGE_START not in tags or cut is None or not cut.by_file:
@@ -125,13 +133,19 @@ def restore_range(instance: dg.DagsterInstance, definition: ContainerDefinition,
 
 
 def ends_of_unfinished_runs(instance: dg.DagsterInstance) -> set[str]:
-    """Partitions that a run which has not ended names: Dagster refuses the run, also in its midst, once they are not there any more."""
+    """The partition keys that the tags of unfinished runs name.
+
+    They must not be removed: Dagster refuses such a run, even while it executes, once one of them does not exist any more.
+    """
     runs = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
     return {run.tags[tag] for run in runs for tag in (PARTITION, RANGE_START, RANGE_END) if tag in run.tags}
 
 
 def expect_files(definition: ContainerDefinition, instance: dg.DagsterInstance, keys: Sequence[str]) -> None:
-    """Raises ConfigurationError for a partition of files that there is not; other kinds know by themselves which they have."""
+    """Raises ConfigurationError for a partition key of a file that Dagster does not have.
+
+    It does nothing for other kinds of partitions: their keys are checked when they are turned into windows.
+    """
     in_dagster, cut = partitions_definition(definition), definition.container.cut
     if in_dagster is None or cut is None or not cut.by_file:
         return
@@ -139,7 +153,7 @@ def expect_files(definition: ContainerDefinition, instance: dg.DagsterInstance, 
 
 
 def expect_known(label: str, known: Sequence[str], keys: Sequence[str]) -> None:
-    """Raises ConfigurationError for a file that is not among those known."""
+    """Raises ConfigurationError for the first of ``keys`` that is not in ``known``, and names the nearest known key."""
     for key in keys:
         if key not in known:
             raise ConfigurationError(
@@ -148,7 +162,10 @@ def expect_known(label: str, known: Sequence[str], keys: Sequence[str]) -> None:
 
 
 def add_keys(instance: dg.DagsterInstance, partitions_def: dg.PartitionsDefinition | None, keys: Sequence[str]) -> None:
-    """Adds those that a dynamic definition does not have yet; others need no adding. In batches: SQLite takes so many variables."""
+    """Adds the partition keys that a dynamic partitions definition does not have yet.
+
+    Other definitions derive their keys and need no adding. Keys are added in batches, because SQLite limits the variables of a statement.
+    """
     if not keys or not isinstance(partitions_def, dg.DynamicPartitionsDefinition) or partitions_def.name is None:
         return
     known = set(instance.get_dynamic_partitions(partitions_def.name))

@@ -1,6 +1,7 @@
-"""Where a project's things are: its root, Dagster's home, the lake, the scratch of Spark.
+"""The folders of a project: its root, Dagster's home, and the lake.
 
-Belongs here: folders and the environment variables that move them. Does not belong: what is in them.
+Belongs here: folders, the environment variables that move them, and the project's dg configuration. Does not belong: what is in the
+folders.
 """
 
 import contextlib
@@ -20,9 +21,13 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.delta.private import private
 
 HOME = ".dagster_home"
+"""The folder of a project that is its DAGSTER_HOME where the environment names no other one."""
 PROJECT_VARIABLE = "INCREMENTAL_ASSETS_PROJECT"
+"""The environment variable with the folder of the project that this process and its children serve."""
 RELOADS_VARIABLE = "INCREMENTAL_ASSETS_RELOADS"
+"""The environment variable that ``incremental-assets dev`` sets for the processes that it starts."""
 LAKE_VARIABLE = "INCREMENTAL_ASSETS_LAKE"
+"""The environment variable with the folder or URL of the lake."""
 
 
 _only: ContextVar[frozenset[str] | None] = ContextVar("only_containers", default=None)
@@ -30,7 +35,10 @@ _only: ContextVar[frozenset[str] | None] = ContextVar("only_containers", default
 
 @contextlib.contextmanager
 def only_containers(labels: Iterable[str] | None) -> Iterator[None]:
-    """Within the block, definitions are made of these containers alone: Dagster takes a minute for ten thousand. None: of all."""
+    """Limits the Dagster definitions that are built within the block to the containers with these labels (``datastore/container``).
+
+    Building the definitions of ten thousand containers takes Dagster a minute, and a command usually needs only a few. None means no limit.
+    """
     token = _only.set(None if labels is None else frozenset(labels))
     try:
         yield
@@ -39,13 +47,16 @@ def only_containers(labels: Iterable[str] | None) -> Iterator[None]:
 
 
 def is_wanted(label: str) -> bool:
-    """Whether definitions of the container are to be made."""
+    """Whether definitions of the container with this label are to be built (see ``only_containers``)."""
     wanted = _only.get()
     return wanted is None or label in wanted
 
 
 def find_project(start: Path | None = None) -> Path:
-    """The nearest folder upwards that is a dg project. Raises ConfigurationError where there is none."""
+    """Returns the nearest folder that is a dg project, searching upwards from ``start`` (None: the working directory).
+
+    Raises ConfigurationError where there is none.
+    """
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         if _is_project(folder):
@@ -62,37 +73,53 @@ def _is_project(folder: Path) -> bool:
 
 
 def current_project() -> Path:
-    """The project this process serves: the command line's, or the one found upwards from the working directory."""
+    """The project that this process serves: the one that the command line has set, or else the nearest one above the working directory.
+
+    Raises ConfigurationError where there is none.
+    """
     named = os.environ.get(PROJECT_VARIABLE)
     return Path(named) if named else find_project()
 
 
 def serve_project(project: Path) -> None:
-    """Makes this process find the project's modules without being installed, and know whose lake, locks and Spark server it uses."""
+    """Prepares this process for the project: its modules can be imported without being installed, and ``current_project`` returns it.
+
+    The folders of the lake, the locks and the Spark server follow from ``current_project``.
+    """
     os.environ[PROJECT_VARIABLE] = str(project)
     if (project / HOME).is_dir():
-        private(project / HOME)  # also where `dagster dev` has made it
+        # Also here, and not only in `enter_project`: `dagster dev` may have made the folder with the usual rights.
+        private(project / HOME)
     for folder in (project / "src", project):
         if folder.is_dir() and str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
 
 
 def enter_project(project: Path) -> None:
-    """Makes this process, and those it starts, serve the project: its ``.env`` read as Dagster reads it, DAGSTER_HOME set and furnished."""
+    """Prepares this process, and those that it starts, for the project.
+
+    It reads the project's ``.env`` by Dagster's own rules, sets DAGSTER_HOME, and writes a ``dagster.yaml`` into that folder.
+    """
     serve_project(project)
     os.environ.update(get_env_var_dict(str(project)))
     home = dagster_home(project)
-    if home == project / HOME or not home.exists():  # one that somebody named is as open as they made it
+    # A DAGSTER_HOME that a user has made elsewhere keeps its access rights.
+    if home == project / HOME or not home.exists():
         private(home)
     os.environ["DAGSTER_HOME"] = str(home)
     config, target = project / "dagster.yaml", home / "dagster.yaml"
     own = home == project / HOME
-    if config.exists() and (own or not target.exists()):  # in a home that somebody else has furnished nothing is changed
+    # A `dagster.yaml` in a home that the environment names is the user's own and is never overwritten.
+    if config.exists() and (own or not target.exists()):
         _furnish(config, target)
 
 
 def _furnish(config: Path, target: Path) -> None:
-    """The project's dagster.yaml as it must read in the home itself, whose folders need no naming. Written beside and moved over."""
+    """Writes the project's ``dagster.yaml`` into DAGSTER_HOME as ``target``.
+
+    Sections that only name a folder of the project's own home are left out: that home is Dagster's default for them. The file is written
+    under another name and renamed, so that another process never reads half of it.
+    """
     data: dict[str, Any] = yaml.safe_load(config.read_text(encoding="utf-8")) or {}
     kept = {name: value for name, value in data.items() if not _is_in_home(value)}
     text = f"# Made from {config.name} of the project by each command: change that one.\n{yaml.safe_dump(kept, sort_keys=False)}"
@@ -104,14 +131,18 @@ def _furnish(config: Path, target: Path) -> None:
 
 
 def _is_in_home(value: Any) -> bool:
-    """Whether a section of dagster.yaml only says that something is kept in the project's own home."""
+    """Whether a section of ``dagster.yaml`` only says that something is stored in the project's own home."""
     if isinstance(value, dict):
         return any(_is_in_home(v) for v in value.values())
     return isinstance(value, str) and Path(value).parts[:1] == (HOME,)
 
 
 def dagster_home(project: Path | None = None) -> Path:
-    """``$DAGSTER_HOME``, or ``.dagster_home`` in the project, which is also meant by a DAGSTER_HOME that is a project."""
+    """The folder of Dagster's instance: ``$DAGSTER_HOME``, or ``.dagster_home`` in the project.
+
+    Where DAGSTER_HOME is itself the folder of a project, as ``incremental-assets dev`` sets it, ``.dagster_home`` in that folder is meant.
+    ``project``: None means the current project.
+    """
     named = os.environ.get("DAGSTER_HOME")
     if not named:
         return (project or current_project()) / HOME
@@ -120,7 +151,10 @@ def dagster_home(project: Path | None = None) -> Path:
 
 
 def lake_root(project: Path | None = None) -> str:
-    """``$INCREMENTAL_ASSETS_LAKE``, or ``lake`` in the project; a relative path is one of the project, wherever it is called from."""
+    """The folder or URL of the lake: ``$INCREMENTAL_ASSETS_LAKE``, or ``lake`` in the project.
+
+    A relative path is relative to the project, whatever the working directory is. ``project``: None means the current project.
+    """
     named = os.environ.get(LAKE_VARIABLE)
     if not named:
         return str((project or current_project()) / "lake")
@@ -128,12 +162,15 @@ def lake_root(project: Path | None = None) -> str:
 
 
 def reloads_by_itself() -> bool:
-    """Whether `incremental-assets dev` serves this, which reloads the code location when a catalog has changed."""
+    """Whether ``incremental-assets dev`` has started this process; its webserver reloads the code location when a catalog has changed."""
     return RELOADS_VARIABLE in os.environ
 
 
 def dg_settings(project: Path) -> Mapping[str, Any]:
-    """The project's own section of dg's configuration."""
+    """The section ``project`` of the project's dg configuration; empty where there is none.
+
+    It is in ``dg.toml``, or under ``[tool.dg]`` in ``pyproject.toml``.
+    """
     config_file = discover_config_file(project)
     config = load_toml_as_dict(config_file) if config_file else {}
     section: Mapping[str, Any] = config if config_file and config_file.name == "dg.toml" else config.get("tool", {}).get("dg", {})
@@ -141,5 +178,8 @@ def dg_settings(project: Path) -> Mapping[str, Any]:
 
 
 def location_name(project: Path) -> str:
-    """What the UI calls the project's code location, by dg's rule; workspace.yaml says the same."""
+    """The name of the project's code location in the UI, by dg's own rule: ``code_location_name`` of its settings, or the folder's name.
+
+    ``workspace.yaml`` must say the same, because a run names its code location.
+    """
     return str(dg_settings(project).get("code_location_name") or project.name)

@@ -1,6 +1,6 @@
-"""What `incremental-assets init` writes: a minimal dg project that works at once.
+"""The files that ``incremental-assets init`` writes: a minimal dg project that works at once.
 
-Belongs here: the text of those files. Does not belong: anything a project of its own would change.
+Belongs here: the text of those files. Does not belong: anything that a project has to change afterwards.
 """
 
 import re
@@ -64,7 +64,10 @@ Then: incremental-assets sync
 
 
 def write_project(directory: Path) -> list[Path]:
-    """Writes the project and returns its files. Raises ConfigurationError where one is there already."""
+    """Writes the project and returns the paths of its files.
+
+    Raises ConfigurationError, before anything is written, where ``directory`` is a file or where one of the project's files exists already.
+    """
     own = Path(__file__).resolve().parent / "dagster.yaml"
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.resolve().name).strip("-_") or "project"
     files = {

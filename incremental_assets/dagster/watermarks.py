@@ -1,6 +1,7 @@
-"""The watermarks as the event log has them: the record that people, the UI and ``incremental-assets watermarks`` read.
+"""Reads watermarks from Dagster's event log: the record that people, the UI and ``incremental-assets watermarks`` see.
 
-Belongs here: finding them in materialization events. Does not belong: which watermark counts (``planning``).
+Belongs here: finding them in materializations and observations. Does not belong: which watermark a sync starts from (``databases.plan``,
+``core.watermark``).
 """
 
 import datetime
@@ -16,10 +17,14 @@ from incremental_assets.delta.result import NEW, PREVIOUS, SIGNATURE
 from incremental_assets.delta.table import LakeTable
 
 PAGE = 500
+"""How many events are fetched at once for a history."""
 
 
 def _events(instance: dg.DagsterInstance, key: dg.AssetKey, page: int) -> Iterator[dg.EventLogRecord]:
-    """Materializations, newest first; unlike ``get_latest_materialization_event`` this leaves deleted runs out."""
+    """The materializations of an asset, the newest first.
+
+    ``fetch_materializations`` leaves out the events of deleted runs; ``get_latest_materialization_event`` does not.
+    """
     cursor: str | None = None
     while True:
         found = instance.fetch_materializations(key, limit=page, cursor=cursor)
@@ -30,8 +35,11 @@ def _events(instance: dg.DagsterInstance, key: dg.AssetKey, page: int) -> Iterat
 
 
 def newest_watermark(instance: dg.DagsterInstance, container: Container) -> int | None:
-    """The watermark of the newest event that carries one of this container's identifier: a materialization, or the observation of a sync
-    that had nothing to read."""
+    """The watermark of the newest event that carries one, in the unit of the identifier's cursor type.
+
+    None where there is none, or where it belongs to another identifier of the container. The event is a materialization, or the observation
+    of a sync that had nothing to read.
+    """
     if container.axis is None:
         return None
     materialized = next((r for r in _events(instance, _key(container), 20) if NEW in _values(r.asset_materialization)), None)
@@ -44,11 +52,12 @@ def newest_watermark(instance: dg.DagsterInstance, container: Container) -> int 
 
 
 def _newest_observed(instance: dg.DagsterInstance, key: dg.AssetKey, materialized: dg.EventLogRecord | None) -> dg.EventLogRecord | None:
-    """The newest observation with a watermark that is newer than the materialization."""
+    """The newest observation that carries a watermark and is newer than the materialization; None where there is none."""
     cursor: str | None = None
     while True:
         found = instance.fetch_observations(key, limit=20, cursor=cursor)
         for record in found.records:
+            # Storage ids grow from event to event, whatever their type. All further observations are older than the materialization.
             if materialized is not None and record.storage_id < materialized.storage_id:
                 return None
             if NEW in _values(record.asset_observation):
@@ -59,11 +68,12 @@ def _newest_observed(instance: dg.DagsterInstance, key: dg.AssetKey, materialize
 
 
 def _values(event: dg.AssetMaterialization | dg.AssetObservation | None) -> dict[str, Any]:
+    """The metadata of the event as plain values; empty where there is no event."""
     return plain(event.metadata) if event is not None else {}
 
 
 def runs_with_watermark(instance: dg.DagsterInstance, key: dg.AssetKey) -> set[str]:
-    """The runs of the events that ``newest_watermark`` goes by."""
+    """The ids of the runs whose events ``newest_watermark`` reads. They must not be deleted."""
     materialized = next((r for r in _events(instance, key, 20) if NEW in _values(r.asset_materialization)), None)
     observed = _newest_observed(instance, key, materialized)
     return {record.run_id for record in (materialized, observed) if record is not None}
@@ -74,7 +84,7 @@ def _key(container: Container) -> dg.AssetKey:
 
 
 def history(instance: dg.DagsterInstance, container: Container) -> Iterator[dict[str, Any]]:
-    """One record a run, newest first: the lines of ``watermarks --history``."""
+    """The records of ``watermarks --history``: one for each run that materialized the container, the newest first."""
     seen: set[str] = set()
     for record in _events(instance, _key(container), PAGE):
         materialization = record.asset_materialization
@@ -99,12 +109,17 @@ def history(instance: dg.DagsterInstance, container: Container) -> Iterator[dict
 
 
 def _column(signature: Any) -> str | None:
-    """The identifier's columns at the time of the event (the inverse of ``Identifier.signature``)."""
+    """The columns of the identifier at the time of the event, from its signature (the inverse of ``Identifier.signature``)."""
     return None if signature in (None, "none") else str(signature).rsplit(":", 2)[0].replace("+", "/")
 
 
 def current(instance: dg.DagsterInstance, container: Container, lake: str, newest: dict[str, Any] | None) -> dict[str, Any]:
-    """The watermark that counts now: the newest record, with the table's own word where the event log has none or is ahead of it."""
+    """The record of the watermark that counts now.
+
+    It is the record ``newest`` of the history, with ``new`` corrected by the table's property: the lower of the property and the newest
+    event counts. A container without identifier has no watermark. ``new`` is None where there is no table, or where the table belongs to
+    another identifier: the next sync then loads the whole container. ``newest``: None where the event log has no record.
+    """
     record = newest or {
         "container": container.label,
         "column": "/".join(container.identifier.columns) if container.identifier else None,
@@ -114,7 +129,8 @@ def current(instance: dg.DagsterInstance, container: Container, lake: str, newes
     state = head.state(container) if head is not None and head.signature() == container.signature else None
     if container.axis is None:
         return record
-    if state is None:  # no table, or one built otherwise: the next sync loads all of it
+    # There is no table, or it belongs to another identifier or has no state: the next sync loads the whole container.
+    if state is None:
         return record | {"new": None}
     counts = state.counting_watermark(newest_watermark(instance, container))
     return record | {"new": json_value(container.axis, counts)}

@@ -1,6 +1,7 @@
-"""``incremental_assets.FileDatastore``: a folder of files as a Dagster component, its YAML checked word by word.
+"""``incremental_assets.FileDatastore``: a folder of files as a Dagster component.
 
-Belongs here: the schema of ``defs.yaml`` and its translation into ``FolderSettings``. Does not belong: what is in the folder (the catalog).
+Belongs here: the schema of ``defs.yaml`` and its conversion to ``FolderSettings``. Does not belong: what is in the folder, which the
+catalog finds out.
 """
 
 import contextlib
@@ -38,7 +39,7 @@ from incremental_assets.files.listing import FolderAddress
 
 
 class FilesEntry(QualityEntry):
-    """One container of files."""
+    """One entry of ``containers:``: which files are a container, and how they are read."""
 
     glob: str | None = Field(default=None, description="path below the folder; * and ? within a part, ** over any folders, [...] one of")
     format: Literal["csv", "tsv", "json", "parquet", "avro", "text"] | None = Field(default=None, description="default: by the extension")
@@ -56,9 +57,12 @@ class FilesEntry(QualityEntry):
 
 
 def _entries(context: dg.ResolutionContext, value: Mapping[str, FilesEntry]) -> dict[str, FilesEntry]:
+    """Resolves templates inside the entries of ``containers:``, and adds to each rule its place in the file."""
     return {
         name: FilesEntry(
-            **context.resolve_value(entry.model_dump(mode="json", exclude={"checks"})), checks=placed_checks(context, name, entry)
+            # The rules are resolved apart, by `placed_checks`: Dagster's templates would turn a pattern such as [0-9] into a list.
+            **context.resolve_value(entry.model_dump(mode="json", exclude={"checks"})),
+            checks=placed_checks(context, name, entry),
         )
         for name, entry in value.items()
     }
@@ -66,7 +70,10 @@ def _entries(context: dg.ResolutionContext, value: Mapping[str, FilesEntry]) -> 
 
 @dataclass
 class FileDatastore(DatastoreComponent, dg.Resolvable):
-    """A folder, local or behind any fsspec URL, whose files are kept in step as Delta tables, a partition each."""
+    """A folder, local or behind any fsspec URL, whose files are kept in step as Delta tables, one partition for each file.
+
+    The attributes are those of ``defs.yaml``; docs/configuration.md describes them.
+    """
 
     name: Annotated[str, dg.Resolver.default(description="Asset key prefix, and folder in the lake.", examples=["landing"])]
     path: Annotated[str, dg.Resolver.default(description="a local folder, or any fsspec URL", examples=["{{ env.LANDING_PATH }}"])]
@@ -92,20 +99,29 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
     # ------------------------------------------------------------------ for the catalog operation
     @property
     def picture(self) -> str:
+        """Dagster's kind of the catalog's asset, for its icon."""
         return "file"
 
     @contextlib.contextmanager
     def source(self, before: Catalog | None) -> Iterator[CatalogSource]:
+        """The folder as the catalog operation uses it. ``before``: the stored catalog, None where there is none."""
         yield FolderCatalog(self.settings(), before)
 
     def said(self) -> Said:
+        """The parts of the YAML that the catalog operation needs."""
         settings = self.settings()
         return Said(named=settings.named, excluded=settings.is_excluded)
 
     def definitions(self, catalog: Catalog) -> list[FileDefinition]:
+        """The containers of the catalog. Raises ConfigurationError where the YAML does not fit it."""
         return file_definitions(self.settings(), catalog)
 
     def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
+        """The definitions of the datastore.
+
+        Where the YAML gives no globs, the catalog operation searches the folder for containers. The definitions then include a sensor that
+        runs it when files come that belong to no container yet.
+        """
         built, settings = super().build_defs_from_state(context, state_path), self.settings()
         if state_path is None or settings.declares:
             return built
@@ -114,7 +130,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
 
     # ------------------------------------------------------------------ YAML → settings
     def settings(self) -> FolderSettings:
-        """Raises ConfigurationError naming what is wrong."""
+        """The settings of the YAML. Raises ConfigurationError that names the attribute which is wrong."""
         if not self.name.strip():
             raise ConfigurationError("a datastore needs a name.")
         self.read_numbers()
@@ -153,6 +169,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
 
 
 def _limits(label: str, file_bytes: int | None, line_bytes: int | None, columns: int | None) -> Limits:
+    """The limits of a file in bytes, of a line in bytes, and of columns; None means the product's own limit. Raises ConfigurationError."""
     for what, number in (("max_file_bytes", file_bytes), ("max_line_bytes", line_bytes), ("max_columns", columns)):
         if number is not None and number < 1:
             raise ConfigurationError(f"{label}: {what} is {number}; it is at least 1.")
@@ -162,12 +179,13 @@ def _limits(label: str, file_bytes: int | None, line_bytes: int | None, columns:
 
 
 def _of_the_project(path: str) -> str:
-    """A relative folder is one of the project, wherever it is called from."""
+    """A relative path is relative to the project, whatever the working directory is. URLs and absolute paths stay as they are."""
     relative = bool(path and path.strip()) and "://" not in path and not os.path.isabs(os.path.expanduser(path))
     return str(current_project() / path) if relative else path
 
 
 def _options(datastore: str, name: str, entry: FilesEntry) -> FileOptions:
+    """The options of one entry of ``containers:``. Raises ConfigurationError."""
     label = f"{datastore}/{name}"
     if name in RESERVED:
         raise ConfigurationError(f"{label}: this name is the product's own; choose another.")

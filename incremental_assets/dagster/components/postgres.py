@@ -1,7 +1,7 @@
-"""``incremental_assets.PostgresDatastore``: a datastore as a Dagster component, its YAML checked word by word.
+"""``incremental_assets.PostgresDatastore``: a PostgreSQL schema as a Dagster component.
 
-Belongs here: the schema of ``defs.yaml`` and its translation into ``DatastoreSettings``. Does not belong: what a container needs checked
-against its source (``core.resolve``).
+Belongs here: the schema of ``defs.yaml`` and its conversion to ``DatastoreSettings``. Does not belong: checks of a container against its
+source (``core.resolve``).
 """
 
 import contextlib
@@ -36,14 +36,16 @@ from incremental_assets.databases.postgres.connection import PostgresAddress
 from incremental_assets.databases.postgres.introspect import PostgresCatalog
 from incremental_assets.databases.postgres.watch import Limits
 
-# The contract calls it `schema`, which pydantic's base class has a deprecated method of: harmless, and not worth a warning at each load.
+# The attribute is called `schema` in the YAML. Pydantic's base class has a deprecated method of that name, which is not used; the warning
+# would be shown at each load of a project.
 warnings.filterwarnings("ignore", message='Field name "schema" in "PostgresDatastoreModel" shadows', category=UserWarning)
 
-_MOST_SECONDS = 7 * 24 * 3600  # PostgreSQL counts such times in milliseconds, in 31 bits
+_MOST_SECONDS = 7 * 24 * 3600
+"""The largest time limit in seconds, a week. PostgreSQL counts such times in milliseconds, in 31 bits, which are 24 days."""
 
 
 class IncrementalEntry(dg.Model):
-    """One entry of ``incremental:`` in words, for names that the grammar cannot hold and for two columns."""
+    """One entry of ``incremental:`` as a mapping, for names that the short grammar cannot express, and for an identifier of two columns."""
 
     table: str = Field(description="schema.table, or table")
     column: str | list[str] = Field(description="the identifier; two columns of one type: the greater of them")
@@ -54,7 +56,7 @@ class IncrementalEntry(dg.Model):
 
 
 class ContainerEntry(QualityEntry):
-    """What the grammar cannot say of a container."""
+    """One entry of ``containers:``: the options of a container that the grammar of ``incremental:`` cannot express."""
 
     partition_by: str | int | None = Field(default=None, description="hour, day, week, month; a width or 'batch' for integers")
     schedule: str | None = Field(default=None, description="cron; runs by default")
@@ -78,7 +80,7 @@ class ContainerEntry(QualityEntry):
 
 
 def _entries(context: dg.ResolutionContext, value: Sequence[str | IncrementalEntry]) -> list[str | IncrementalEntry]:
-    """Templates such as ``{{ env.X }}`` are filled in inside the entries too."""
+    """Resolves templates such as ``{{ env.X }}`` inside the entries of ``incremental:`` too."""
     return [
         str(context.resolve_value(entry))
         if isinstance(entry, str)
@@ -88,9 +90,12 @@ def _entries(context: dg.ResolutionContext, value: Sequence[str | IncrementalEnt
 
 
 def _containers(context: dg.ResolutionContext, value: Mapping[str, ContainerEntry]) -> dict[str, ContainerEntry]:
+    """Resolves templates inside the entries of ``containers:``, and adds to each rule its place in the file."""
     return {
         name: ContainerEntry(
-            **context.resolve_value(entry.model_dump(mode="json", exclude={"checks"})), checks=placed_checks(context, name, entry)
+            # The rules are resolved apart, by `placed_checks`: Dagster's templates would turn a pattern such as [0-9] into a list.
+            **context.resolve_value(entry.model_dump(mode="json", exclude={"checks"})),
+            checks=placed_checks(context, name, entry),
         )
         for name, entry in value.items()
     }
@@ -98,7 +103,10 @@ def _containers(context: dg.ResolutionContext, value: Mapping[str, ContainerEntr
 
 @dataclass
 class PostgresDatastore(DatastoreComponent, dg.Resolvable):
-    """A PostgreSQL schema whose tables and views are kept in step as Delta tables, one partitioned asset each."""
+    """A PostgreSQL schema whose tables and views are kept in step as Delta tables, one partitioned asset each.
+
+    The attributes are those of ``defs.yaml``; docs/configuration.md describes them.
+    """
 
     name: Annotated[str, dg.Resolver.default(description="Asset key prefix, and folder in the lake.", examples=["shop"])]
     url: Annotated[str, dg.Resolver.default(description="postgresql://user:password@host:port/database", examples=["{{ env.SHOP_URL }}"])]
@@ -132,24 +140,28 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
     # ------------------------------------------------------------------ for the catalog operation
     @property
     def picture(self) -> str:
+        """Dagster's kind of the catalog's asset, for its icon."""
         return "postgres"
 
     @contextlib.contextmanager
     def source(self, before: Catalog | None) -> Iterator[CatalogSource]:
+        """A connection to the source as the catalog operation uses it. Raises SourceError."""
         settings = self.settings()
         with settings.address.connect() as connection:
             yield PostgresCatalog(connection, settings.name, settings.schema, settings.address)
 
     def said(self) -> Said:
+        """The parts of the YAML that the catalog operation needs."""
         settings = self.settings()
         return Said(settings.specs, settings.named, settings.is_excluded, settings.is_auto)
 
     def definitions(self, catalog: Catalog) -> list[TableDefinition]:
+        """The containers of the catalog. Raises ConfigurationError where the YAML does not fit it."""
         return definitions_of(self.settings(), catalog)
 
     # ------------------------------------------------------------------ YAML → settings
     def settings(self) -> DatastoreSettings:
-        """Raises ConfigurationError naming what is wrong."""
+        """The settings of the YAML. Raises ConfigurationError that names the attribute which is wrong."""
         if not self.name.strip():
             raise ConfigurationError("a datastore needs a name.")
         self.read_numbers()
@@ -162,6 +174,7 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
                              ("watermark_margin_seconds", self.watermark_margin_seconds)):  # fmt: skip
             if number < 0:
                 raise ConfigurationError(f"{self.name}: {what} is {number}; it cannot be negative.")
+        # A sync has a connection for its plan and snapshot, one to see who waits for its lock, and at least one reader.
         if self.max_source_connections < 3:
             raise ConfigurationError(f"{self.name}: max_source_connections is {self.max_source_connections}; a sync needs at least 3.")
         limits = Limits(self.max_snapshot_seconds, self.max_blocking_seconds, self.max_silence_seconds)
@@ -194,10 +207,12 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
 
 
 def _spec(datastore: str, own_schema: str, entry: str | IncrementalEntry) -> IncrementalSpec:
+    """The incremental identifier of one entry of ``incremental:``, text or mapping. ``own_schema``: the datastore's schema."""
     try:
         if isinstance(entry, str):
             return parse_incremental(entry)
-        own = entry.table.startswith(own_schema + ".")  # the rest may have dots of its own
+        # Without this prefix the last dot separates schema and table. With it, the table's name may contain dots.
+        own = entry.table.startswith(own_schema + ".")
         schema, table = (own_schema, entry.table[len(own_schema) + 1 :]) if own else entry.table.rpartition(".")[::2]
         columns = (entry.column,) if isinstance(entry.column, str) else tuple(entry.column)
         start = None if entry.start is None else str(entry.start)
@@ -207,6 +222,7 @@ def _spec(datastore: str, own_schema: str, entry: str | IncrementalEntry) -> Inc
 
 
 def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOptions:
+    """The options of one entry of ``containers:``. ``table``: its name."""
     lag = 0 if entry.safety_lag in (None, "auto") else entry.safety_lag
     if lag < 0 or (entry.readers is not None and entry.readers < 1):
         raise ConfigurationError(f"{datastore}/{table}: safety_lag cannot be negative, and readers is at least 1.")

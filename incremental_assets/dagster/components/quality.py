@@ -1,10 +1,10 @@
 """``auto_resolve:``, ``samples:`` and ``checks:`` of a container's YAML.
 
-Belongs here: reading them, and telling in which line of the file something is wrong. Does not belong: what a rule means
-(``core.rules``), or whether the container has what it names (``quality.declared``).
+Belongs here: reading them, and reporting the line of the file in which something is wrong. Does not belong: the meaning of a rule
+(``core.rules``), or whether the container has the columns that it names (``quality.declared``).
 
-A rule is read by itself and not as a part of the component's model: Dagster lets each field be a template too, so of what is wrong
-inside of ``containers`` it can name the line of ``containers`` only.
+A rule is validated by itself and not as a part of the component's model. Dagster allows a template in place of each field, so for an error
+anywhere inside ``containers`` it can only report the line of ``containers``.
 """
 
 from pathlib import Path
@@ -19,10 +19,11 @@ from incremental_assets.core.rules import AnyRule, Rule
 
 _RULES: TypeAdapter[Rule] = TypeAdapter(AnyRule)
 _PLACE = "place"
+"""The key under which a rule's place in the file is added to it."""
 
 
 class QualityEntry(dg.Model):
-    """What every kind of container may say of its quality."""
+    """The options of every kind of container that are about quality."""
 
     auto_resolve: bool = Field(default=False, description="anomalies that a later scan no longer finds are resolved")
     samples: bool = Field(default=True, description="records keep failed rows as they were, profiles keep values of texts")
@@ -30,7 +31,10 @@ class QualityEntry(dg.Model):
 
 
 def placed_checks(context: dg.ResolutionContext, name: str, entry: QualityEntry) -> list[Any]:
-    """The rules of a container as the YAML has them, with templates filled in, and the place of each."""
+    """The rules of a container as the YAML has them, with templates resolved.
+
+    The place of each (``shop/defs.yaml:12``) is added under ``place``. ``name``: the container's key under ``containers:``.
+    """
     checks = entry.model_dump(mode="json")["checks"]
     return [
         {**_filled(context, rule), _PLACE: _place(context, [name, "checks", number])} if isinstance(rule, dict) else rule
@@ -39,7 +43,10 @@ def placed_checks(context: dg.ResolutionContext, name: str, entry: QualityEntry)
 
 
 def rules_of(label: str, entry: QualityEntry) -> tuple[Rule, ...]:
-    """Raises ConfigurationError with the place of the rule that does not hold."""
+    """The rules of the entry. ``label``: the container's, for messages.
+
+    Raises ConfigurationError with the place of the first rule that is not valid.
+    """
     rules: list[Rule] = []
     for number, words in enumerate(entry.checks):
         try:
@@ -54,7 +61,7 @@ def rules_of(label: str, entry: QualityEntry) -> tuple[Rule, ...]:
 
 
 def _said(error: Any) -> str:
-    """What pydantic found, in words of the YAML."""
+    """An error of pydantic in words of the YAML."""
     kind, where = error["type"], ".".join(str(part) for part in error["loc"][1:])
     if kind == "union_tag_invalid":
         known = [word.strip(" '") for word in error["ctx"]["expected_tags"].split(",")]
@@ -72,7 +79,10 @@ def _said(error: Any) -> str:
 
 
 def _filled(context: dg.ResolutionContext, value: Any) -> Any:
-    """Dagster's templates turn each text that reads as a Python value into that value; a pattern ``[0-9]`` must stay one."""
+    """Resolves the templates in a rule, and only in texts that contain one.
+
+    Dagster turns each resolved text that reads as a Python value into that value; a pattern such as ``[0-9]`` must stay text.
+    """
     if isinstance(value, dict):
         return {key: _filled(context, inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -81,6 +91,7 @@ def _filled(context: dg.ResolutionContext, value: Any) -> Any:
 
 
 def _place(context: dg.ResolutionContext, path: list[str | int]) -> str | None:
+    """The folder, file and line of a value in the YAML; None where the component was not loaded from a file."""
     tree = context.source_position_tree
     if tree is None:
         return None

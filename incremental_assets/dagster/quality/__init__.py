@@ -1,1 +1,5 @@
-"""Scans as Dagster has them: checks in the run of a sync, a job of their own, the command line's records."""
+"""Scans and profiles in Dagster: in the run of a sync, as jobs of their own, and as records of the command line.
+
+Belongs here: everything about scans and profiles that knows Dagster. Does not belong: the scan and the profile themselves (``quality`` of
+the package).
+"""

@@ -1,6 +1,7 @@
-"""A container's rules as Dagster's asset checks: in the run of a sync right after the write, and by a job of their own.
+"""A container's rules as Dagster asset checks: in the run of a sync right after the write, and in a scan job of their own.
 
-Belongs here: the definitions, and what a run's partitions ask for. Does not belong: the scan (``scanning``), its events (``evaluations``).
+Belongs here: the definitions of checks and scan jobs, and the scan request that follows from a run's partitions and config. Does not
+belong: the scan (``quality.scanning``), or its events (``quality.evaluations``).
 """
 
 import json
@@ -24,7 +25,7 @@ from incremental_assets.delta.scope import LakeScope
 
 
 class LooksConfig(str, Enum):
-    """Dagster's run config names an enum's members."""
+    """The modes of a scan in the run config, where Dagster addresses the members of an enum by their names."""
 
     full = "full"
     incremental = "incremental"
@@ -32,8 +33,11 @@ class LooksConfig(str, Enum):
 
 
 class ScanConfig(dg.Config):
-    """``looks``: at what; left out, at the run's partition, and at the whole container where it has none. ``partitions``: keys, where they
-    are not the run's. ``greater_than``: the threshold of ``incremental``; left out, the scan's own watermark.
+    """The run config of a scan or profile.
+
+    ``looks``: which rows are scanned; left out, those of the run's partition, or the whole container where the run has none.
+    ``partitions``: partition keys to scan instead of the run's. ``greater_than``: the threshold of ``incremental`` as text; left out, the
+    scan's own watermark. ``auto_resolve``: anomalies that the scan no longer finds are resolved, whatever the YAML says.
     """
 
     looks: LooksConfig | None = None
@@ -43,7 +47,7 @@ class ScanConfig(dg.Config):
 
 
 def check_name_of(definition: ContainerDefinition) -> str:
-    """Of the op that carries out the checks in a sync's run."""
+    """The name of the op that carries out the checks in a sync's run."""
     return f"{op_name(definition)}__checks"
 
 
@@ -56,7 +60,10 @@ def scan_op_name(definition: ContainerDefinition) -> str:
 
 
 def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefinition]:
-    """One op for all rules of the container; none where it has no rules."""
+    """The asset checks of the container, which one op carries out together; empty where the container has no rules.
+
+    The op logs its evaluations and yields nothing (see ``quality.evaluations``).
+    """
     container = definition.container
     if not container.options.checks:
         return []
@@ -76,22 +83,29 @@ def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefi
         scope: LakeScope = inner.resources.lake
         keys = keys_of_run(inner, definition)
         written = scope.written.get(container.key_path)
+        # The run has no step that wrote, as when only checks were selected.
         if written is None:
             request = _request_of_run(keys)
         elif partitions_definition(definition) is None:
             request = ScanRequest(Looks.full)
         else:
+            # The sync may have written rows in other partitions than those of its run. The scan reads those that were written, and all of
+            # the run's partitions, because Dagster expects an evaluation of each of these.
             request = ScanRequest(Looks.partitions, tuple(dict.fromkeys((*(keys or ()), *written.keys))), written.nulls)
         summary = _scan(inner, definition, request, rules, lambda summary: log_evaluations(inner, definition, summary, keys), in_sync=True)
         if summary is not None:
             enforce(definition, summary)
+        # This makes the function a generator that yields nothing: the evaluations were logged.
         yield from ()
 
     return [checks]
 
 
 def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
-    """A scan alone. An op and no selection of checks: such a job has no partitions, which could then not be clicked on."""
+    """The job that scans the container without a sync.
+
+    It consists of an op: a job that selects asset checks has no partitions, so that no partition could be chosen in the UI.
+    """
     container = definition.container
 
     @dg.op(
@@ -132,6 +146,10 @@ def _scan(
     *,
     in_sync: bool = False,
 ) -> Summary | None:
+    """Scans the container and returns the summary; None where there is no table yet.
+
+    A query that still runs on the Spark server is interrupted when the scan fails or is cancelled.
+    """
     scope: LakeScope = context.resources.lake
     try:
         return scan_container(
@@ -145,24 +163,28 @@ def _scan(
 
 
 def started_by(tags: Mapping[str, str]) -> str:
-    """Who or what started a run."""
+    """The person or mechanism that started a run, by the run's tags."""
     by_itself = "schedule" if "dagster/schedule_name" in tags else "sensor" if "dagster/sensor_name" in tags else "UI"
     return tags.get("incremental_assets/started_by") or tags.get("user") or by_itself
 
 
 def told_of(context: dg.OpExecutionContext) -> Told:
-    """Of the run."""
+    """What the records of a scan say about how the run was started."""
     tags = context.run.tags
     return Told(context.run_id, started_by(tags), tags.get("dagster/schedule_name"))
 
 
 # ------------------------------------------------------------------ what a run is about
 def _request_of_run(keys: Sequence[str] | None) -> ScanRequest:
+    """The request for the run's partitions, or for the whole container where the run has none."""
     return ScanRequest(Looks.full) if keys is None else ScanRequest(Looks.partitions, tuple(keys))
 
 
 def request_of(context: dg.OpExecutionContext, config: ScanConfig, definition: ContainerDefinition) -> ScanRequest:
-    """Raises ConfigurationError where the options do not go together, or name a partition that is none."""
+    """The scan request of a run's config and partitions.
+
+    Raises ConfigurationError where the options contradict each other, or where one names a file that there is not.
+    """
     keys, label = keys_of_run(context, definition), definition.container.label
     if config.greater_than is not None and config.looks is not LooksConfig.incremental:
         raise ConfigurationError(f"{label}: greater_than goes with looks: incremental.")
@@ -179,6 +201,7 @@ def request_of(context: dg.OpExecutionContext, config: ScanConfig, definition: C
 
 
 def _spec(definition: ContainerDefinition, rule: Rule) -> dg.AssetCheckSpec:
+    """The Dagster spec of the check of one rule."""
     container: Container = definition.container
     words = {name: value for name, value in rule.words().items() if name not in ("rule", "name", "description")}
     metadata: dict[str, Any] = {"quality/rule": rule.rule, "quality/severity": rule.severity.value}
@@ -186,6 +209,7 @@ def _spec(definition: ContainerDefinition, rule: Rule) -> dg.AssetCheckSpec:
         metadata["quality/owner"] = rule.owner
     if rule.tags:
         metadata["quality/tags"] = dict(rule.tags)
+    # Partitioned checks are a preview in Dagster 1.13; the characterization tests pin what is used of them.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=dg.PreviewWarning)
         return dg.AssetCheckSpec(

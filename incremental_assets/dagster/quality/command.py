@@ -1,6 +1,7 @@
-"""``incremental-assets scan`` and ``anomalies``: what was asked becomes runs, and records become lines.
+"""``incremental-assets scan``, ``profile`` and ``anomalies``: converts what was asked to runs, and records to lines.
 
-Belongs here: requests, and one record a container or anomaly. Does not belong: words on a terminal (``cli``), the scan (``scanning``).
+Belongs here: the requests, and one record for each container or anomaly. Does not belong: words on a terminal (``cli``), the scan
+(``scanning``).
 """
 
 import contextlib
@@ -31,12 +32,19 @@ from incremental_assets.delta.scope import LakeScope
 from incremental_assets.quality.records import Records
 
 NO_TABLE = "there is no table yet; sync it first"
+"""The message of a container that was never synced."""
 VERBS = {"acknowledge": State.ACKNOWLEDGED, "resolve": State.RESOLVED, "discard": State.DISCARDED}
+"""The state that each command of ``anomalies`` gives an anomaly."""
 
 
 @dataclass(frozen=True)
 class AskedScan:
-    """What the command line asked of each container. ``keys``: (from, to), both included."""
+    """What the command line asks of each container; without options the whole container.
+
+    ``incremental``: only partitions from a threshold on. ``after_time`` and ``after_batch``: that threshold as text, for containers whose
+    identifier is a time or an integer; None means the watermark of the container's scans. ``keys``: the first and the last partition, both
+    inclusive. ``auto_resolve``: anomalies that the scan no longer finds are resolved.
+    """
 
     incremental: bool = False
     after_time: str | None = None
@@ -45,7 +53,10 @@ class AskedScan:
     auto_resolve: bool = False
 
     def config(self, definition: ContainerDefinition, instance: dg.DagsterInstance) -> dict[str, Any]:
-        """The run config of a container's scan. Raises ConfigurationError where the container cannot be asked that."""
+        """The run config of the scan (or profile) of one container.
+
+        Raises ConfigurationError where the request does not fit the container.
+        """
         container = definition.container
         said: dict[str, Any] = {"auto_resolve": True} if self.auto_resolve else {}
         if self.keys is not None:
@@ -73,7 +84,11 @@ class AskedScan:
 def scan_lines(
     definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], asked: AskedScan, instance: dg.DagsterInstance
 ) -> Iterator[dict[str, Any]]:
-    """One a container, as it finishes. Wrong usage is told before anything runs. Raises KeyboardInterrupt when a run was interrupted."""
+    """Scans the containers one after another and yields the record of each as it finishes.
+
+    Raises ConfigurationError for wrong usage before anything runs, and KeyboardInterrupt when a run was interrupted.
+    """
+    # All configs are made before the first run starts, so that wrong usage is reported before anything runs.
     with_rules = [(d, asked.config(d, instance)) for d in chosen if d.container.options.checks]
     for definition in chosen:
         if not definition.container.options.checks:
@@ -84,7 +99,10 @@ def scan_lines(
 
 @dataclass(frozen=True)
 class _Ran:
-    """A run that has ended. ``told``: what it said of itself."""
+    """A run that has ended.
+
+    ``told``: the summary that it recorded, None where it recorded none. ``failure``: why it failed, or "". ``seconds``: how long it took.
+    """
 
     run_id: str
     told: dict[str, Any] | None
@@ -93,6 +111,10 @@ class _Ran:
 
 
 def _run(definitions: dg.Definitions, job: str, op: str, summary: str, config: dict[str, Any], instance: dg.DagsterInstance) -> _Ran:
+    """Runs a scan or profile job in this process. ``summary``: the metadata key of the summary in the run's events.
+
+    Raises KeyboardInterrupt when the run was interrupted; Dagster then shows it as cancelled.
+    """
     run_id, started = new_run_id(), time.monotonic()
     keys = config.get("partitions", ())
     events: Sequence[dg.DagsterEvent] = ()
@@ -111,6 +133,7 @@ def _run(definitions: dg.Definitions, job: str, op: str, summary: str, config: d
     except dg.DagsterError as error:
         trouble = str(error)
     if is_interrupted(events):
+        # Dagster takes an interrupt that it has not asked for as a failure of the run. This one came from the terminal.
         run = instance.get_run_by_id(run_id)
         if run is not None and run.status is not dg.DagsterRunStatus.CANCELED:
             instance.report_run_canceled(run)
@@ -123,6 +146,11 @@ def _run(definitions: dg.Definitions, job: str, op: str, summary: str, config: d
 def _scanned(
     definitions: dg.Definitions, definition: ContainerDefinition, config: dict[str, Any], instance: dg.DagsterInstance
 ) -> dict[str, Any]:
+    """Scans one container and returns its record.
+
+    The status is ``failed`` where a rule of severity error is broken or could not be evaluated, or where the run failed; ``warning`` where
+    this is so of another rule; else ``passed``. It is ``skipped`` where there is no table yet.
+    """
     ran = _run(definitions, scan_job_name(definition), scan_op_name(definition), SUMMARY, config, instance)
     told, seconds = ran.told, ran.seconds
     if told is None:
@@ -136,7 +164,11 @@ def _scanned(
 def profile_lines(
     definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], asked: AskedScan, instance: dg.DagsterInstance
 ) -> Iterator[dict[str, Any]]:
-    """As ``scan_lines``; the fields are a contract."""
+    """Profiles the containers one after another and yields the record of each, as ``scan_lines`` does.
+
+    The fields of a record are a contract with the users' scripts.
+    """
+    # The list is complete before the first run starts, so that wrong usage is reported before anything runs.
     for definition, config in [(d, asked.config(d, instance)) for d in chosen]:
         ran = _run(definitions, profile_job_name(definition), profile_op_name(definition), PROFILE_SUMMARY, config, instance)
         status = "failed" if ran.failure else "skipped" if ran.told is None else "profiled"
@@ -148,6 +180,7 @@ def profile_lines(
 
 _NUMBERS = ("rules", "passed", "failed", "errored", "rows_scanned", "partitions", "passes", "delta_version", "anomalies", "watermark",
             "blocked", "verdicts")  # fmt: skip
+"""The fields of a scan's summary that are in a record of ``scan --json``; None where there is no summary."""
 
 
 def _line(
@@ -159,7 +192,7 @@ def _line(
     run_id: str | None = None,
     seconds: float = 0.0,
 ) -> dict[str, Any]:
-    """One line of ``scan --json``; the fields are a contract."""
+    """One record of ``scan --json``. Its fields are a contract with the users' scripts."""
     numbers = {name: (told or {}).get(name) for name in _NUMBERS}
     label = definition.container.label
     return {"container": label, "status": status, **numbers, "run_id": run_id, "seconds": round(seconds, 3), "message": message}
@@ -167,7 +200,7 @@ def _line(
 
 @contextlib.contextmanager
 def lake_scope(log: Callable[[str], None]) -> Iterator[LakeScope]:
-    """The lake and, when needed, a Spark session, outside of any run."""
+    """The lake and, when it is needed, a Spark session, outside of any Dagster run."""
     scope = LakeScope(lake_root(), dagster_home(), "incremental-assets", log)
     with scope.stack:
         yield scope
@@ -175,7 +208,7 @@ def lake_scope(log: Callable[[str], None]) -> Iterator[LakeScope]:
 
 # ---------------------------------------------------------------- anomalies
 def anomaly_lines(chosen: Sequence[ContainerDefinition], states: Sequence[State]) -> list[dict[str, Any]]:
-    """The newest first."""
+    """The anomalies of the containers that are in one of the states, the one that changed last first."""
     wanted = {definition.container.label for definition in chosen}
     stores = dict.fromkeys(definition.container.key_path[0] for definition in chosen)
     found = [one for store in stores for one in Records(lake_root(), store).anomalies().values()]
@@ -184,7 +217,11 @@ def anomaly_lines(chosen: Sequence[ContainerDefinition], states: Sequence[State]
 
 
 def change_anomalies(datastores: Sequence[str], verb: str, ids: Sequence[str], comment: str | None) -> list[dict[str, Any]]:
-    """Raises ConfigurationError, and changes nothing, where one of the ids is none, or its state does not allow it."""
+    """Changes the state of anomalies, on behalf of the user of this process, and returns their records.
+
+    ``verb``: a key of ``VERBS``. ``comment``: stored with the change. Raises ConfigurationError, and changes nothing, where an id does not
+    exist or where the state of an anomaly does not allow the change.
+    """
     changes: list[tuple[Records, Anomaly]] = []
     for id in dict.fromkeys(ids):
         for records in (Records(lake_root(), encode_name(name)) for name in datastores):
@@ -194,19 +231,22 @@ def change_anomalies(datastores: Sequence[str], verb: str, ids: Sequence[str], c
                 break
         else:
             raise ConfigurationError(f"there is no anomaly {id!r}. Its id is the first column of: incremental-assets anomalies")
+    # All changes are written after all ids have been found valid, so that an error changes nothing.
     for records, changed in changes:
         records.change(changed)
     return [_anomaly(changed) for _, changed in changes]
 
 
 def _who() -> str:
+    """The name of the user of this process."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a number without a name, as in many containers
+    except (KeyError, OSError):  # the user id has no name, as is common inside a container of the operating system
         return f"user {os.getuid()}"
 
 
 def _anomaly(one: Anomaly) -> dict[str, Any]:
+    """One record of ``anomalies --json``. Times are ISO 8601 in UTC."""
     return {
         "id": one.id,
         "container": one.container,
@@ -225,4 +265,5 @@ def _anomaly(one: Anomaly) -> dict[str, Any]:
 
 
 def _moment(micros: int) -> str:
+    """Microseconds since 1970 UTC as ISO 8601 text in UTC."""
     return datetime.datetime.fromtimestamp(micros / 1e6, datetime.timezone.utc).isoformat(timespec="milliseconds")

@@ -1,10 +1,11 @@
-"""What became of a scan, as Dagster's events: an evaluation of each rule and partition, and an observation of the asset.
+"""Logs the results of a scan as Dagster events: an evaluation of each rule and partition, and an observation of the asset.
 
-Belongs here: from verdicts to events. Does not belong: the checks' definitions (``checks``), how a verdict was reached (``quality.judge``).
+Belongs here: the conversion of verdicts to events. Does not belong: the definitions of the checks (``asset_checks``), how a verdict is
+reached (``quality.judge``).
 
-Partitioned checks are a preview in Dagster. In a run over several partitions what a check yields is stored without a partition, and what
-was planned for each stays planned. So each partition's evaluation is logged by itself, and nothing is yielded; `blocking` is then ours to
-enforce. What this leans on is pinned by the characterization tests.
+Partitioned checks are a preview in Dagster. In a run over several partitions, a result that a check yields is stored without a partition,
+and what was planned for each partition stays planned. So the evaluation of each partition is logged by itself, and nothing is yielded.
+Dagster does not enforce `blocking` then, so ``enforce`` does. The characterization tests pin the behaviour of Dagster that this relies on.
 """
 
 from collections.abc import Sequence
@@ -28,11 +29,12 @@ _SEVERITY = {Severity.WARN: dg.AssetCheckSeverity.WARN, Severity.ERROR: dg.Asset
 
 
 def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summary, planned: Sequence[str] | None) -> None:
-    """An evaluation of each rule and partition, and what became of the scan.
+    """Logs an evaluation of each rule and partition, and an observation with the summary of the scan.
 
-    The broken ones come last: where no partition was planned, the newest is what the UI shows of the check.
+    The failed evaluations are logged last: where no partition was planned, the UI shows the newest evaluation of a check.
 
-    ``planned``: the partitions of the run, each of which has to be told of (None: Dagster expects an evaluation without partition).
+    ``planned``: the partitions of the run. Dagster has planned an evaluation of each of them, and each has to get one. None means that
+    Dagster expects one evaluation without partition.
     """
     container = definition.container
     key = container_key(container)
@@ -45,11 +47,14 @@ def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summ
     for name, verdicts in by_rule.items():
         rule = summary.rules[name]
         everywhere = False
-        if isinstance(rule, ExpectedSchema | Freshness):  # of the table: the same for each partition
+        # A rule of the whole table has one verdict, which is the same for each partition.
+        if isinstance(rule, ExpectedSchema | Freshness):
             told: dict[str | None, Verdict] = dict.fromkeys(planned or [None], verdicts[None])
         else:
-            told = dict(sorted(verdicts.items(), key=lambda item: item[0] is not None))  # the rows of no partition first
-            if partitioned and planned is None and verdicts:  # for the whole run
+            # The verdict on the rows without identifier, which are in no partition, comes first.
+            told = dict(sorted(verdicts.items(), key=lambda item: item[0] is not None))
+            # Dagster expects one evaluation of the whole run then.
+            if partitioned and planned is None and verdicts:
                 told[None], everywhere = overall(list(verdicts.values())), True
         for place, verdict in told.items():
             shown = samples(summary.result.failed_rows, rule.id, place, everywhere=everywhere and place is None)
@@ -59,15 +64,16 @@ def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summ
 
 
 def repeat_evaluations(context: Any, definition: ContainerDefinition) -> None:
-    """In a run that writes nothing: what was planned for its partitions gets the state that they had, and that is theirs still.
+    """Logs, in a run that writes nothing, the last known state of each check again for the run's partitions. It is still their state.
 
-    Without, Dagster takes what stays planned for skipped, and shows that.
+    Dagster has planned an evaluation of each check and partition. Those that stay planned would be shown as skipped.
     """
     key, storage, keys = container_key(definition.container), context.instance.event_log_storage, keys_of_run(context, definition)
     for rule in definition.container.options.checks:
         check = dg.AssetCheckKey(key, rule.id)
         for place in keys or [None]:
             newest = storage.get_asset_check_execution_history(check, limit=1, partition_filter=PartitionKeyFilter(key=place))
+            # Another run may have planned or evaluated the check since; its state is newer than what is repeated here.
             if not newest or newest[0].status is not Recorded.PLANNED or newest[0].run_id != context.run.run_id:
                 continue
             known = storage.get_asset_check_execution_history(
@@ -86,7 +92,10 @@ def repeat_evaluations(context: Any, definition: ContainerDefinition) -> None:
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
-    """Of all partitions of a scan: the worst of them, with the rows of all."""
+    """The verdict of a rule on all partitions of a scan: the worst status, with the row counts of all partitions.
+
+    Errored is worse than failed, which is worse than passed, which is worse than unasserted.
+    """
     order = (Status.UNASSERTED, Status.PASSED, Status.FAILED, Status.ERRORED)
     worst = max(verdicts, key=lambda verdict: order.index(verdict.status))
     asserted = sum(verdict.asserted for verdict in verdicts)
@@ -103,7 +112,10 @@ def overall(verdicts: Sequence[Verdict]) -> Verdict:
 def _targets(
     instance: dg.DagsterInstance, key: dg.AssetKey, partitions: set[str | None]
 ) -> dict[str | None, AssetCheckEvaluationTargetMaterializationData]:
-    """The newest materialization of each partition: an evaluation that names no other than that is the one that the UI shows."""
+    """The newest materialization of each partition, by partition; None stands for the asset without partition.
+
+    The UI shows an evaluation only where it names the newest materialization of its partition.
+    """
     named = {partition for partition in partitions if partition is not None}
     found: dict[str | None, AssetCheckEvaluationTargetMaterializationData] = {}
     if named:
@@ -130,6 +142,7 @@ def _evaluation(
     target: AssetCheckEvaluationTargetMaterializationData | None,
     shown: dg.MetadataValue[Any] | None,
 ) -> dg.AssetCheckEvaluation:
+    """The Dagster evaluation of one verdict. ``shown``: a table of failed rows, None where there are none."""
     values: dict[str, Any] = {
         "quality/status": verdict.status.value,
         "quality/rows_asserted": dg.MetadataValue.int(verdict.asserted),
@@ -155,7 +168,10 @@ def _evaluation(
 
 
 def enforce(definition: ContainerDefinition, summary: Summary) -> None:
-    """Dagster does not do it for evaluations that are logged."""
+    """Raises dagster.Failure where a blocking rule is broken, so that assets downstream do not run.
+
+    Dagster does not do this for evaluations that are logged and not yielded.
+    """
     if not summary.blocked:
         return
     by_rule: dict[str, list[str]] = {}

@@ -1,6 +1,7 @@
-"""Where the page of a container's profile is.
+"""The path of the HTML page with a container's profile.
 
-Belongs here: its path, for those who write it and those who link to it. Does not belong: the page (``quality.profile.page``).
+Belongs here: the path, for the code that writes the page and the code that links to it. Does not belong: the page itself
+(``quality.profile.page``).
 """
 
 from datetime import datetime
@@ -13,18 +14,24 @@ from incremental_assets.dagster.project import dagster_home
 from incremental_assets.delta.folders import QUALITY_FOLDER
 
 PAGE = "profile/page"
-"""Its metadata key."""
+"""The metadata key of the link to the page."""
 
 
 def page_path(lake: str, container: Container) -> Path:
-    """The page of the container's profile: beside the states, or in Dagster's home where the lake is no local folder."""
+    """The path of the container's page.
+
+    It lies with the datastore's quality tables, or in Dagster's home where the lake is not a local folder.
+    """
     local = urlsplit(lake).scheme in ("", "file")
     root = Path(lake.removeprefix("file://")) / container.key_path[0] / QUALITY_FOLDER if local else dagster_home() / "profiles"
     return root / "pages" / file_name(container.key_path, ".html")
 
 
 def remove_page(lake: str, container: Container, before: datetime) -> None:
-    """Removes the page where it was written before then: it shows values of rows, and the next profile writes it anew."""
+    """Removes the page where it was last written before ``before``.
+
+    It shows values of rows, and ``keep_days`` limits how long these are kept. The next profile writes a new page.
+    """
     page = page_path(lake, container)
     if page.exists() and page.stat().st_mtime < before.timestamp():
         page.unlink(missing_ok=True)

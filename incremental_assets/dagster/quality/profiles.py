@@ -1,7 +1,7 @@
-"""Profiles in Dagster: the job of a container, what it tells, the page it leaves; and rules that are proposed from a profile.
+"""Profiles in Dagster: the job that profiles a container, its events, its HTML page, and rules that are proposed from a profile.
 
-Belongs here: from a request to refreshed states, and back to the reader. Does not belong: states, merging, plots, proposals
-(``quality.profile``).
+Belongs here: the way from a request to refreshed states, and from states back to the reader. Does not belong: states, merging, plots,
+proposals (``quality.profile``).
 """
 
 import dataclasses
@@ -40,7 +40,8 @@ from incremental_assets.quality.records import OperationType, Records, ScanOpera
 from incremental_assets.quality.records import Result as Ended
 from incremental_assets.quality.rows import PARTITION, Rows
 
-_CONFIG_SCHEMA: Any = ScanConfig.to_config_schema()  # once, as inferring it takes longer than the rest of a job
+_CONFIG_SCHEMA: Any = ScanConfig.to_config_schema()
+"""The config schema of all profile jobs, made once: inferring it takes longer than the rest of a job's definition."""
 
 
 def profile_job_name(definition: ContainerDefinition) -> str:
@@ -52,7 +53,7 @@ def profile_op_name(definition: ContainerDefinition) -> str:
 
 
 def profile_job(definition: ContainerDefinition) -> dg.JobDefinition:
-    """Of a partition, of what is new, or of all rows."""
+    """The job that profiles a partition, the partitions from a threshold on, or all rows of the container."""
     container = definition.container
 
     @dg.op(
@@ -63,6 +64,7 @@ def profile_job(definition: ContainerDefinition) -> dg.JobDefinition:
         description=f"Counts and measures the columns of {container.label}.",
     )
     def profile(context: dg.OpExecutionContext) -> None:
+        """Runs one profile and logs its observation."""
         request = request_of(context, ScanConfig(**context.op_config), definition)
         try:
             told = _profile(context, definition, request)
@@ -92,7 +94,10 @@ def profile_job(definition: ContainerDefinition) -> dg.JobDefinition:
 
 
 def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, request: ScanRequest) -> dict[str, Any] | None:
-    """What it tells of itself; None where there is no table yet. Raises SyncError; what went wrong is on record then, too."""
+    """Profiles the container and returns the numbers of the profile; None where there is no table yet.
+
+    Raises SyncError; the failure is recorded then.
+    """
     scope: LakeScope = context.resources.lake
     container, told = definition.container, told_of(context)
     records = Records(scope.lake, container.key_path[0])
@@ -119,7 +124,8 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
                 delta_version=head.version,
                 operation_id=told.run_id,
                 partition=None if ground.partition is None else PARTITION,
-                # What has rows no more keeps no figures; of all rows, it is no partition any more.
+                # The old states of a listed partition that has no rows any more are replaced by those of no rows. For a profile of all rows
+                # nothing is listed: the states of everything without rows are removed.
                 keys=() if whole else (*(ground.keys or ()), *ground.also),
                 key_of=ground.key_of,
                 whole=whole,
@@ -156,7 +162,10 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
 
 
 def _order_of_arrival(definition: ContainerDefinition, instance: dg.DagsterInstance) -> Sequence[str]:
-    """Of files, whose names do not tell it; empty where the keys do."""
+    """The partition keys of a container of files in the order in which the files came; empty for other containers.
+
+    The names of files do not tell that order; other keys are in order by themselves.
+    """
     cut, in_dagster = definition.container.cut, partitions_definition(definition)
     if cut is None or not cut.by_file or in_dagster is None:
         return ()
@@ -164,14 +173,18 @@ def _order_of_arrival(definition: ContainerDefinition, instance: dg.DagsterInsta
 
 
 def _rows_of_table(scope: LakeScope, container: Container, head: Head) -> int:
-    """In the version that was profiled. Delta counts by its log, and reads no rows for it."""
+    """The number of rows in the version that was profiled. Delta reads no rows for it: it adds up the counts of its log."""
     table = scope.table(*container.key_path)
     with lake_errors(container.label, table.url):
         return scope.spark.read.format("delta").option("versionAsOf", head.version).load(table.url).count()
 
 
 def _told_on_page(page: Path, container: Container, merged: Profile | None, refreshed: Refreshed, in_table: int | None) -> str:
-    """Writes the page, and gives the line for the record."""
+    """Writes the HTML page, or removes it where there is no profile any more, and returns the message for the record.
+
+    ``merged``: the profile of all partitions together, None where there is none. ``in_table``: the number of rows in the table; None where
+    the profile is of all of them.
+    """
     if merged is None:
         page.unlink(missing_ok=True)
         return "nothing to profile: there are no rows where it looked, and no profile of others"
@@ -191,6 +204,7 @@ def _told_on_page(page: Path, container: Container, merged: Profile | None, refr
 
 
 def _metadata(told: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of the observation that reports the profile."""
     columns = told["columns"]
     names = list(columns[0]) if columns else ["column"]
     records = [dg.TableRecord({name: "" if one[name] is None else one[name] for name in names}) for one in columns]
@@ -203,12 +217,17 @@ def _metadata(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rows(scope: LakeScope, container: Container, head: Head, ground: Ground, timezone: str) -> Rows:
+    """The rows of the scan scope in this version of the table, as a Spark DataFrame with their partitions."""
     asked = Asked({c.name: c.type for c in head.columns}, datetime.datetime.now(datetime.timezone.utc), timezone)
     return Rows(scope.spark, scope.table(*container.key_path), head, ground, asked)
 
 
 def suggested_checks(definition: ContainerDefinition, instance: dg.DagsterInstance, scope: LakeScope, log: Callable[[str], None]) -> str:
-    """Rules to paste under ``checks:``. Raises ConfigurationError where there is no profile that fits the container."""
+    """Proposes rules from the container's profile, as YAML text for ``checks:``.
+
+    The rules are made from some of the partitions and tried on the rows of the others. Raises ConfigurationError where there is no profile
+    that fits the container.
+    """
     container = definition.container
     again = f"incremental-assets profile {container.label}"
     store, table = ProfileStore(scope.lake, container.datastore), scope.table(*container.key_path)
@@ -242,4 +261,5 @@ def suggested_checks(definition: ContainerDefinition, instance: dg.DagsterInstan
 
 
 def _of_other_partitions(container: Container, why: str, again: str) -> ConfigurationError:
+    """The error for a profile whose partitions the container does not have any more, because its partitioning was changed."""
     return ConfigurationError(f"{container.label}: its profile is of other partitions than it has: {why}. Profile it anew: {again} --full")

@@ -1,6 +1,7 @@
-"""What a scan is asked to look at, and which rows that is.
+"""The request of a scan, and the scan scope that follows from it.
 
-Belongs here: from a request to a ``Ground``, and how far a scan of it lets the scan's own watermark move. Does not belong: the scan.
+Belongs here: the conversion of a request to a ``Ground``, and how far a scan of it moves the scan's own watermark. Does not belong: the
+scan.
 """
 
 import datetime
@@ -26,7 +27,7 @@ from incremental_assets.quality.ground import Ground, ground_of, ground_of_files
 
 
 class Looks(str, Enum):
-    """At which rows: all; those from a threshold on; those of given partitions."""
+    """The modes of a scan. ``full``: all rows. ``incremental``: the partitions from a threshold on. ``partitions``: given partitions."""
 
     full = "full"
     incremental = "incremental"
@@ -35,7 +36,12 @@ class Looks(str, Enum):
 
 @dataclass(frozen=True)
 class ScanRequest:
-    """``greater_than``: text of the threshold (None: the scan's own watermark). ``nulls``: with the rows that have no identifier."""
+    """What a scan or profile is asked to read.
+
+    ``keys``: the partitions of mode ``partitions``. ``nulls``: with them, also the rows without identifier. ``greater_than``: the threshold
+    of mode ``incremental`` as text; None means the scan's own watermark. ``auto_resolve``: anomalies that the scan no longer finds are
+    resolved.
+    """
 
     looks: Looks = Looks.full
     keys: tuple[str, ...] = ()
@@ -44,7 +50,7 @@ class ScanRequest:
     auto_resolve: bool = False
 
     def options(self) -> dict[str, Any]:
-        """As an operation records them."""
+        """The request as plain JSON, for the record of the operation."""
         said: dict[str, Any] = {"looks": self.looks.value}
         if self.looks is Looks.partitions:
             said["partitions"] = list(self.keys)
@@ -56,9 +62,10 @@ class ScanRequest:
 
 
 def threshold(container: Container, text: str, timezone: str) -> int:
-    """The least value above it; a day is above all times of the days before it. Raises ConfigurationError.
+    """The least value of the identifier that is above the threshold ``text``. A date is above all times of the days before it.
 
-    ``timezone``: of the clock that identifiers without zone go by, for a threshold that has one.
+    ``timezone``: the zone of identifiers without time zone, for a threshold that has one. The value is in the unit of the identifier's
+    cursor type. Raises ConfigurationError where the text is not a value of it.
     """
     axis = container.axis
     assert axis is not None
@@ -72,15 +79,18 @@ def threshold(container: Container, text: str, timezone: str) -> int:
 
 
 def _on_the_clock(text: str, timezone: str) -> str:
-    """What a clock on the wall shows at this time, where the text has a zone."""
+    """Converts a time with a zone to the local time of ``timezone``; a time without a zone is returned as it is."""
     try:
-        at = datetime.datetime.fromisoformat(f"{text[:-1]}+00:00" if text[-1:] in "Zz" else text)  # Python 3.10 knows no Z
+        # `fromisoformat` of Python 3.10 does not read the letter Z.
+        at = datetime.datetime.fromisoformat(f"{text[:-1]}+00:00" if text[-1:] in "Zz" else text)
     except ValueError:
-        return text  # told by who parses it
+        # The caller parses the text next and reports the error.
+        return text
     return text if at.tzinfo is None else at.astimezone(zoneinfo.ZoneInfo(timezone)).replace(tzinfo=None).isoformat()
 
 
 def not_configured(container: Container) -> ConfigurationError:
+    """The error for a container without incremental identifier that was asked for an incremental scan."""
     return ConfigurationError(
         f"{container.label}: incremental field not configured. Add it under incremental:, or scan it whole: leave --incremental out."
     )
@@ -94,7 +104,13 @@ def ground_asked(
     scanned_to: int | None,
     noted: Sequence[str | None] = (),
 ) -> Ground:
-    """``scanned_to``: the watermark of earlier scans. ``noted``: partitions of open anomalies. Raises ConfigurationError."""
+    """The scan scope of a request: which partitions and rows of the table are scanned.
+
+    ``head``: the version of the table that will be scanned. ``scanned_to``: the watermark of earlier scans; None where there was none.
+    ``noted``: partitions of which something is on record, such as open anomalies (None among them: the rows without identifier); those
+    within the scope belong to it even where they have no rows any more. Raises ConfigurationError where the request does not fit the
+    container.
+    """
     container = definition.container
     state = head.state(container) if head.signature() == container.signature else None
     in_lake = state.watermark if state is not None else None
@@ -105,7 +121,8 @@ def ground_asked(
         if request.greater_than is not None:
             since = threshold(container, request.greater_than, definition.settings.timezone)
         elif scanned_to is not None:
-            # Where the table was loaded anew, its watermark may be below.
+            # Each incremental scan reads the lag window again, as a sync does. A table that was loaded anew may have a watermark below that
+            # of its scans: then the scan begins there.
             since = container.tail.window(scanned_to if in_lake is None else min(scanned_to, in_lake)).lower
     keys = request.keys if request.looks is Looks.partitions else None
     definition_of_keys = partitions_definition(definition)
@@ -116,13 +133,18 @@ def ground_asked(
         return ground_of(container, partitions, keys, since, request.nulls or keys is None, in_lake, noted)
     known = definition_of_keys.get_partition_keys(dynamic_partitions_store=instance)
     modified = None if since is None else f"{backticked(MODIFIED.name)} >= {literal(Axis.INSTANT, since)}"
+    # Partitions of files are no contiguous range of modification times. So a scan of given files covers no window, and does not move the
+    # watermark.
     windows = (EVERYTHING,) if keys is None and since is None else (Window(since, None),) if since is not None else ()
     return ground_of_files(container, known, keys, modified, windows, noted)
 
 
 def scanned_after(container: Container, head: Head, ground: Ground, scanned_to: int | None) -> int | None:
-    """The scan's watermark once the ground has been scanned: it moves only over ground that is covered without a gap, and never past the
-    lake's own, as below that nothing more comes."""
+    """The watermark of the scans after a scan of this scope. ``scanned_to``: the watermark before it.
+
+    It moves only over a contiguous range that was scanned, including the safety lag below the old watermark. It never passes the table's
+    own watermark, because rows above that may still come.
+    """
     state = head.state(container) if head.signature() == container.signature else None
     if container.identifier is None or state is None or state.watermark is None:
         return scanned_to

@@ -1,9 +1,10 @@
-"""One scan of one container: from a request to what is recorded of it.
+"""One scan of one container: from the request to the records of its results.
 
-Belongs here: the order of steps, and the numbers that are told. Does not belong: Dagster's contexts and events (``checks``), the scan
-itself (``quality.scan``), where records are kept (``quality.records``).
+Belongs here: the order of the steps, and the numbers that are reported. Does not belong: Dagster's contexts (``asset_checks``) and events
+(``evaluations``), the scan itself (``quality.scan``), where records are stored (``quality.records``).
 
-Nothing of a scan counts before its record does, which is written last and carries the watermark: a scan that is killed has not been.
+Nothing of a scan counts before its row of ``scan_operations``, which is written last and carries the watermark. A scan that is killed
+before leaves nothing that counts.
 """
 
 import contextlib
@@ -38,7 +39,11 @@ from incremental_assets.quality.verdict import ScanResult, Status, Verdict
 
 @dataclass(frozen=True)
 class Told:
-    """Who started it, and how: for the record."""
+    """How a scan was started, for its record.
+
+    ``triggered_by``: a person, a schedule or a sensor; None where that is not known. ``schedule``: the name of the schedule, if there is
+    one.
+    """
 
     run_id: str
     triggered_by: str | None = None
@@ -47,7 +52,12 @@ class Told:
 
 @dataclass(frozen=True)
 class Summary:
-    """What became of a scan. ``previous`` and ``new``: the scan's own watermark, as JSON has it."""
+    """The results of a scan in numbers, with the verdicts that they come from.
+
+    ``opened``, ``reopened``, ``resolved``: how many anomalies the scan changed to that state; ``still_open``: how many are open after it.
+    ``previous`` and ``new``: the watermark of the container's scans before and after it, as JSON values; None where there is none.
+    ``seconds``: how long the scan took.
+    """
 
     container: str
     operation: ScanOperation
@@ -62,15 +72,17 @@ class Summary:
     seconds: float
 
     def count(self, status: Status) -> int:
-        """Rules that have this status for some partition."""
+        """How many rules have this status for at least one partition."""
         return len({v.rule for v in self.result.verdicts if v.status is status})
 
     @property
     def failed(self) -> list[Verdict]:
+        """The verdicts of rules that are broken or could not be evaluated."""
         return [v for v in self.result.verdicts if v.status in (Status.FAILED, Status.ERRORED)]
 
     @property
     def blocked(self) -> list[Verdict]:
+        """The verdicts because of which assets downstream must not run."""
         return [v for v in self.result.verdicts if v.blocks]
 
 
@@ -86,10 +98,13 @@ def scan_container(
     *,
     in_sync: bool = False,
 ) -> Summary | None:
-    """None where there is no table yet. Raises SyncError; what went wrong is on record then, too.
+    """Scans the container, records the results, and returns their summary; None where there is no table yet.
 
-    ``tell``: called with what became of it before that counts: killed while it tells, the scan has not been, and is made again.
-    ``in_sync``: it is of the run of a sync, which waits for no scan or profile of somebody else.
+    ``rules``: those of the container's rules that are evaluated. ``told``: how the scan was started. ``log``: writes to the run's log.
+    ``tell``: called with the summary before the results are recorded; a process that is killed meanwhile has recorded nothing, and the scan
+    is made again. ``in_sync``: the scan is part of a sync's run, which does not wait for a scan or profile of another run.
+
+    Raises SyncError; the failure is recorded then.
     """
     container = definition.container
     records = Records(scope.lake, container.key_path[0])
@@ -115,6 +130,7 @@ def scan_container(
             if head is None:
                 return None
             looked = _look(definition, instance, scope, request, rules, records, head)
+            # The record lock is taken only now. Reading the rows may take hours, in which syncs record what their checks find.
             held.enter_context(record_lock(home, container, told.run_id, log, instance))
             summary, changes = _judged(definition, request, rules, records, operation, looked)
             tell(summary)
@@ -128,7 +144,11 @@ def scan_container(
 
 @dataclass(frozen=True)
 class _Look:
-    """What a scan saw, and of what: the version of the table, and the anomalies that were known when it began."""
+    """The results of reading the rows, with the state that they were read in.
+
+    ``head``: the version of the table. ``before``: the watermark of earlier scans. ``known``: the anomalies of the container when the scan
+    began, by their ids. ``clock``: ``time.monotonic`` at that moment.
+    """
 
     head: Head
     ground: Ground
@@ -147,11 +167,13 @@ def _look(
     records: Records,
     head: Head,
 ) -> _Look:
-    """Reads the rows, for as long as that takes: others may scan, sync and record meanwhile."""
+    """Reads the rows and evaluates the rules. This may take hours, during which other runs may scan, sync and record."""
     container, clock = definition.container, time.monotonic()
     before = scanned_to(records, container)
     known = records.anomalies(container.label)
     of_table = {rule.id for rule in container.options.checks if isinstance(rule, ExpectedSchema | Freshness)}
+    # Anomalies of rules about the whole table have no partition either. Without this filter they would stand for the rows without
+    # identifier.
     noted = {one.partition for one in known.values() if one.is_open and one.rule not in of_table}
     ground = ground_asked(definition, instance, request, head, before, sorted(noted, key=lambda key: key or ""))
     scanner = Scanner(
@@ -175,23 +197,31 @@ def _judged(
     operation: ScanOperation,
     looked: _Look,
 ) -> tuple[Summary, list[Anomaly]]:
-    """What became of it, and the anomalies that it changed. While nobody else records."""
+    """The summary of the scan, and the anomalies that it changes.
+
+    The caller holds the record lock, so that no other run records meanwhile.
+    """
     container, ground, before = definition.container, looked.ground, looked.before
-    # A sync that went on beside may have written a newer version, and its checks have judged that: then this is old news.
+    # A sync that ran meanwhile may have written a newer version, which its checks have judged already. Verdicts on those rules and
+    # partitions are outdated and left out.
     result = looked.result.without(records.judged(container.label, looked.result.version, operation.started))
     resolve = request.auto_resolve or container.options.auto_resolve
-    # Asked again: somebody may have said something of one meanwhile. What is said from now on is said after this scan.
+    # The anomalies are read again under the lock: a person may have changed one since the scan began. A change that is made from now on is
+    # later than those of this scan.
     now = _now()
     known = records.anomalies(container.label)
     findings = capped(findings_of(result.verdicts, result.failed_rows), known, container.label)
-    # Rows that somebody else has found meanwhile were not asked for by their keys, so that nothing is known of them.
+    # Rows for which another run has opened an anomaly meanwhile were not looked up by their keys. So this scan knows nothing of them and
+    # must not resolve their anomalies: their rules and partitions count as not scanned.
     asked = {id for id, one in looked.known.items() if one.is_open}
     new = {(one.rule, one.partition) for id, one in known.items() if one.key is not None and one.is_open and id not in asked}
     looked_at = looked_at_of(result.verdicts) - new
-    if not container.options.samples:  # they were needed to tell which rows have an anomaly
+    # The failed rows were needed to tell which of them have an anomaly. Without `samples` they are not stored.
+    if not container.options.samples:
         result = replace(result, failed_rows=())
     changes = after_scan(known, looked_at, findings, container.label, operation.id, now, resolve, result.moved)
     all_rules = len(rules) == len(container.options.checks)
+    # A scan of some of the rules does not move the watermark: the others were not evaluated.
     after = scanned_after(container, looked.head, ground, before) if all_rules else before
     rows = sum(result.rows.values())
     failed = {v.rule for v in result.verdicts if v.status is Status.FAILED}
@@ -226,7 +256,10 @@ def _judged(
 
 
 def scanned_to(records: Records, container: Container, type: OperationType = OperationType.SCAN) -> int | None:
-    """The watermark of the container's scans (or profiles), if it is of the identifier that it has now."""
+    """The watermark of the container's scans (or profiles).
+
+    None where there is none, or where it belongs to another identifier than the container has now.
+    """
     found = records.scan_watermark(container.label, type)
     if found is None or container.axis is None or found.identifier != container.signature:
         return None
@@ -234,11 +267,12 @@ def scanned_to(records: Records, container: Container, type: OperationType = Ope
 
 
 def row_key(container: Container) -> tuple[str, ...]:
-    """The columns that tell its rows apart; none where nothing does."""
+    """The columns that identify a row of the container; empty where there are none, as for files."""
     return () if container.kind is Kind.FILES else container.primary_key
 
 
 def _message(rows: int, partitions: int, rules: int, failed: set[str], errored: set[str], passes: int) -> str:
+    """The results in words, for the record and the log."""
     parts = [f"{rows:,} rows of {partitions:,} partition{'s' if partitions != 1 else ''} by {rules} rules in {passes} passes"]
     parts.append(f"broken: {', '.join(sorted(failed))}" if failed else "none is broken")
     if errored:
@@ -247,19 +281,27 @@ def _message(rows: int, partitions: int, rules: int, failed: set[str], errored: 
 
 
 def _table_of(scope: LakeScope, container: Container, name: str) -> LakeTable | None:
-    """Of ``container``, or of ``datastore/container``."""
+    """The table of another container, which a rule names as ``container`` or ``datastore/container``."""
     store, slash, other = name.partition("/")
     return scope.table(encode_name(store), encode_name(other)) if slash else scope.table(container.key_path[0], encode_name(name))
 
 
 def _baseline(records: Records, ground: Ground, rules: Mapping[str, Rule], keys: Sequence[str]) -> dict[tuple[str, str], Any]:
-    """What earlier scans counted for the rules as they are now; the first of them had nothing to judge by, but has counted."""
+    """The row counts and values of earlier scans, by rule id and partition, that the results of this scan are compared with.
+
+    Only results of rules as they are now count. A result without judgement (``UNASSERTED``) counts too: the first scan had nothing to
+    compare with, but it has counted.
+    """
     found = records.metrics(ground.container.label, list(rules), keys, (Status.PASSED, Status.FAILED, Status.UNASSERTED))
     return {(i, k): (v.rows, v.value) for (i, k), v in found.items() if k is not None and v.asks == ground.asks(rules[i])}
 
 
 def _open_keys(known: Mapping[str, Anomaly], ground: Ground, rules: set[str]) -> dict[str, list[str]]:
-    """Those that may be on the ground: of given partitions, or all. Where rows change their partition, those of any."""
+    """The keys of rows with an open anomaly that may be within the scan scope, by rule id.
+
+    These are the anomalies of the scope's partitions, and of all where the scope is not limited to partitions or where the container is
+    upserted: an upsert may move a row to another partition.
+    """
     chosen = set(ground.keys) if ground.keys is not None and ground.container.strategy is not Strategy.UPSERT else None
     keys: dict[str, list[str]] = {}
     for anomaly in known.values():
@@ -270,7 +312,10 @@ def _open_keys(known: Mapping[str, Anomaly], ground: Ground, rules: set[str]) ->
 
 
 def _elsewhere(known: Mapping[str, Anomaly], container: Container, rules: set[str], keys: set[str | None]) -> list[str]:
-    """Of rows that may have come from another partition since: only MERGE moves them, and keeps one of each key."""
+    """The keys of rows whose open anomaly was found in another partition than ``keys``: these rows may have moved here since.
+
+    Empty except for upserted containers: only MERGE moves a row to another partition, and it keeps one row of each key.
+    """
     if container.strategy is not Strategy.UPSERT:
         return []
     there = (one for one in known.values() if one.is_open and one.rule in rules and one.partition not in keys)
@@ -278,4 +323,5 @@ def _elsewhere(known: Mapping[str, Anomaly], container: Container, rules: set[st
 
 
 def _now() -> int:
+    """Microseconds since 1970 UTC."""
     return time.time_ns() // 1000

@@ -1,6 +1,6 @@
-"""What became of a scan, in numbers: as an event's metadata, and read back from it for the command line.
+"""The summary of a scan in numbers: written as metadata of an event, and read back from it for the command line.
 
-Belongs here: the names of the fields, once. Does not belong: measuring (``scanning``).
+Belongs here: the names of the fields, in one place. Does not belong: the measurements (``scanning``).
 """
 
 from collections.abc import Iterable
@@ -14,11 +14,13 @@ from incremental_assets.dagster.quality.tables import verdicts_table
 from incremental_assets.quality.verdict import Status, Verdict
 
 SUMMARY, PROFILE_SUMMARY = "quality/summary", "profile/summary"
+"""The metadata keys of the summary of a scan and of a profile."""
 MOST_VERDICTS = 1000
+"""At most so many verdicts are in a summary; those that passed are left out."""
 
 
 def summary_metadata(summary: Summary) -> dict[str, Any]:
-    """Of the event that tells of the scan."""
+    """The metadata of the observation that reports a scan."""
     return {
         SUMMARY: dg.MetadataValue.json(line_of(summary)),
         "quality/verdicts": verdicts_table(summary),
@@ -31,7 +33,7 @@ def summary_metadata(summary: Summary) -> dict[str, Any]:
 
 
 def line_of(summary: Summary) -> dict[str, Any]:
-    """A scan in numbers, for ``--json``."""
+    """The summary of a scan as plain JSON: the fields of ``scan --json`` and of ``checks`` in ``sync --json``."""
     verdicts = summary.result.verdicts
     return {
         "rules": summary.operation.rules,
@@ -72,7 +74,7 @@ def _verdict_line(verdict: Verdict) -> dict[str, Any]:
 
 
 def summary_in(events: Iterable[dg.DagsterEvent], name: str = SUMMARY) -> dict[str, Any] | None:
-    """What a scan (or profile) of the run told of itself."""
+    """The summary of the scan (or profile) in the events of a run; None where there is none. ``name``: its metadata key."""
     for event in events:
         if event.is_asset_observation:
             found = event.asset_observation_data.asset_observation.metadata.get(name)

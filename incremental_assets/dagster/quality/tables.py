@@ -1,6 +1,6 @@
-"""Verdicts and failed rows as tables in the UI.
+"""Verdicts and failed rows as tables of the UI.
 
-Belongs here: their form. Does not belong: which there are.
+Belongs here: the form of the tables. Does not belong: which verdicts and rows there are.
 """
 
 import json
@@ -13,11 +13,16 @@ from incremental_assets.dagster.quality.scanning import Summary
 from incremental_assets.quality.verdict import FailedRow, Status
 
 MOST_SAMPLES = 5
+"""At most so many failed rows are shown with an evaluation."""
 MOST_VERDICTS = 100
+"""At most so many verdicts are shown with the observation of a scan."""
 
 
 def samples(rows: Sequence[FailedRow], rule: str, partition: str | None, *, everywhere: bool) -> Any:
-    """Some of the rows that broke the rule; None where there are none on record."""
+    """A table with some of the rows that broke the rule; None where the scan has kept none of them.
+
+    ``partition``: the partition of the rows (None: rows in no partition). ``everywhere``: rows of all partitions.
+    """
     found = [row for row in rows if rule in row.rules and (everywhere or row.partition == partition)][:MOST_SAMPLES]
     if not found:
         return None
@@ -28,7 +33,7 @@ def samples(rows: Sequence[FailedRow], rule: str, partition: str | None, *, ever
 
 
 def verdicts_table(summary: Summary) -> Any:
-    """The worst first."""
+    """A table of the verdicts, the worst status first."""
     order = (Status.ERRORED, Status.FAILED, Status.UNASSERTED, Status.PASSED)
     verdicts = sorted(summary.result.verdicts, key=lambda verdict: order.index(verdict.status))[:MOST_VERDICTS]
     names = ("rule", "partition", "status", "asserted", "failed", "unasserted", "value", "message")
@@ -40,6 +45,7 @@ def verdicts_table(summary: Summary) -> Any:
 
 
 def _cell(value: Any) -> str | int | float | bool:
+    """The value as a cell of a Dagster table, which takes plain scalars only: None becomes empty text, other values become JSON."""
     if value is None:
         return ""
     return value if isinstance(value, str | int | float | bool) else json.dumps(value, ensure_ascii=False)

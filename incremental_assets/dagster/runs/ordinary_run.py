@@ -1,7 +1,7 @@
-"""A job of the code location, run in this process, and looking in the UI like one that the daemon started.
+"""Executes a job of the code location in this process, as a run that looks in the UI like one that the daemon started.
 
-Belongs here: the few calls into Dagster's insides that this takes (``execute_in_process`` leaves a run without a code location: the UI then
-neither links to its job nor offers to run it again). Does not belong: which job, and what becomes of its events.
+Belongs here: the calls into Dagster's internals that this takes. Dagster's own ``execute_in_process`` leaves a run without a code location:
+the UI then neither links to its job nor offers to run it again. Does not belong: which job is run, and what its events are used for.
 """
 
 import contextlib
@@ -29,16 +29,20 @@ REPOSITORY = "__repository__"
 """Dagster's own name for the one repository of a code location made by ``Definitions``."""
 
 POLL_SECONDS = 2.0
+"""How often a running run checks whether it was terminated in the UI or has exceeded its time limit."""
 log = logging.getLogger(__name__)
 
 
 def command_line_instance() -> dg.DagsterInstance:
-    """The instance of DAGSTER_HOME, without the capture of raw output: that redirects the whole process's stdout, which carries the
-    lines of ``--json``."""
+    """The instance of DAGSTER_HOME, without the capture of raw output.
+
+    Dagster's capture redirects the stdout of the whole process, which carries the lines of ``--json``.
+    """
     silent = {"compute_logs": {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager", "config": {}}}
     home = dagster_home()
     store_events_in_batches()
-    with FileLock(home / "storage.lock"):  # it makes its databases when there are none; two processes at once trip over each other
+    # The instance makes its databases where there are none. Two processes that do so at the same time fail.
+    with FileLock(home / "storage.lock"):
         return dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(home), overrides=silent))
 
 
@@ -55,10 +59,11 @@ def run_here(
     tags: Mapping[str, str],
     location: str,
 ) -> Sequence[dg.DagsterEvent]:
-    """The events of the run, which must have the main thread. ``location``: what workspace.yaml calls the code location.
+    """Executes the job as a run in this process and returns its events.
 
-    Raises DagsterError where it cannot begin, RunTerminated where *Terminate* was pressed in the UI, or where it took longer than its tag
-    ``dagster/max_runtime`` says, which the daemon enforces for its own runs.
+    It must be called in the main thread, because it is interrupted by signals. ``location``: the name of the code location in
+    ``workspace.yaml``. Raises DagsterError where the run cannot begin. Raises RunTerminated where *Terminate* was pressed in the UI, or
+    where the run took longer than its tag ``dagster/max_runtime`` allows; the daemon enforces this tag for its own runs only.
     """
     repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), REPOSITORY)
     run = instance.create_run_for_job(
@@ -74,13 +79,16 @@ def run_here(
 
 
 class RunTerminated(Exception):
-    """Somebody pressed *Terminate* for this run, or it took too long."""
+    """The run was terminated in the UI, or it exceeded its time limit. The message says which."""
 
 
 @contextlib.contextmanager
 def _terminable(instance: dg.DagsterInstance, run_id: str, seconds: float | None) -> Iterator[None]:
-    """*Terminate* finds no process to tell for a run that the daemon did not start; it only marks the run. So the mark is looked for.
-    ``seconds``: what the run may take."""
+    """Ends the block with RunTerminated when the run is terminated in the UI, or after ``seconds`` (None: no limit).
+
+    For a run that the daemon did not start, *Terminate* finds no process to signal: it only marks the run as being cancelled. So a thread
+    polls for this mark and interrupts the main thread.
+    """
     ended, asked, late, at_work = threading.Event(), threading.Event(), threading.Event(), threading.Lock()
     begun = time.monotonic()
 
@@ -109,9 +117,11 @@ def _terminable(instance: dg.DagsterInstance, run_id: str, seconds: float | None
         try:
             yield
         finally:
-            with at_work:  # no interrupt comes after this
+            # The watcher sends its signal only while it holds this lock and `ended` is not set. So no interrupt comes after this.
+            with at_work:
                 ended.set()
     except KeyboardInterrupt:
+        # An interrupt that the watcher has not sent came from the terminal, or from the parent of a worker.
         if not asked.is_set() and not late.is_set():
             raise
     if late.is_set():

@@ -1,11 +1,12 @@
-"""How long Dagster's runs of a datastore are kept, with their events and logs.
+"""Deletes old Dagster runs of a datastore, with their events and logs.
 
-Belongs here: which runs may be forgotten, and forgetting them. Does not belong: when (``datastore``), or ticks, which dagster.yaml limits.
+Belongs here: which runs may be deleted, and deleting them. Does not belong: when this is done (``datastore``), or schedule and sensor
+ticks, which ``dagster.yaml`` limits.
 
-Deleting a run deletes its events. So a run stays, however old it is, while one of its events is the newest of its kind: of an asset's
-materializations, of those of one of its partitions, of its observations, of either that carry a watermark, or of a check's evaluations, of
-a partition or none. What the UI shows of an asset, its partitions and its checks is then as before, and so is the watermark that the
-events tell.
+Dagster deletes the events of a run with the run. So a run is kept, however old it is, while one of its events is the newest of its kind: of
+an asset's materializations, of those of one of its partitions, of its observations, of either that carry a watermark, or of a check's
+evaluations, with or without a partition. What the UI shows of an asset, its partitions and its checks then stays the same, and so does the
+watermark that the events carry.
 """
 
 import functools
@@ -23,18 +24,21 @@ from incremental_assets.dagster.jobs import CONTAINER_TAG, DATASTORE_TAG
 from incremental_assets.dagster.watermarks import runs_with_watermark
 
 FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+"""The statuses of runs that may be deleted."""
 _KINDS = {
     dg.DagsterEventType.ASSET_MATERIALIZATION,
     dg.DagsterEventType.ASSET_OBSERVATION,
     dg.DagsterEventType.ASSET_CHECK_EVALUATION,
 }
+"""The types of events that keep a run from being deleted, as long as they are the newest."""
 _EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
+"""The statuses of a check that was evaluated, and not only planned."""
 
 
 def forget_runs(instance: dg.DagsterInstance, settings: Settings, keys: Collection[dg.AssetKey], before: datetime) -> int:
-    """Deletes the finished runs of a datastore that were last changed before then and hold nothing newest. Returns how many.
+    """Deletes the finished runs of a datastore that were last updated before ``before`` and have no newest event. Returns how many.
 
-    ``keys``: of its assets; a run of those alone is one of its runs, also where it has no tag that says so.
+    ``keys``: the asset keys of the datastore. A run that selects no other assets belongs to the datastore even without a tag that says so.
     """
     newest = _Newest(instance)
     forgotten = 0
@@ -46,7 +50,10 @@ def forget_runs(instance: dg.DagsterInstance, settings: Settings, keys: Collecti
 
 
 def _old_runs(instance: dg.DagsterInstance, before: datetime) -> Iterator[dg.DagsterRun]:
-    """All ids first: the cursor of a page is a run, which may be deleted before the next page is asked for."""
+    """The finished runs that were last updated before ``before``, the oldest first.
+
+    All ids are read first. Dagster's cursor is a run id, and that run may be deleted before the next page is read.
+    """
     for run_id in reversed(instance.get_run_ids(dg.RunsFilter(statuses=FINISHED, updated_before=before))):
         run = instance.get_run_by_id(run_id)
         if run is not None:
@@ -54,6 +61,7 @@ def _old_runs(instance: dg.DagsterInstance, before: datetime) -> Iterator[dg.Dag
 
 
 def _is_of(run: dg.DagsterRun, datastore: str, keys: Collection[dg.AssetKey]) -> bool:
+    """Whether the run belongs to the datastore, by its tags, or by its asset selection where it has none of these tags."""
     named = run.tags.get(DATASTORE_TAG) or run.tags.get(CONTAINER_TAG, "").partition("/")[0]
     if named:
         return named == datastore
@@ -62,15 +70,17 @@ def _is_of(run: dg.DagsterRun, datastore: str, keys: Collection[dg.AssetKey]) ->
 
 
 def _forget(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Deletes the run with its events and its logs of raw output."""
     instance.delete_run(run_id)
     instance.compute_log_manager.delete_logs(prefix=[run_id])
     storage = instance.event_log_storage
-    if isinstance(storage, SqliteEventLogStorage):  # it empties the run's own database, and leaves the file
+    # SQLite's storage has a database file for each run. Dagster deletes its rows and leaves the file.
+    if isinstance(storage, SqliteEventLogStorage):
         Path(storage.path_for_shard(run_id)).unlink(missing_ok=True)
 
 
 class _Newest:
-    """The runs of the newest events; each is asked for once."""
+    """The runs that have the newest events. Each asset, partition and check is looked up once."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
@@ -79,6 +89,7 @@ class _Newest:
         self._of_watermark = functools.cache(lambda key: runs_with_watermark(instance, key))
 
     def is_in(self, run: dg.DagsterRun) -> bool:
+        """Whether one of the run's events is the newest of its kind."""
         for entry in self._instance.all_logs(run.run_id, of_type=_KINDS):
             event = entry.dagster_event
             if event is None:
@@ -98,13 +109,20 @@ class _Newest:
         return False
 
     def _ask_event(self, key: dg.AssetKey, materialized: bool, partition: str | None) -> str | None:
-        """Of one partition, or (None) of all."""
+        """The id of the run with the newest materialization (or observation) of the asset; None where there is none.
+
+        ``partition``: None means the newest event of all.
+        """
         asked = dg.AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
         ask = self._instance.fetch_materializations if materialized else self._instance.fetch_observations
         return next((record.run_id for record in ask(asked, limit=1).records), None)
 
     def _ask_check(self, key: dg.AssetCheckKey, whichever: bool, partition: str | None) -> str | None:
-        """Of those that were evaluated: what is only planned says nothing. ``whichever``: of any partition."""
+        """The id of the run with the newest evaluation of the check; None where there is none.
+
+        ``whichever``: of any partition; else of ``partition``, where None means evaluations without partition. What is only planned does
+        not count.
+        """
         only = None if whichever else PartitionKeyFilter(key=partition)
         storage = self._instance.event_log_storage
         found = storage.get_asset_check_execution_history(key, limit=1, status=_EVALUATED, partition_filter=only)

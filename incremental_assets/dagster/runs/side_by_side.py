@@ -1,8 +1,9 @@
-"""Several containers looked at at once in threads of this process, for at most so long.
+"""Plans several containers at a time, in threads of this process, within a time limit.
 
-Belongs here: handing out the work of a schedule's tick, and what became of it. Does not belong: the work, and what follows (``schedules``).
+Belongs here: handing out the work of a schedule's tick, and its results. Does not belong: the work itself, and what follows from the
+results (``schedules``).
 
-Dagster's daemon waits a minute for a tick, which is one call for all containers of a datastore, and then takes the whole tick for failed.
+Dagster's daemon waits a minute for a tick, which is one call for all containers of a datastore. After that the whole tick has failed.
 """
 
 import threading
@@ -17,15 +18,15 @@ from incremental_assets.core.time_limit import done_by
 
 T = TypeVar("T")
 THREADS = 4
-"""A connection to the source each."""
+"""How many containers are planned at a time. Each needs a connection to the source."""
 
 
 @dataclass(frozen=True)
 class Seen(Generic[T]):
-    """What became of each container: it is in one of these.
+    """The results, in which each container appears once.
 
-    ``late``: begun, and not done in time. ``left``: not begun. ``unreachable``: its source is away. ``failed``: with the error that says
-    why.
+    ``done``: with the result of its work. ``failed``: with the error. ``unreachable``: its source cannot be reached. ``late``: its work was
+    begun and did not finish in time. ``left``: its work was not begun.
     """
 
     done: list[tuple[ContainerDefinition, T]] = field(default_factory=list)
@@ -36,16 +37,19 @@ class Seen(Generic[T]):
 
 
 class SideBySide:
-    """Looks time after time. A container that a thread is still at from an earlier time is late at once, and gets no second thread."""
+    """Runs such work repeatedly, as for each tick of a schedule.
+
+    A container whose thread of an earlier call is still running counts as late at once, and gets no second thread.
+    """
 
     def __init__(self, threads: int = THREADS) -> None:
         self._threads = threads
         self._at_it: set[str] = set()
 
     def look(self, definitions: Sequence[ContainerDefinition], work: Callable[[ContainerDefinition], T], seconds: float) -> Seen[T]:
-        """Does the work of each, in their order, until all are done or the time is over.
+        """Does the work of each container, in their order, until all are done or ``seconds`` have passed.
 
-        Nothing more is begun once the source is away for all that were asked.
+        No more work is begun once the source is unreachable, unless the work of another container is done already.
         """
         until = time.monotonic() + seconds
         lock = threading.Lock()
@@ -54,6 +58,7 @@ class SideBySide:
         over = False
 
         def take() -> ContainerDefinition | None:
+            """The next container whose work this thread is to begin; None where there is none. It counts as late until it is done."""
             with lock:
                 while seen.left and not (over or time.monotonic() >= until or (seen.unreachable and not seen.done)):
                     definition = seen.left.pop(0)
@@ -64,6 +69,7 @@ class SideBySide:
                 return None
 
         def put(definition: ContainerDefinition, outcome: T | Exception) -> None:
+            """Stores the result of a container's work, unless the time is over and the results were returned."""
             with lock:
                 self._at_it.discard(definition.container.label)
                 if over or isinstance(outcome, OutOfTime):
@@ -90,6 +96,7 @@ class SideBySide:
             thread.start()
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
+        # Threads that still run are left behind as daemons. From here on they change nothing in the results.
         with lock:
             over = True
             return seen

@@ -1,7 +1,9 @@
-"""Several containers side by side: worker processes that each run syncs one after another.
+"""Worker processes, each of which runs the syncs of containers one after another.
 
-Belongs here: handing out work, and ending it. Does not belong: the sync of one container (``runner``). Processes and not threads: Dagster
-reconfigures logging and redirects stdout at the start of each run, for the whole process; two threads have deadlocked on that.
+Belongs here: handing out tasks, and ending the processes. Does not belong: the sync of one container (``runner``).
+
+These are processes and not threads: Dagster configures logging and redirects stdout at the start of each run, for the whole process. Two
+threads have deadlocked on that.
 """
 
 import contextlib
@@ -19,19 +21,22 @@ from typing import Any, TypeVar, cast
 Task = TypeVar("Task")
 Lines = list[dict[str, Any]]
 END_SECONDS = 30
+"""How long a worker may take to end after SIGTERM, before it is killed."""
 
 
 def side_by_side(
     count: int, tasks: Sequence[Task], work: Callable[[Path], Callable[[Task], Lines]], project: Path, lost: Callable[[Task, str], Lines]
 ) -> Iterator[dict[str, Any]]:
-    """Runs ``work(project)(task)`` for each task in ``count`` processes and yields the lines as they come.
+    """Runs ``work(project)(task)`` for each task in ``count`` processes, and yields the records of each task as it finishes.
 
-    ``work`` is a function of a module, or a ``functools.partial`` of one: it is named to the processes, not sent. ``lost`` tells what to
-    say of a task whose process died.
+    ``work`` must be a function of a module, or a ``functools.partial`` of one: the processes are spawned, and pickle sends it by name. It
+    is called once in each process. ``lost`` returns the records of a task whose process died, from the task and a message. When the
+    generator is closed, the processes are ended.
     """
     context = multiprocessing.get_context("spawn")
     left = list(reversed(tasks))
-    busy: dict[Any, tuple[BaseProcess, Task]] = {}  # by our end of the pipe
+    # The keys are the parent's ends of the pipes.
+    busy: dict[Any, tuple[BaseProcess, Task]] = {}
     idle: list[tuple[Any, BaseProcess]] = []
     processes: list[BaseProcess] = []
     try:
@@ -39,6 +44,7 @@ def side_by_side(
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, work, project, os.getpid()), name=f"sync-{number}", daemon=True)
             process.start()
+            # From here on the worker has the only open copy of its end. So reading raises EOFError once the worker has died.
             theirs.close()
             processes.append(process)
             idle.append((ours, process))
@@ -71,8 +77,12 @@ def side_by_side(
 
 
 def _serve(connection: Connection, work: Callable[[Path], Callable[[Any], Lines]], project: Path, parent: int) -> None:
-    os.setsid()  # Ctrl-C at a terminal is the parent's to decide on; it tells by SIGTERM
-    for number in (signal.SIGINT, signal.SIGTERM):  # both alike: a Dagster run sets the one to the other when it ends
+    """The main function of a worker process: runs the tasks that it receives, until the pipe is closed."""
+    # In a session of its own, the worker does not receive Ctrl-C from the terminal. The parent decides what becomes of it, and sends
+    # SIGTERM.
+    os.setsid()
+    # Both signals get the same handler: when a Dagster run ends, it sets the handler of one to that of the other.
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
@@ -88,11 +98,15 @@ def _serve(connection: Connection, work: Callable[[Path], Callable[[Any], Lines]
 
 
 def _end_with(parent: int) -> None:
-    """A killed parent takes its workers along; what they had begun is a zombie that the next sync heals."""
+    """Ends this worker process within half a second after its parent has ended, even if the parent was killed.
+
+    Queries that the worker has started may go on on the Spark server; the next sync of the container copes with what they write.
+    """
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
 def _stop(number: int, frame: Any) -> None:
+    """The signal handler of a worker process."""
     raise KeyboardInterrupt

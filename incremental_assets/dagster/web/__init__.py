@@ -1,1 +1,4 @@
-"""The web server of `dev`: Dagster's own, which answers only this machine."""
+"""The web server of ``incremental-assets dev``: Dagster's own webserver, which answers requests from this machine only.
+
+Belongs here: starting, restricting and reloading it. Does not belong: what it shows.
+"""

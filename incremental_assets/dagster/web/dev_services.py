@@ -1,7 +1,7 @@
-"""`dagster dev`, whose webserver is ours: Dagster's command has no option for that.
+"""``dagster dev`` with this package's webserver in place of Dagster's. Dagster's command has no option for that.
 
-Belongs here: putting the one program in the place of the other. Does not belong: what ours adds (``webserver``), who starts this
-(``serve``).
+Belongs here: replacing the one program by the other. Does not belong: what this package's webserver adds (``webserver``), or who starts
+this module (``serve``).
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,11 @@ from typing import Any
 import dagster._cli.dev as dagster_dev
 
 DAGSTERS, OURS = "dagster_webserver", "incremental_assets.dagster.web.webserver"
+"""The modules of the two webservers, which are run with ``python -m``."""
 
 
 def main() -> None:
-    """The command line of dagster dev. It starts its webserver as a module by name, in a process of its own."""
+    """The command line of ``dagster dev``. It starts its webserver as a module, by name, in a process of its own; this name is replaced."""
     start = dagster_dev.open_ipc_subprocess  # pyright: ignore[reportPrivateImportUsage]
 
     def start_ours(parts: Sequence[str], **kwargs: Any) -> "Popen[Any]":

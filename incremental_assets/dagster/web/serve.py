@@ -1,6 +1,6 @@
-"""`incremental-assets dev`: the Dagster UI with its daemon, over the project, with a warm Spark server that ends with it.
+"""``incremental-assets dev``: the Dagster UI and daemon of a project, with a Spark server that is started with them and stopped with them.
 
-Belongs here: starting and ending those processes. Does not belong: what they serve.
+Belongs here: starting and stopping those processes. Does not belong: what they serve.
 """
 
 import os
@@ -14,28 +14,37 @@ from incremental_assets.dagster.project import HOME, RELOADS_VARIABLE, dagster_h
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
 SERVICES = "incremental_assets.dagster.web.dev_services"
+"""The module that is run instead of ``dagster dev``."""
 READ_ONLY_VARIABLE = "DAGSTER_WEBSERVER_READ_ONLY"
-"""How Dagster's webserver takes its own option from the environment: `dagster dev` does not pass it on."""
+"""The environment variable for the option ``--read-only`` of Dagster's webserver. ``dagster dev`` does not pass that option on."""
 
 
 def serve(project: Path, port: int, read_only: bool = False) -> int:
-    """Runs until it is interrupted; the exit code is Dagster's. ``read_only``: the UI shows, and changes nothing; schedules go on."""
+    """Serves the UI on 127.0.0.1 until it is interrupted, and returns the exit code of Dagster.
+
+    ``read_only``: the UI changes nothing; schedules and sensors go on.
+    """
     from incremental_assets.spark.session import ensure_server, stop_server
 
     _start_demo_source(project)
     if not os.environ.get("SPARK_REMOTE"):
         ensure_server(dagster_home(project))
     home = dagster_home(project)
-    # In the project's own home the instance is what the project's dagster.yaml says: named so, Dagster does not warn that it ignores it.
+    # In the project's own home, the project's `dagster.yaml` describes the instance. Dagster reads it where DAGSTER_HOME is the project,
+    # and warns otherwise that it ignores it.
     environment = dict(os.environ) | {RELOADS_VARIABLE: "1"} | ({"DAGSTER_HOME": str(project)} if home == project / HOME else {})
     if read_only:
         environment[READ_ONLY_VARIABLE] = "1"
-    quietly = ["-W", "ignore:Function `dev_command` is superseded"]  # `dg dev` would make a workspace of its own
+    # Dagster recommends `dg dev` instead of `dagster dev`, but that would make a workspace of its own.
+    quietly = ["-W", "ignore:Function `dev_command` is superseded"]
     workspace = str(project / "workspace.yaml")
     command = [sys.executable, *quietly, "-m", SERVICES, "-w", workspace, "-h", "127.0.0.1", "-p", str(port)]
-    command_line_instance().dispose()  # which makes its databases: done by two processes at once, both fail
-    # In a session of its own: Ctrl-C reaches it once, through us, and not twice, which cuts its own tidying short.
+    # This makes Dagster's databases where there are none. Two processes that make them at once both fail.
+    command_line_instance().dispose()
+    # The processes get a session of their own. Ctrl-C at the terminal then reaches them once, through this process. A second interrupt
+    # would cut their clean-up short.
     process = subprocess.Popen(command, cwd=project, env=environment, start_new_session=True)
+    # For the same reason, the signal of a terminal that is closed reaches only this process, which then stops the others.
     signal.signal(signal.SIGHUP, _stop)
     try:
         return process.wait()
@@ -55,6 +64,6 @@ def _stop(number: int, frame: Any) -> None:
 
 
 def _start_demo_source(project: Path) -> None:
-    """The demo's PostgreSQL, where `make demo` has made one: its schedules would have nothing to read otherwise."""
+    """Starts the demo's PostgreSQL where ``make demo`` has made one. Otherwise the demo's schedules would have nothing to read."""
     if (project / ".demo").is_dir():
         subprocess.run([sys.executable, "-m", "incremental_assets.demo", "start", str(project)], check=True)

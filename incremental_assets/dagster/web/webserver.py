@@ -1,6 +1,6 @@
-"""Dagster's webserver as `incremental-assets dev` starts it: behind ``web_guard``, and showing new containers by itself.
+"""Dagster's webserver as ``incremental-assets dev`` starts it: restricted by ``web_guard``, and reloading after each catalog.
 
-Belongs here: what is added to Dagster's own webserver, which takes its options as ever. Does not belong: who starts it (``serve``,
+Belongs here: what is added to Dagster's own webserver, which keeps its options. Does not belong: who starts it (``serve``,
 ``dev_services``).
 """
 
@@ -19,11 +19,12 @@ from incremental_assets.dagster.project import current_project, location_name
 from incremental_assets.dagster.web.web_guard import guard
 
 RELOAD_SECONDS = 2.0
+"""How often the webserver checks whether a catalog has changed."""
 log = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """The command line of dagster-webserver, with our app."""
+    """The command line of ``dagster-webserver``, with an app that is restricted and reloads the code location."""
     dagsters = dagster_webserver.create_app_from_workspace_process_context  # pyright: ignore[reportPrivateImportUsage]
 
     def app(context: WorkspaceProcessContext, *args: Any, **kwargs: Any) -> Starlette:
@@ -35,11 +36,17 @@ def main() -> None:
 
 
 def _reload_after_catalogs(project: Path, context: WorkspaceProcessContext) -> None:
-    """New containers show in the UI by themselves: whoever has renewed a catalog, the code location is loaded again."""
+    """Reloads the code location each time a catalog has changed, whichever process has written it, so that new containers show in the UI.
+
+    It runs for ever, in a thread of its own.
+    """
     states, storage, location = get_local_defs_state_dir(project), context.instance.defs_state_storage, location_name(project)
 
     def seen() -> tuple[Any, ...]:
-        """What tells one set of catalogs from another: the times of the local ones, the versions of the others."""
+        """A value that changes when a catalog changes.
+
+        It consists of the modification times of local catalogs, and of the versions of those in Dagster's storage.
+        """
         times = {path: path.stat().st_mtime_ns for path in states.glob("*/state")}
         return times, storage.get_latest_defs_state_info() if storage else None
 
