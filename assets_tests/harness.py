@@ -27,9 +27,9 @@ from incremental_assets.dagster.datastore import datastore_definitions
 from incremental_assets.dagster.io_manager import delta_io_manager
 from incremental_assets.dagster.locks import table_lock
 from incremental_assets.dagster.loggers import LOGGERS
-from incremental_assets.dagster.quality.command import AskedScan, scan_lines
+from incremental_assets.dagster.quality.command import ScanOptions, scan_lines
 from incremental_assets.dagster.resources import lake_resource
-from incremental_assets.dagster.runner import Asked, Runner, command_line_instance
+from incremental_assets.dagster.runner import Runner, SyncOptions, command_line_instance
 from incremental_assets.dagster.scaffold import write_project
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.delta.table import LakeTable
@@ -107,7 +107,7 @@ class Workspace:
         settings = self.component.settings()
         return dg.Definitions.merge(datastore_definitions(settings, chosen), catalog_definitions(self.component, settings, chosen), own)
 
-    def sync(self, *names: str, asked: Asked | None = None, stale: bool = False, **kwargs: Any) -> dict[str, dict[str, Any]]:
+    def sync(self, *names: str, asked: SyncOptions | None = None, stale: bool = False, **kwargs: Any) -> dict[str, dict[str, Any]]:
         """Syncs the named containers (all when none): the lines of ``--json`` by container name. ``kwargs`` are those of ``Asked``.
 
         ``stale``: by the catalog of the last sync, as a schedule does.
@@ -116,7 +116,7 @@ class Workspace:
         known = list(self.component.definitions(self._catalog)) if stale and self._catalog else self.catalog()
         chosen = [d for d in known if not names or d.table.name in names]
         with self.instance() as instance:
-            lines = list(Runner(self.dagster(chosen), instance).sync(chosen, asked or Asked(**kwargs)))
+            lines = list(Runner(self.dagster(chosen), instance).sync(chosen, asked or SyncOptions(**kwargs)))
         return {line["container"].partition("/")[2]: line for line in lines}
 
     def scan(self, *names: str, **kwargs: Any) -> dict[str, dict[str, Any]]:
@@ -124,7 +124,7 @@ class Workspace:
         os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(self.home), self.lake
         chosen = [d for d in self.catalog() if not names or d.table.name in names]
         with self.instance() as instance:
-            lines = list(scan_lines(self.dagster(), chosen, AskedScan(**kwargs), instance))
+            lines = list(scan_lines(self.dagster(), chosen, ScanOptions(**kwargs), instance))
         return {line["container"].partition("/")[2]: line for line in lines}
 
     def one(self, name: str, *, ok: bool = True, **kwargs: Any) -> dict[str, Any]:

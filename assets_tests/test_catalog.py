@@ -15,7 +15,7 @@ import pytest
 from psycopg import sql
 
 from assets_tests.harness import Project
-from incremental_assets.catalog.operation import Asked, Outcome, hide
+from incremental_assets.catalog.operation import CatalogOptions, CatalogResult, hide
 from incremental_assets.catalog.state import Catalog, Presence
 from incremental_assets.core.container import Kind
 from incremental_assets.core.errors import ConfigurationError
@@ -32,13 +32,13 @@ class Looks:
 
     def __init__(self, project: Project) -> None:
         self.project, self.catalog = project, None
-        self.outcome: Outcome | None = None
+        self.outcome: CatalogResult | None = None
 
     catalog: Catalog | None
 
     def __call__(self, prune: bool = False, recreate: bool = False, kinds: frozenset[Kind] = frozenset(Kind)) -> list[str]:
         """The differences, as people read them."""
-        self.outcome = self.project.component.take_catalog(self.catalog, Asked(prune, recreate, kinds))
+        self.outcome = self.project.component.take_catalog(self.catalog, CatalogOptions(prune, recreate, kinds))
         self.catalog = self.outcome.catalog
         return [str(difference) for difference in self.outcome.differences]
 
@@ -63,7 +63,7 @@ def test_only_differences_are_handled(looks: Looks) -> None:
     """Each kind of difference is named as what it is; what is unchanged is not looked at, and its entry stays as it was."""
     assert looks() == ["a: new", "b: new", "v: new"]
     before = looks.catalog
-    assert looks() == [] and looks.outcome is not None and looks.outcome.looked_at == 0
+    assert looks() == [] and looks.outcome is not None and looks.outcome.inspected == 0
     assert before is not None and looks.catalog is not None and looks.catalog.entries == before.entries
     looks.project.execute("""drop view v; alter table a add at timestamptz default now(), alter note type varchar(9);
         alter table a alter note set not null;
@@ -74,7 +74,7 @@ def test_only_differences_are_handled(looks: Looks) -> None:
         "c: new",
         "v: missing",
     ]
-    assert looks.outcome is not None and looks.outcome.looked_at == 3
+    assert looks.outcome is not None and looks.outcome.inspected == 3
     looks.project.execute("alter table a drop at; alter table b drop constraint b_pkey, add other int, add primary key (other)")
     assert looks()[0] == "a: changed: field gone: at (timestamp with time zone)"
     looks.project.execute("alter table a add at date")
@@ -188,7 +188,11 @@ def test_a_container_that_is_synced_whole_gets_no_identifier_by_itself(project: 
     looks.catalog = hide(looks.catalog, ["log"])  # a person who wants it: taken out, and in again
     looks(recreate=True)
     (definition,) = looks.project.component.definitions(looks.catalog)
-    assert definition.container.identifier is not None and definition.container.cut is not None and definition.container.cut.width == 50
+    assert (
+        definition.container.identifier is not None
+        and definition.container.partitioning is not None
+        and definition.container.partitioning.width == 50
+    )
 
 
 def test_what_an_upsert_relied_on_is_missed_when_it_goes(project: MakeProject) -> None:
@@ -249,7 +253,7 @@ def test_two_thousand_tables_none_changed(looks: Looks) -> None:
         execute format('create table t%s (id bigserial primary key, a int, b text)', i); end loop; end $$"""
     looks.project.execute(queries)
     assert len(looks()) == 2003
-    assert looks.outcome is not None and looks.outcome.looked_at == 2003
+    assert looks.outcome is not None and looks.outcome.inspected == 2003
     before = asked_so_far(looks.project)
     assert looks() == []
     assert asked_so_far(looks.project) - before < 10
@@ -334,7 +338,7 @@ def test_a_catalog_of_the_first_version_is_still_read(looks: Looks, tmp_path: Pa
     old = {"format": 1, "found_on": 18000, "found_at": "2020-01-01T00:00:00+00:00", "tables": tables}
     (tmp_path / "state").write_text(json.dumps(old))
     looks.catalog = Catalog.load(tmp_path / "state")
-    assert looks() == [] and looks.outcome is not None and looks.outcome.looked_at == 3
+    assert looks() == [] and looks.outcome is not None and looks.outcome.inspected == 3
     assert looks.catalog.found_on == 18000 and {known.table.first for known in looks.catalog.entries} == {"2020-02-02"}
     (tmp_path / "state").write_text('{"format": 3}')
     with pytest.raises(ConfigurationError, match="another version"):

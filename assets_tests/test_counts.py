@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from assets_tests.test_model_container import resolved
-from incremental_assets.core.axis import MICROS_PER_DAY, Axis, IdentifierType
-from incremental_assets.core.container import Cut, Identifier
+from incremental_assets.core.axis import MICROS_PER_DAY, CursorType, IdentifierType
+from incremental_assets.core.container import Identifier, Partitioning
 from incremental_assets.core.partitions import Granularity, IntegerPartitions, Partitions, TimePartitions, floor_to
 from incremental_assets.core.window import Window
 from incremental_assets.delta import counts
@@ -24,12 +24,12 @@ from incremental_assets.spark.session import open_session
 HOUR, DAY, WEEK, MONTH = Granularity.HOUR, Granularity.DAY, Granularity.WEEK, Granularity.MONTH
 # The identifier's columns and type in the lake, its axis, how it is cut, and one step between values.
 CASES = {
-    "ranges of integers": (("a",), "bigint", Axis.INTEGER, Cut(width=10), 1),
-    "large numbers": (("a",), "decimal(20,0)", Axis.INTEGER, Cut(width=10), 10**15),
-    "months of dates": (("a",), "date", Axis.DAY, Cut(MONTH), 9),
-    "hours": (("a",), "timestamp_ntz", Axis.LOCAL, Cut(HOUR), MICROS_PER_DAY // 50 + 1),
-    "weeks": (("a",), "timestamp", Axis.INSTANT, Cut(WEEK), MICROS_PER_DAY + 1),
-    "the later of two": (("a", "b"), "timestamp", Axis.INSTANT, Cut(DAY), MICROS_PER_DAY // 7),
+    "ranges of integers": (("a",), "bigint", CursorType.INTEGER, Partitioning(width=10), 1),
+    "large numbers": (("a",), "decimal(20,0)", CursorType.INTEGER, Partitioning(width=10), 10**15),
+    "months of dates": (("a",), "date", CursorType.DATE, Partitioning(MONTH), 9),
+    "hours": (("a",), "timestamp_ntz", CursorType.TIMESTAMP_NTZ, Partitioning(HOUR), MICROS_PER_DAY // 50 + 1),
+    "weeks": (("a",), "timestamp", CursorType.TIMESTAMP, Partitioning(WEEK), MICROS_PER_DAY + 1),
+    "the later of two": (("a", "b"), "timestamp", CursorType.TIMESTAMP, Partitioning(DAY), MICROS_PER_DAY // 7),
 }
 
 
@@ -41,12 +41,12 @@ def test_delta_rs_and_spark_count_what_is_there(tmp_path: Path, spark_home: Path
     """A wrong count beside a right partition makes people distrust every number that they see."""
     columns, type_, axis, cut, step = CASES[case]
     chance = random.Random(case)
-    identifier = Identifier(columns, IdentifierType.INTEGER if axis is Axis.INTEGER else IdentifierType.TIMESTAMP, axis)
+    identifier = Identifier(columns, IdentifierType.INTEGER if axis is CursorType.INTEGER else IdentifierType.TIMESTAMP, axis)
     container = replace(resolved(), identifier=identifier, cut=cut)
     rows = [tuple(chance.choice([None, *[n * step for n in range(-40, 60)]]) for _ in columns) for _ in range(200)]
     values = [max((v for v in row if v is not None), default=None) for row in rows]
     partitions: Partitions
-    if axis is Axis.INTEGER:
+    if axis is CursorType.INTEGER:
         width = cut.width or 1
         known = sorted({v // width * width for v in values if v is not None and v >= 0})
         partitions = IntegerPartitions(width, tuple(known))

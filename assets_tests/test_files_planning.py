@@ -16,21 +16,21 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from assets_tests.harness import Folder
-from incremental_assets.core.axis import Axis
+from incremental_assets.core.axis import CursorType
 from incremental_assets.core.errors import ConfigurationError, ContainerMissing, EmptyRefused
 from incremental_assets.core.files import encode_path
 from incremental_assets.core.plan import Action, Mode, Request
 from incremental_assets.core.watermark import TableState
 from incremental_assets.dagster.components.files import FileDatastore
 from incremental_assets.dagster.file_adapter import FileAdapter
-from incremental_assets.dagster.sensors import Cursor, look_for_unclaimed, tick
+from incremental_assets.dagster.sensors import Cursor, find_unclaimed, tick
 from incremental_assets.delta.maintenance import tidy
 from incremental_assets.delta.table import CONTAINER_PROPERTY, STATE_PROPERTY, LakeTable
 from incremental_assets.files.definition import FileDefinition
 from incremental_assets.files.manifest import COMPACT_AFTER, FileRecord, Manifest
-from incremental_assets.files.plan import FilesPlan, Listed, list_files, make_files_plan
+from incremental_assets.files.plan import FileListing, FilesPlan, list_files, make_files_plan
 
-BY_HAND, TICK = Request(Mode.INCREMENTAL), Request(Mode.INCREMENTAL, most_files=2)
+BY_HAND, TICK = Request(Mode.INCREMENTAL), Request(Mode.INCREMENTAL, max_files=2)
 
 
 class Lake:
@@ -51,7 +51,7 @@ class Lake:
         state = TableState(self.definition.container.signature, "append", (), "files", 0, data_version=0, loaded=True)
         keys = pa.array([key for key, count in rows.items() for _ in range(count)], pa.string())
         write_deltalake(self.table.url, pa.table({"_file": keys}))
-        properties = {CONTAINER_PROPERTY: f"landing/{self.name}", STATE_PROPERTY: state.to_json(Axis.INSTANT)}
+        properties = {CONTAINER_PROPERTY: f"landing/{self.name}", STATE_PROPERTY: state.to_json(CursorType.TIMESTAMP)}
         DeltaTable(self.table.url).alter.set_table_properties(properties, raise_if_not_exists=False)
         head = self.table.head()
         assert head is not None
@@ -70,7 +70,7 @@ class Lake:
             records.append(dataclasses.replace(one, **values))
         self.manifest.add(records)
 
-    def plan(self, request: Request = BY_HAND, listed: Listed | None = None) -> FilesPlan:
+    def plan(self, request: Request = BY_HAND, listed: FileListing | None = None) -> FilesPlan:
         definition = self.definition
         return make_files_plan(definition, self.table, self.manifest, request, listed or list_files(definition))
 
@@ -260,7 +260,7 @@ def test_files_of_no_container_start_the_catalog_once(folder: Callable[..., Fold
 
     def look(patterns: list[str], cursor: str | None) -> dg.SensorResult:
         with project.instance() as instance:
-            return look_for_unclaimed(instance, project.component.settings(), patterns, cursor)
+            return find_unclaimed(instance, project.component.settings(), patterns, cursor)
 
     known = patterns()
     project.put("orders_2.csv", "id\n1\n")

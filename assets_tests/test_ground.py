@@ -8,31 +8,31 @@ from dataclasses import replace
 
 import pytest
 
-from incremental_assets.core.axis import Axis, IdentifierType, parse_value
-from incremental_assets.core.container import Container, ContainerOptions, Cut, Identifier, Kind
+from incremental_assets.core.axis import CursorType, IdentifierType, parse_value
+from incremental_assets.core.container import Container, ContainerOptions, Identifier, Kind, Partitioning
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Granularity, IntegerPartitions, TimePartitions
 from incremental_assets.core.rules import Metric
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.dagster.quality.request import threshold
-from incremental_assets.quality.ground import ground_of, ground_of_files, whole_table
+from incremental_assets.quality.ground import scope_of_files, scope_of_partitions, whole_table
 
 
 def day(text: str) -> int:
-    return parse_value(Axis.DAY, text)
+    return parse_value(CursorType.DATE, text)
 
 
-def container(axis: Axis = Axis.DAY, cut: Cut | None = None) -> Container:
-    kind = {Axis.DAY: IdentifierType.DATE, Axis.INTEGER: IdentifierType.INTEGER}.get(axis, IdentifierType.TIMESTAMP)
+def container(axis: CursorType = CursorType.DATE, cut: Partitioning | None = None) -> Container:
+    kind = {CursorType.DATE: IdentifierType.DATE, CursorType.INTEGER: IdentifierType.INTEGER}.get(axis, IdentifierType.TIMESTAMP)
     identifier = Identifier(("at",), kind, axis)
     return Container(
-        "shop", "public", "orders", Kind.TABLE, (), identifier, cut or Cut(Granularity.MONTH, day("2026-01-01")), Strategy.APPEND,
+        "shop", "public", "orders", Kind.TABLE, (), identifier, cut or Partitioning(Granularity.MONTH, day("2026-01-01")), Strategy.APPEND,
         ("id",), True, 0, ContainerOptions(),
     )  # fmt: skip
 
 
-MONTHS = TimePartitions(Axis.DAY, Granularity.MONTH, day("2026-01-01"), day("2026-06-01"))
+MONTHS = TimePartitions(CursorType.DATE, Granularity.MONTH, day("2026-01-01"), day("2026-06-01"))
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,13 @@ MONTHS = TimePartitions(Axis.DAY, Granularity.MONTH, day("2026-01-01"), day("202
 def test_a_threshold_may_lie_where_no_integer_partition_is(width: int, since: int, lower: int | None) -> None:
     """Else `--greater-than-batch 200` fails where batches are 100, 200 and 300, or the newest one has been scanned."""
     known = IntegerPartitions(width, (100, 200, 300))
-    ground = ground_of(container(Axis.INTEGER, Cut(width=width)), known, since=since)
+    ground = scope_of_partitions(container(CursorType.INTEGER, Partitioning(width=width)), known, since=since)
     assert ground.windows == (Window(lower, None),)
-    assert ground_of(container(Axis.INTEGER, Cut(width=width)), IntegerPartitions(width), since=since).windows == (EVERYTHING,) or lower
+    assert (
+        scope_of_partitions(container(CursorType.INTEGER, Partitioning(width=width)), IntegerPartitions(width), since=since).windows
+        == (EVERYTHING,)
+        or lower
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,17 +56,17 @@ def test_a_threshold_may_lie_where_no_integer_partition_is(width: int, since: in
 )
 def test_a_threshold_is_rounded_down_to_its_partition(since: str, lower: str | None) -> None:
     """Else sums and shares of the partition it lies in are of a part of it."""
-    ground = ground_of(container(), MONTHS, since=day(since))
+    ground = scope_of_partitions(container(), MONTHS, since=day(since))
     assert ground.windows == (Window(None if lower is None else day(lower), None),)
 
 
 def test_what_is_on_record_of_partitions_that_are_no_more_stops_nothing() -> None:
     """Else, after ``partition_by`` went from day to month, one open anomaly of a day ends every full scan."""
-    ground = ground_of(container(), MONTHS, noted=["2026-01-15", "2026-02-01"])
-    assert ground.also == ("2026-01-15", "2026-02-01")
+    ground = scope_of_partitions(container(), MONTHS, noted=["2026-01-15", "2026-02-01"])
+    assert ground.with_open_anomalies == ("2026-01-15", "2026-02-01")
     assert ground.before("2026-01-15", 3) == () and not ground.is_over("2026-01-15")
     assert list(ground.before("2026-04-01", 2)) == ["2026-02-01", "2026-03-01"] and list(ground.before("2026-01-01", 2)) == []
-    numbers = ground_of(container(Axis.INTEGER, Cut(width=10)), IntegerPartitions(10, (0, 20, 50, 60)))
+    numbers = scope_of_partitions(container(CursorType.INTEGER, Partitioning(width=10)), IntegerPartitions(10, (0, 20, 50, 60)))
     assert list(numbers.before("60", 2)) == ["20", "50"] and numbers.before("70", 2) == ()
 
 
@@ -71,31 +75,31 @@ def test_rows_of_no_partition_are_looked_at_though_none_is_left(
     keys: Sequence[str] | None, nulls: bool, also: tuple[str | None, ...]
 ) -> None:
     """Else a row that had no date is on the list of anomalies for good, though it was given one."""
-    assert ground_of(container(), MONTHS, keys, nulls=nulls, noted=[None]).also == also
-    assert ground_of(container(), MONTHS, keys, nulls=nulls).also == ()
+    assert scope_of_partitions(container(), MONTHS, keys, nulls=nulls, noted=[None]).with_open_anomalies == also
+    assert scope_of_partitions(container(), MONTHS, keys, nulls=nulls).with_open_anomalies == ()
 
 
 def test_files_that_are_gone_are_looked_at_by_every_scan() -> None:
     """Else the anomaly of a file that was taken away stays on the list until somebody scans everything."""
-    files = container(Axis.INSTANT, Cut(by_file=True))
+    files = container(CursorType.TIMESTAMP, Partitioning(by_file=True))
     for keys, modified in ((["b.csv"], None), (None, "modified > 1")):
-        ground = ground_of_files(files, ["a.csv", "b.csv"], keys, modified, (), ["a.csv", "gone.csv"])
-        assert ground.also == ("gone.csv",) and ground.predicate is not None and "gone.csv" in ground.predicate
-    assert ground_of_files(files, ["a.csv"], None, None, (), ["gone.csv"]).predicate is None
+        ground = scope_of_files(files, ["a.csv", "b.csv"], keys, modified, (), ["a.csv", "gone.csv"])
+        assert ground.with_open_anomalies == ("gone.csv",) and ground.predicate is not None and "gone.csv" in ground.predicate
+    assert scope_of_files(files, ["a.csv"], None, None, (), ["gone.csv"]).predicate is None
 
 
 @pytest.mark.parametrize(
     ("axis", "text", "is_above"),
     [
-        (Axis.DAY, "2026-05-07", "2026-05-07"),
-        (Axis.DAY, "2026-05-07T02:00:00Z", "2026-05-06"),  # in New York it is still the day before
-        (Axis.LOCAL, "2026-05-07T02:00:00Z", "2026-05-06T22:00:00"),
-        (Axis.LOCAL, "2026-05-07T02:00:00", "2026-05-07T02:00:00"),
-        (Axis.INSTANT, "2026-05-07T02:00:00Z", "2026-05-07T02:00:00Z"),
-        (Axis.INTEGER, "9000000", "9000000"),
+        (CursorType.DATE, "2026-05-07", "2026-05-07"),
+        (CursorType.DATE, "2026-05-07T02:00:00Z", "2026-05-06"),  # in New York it is still the day before
+        (CursorType.TIMESTAMP_NTZ, "2026-05-07T02:00:00Z", "2026-05-06T22:00:00"),
+        (CursorType.TIMESTAMP_NTZ, "2026-05-07T02:00:00", "2026-05-07T02:00:00"),
+        (CursorType.TIMESTAMP, "2026-05-07T02:00:00Z", "2026-05-07T02:00:00Z"),
+        (CursorType.INTEGER, "9000000", "9000000"),
     ],
 )
-def test_one_threshold_is_for_times_with_a_zone_and_without(axis: Axis, text: str, is_above: str) -> None:
+def test_one_threshold_is_for_times_with_a_zone_and_without(axis: CursorType, text: str, is_above: str) -> None:
     """Else a script that gives one threshold to many containers has to know which of them have a zone."""
     assert threshold(container(axis), text, "America/New_York") == parse_value(axis, is_above) + 1
 
@@ -109,5 +113,5 @@ def test_a_threshold_that_is_none_is_told_with_the_container() -> None:
 def test_numbers_of_another_cut_are_not_compared() -> None:
     """Else, after days were made months, each month has thirty times the rows of the "months" before it."""
     rule = Metric(name="rows", expression="count(*)", min=1)
-    by_month, by_day = (whole_table(container(cut=Cut(one, day("2026-01-01")))) for one in (Granularity.MONTH, Granularity.DAY))
-    assert by_month.asks(rule) != by_day.asks(rule) == by_day.asks(replace(rule, min=5))
+    by_month, by_day = (whole_table(container(cut=Partitioning(one, day("2026-01-01")))) for one in (Granularity.MONTH, Granularity.DAY))
+    assert by_month.question_digest(rule) != by_day.question_digest(rule) == by_day.question_digest(replace(rule, min=5))

@@ -21,7 +21,7 @@ from assets_tests import hostile
 from assets_tests.harness import Folder, Project
 from assets_tests.test_files_property import History, lake
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster.quality.command import AskedScan, profile_lines
+from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 from incremental_assets.delta.maintenance import maintain
 from incremental_assets.spark.session import open_session
 
@@ -143,7 +143,7 @@ def test_names_comments_and_keys_of_any_text(project: MakeProject, spark_home: P
         rows = shop.source.execute(f"select count(*) from {where} where {condition}".encode()).fetchone()
         assert rows is not None and next(n for name, n in failed.items() if name.startswith(rule)) == rows[0], (rule, failed)
     with shop.instance() as instance:
-        profiled = next(profile_lines(shop.dagster(), [shop.definition(table)], AskedScan(), instance))
+        profiled = next(profile_lines(shop.dagster(), [shop.definition(table)], ScanOptions(), instance))
     assert profiled["status"] == "profiled", profiled
     with open_session(spark_home, name="maintenance") as spark:
         kept = maintain(lambda: spark, shop.table(table), shop.definition(table).container)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from incremental_assets.core.errors import ConfigurationError, ContainerBusy, LakeMoved
+from incremental_assets.core.errors import ConcurrentWriteError, ConfigurationError, ContainerBusy
 from incremental_assets.delta import lease as leases
 from incremental_assets.delta.lease import Holder, Lease, held, this_holder
 
@@ -71,7 +71,7 @@ def test_a_dead_one_is_taken_over(tmp_path: Path, host: Callable[[str], Holder])
         freeze(lease)
         with taken(tmp_path, host("two"), wait=30) as other:
             other.expect_held()
-            with pytest.raises(LakeMoved, match="another host may have taken over; nothing was written"):
+            with pytest.raises(ConcurrentWriteError, match="another host may have taken over; nothing was written"):
                 lease.expect_held()
 
 
@@ -102,7 +102,7 @@ def test_who_loses_it_hears_of_it(tmp_path: Path, host: Callable[[str], Holder],
         while not lost and time.monotonic() < limit:
             time.sleep(0.05)
         assert lost == [True]
-        with pytest.raises(LakeMoved):
+        with pytest.raises(ConcurrentWriteError):
             lease.expect_held()
 
 

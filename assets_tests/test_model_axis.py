@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from incremental_assets.core.axis import (
     MICROS_PER_DAY,
     MICROS_PER_SECOND,
-    Axis,
+    CursorType,
     civil_from_days,
     days_from_civil,
     format_value,
@@ -25,11 +25,13 @@ POSTGRES_DAYS = st.integers(days_from_civil(-4712, 1, 1), days_from_civil(5_874_
 POSTGRES_MICROS = st.integers(days_from_civil(-4712, 1, 1) * MICROS_PER_DAY, days_from_civil(294_277, 1, 1) * MICROS_PER_DAY - 1)
 
 
-def axis_values(axis: Axis) -> st.SearchStrategy[int]:
-    if axis is Axis.INTEGER:
+def axis_values(axis: CursorType) -> st.SearchStrategy[int]:
+    if axis is CursorType.INTEGER:
         return st.integers(-(10**40), 10**40)
     return (
-        POSTGRES_DAYS if axis is Axis.DAY else POSTGRES_MICROS | POSTGRES_MICROS.map(lambda v: v // MICROS_PER_SECOND * MICROS_PER_SECOND)
+        POSTGRES_DAYS
+        if axis is CursorType.DATE
+        else POSTGRES_MICROS | POSTGRES_MICROS.map(lambda v: v // MICROS_PER_SECOND * MICROS_PER_SECOND)
     )
 
 
@@ -51,8 +53,8 @@ def test_days_far_from_today_convert_back(days: int) -> None:
     assert civil_from_days((days + 719_162) % 146_097 - 719_162)[1:] == (month, day)
 
 
-@pytest.mark.parametrize("axis", list(Axis))
-def test_text_of_a_value_is_exact(axis: Axis) -> None:
+@pytest.mark.parametrize("axis", list(CursorType))
+def test_text_of_a_value_is_exact(axis: CursorType) -> None:
     """Otherwise a watermark loses microseconds, centuries or digits between two syncs, and rows with them."""
 
     @given(axis_values(axis))
@@ -68,34 +70,36 @@ def test_times_read_as_python_writes_them(moment: datetime) -> None:
     """Otherwise a start value means another time than the one in the YAML."""
     micros = (moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)
     for text in (moment.isoformat(), moment.isoformat(" "), f" {moment.isoformat()} "):
-        assert parse_value(Axis.LOCAL, text) == micros
-    assert parse_value(Axis.INSTANT, moment.isoformat()) == micros, "without a zone an instant is UTC"
-    assert datetime.fromisoformat(format_value(Axis.LOCAL, micros)) == moment
+        assert parse_value(CursorType.TIMESTAMP_NTZ, text) == micros
+    assert parse_value(CursorType.TIMESTAMP, moment.isoformat()) == micros, "without a zone an instant is UTC"
+    assert datetime.fromisoformat(format_value(CursorType.TIMESTAMP_NTZ, micros)) == moment
 
 
 @given(st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1)), st.integers(-15 * 60, 15 * 60))
 def test_an_offset_is_counted_the_right_way_round(moment: datetime, minutes: int) -> None:
     """Otherwise an instant with an offset is shifted by twice that offset."""
     zoned = moment.replace(tzinfo=timezone(timedelta(minutes=minutes)))
-    assert parse_value(Axis.INSTANT, zoned.isoformat()) == (zoned - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
+    assert parse_value(CursorType.TIMESTAMP, zoned.isoformat()) == (zoned - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(
+        microseconds=1
+    )
 
 
 @pytest.mark.parametrize(
     ("axis", "text", "value"),
     [
-        (Axis.DAY, "0000-12-31", -719_163),  # 1 BC
-        (Axis.DAY, "-0043-03-15", days_from_civil(-43, 3, 15)),  # 44 BC
-        (Axis.DAY, "5874897-12-31", days_from_civil(5_874_897, 12, 31)),
-        (Axis.LOCAL, "10000-01-01", days_from_civil(10_000, 1, 1) * MICROS_PER_DAY),
-        (Axis.LOCAL, "2025-01-08 14:30", 20_096 * MICROS_PER_DAY + 52_200 * MICROS_PER_SECOND),
-        (Axis.LOCAL, "2025-01-08T14:30:25.5", 20_096 * MICROS_PER_DAY + 52_225_500_000),
-        (Axis.INSTANT, "2025-01-08T14:30:25+0230", 20_096 * MICROS_PER_DAY + 43_225_000_000),
-        (Axis.INSTANT, "2025-01-08T14:30:25-02", 20_096 * MICROS_PER_DAY + 59_425_000_000),
-        (Axis.INTEGER, " +7 ", 7),
-        (Axis.INTEGER, str(2**63), 2**63),
+        (CursorType.DATE, "0000-12-31", -719_163),  # 1 BC
+        (CursorType.DATE, "-0043-03-15", days_from_civil(-43, 3, 15)),  # 44 BC
+        (CursorType.DATE, "5874897-12-31", days_from_civil(5_874_897, 12, 31)),
+        (CursorType.TIMESTAMP_NTZ, "10000-01-01", days_from_civil(10_000, 1, 1) * MICROS_PER_DAY),
+        (CursorType.TIMESTAMP_NTZ, "2025-01-08 14:30", 20_096 * MICROS_PER_DAY + 52_200 * MICROS_PER_SECOND),
+        (CursorType.TIMESTAMP_NTZ, "2025-01-08T14:30:25.5", 20_096 * MICROS_PER_DAY + 52_225_500_000),
+        (CursorType.TIMESTAMP, "2025-01-08T14:30:25+0230", 20_096 * MICROS_PER_DAY + 43_225_000_000),
+        (CursorType.TIMESTAMP, "2025-01-08T14:30:25-02", 20_096 * MICROS_PER_DAY + 59_425_000_000),
+        (CursorType.INTEGER, " +7 ", 7),
+        (CursorType.INTEGER, str(2**63), 2**63),
     ],
 )
-def test_accepted_texts(axis: Axis, text: str, value: int) -> None:
+def test_accepted_texts(axis: CursorType, text: str, value: int) -> None:
     """Otherwise a start value that seed 001 or PostgreSQL writes is refused, or read as another one."""
     assert parse_value(axis, text) == value
 
@@ -103,27 +107,27 @@ def test_accepted_texts(axis: Axis, text: str, value: int) -> None:
 @pytest.mark.parametrize(
     ("axis", "text", "says"),
     [
-        (Axis.DAY, "2025-02-29", "there is no such day"),
-        (Axis.DAY, "2025-13-01", "there is no such day"),
-        (Axis.DAY, "2025-00-10", "there is no such day"),
-        (Axis.DAY, "2025-01-08 14:30", "not a date such as"),
-        (Axis.DAY, "08.01.2025", "not a date such as"),
-        (Axis.DAY, "", "not a date such as"),
-        (Axis.LOCAL, "2025-01-08T24:00", "there is no such day or time"),
-        (Axis.LOCAL, "2025-01-08T10:60", "there is no such day or time"),
-        (Axis.LOCAL, "2025-01-08T10:00:60", "there is no such day or time"),
-        (Axis.LOCAL, "2025-01-08T14:30Z", "not a time such as"),
-        (Axis.LOCAL, "2025-01-08T14:30:25.1234567", "not a time such as"),  # a seventh digit would be cut
-        (Axis.INSTANT, "2025-01-08T14:30+16:00", "not an offset"),
-        (Axis.INSTANT, "2025-01-08T14:30+02:75", "not an offset"),
-        (Axis.INSTANT, "2025-01-08-05:00", "not a time such as"),  # five o'clock, not five hours west
-        (Axis.INSTANT, "now", "not a time such as"),
-        (Axis.INTEGER, "1.5", "not an integer"),
-        (Axis.INTEGER, "2025-01-08", "not an integer"),
-        (Axis.INTEGER, "1_000", "not an integer"),
+        (CursorType.DATE, "2025-02-29", "there is no such day"),
+        (CursorType.DATE, "2025-13-01", "there is no such day"),
+        (CursorType.DATE, "2025-00-10", "there is no such day"),
+        (CursorType.DATE, "2025-01-08 14:30", "not a date such as"),
+        (CursorType.DATE, "08.01.2025", "not a date such as"),
+        (CursorType.DATE, "", "not a date such as"),
+        (CursorType.TIMESTAMP_NTZ, "2025-01-08T24:00", "there is no such day or time"),
+        (CursorType.TIMESTAMP_NTZ, "2025-01-08T10:60", "there is no such day or time"),
+        (CursorType.TIMESTAMP_NTZ, "2025-01-08T10:00:60", "there is no such day or time"),
+        (CursorType.TIMESTAMP_NTZ, "2025-01-08T14:30Z", "not a time such as"),
+        (CursorType.TIMESTAMP_NTZ, "2025-01-08T14:30:25.1234567", "not a time such as"),  # a seventh digit would be cut
+        (CursorType.TIMESTAMP, "2025-01-08T14:30+16:00", "not an offset"),
+        (CursorType.TIMESTAMP, "2025-01-08T14:30+02:75", "not an offset"),
+        (CursorType.TIMESTAMP, "2025-01-08-05:00", "not a time such as"),  # five o'clock, not five hours west
+        (CursorType.TIMESTAMP, "now", "not a time such as"),
+        (CursorType.INTEGER, "1.5", "not an integer"),
+        (CursorType.INTEGER, "2025-01-08", "not an integer"),
+        (CursorType.INTEGER, "1_000", "not an integer"),
     ],
 )
-def test_refused_texts(axis: Axis, text: str, says: str) -> None:
+def test_refused_texts(axis: CursorType, text: str, says: str) -> None:
     """Otherwise a mistyped start value syncs from an arbitrary place instead of being pointed out."""
     with pytest.raises(ConfigurationError, match=says) as caught:
         parse_value(axis, text)
@@ -133,22 +137,22 @@ def test_refused_texts(axis: Axis, text: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("axis", "lag", "steps"),
     [
-        (Axis.DAY, 0, 0),
-        (Axis.DAY, 1, 1),
-        (Axis.DAY, 86_400, 1),
-        (Axis.DAY, 86_401, 2),
-        (Axis.LOCAL, 3600, 3_600_000_000),
-        (Axis.INSTANT, 1, 1_000_000),
-        (Axis.INTEGER, 500, 500),
+        (CursorType.DATE, 0, 0),
+        (CursorType.DATE, 1, 1),
+        (CursorType.DATE, 86_400, 1),
+        (CursorType.DATE, 86_401, 2),
+        (CursorType.TIMESTAMP_NTZ, 3600, 3_600_000_000),
+        (CursorType.TIMESTAMP, 1, 1_000_000),
+        (CursorType.INTEGER, 500, 500),
     ],
 )
-def test_a_lag_is_never_shortened(axis: Axis, lag: int, steps: int) -> None:
+def test_a_lag_is_never_shortened(axis: CursorType, lag: int, steps: int) -> None:
     """Otherwise an hour of lag on a date column is no lag at all, and late rows are lost."""
     assert axis.lag_steps(lag) == steps
 
 
 def test_no_watermark_stays_none() -> None:
     """Otherwise "nothing is known" becomes a place on the axis, and everything below it is skipped."""
-    assert json_value(Axis.DAY, None) is None
-    assert value_from_json(Axis.DAY, None) is None
-    assert json_value(Axis.INTEGER, 0) == 0, "zero is a watermark like any other"
+    assert json_value(CursorType.DATE, None) is None
+    assert value_from_json(CursorType.DATE, None) is None
+    assert json_value(CursorType.INTEGER, 0) == 0, "zero is a watermark like any other"

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Known, Presence
-from incremental_assets.core.axis import Axis, IdentifierType, days_from_civil, format_value, parse_value
+from incremental_assets.core.axis import CursorType, IdentifierType, days_from_civil, format_value, parse_value
 from incremental_assets.core.container import (
     Container,
     ContainerOptions,
-    Cut,
     HoldBack,
     Kind,
     OnNull,
+    Partitioning,
     SourceColumn,
     SourceTable,
 )
@@ -70,39 +70,39 @@ def refused(spec: str | IncrementalSpec | None = None, table: SourceTable = ORDE
 def test_a_container_without_identifier_is_a_snapshot() -> None:
     """Otherwise a table that nobody listed is not synced, or only in part."""
     for container in (resolved(), resolved("public.orders:o_orderdate:date:e")):
-        assert (container.identifier, container.cut, container.strategy) == (None, None, Strategy.SNAPSHOT)
-        assert (container.axis, container.signature, container.has_null_identifiers) == (None, "none", False)
+        assert (container.identifier, container.partitioning, container.strategy) == (None, None, Strategy.SNAPSHOT)
+        assert (container.cursor_type, container.signature, container.has_null_identifiers) == (None, "none", False)
         assert container.columns == ORDERS.columns
 
 
 @pytest.mark.parametrize(
     ("column", "type_", "axis"),
     [
-        ("o_orderdate", "date", Axis.DAY),
-        ("created_at", "datetime", Axis.LOCAL),
-        ("created_at", "timestamp", Axis.LOCAL),
-        ("updated_at", "datetime", Axis.INSTANT),
-        ("updated_at", "timestamp", Axis.INSTANT),
-        ("id", "integer", Axis.INTEGER),
-        ("batch", "integer", Axis.INTEGER),
+        ("o_orderdate", "date", CursorType.DATE),
+        ("created_at", "datetime", CursorType.TIMESTAMP_NTZ),
+        ("created_at", "timestamp", CursorType.TIMESTAMP_NTZ),
+        ("updated_at", "datetime", CursorType.TIMESTAMP),
+        ("updated_at", "timestamp", CursorType.TIMESTAMP),
+        ("id", "integer", CursorType.INTEGER),
+        ("batch", "integer", CursorType.INTEGER),
     ],
 )
-def test_the_column_decides_the_axis(column: str, type_: str, axis: Axis) -> None:
+def test_the_column_decides_the_axis(column: str, type_: str, axis: CursorType) -> None:
     """Otherwise zone-less times are shifted, or days are compared with microseconds."""
     container = resolved(f"public.orders:{column}:{type_}")
     assert container.identifier is not None
-    assert container.axis is axis
+    assert container.cursor_type is axis
     assert container.signature == f"{column}:{type_}:{axis.value}"
     assert container.identifier.sequence == ("public.orders_id_seq" if column == "id" else None)
-    assert container.identifier.ground == EVERYTHING
+    assert container.identifier.domain == EVERYTHING
 
 
 def test_a_start_value_is_the_ground() -> None:
     """Otherwise rows below ``@start`` are synced all the same."""
     container = resolved("public.orders:o_orderdate:date@2026-02-01")
     assert container.identifier is not None
-    assert container.identifier.ground == Window(days_from_civil(2026, 2, 1), None)
-    assert container.cut == Cut(Granularity.DAY, days_from_civil(2026, 2, 1)), "and its partitions begin there"
+    assert container.identifier.domain == Window(days_from_civil(2026, 2, 1), None)
+    assert container.partitioning == Partitioning(Granularity.DAY, days_from_civil(2026, 2, 1)), "and its partitions begin there"
 
 
 @pytest.mark.parametrize(
@@ -289,14 +289,14 @@ def test_two_columns_that_do_not_go_together() -> None:
 def test_default_partitions_of_time(first: str | None, last: str | None, granularity: Granularity, begins: str) -> None:
     """Otherwise a container without partition_by gets a calendar of tens of thousands of keys, or does not load at all."""
     container = resolved("public.orders:o_orderdate:date", replace(ORDERS, first=first, last=last))
-    assert container.cut == Cut(granularity, parse_value(Axis.DAY, begins))
+    assert container.partitioning == Partitioning(granularity, parse_value(CursorType.DATE, begins))
 
 
 @given(st.integers(days_from_civil(-4712, 1, 1), TODAY + 40_000), st.integers(0, 60_000), st.sampled_from([None, "day", "week", "month"]))
 def test_a_calendar_begins_at_a_partition_that_dagster_can_name(first: int, span: int, partition_by: str | None) -> None:
     """Otherwise the project does not load because of one row dated BC or in the future."""
-    found = replace(ORDERS, first=format_value(Axis.DAY, first), last=format_value(Axis.DAY, first + span))
-    cut = resolved("public.orders:o_orderdate:date", found, partition_by=partition_by).cut
+    found = replace(ORDERS, first=format_value(CursorType.DATE, first), last=format_value(CursorType.DATE, first + span))
+    cut = resolved("public.orders:o_orderdate:date", found, partition_by=partition_by).partitioning
     assert cut is not None and cut.first is not None and cut.granularity is not None
     assert days_from_civil(1901, 1, 1) <= cut.first <= TODAY
     if partition_by is None:
@@ -324,16 +324,18 @@ def test_a_calendar_begins_at_a_partition_that_dagster_can_name(first: int, span
 def test_default_partitions_of_integers(first: str | None, last: str | None, start: str | None, width: int) -> None:
     """Otherwise a container by id gets hundreds of thousands of keys, or a single one that a refresh cannot cut."""
     spec = f"public.orders:id:integer@{start}" if start else "public.orders:id:integer"
-    assert resolved(spec, replace(ORDERS, first=first, last=last)).cut == Cut(width=width)
+    assert resolved(spec, replace(ORDERS, first=first, last=last)).partitioning == Partitioning(width=width)
 
 
 def test_partitions_as_asked() -> None:
     """Otherwise the YAML's partition_by does not count."""
-    assert resolved("public.orders:o_orderdate:date", partition_by="month").cut == Cut(Granularity.MONTH, days_from_civil(2026, 1, 1))
+    assert resolved("public.orders:o_orderdate:date", partition_by="month").partitioning == Partitioning(
+        Granularity.MONTH, days_from_civil(2026, 1, 1)
+    )
     hourly = resolved("public.orders:updated_at:timestamp", replace(ORDERS, first="2026-03-09T17:45:00.5Z"), partition_by="hour")
-    assert hourly.cut == Cut(Granularity.HOUR, parse_value(Axis.INSTANT, "2026-03-09T17:00"))
-    assert resolved("public.orders:id:integer", partition_by=250).cut == Cut(width=250)
-    assert resolved("public.orders:id:integer", partition_by="batch").cut == Cut(width=1, batch=True)
+    assert hourly.partitioning == Partitioning(Granularity.HOUR, parse_value(CursorType.TIMESTAMP, "2026-03-09T17:00"))
+    assert resolved("public.orders:id:integer", partition_by=250).partitioning == Partitioning(width=250)
+    assert resolved("public.orders:id:integer", partition_by="batch").partitioning == Partitioning(width=1, batch=True)
 
 
 # ---------------------------------------------------------------------- the component's state
@@ -359,7 +361,7 @@ tables = st.builds(
 @given(tables)
 def test_the_catalog_survives_its_file(table: SourceTable) -> None:
     """Otherwise the project that loads without its source is another one than the one that was found."""
-    catalog = Catalog(20_000, "then", (Known(table, "f", "since", 3, Presence.MISSING, table.columns, Proposal(("x",), Axis.DAY)),))
+    catalog = Catalog(20_000, "then", (Known(table, "f", "since", 3, Presence.MISSING, table.columns, Proposal(("x",), CursorType.DATE)),))
     with tempfile.TemporaryDirectory() as folder:
         catalog.save(Path(folder) / "state")
         assert Catalog.load(Path(folder) / "state") == catalog

@@ -23,7 +23,7 @@ from incremental_assets.core.files import (
     is_hidden,
     plan_files,
 )
-from incremental_assets.core.globs import Reach, fixed_part, matches, owner_of
+from incremental_assets.core.globs import PatternReach, fixed_part, matches, owner_of
 
 # Linux takes any bytes but NUL and the slash in a name; what looks like the encoding itself is made often.
 pieces = st.sampled_from([b".", b"..", b"...", b"/", b"%", b"%2E", b"~", b" ", b"\n", b"'", b'"', b"a", b"|", b"\xff", b"\xc3", b"\xa9"])
@@ -295,12 +295,12 @@ def test_listing_begins_as_deep_as_the_glob_allows(pattern: str, folder: str) ->
 )
 def test_folders_that_can_hold_no_match_are_known(patterns: list[str], folder: str, reached: bool) -> None:
     """Otherwise a container of three files costs the listing of everything below, at each tick; or its folder is passed over."""
-    assert bool(Reach(patterns).below(folder)) is reached
+    assert bool(PatternReach(patterns).below(folder)) is reached
 
 
 def test_a_reach_tells_files_from_folders() -> None:
     """Otherwise a file is yielded because a folder of its name would be entered."""
-    reach = Reach(["a/*.csv", "a/b/*", "**/**/c.csv"])
+    reach = PatternReach(["a/*.csv", "a/b/*", "**/**/c.csv"])
     assert not reach.has("a") and reach.has("c.csv")
     assert reach.below("a").has("x.csv") and not reach.below("a").has("b")
     assert reach.below("a/b").has("x") and not reach.below("b/b").has("x") and reach.within("b").has("c.csv")
@@ -313,11 +313,11 @@ places = st.lists(st.sampled_from(["a", "b", "ab", "*", "c"]), min_size=1, max_s
 @given(st.lists(globs, max_size=4), places)
 def test_files_are_found_exactly_where_a_pattern_matches(patterns: list[str], parts: list[str]) -> None:
     """Otherwise a narrowed listing misses files: with prune, their rows go."""
-    reach = Reach(patterns)
+    reach = PatternReach(patterns)
     for depth, name in enumerate(parts):
         expected = any(matches(pattern, "/".join(parts[: depth + 1])) for pattern in patterns)
         assert reach.has(name) is expected
-        assert Reach(patterns).below("/".join(parts[:depth])).has(name) is expected
+        assert PatternReach(patterns).below("/".join(parts[:depth])).has(name) is expected
         rest = "/".join(parts[depth + 1 :])
         reach = reach.within(name)
         if rest and any(matches(pattern, "/".join(parts)) for pattern in patterns):

@@ -12,22 +12,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from incremental_assets.core.axis import MICROS_PER_DAY, Axis, days_from_civil, parse_value
+from incremental_assets.core.axis import MICROS_PER_DAY, CursorType, days_from_civil, parse_value
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.partitions import (
     Granularity,
     IntegerPartitions,
     Partitions,
     TimePartitions,
+    contiguous_ranges,
     default_granularity,
     floor_to,
     next_start,
-    stretches,
 )
 from incremental_assets.core.window import EVERYTHING, merge
 
 HOUR, DAY, WEEK, MONTH = Granularity.HOUR, Granularity.DAY, Granularity.WEEK, Granularity.MONTH
-CUTS = [(axis, granularity) for axis in Axis if axis.is_time for granularity in Granularity if (axis, granularity) != (Axis.DAY, HOUR)]
+CUTS = [
+    (axis, granularity)
+    for axis in CursorType
+    if axis.is_time
+    for granularity in Granularity
+    if (axis, granularity) != (CursorType.DATE, HOUR)
+]
 AROUND = st.integers(days_from_civil(1895, 1, 1), days_from_civil(2110, 1, 1))
 """Days around a calendar that begins in 1901, as the earliest one does."""
 
@@ -144,7 +150,7 @@ def _start(partitions: Partitions, key: str) -> int | None:
 def test_a_floor_is_the_last_start_that_is_not_above(partitions: TimePartitions, offset: int) -> None:
     """Otherwise rows of the first and last day of a month change places."""
     axis, granularity = partitions.axis, partitions.granularity
-    value = partitions.first + offset * (1 if axis is Axis.DAY else 10**7)
+    value = partitions.first + offset * (1 if axis is CursorType.DATE else 10**7)
     start = floor_to(axis, granularity, value)
     assert start <= value < next_start(axis, granularity, start)
     assert floor_to(axis, granularity, start) == start
@@ -175,10 +181,13 @@ def test_keys_are_those_of_dagster(partitions: TimePartitions, zone: str) -> Non
 
 def test_known_keys() -> None:
     """Otherwise links, schedules and stored events of a partition point nowhere after an upgrade."""
-    value = parse_value(Axis.LOCAL, "2025-01-08T14:30:25.5")  # a Wednesday
-    first, last = parse_value(Axis.LOCAL, "2024-01-01T00:00"), parse_value(Axis.LOCAL, "2026-01-01T00:00")
+    value = parse_value(CursorType.TIMESTAMP_NTZ, "2025-01-08T14:30:25.5")  # a Wednesday
+    first, last = parse_value(CursorType.TIMESTAMP_NTZ, "2024-01-01T00:00"), parse_value(CursorType.TIMESTAMP_NTZ, "2026-01-01T00:00")
     keys = {
-        g: TimePartitions(Axis.LOCAL, g, floor_to(Axis.LOCAL, g, first), floor_to(Axis.LOCAL, g, last)).key_of(value) for g in Granularity
+        g: TimePartitions(
+            CursorType.TIMESTAMP_NTZ, g, floor_to(CursorType.TIMESTAMP_NTZ, g, first), floor_to(CursorType.TIMESTAMP_NTZ, g, last)
+        ).key_of(value)
+        for g in Granularity
     }
     assert keys == {HOUR: "2025-01-08-14:00", DAY: "2025-01-08", WEEK: "2025-01-05", MONTH: "2025-01-01"}
     assert IntegerPartitions(1000).key_of(123_456) == "123000"
@@ -210,8 +219,10 @@ def test_known_keys() -> None:
 )
 def test_a_key_outside_says_which_keys_there_are(granularity: Granularity, key: str) -> None:
     """Otherwise ``--partition`` with a wrong key refreshes another partition, or ends in a stack trace."""
-    first, last = (floor_to(Axis.LOCAL, granularity, days_from_civil(*d) * MICROS_PER_DAY) for d in ((2024, 1, 1), (2024, 12, 31)))
-    partitions = TimePartitions(Axis.LOCAL, granularity, first, last)
+    first, last = (
+        floor_to(CursorType.TIMESTAMP_NTZ, granularity, days_from_civil(*d) * MICROS_PER_DAY) for d in ((2024, 1, 1), (2024, 12, 31))
+    )
+    partitions = TimePartitions(CursorType.TIMESTAMP_NTZ, granularity, first, last)
     keys = partitions.keys_between(None, None)
     with pytest.raises(ConfigurationError) as caught:
         partitions.window_of(key)
@@ -236,8 +247,8 @@ def test_a_hundred_thousand_batches_are_no_trouble() -> None:
     assert time.monotonic() - started < 5
 
 
-@given(AROUND, st.integers(0, 100 * 366), st.sampled_from([Axis.DAY, Axis.LOCAL, Axis.INSTANT]))
-def test_a_calendar_of_days_or_weeks_has_at_most_about_a_thousand_keys(first: int, days: int, axis: Axis) -> None:
+@given(AROUND, st.integers(0, 100 * 366), st.sampled_from([CursorType.DATE, CursorType.TIMESTAMP_NTZ, CursorType.TIMESTAMP]))
+def test_a_calendar_of_days_or_weeks_has_at_most_about_a_thousand_keys(first: int, days: int, axis: CursorType) -> None:
     """Otherwise the UI's partition bar is a grey smear, and each page of it takes seconds."""
     granularity = default_granularity(axis, first * axis.steps_per_day, (first + days) * axis.steps_per_day)
     width = {DAY: 1, WEEK: 7, MONTH: 28}[granularity]
@@ -250,7 +261,7 @@ def test_stretches_are_the_asked_keys_in_as_few_ranges_as_possible(chosen: set[i
     """Otherwise a backfill with a hole in it also refreshes the hole, or runs once for each key."""
     ordered = [f"k{number:02d}" for number in range(count)]
     asked = [f"k{number:02d}" for number in chosen if number < count]
-    runs = stretches(asked, ordered)
+    runs = contiguous_ranges(asked, ordered)
     ranges = [ordered[ordered.index(first) : ordered.index(last) + 1] for first, last in runs]
     assert [key for keys in ranges for key in keys] == sorted(asked)
     for earlier, later in pairwise(ranges):

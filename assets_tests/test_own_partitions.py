@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 import pytest
 
-from incremental_assets.core.axis import Axis, parse_value
+from incremental_assets.core.axis import CursorType, parse_value
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.own_partitions import own_windows
 
@@ -38,17 +38,17 @@ def test_an_instant_lies_in_the_window_of_its_partition_only(zone: str, night: s
     for definition, _ in around(zone, night):
         found = {key: definition.time_window_for_partition_key(key) for key in definition.get_partition_keys()}
         spans = {key: (one.start.astimezone(timezone.utc), one.end.astimezone(timezone.utc)) for key, one in found.items()}
-        for axis in (Axis.INSTANT, Axis.LOCAL):
+        for axis in (CursorType.TIMESTAMP, CursorType.TIMESTAMP_NTZ):
             claimed = 0
             for key, (start, end) in spans.items():
                 try:
                     (window,) = own_windows("own", axis, definition, [key])
                 except ConfigurationError:
-                    assert axis is Axis.LOCAL and "Hourly" in type(definition).__name__
+                    assert axis is CursorType.TIMESTAMP_NTZ and "Hourly" in type(definition).__name__
                     continue
                 for begin, until in spans.values():
                     for moment in (begin, begin + (until - begin) / 2):
-                        zoned = moment.astimezone(timezone.utc if axis is Axis.INSTANT else ZoneInfo(zone))
+                        zoned = moment.astimezone(timezone.utc if axis is CursorType.TIMESTAMP else ZoneInfo(zone))
                         inside = window.contains(parse_value(axis, zoned.strftime("%Y-%m-%d %H:%M:%S")))
                         assert inside == (start <= moment < end), (key, moment)
                         claimed += inside
@@ -61,13 +61,13 @@ def test_dates_belong_to_partitions_of_whole_days(zone: str, night: str) -> None
     for definition, whole in around(zone, night):
         for key in definition.get_partition_keys():
             if whole:
-                day = parse_value(Axis.DAY, key)
-                assert [(w.lower, w.upper) for w in own_windows("own", Axis.DAY, definition, [key])] == [(day, day + 1)]
+                day = parse_value(CursorType.DATE, key)
+                assert [(w.lower, w.upper) for w in own_windows("own", CursorType.DATE, definition, [key])] == [(day, day + 1)]
             else:
                 with pytest.raises(ConfigurationError, match=r"whole days|twice"):
-                    own_windows("own", Axis.DAY, definition, [key])
+                    own_windows("own", CursorType.DATE, definition, [key])
         if not whole and "Hourly" in type(definition).__name__:
-            assert len(own_windows("own", Axis.DAY, definition, definition.get_partition_keys())) == 1  # all hours of whole days
+            assert len(own_windows("own", CursorType.DATE, definition, definition.get_partition_keys())) == 1  # all hours of whole days
 
 
 def test_an_hour_that_clocks_show_twice_is_refused_by_itself_and_read_as_a_range() -> None:
@@ -77,17 +77,17 @@ def test_an_hour_that_clocks_show_twice_is_refused_by_itself_and_read_as_a_range
     assert len(twice) == 2
     for key in twice:
         with pytest.raises(ConfigurationError, match="twice"):
-            own_windows("own", Axis.LOCAL, hours, [key])
-        assert len(own_windows("own", Axis.INSTANT, hours, [key])) == 1
-    (both,) = own_windows("own", Axis.LOCAL, hours, twice)
-    assert (both.lower, both.upper) == tuple(parse_value(Axis.LOCAL, f"2026-11-01 {hour}") for hour in ("01:00", "02:00"))
+            own_windows("own", CursorType.TIMESTAMP_NTZ, hours, [key])
+        assert len(own_windows("own", CursorType.TIMESTAMP, hours, [key])) == 1
+    (both,) = own_windows("own", CursorType.TIMESTAMP_NTZ, hours, twice)
+    assert (both.lower, both.upper) == tuple(parse_value(CursorType.TIMESTAMP_NTZ, f"2026-11-01 {hour}") for hour in ("01:00", "02:00"))
     with pytest.raises(ConfigurationError, match="whole days"):
-        own_windows("own", Axis.DAY, hours, ["2026-10-31-05:00"])
+        own_windows("own", CursorType.DATE, hours, ["2026-10-31-05:00"])
 
 
 def test_days_of_new_york_begin_at_five_in_utc() -> None:
     """The fault as it was met: rows of the evening before were returned, and those of the evening left out."""
     days = dg.DailyPartitionsDefinition(start_date="2026-01-01", timezone="America/New_York")
-    (window,) = own_windows("own", Axis.INSTANT, days, ["2026-01-10"])
-    assert (window.lower, window.upper) == tuple(parse_value(Axis.INSTANT, f"2026-01-{day} 05:00Z") for day in (10, 11))
-    assert len(own_windows("own", Axis.INSTANT, days, ["2026-01-10", "2026-01-11", "2026-01-13"])) == 2
+    (window,) = own_windows("own", CursorType.TIMESTAMP, days, ["2026-01-10"])
+    assert (window.lower, window.upper) == tuple(parse_value(CursorType.TIMESTAMP, f"2026-01-{day} 05:00Z") for day in (10, 11))
+    assert len(own_windows("own", CursorType.TIMESTAMP, days, ["2026-01-10", "2026-01-11", "2026-01-13"])) == 2

@@ -32,13 +32,13 @@ from incremental_assets.catalog.definition import Settings
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.rules import AnyRule, Between, Change, NotNull, RowRule
 from incremental_assets.dagster.datastore import maintenance_job
-from incremental_assets.dagster.quality.command import AskedScan, profile_lines
+from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 from incremental_assets.dagster.quality.profiles import suggested_checks
 from incremental_assets.delta.guards import expr
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.quality.ground import Ground
-from incremental_assets.quality.predicates import Asked, CannotAsk, row_predicate
+from incremental_assets.quality.ground import ScanScope
+from incremental_assets.quality.predicates import PredicateContext, RuleNotApplicable, row_predicate
 from incremental_assets.quality.profile.column import (
     ColumnProfile,
     Form,
@@ -57,7 +57,7 @@ from incremental_assets.quality.profile.shapes import common_pattern
 from incremental_assets.quality.profile.states import RANKS, Parameters, profile_states
 from incremental_assets.quality.profile.store import ProfileStore, sorted_keys
 from incremental_assets.quality.profile.suggest import Split, Suggestions, split_partitions, suggest
-from incremental_assets.quality.records import OperationType, Records, Result, ScanOperation
+from incremental_assets.quality.records import OperationResult, OperationType, Records, ScanOperation
 from incremental_assets.quality.rows import PARTITION, Aggregate, Rows, Values
 
 ROWS, DAYS = 6000, 5
@@ -134,7 +134,7 @@ def lake(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     head = LakeTable(str(place), "shop", "orders").head()
     assert head is not None
     columns, store = head.columns, ProfileStore(str(place), "shop")
-    asked = Asked({column.name: column.type for column in columns}, dt.datetime.now(dt.timezone.utc))
+    asked = PredicateContext({column.name: column.type for column in columns}, dt.datetime.now(dt.timezone.utc))
 
     @contextlib.contextmanager
     def opened() -> Iterator[Any]:
@@ -170,7 +170,7 @@ def lake(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
         held = held.withColumn("small", expr("CASE WHEN id > 5970 THEN 77 ELSE small END"))
         held = held.withColumn("code", expr("CASE WHEN id > 3000 THEN 'gone' ELSE code END"))
         counts = rows_by_partition(merged)
-        rows_held = Rows(spark, store.table, head, Ground(cast(Any, None), None, "day", None), asked)
+        rows_held = Rows(spark, store.table, head, ScanScope(cast(Any, None), None, "day", None), asked)
         found = suggest(
             fitted,
             split,
@@ -446,7 +446,7 @@ def test_one_rule_that_cannot_be_asked_or_written_does_not_take_the_others_along
 
     def predicate(rule: RowRule) -> str:
         if "gone" in rule.columns_used:
-            raise CannotAsk("the table has no column 'gone'")
+            raise RuleNotApplicable("the table has no column 'gone'")
         return " ".join((rule.rule, *rule.columns_used))
 
     names = ("gone", "odd", "fine", "{{ env.HOME }}")
@@ -489,7 +489,7 @@ def test_bounds_of_large_numbers_are_numbers_that_spark_and_yaml_know(greatest: 
     """A bound of 39 digits is no number to Spark, and infinity none to YAML: proposals ended in a stack trace, or failed when pasted."""
     column = ColumnProfile("x", "double", Form.FLOATING, 100, distinct=90, minimum="1.0", maximum=greatest)
     profile, split = _profile_of(column)
-    asked = Asked({"x": "double"}, dt.datetime.now(dt.timezone.utc))
+    asked = PredicateContext({"x": "double"}, dt.datetime.now(dt.timezone.utc))
     found = suggest(profile, split, _answer({"new": {}}, 50), lambda rule: row_predicate(rule, asked), rows={})
     rules = {rule.rule: rule for rule in RULES.validate_python(yaml.safe_load(found.yaml()))}
     assert rules["not_null"] and all(rule.words() == one.rule.words() for rule, one in zip(rules.values(), found.kept, strict=True))
@@ -524,7 +524,7 @@ def test_maintenance_tidies_what_profiles_leave(tmp_path: Path, monkeypatch: pyt
     """A datastore without rules has records of its profiles that were never joined; and a profile that is written at the same moment
     must not make the job of the whole datastore fail."""
     lake, records = str(tmp_path), Records(str(tmp_path), "shop")
-    operation = ScanOperation("run", "shop/orders", 0, 0, Result.SUCCESS, OperationType.PROFILE)
+    operation = ScanOperation("run", "shop/orders", 0, 0, OperationResult.SUCCESS, OperationType.PROFILE)
     for n in range(3):
         records.record(replace(operation, id=f"run{n}"), (), (), ())
     store = ProfileStore(lake, "shop")
@@ -586,7 +586,7 @@ def test_every_rank_of_a_partition_is_one_of_the_merged_profile(lake: Lake) -> N
 def _profiled(project: Workspace, name: str, **kwargs: Any) -> dict[str, Any]:
     """The line of ``profile --json``; ``kwargs`` are those of ``AskedScan``."""
     with project.instance() as instance:
-        return next(iter(profile_lines(project.dagster(), [project.definition(name)], AskedScan(**kwargs), instance)))
+        return next(iter(profile_lines(project.dagster(), [project.definition(name)], ScanOptions(**kwargs), instance)))
 
 
 def _suggested(project: Workspace, name: str) -> str:

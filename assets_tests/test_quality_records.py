@@ -29,7 +29,7 @@ from incremental_assets.delta.append_only import AppendOnly
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.quality import records as module
-from incremental_assets.quality.records import Records, Result, ScanOperation, ScanWatermark
+from incremental_assets.quality.records import OperationResult, Records, ScanOperation, ScanWatermark
 from incremental_assets.quality.verdict import FailedRow, ScanResult, Status, Verdict
 
 SHOP, RULE, DAY = "shop/orders", "not_null_price", 24 * 3600 * 1_000_000
@@ -37,7 +37,9 @@ TABLES = ("failed_rows", "check_metrics", "anomalies", "scan_operations")  # as 
 KEY = json.dumps({"id": 1})
 
 
-def operation(id: str = "run1", container: str = SHOP, result: Result = Result.SUCCESS, watermark: str | None = None) -> ScanOperation:
+def operation(
+    id: str = "run1", container: str = SHOP, result: OperationResult = OperationResult.SUCCESS, watermark: str | None = None
+) -> ScanOperation:
     return ScanOperation(
         id, container, 1_700_000_000_000_001, 1_700_000_000_000_002, result, message="one rule failed", triggered_by="ann",
         schedule="nightly", options='{"full": true}', delta_version=7, passes=2, rows=900, rules=3, failed_rules=1,
@@ -105,7 +107,7 @@ def test_a_newer_version_that_was_judged_meanwhile_is_not_overruled(records: Rec
         said = dataclasses.replace(operation(run), delta_version=version, ended=ended)
         records.record(said, [verdict(run), verdict("a", rule="r2")] if run == "new" else [verdict(run)], [], [])
     records.record(dataclasses.replace(operation("other", "shop/other"), delta_version=9, ended=began.ended), [verdict("x")], [], [])
-    failed = dataclasses.replace(operation("failed", result=Result.FAILURE), delta_version=None, ended=began.ended)
+    failed = dataclasses.replace(operation("failed", result=OperationResult.FAILURE), delta_version=None, ended=began.ended)
     records.record(failed, [], [], [])
     judged = records.judged(SHOP, 7, began.started)
     assert judged == {(RULE, "new"), ("r2", "a")}
@@ -201,7 +203,7 @@ def test_a_scan_that_is_broken_off_leaves_nothing_that_counts(
 def test_an_operation_that_is_recorded_again_is_still_one(records: Records) -> None:
     """Else a run that Dagster tried again stands twice in the list, and each anomaly was opened twice."""
     changes = after_scan({}, set(), [Finding(RULE, "a", KEY, 1, "NULL", Severity.ERROR)], SHOP, "run1", 10, True)
-    failed = operation(result=Result.FAILURE)
+    failed = operation(result=OperationResult.FAILURE)
     records.record(failed, [verdict(value=0.1)], [failed_row()], changes)
     records.record(operation(watermark="5"), [verdict(value=0.9)], [failed_row()], changes)
     assert records.operations() == [operation(watermark="5")]
@@ -264,7 +266,7 @@ def test_the_watermark_is_of_the_newest_successful_scan_that_has_one(records: Re
     exact = "2026-01-01 00:00:00.100000"
     records.record(operation("r1", watermark="2025-01-01"), [], [], [])
     records.record(dataclasses.replace(operation("r2", watermark=exact), identifier="updated_at:timestamp:instant"), [], [], [])
-    records.record(operation("r3", result=Result.FAILURE, watermark="2027-01-01"), [], [], [])
+    records.record(operation("r3", result=OperationResult.FAILURE, watermark="2027-01-01"), [], [], [])
     records.record(operation("r4"), [], [], [])
     records.record(operation("r5", "shop/lines", watermark="2028-01-01"), [], [], [])
     assert records.scan_watermark(SHOP) == ScanWatermark(exact, "updated_at:timestamp:instant")

@@ -11,7 +11,7 @@ from assets_tests.test_quality_records import failed_row, operation, verdict
 from incremental_assets.core.anomalies import Anomaly, Finding, State, after_scan, by_person, capped, fingerprint
 from incremental_assets.core.rules import Severity
 from incremental_assets.quality import records as module
-from incremental_assets.quality.records import OperationType, Records, Result
+from incremental_assets.quality.records import OperationResult, OperationType, Records
 from incremental_assets.quality.retention import prune
 from incremental_assets.quality.verdict import Status
 
@@ -37,7 +37,7 @@ def fill(records: Records, chance: random.Random, scans: int, monkeypatch: pytes
         known = records.anomalies(container)
         changes = after_scan(known, set(status), findings, container, run, at, True)
         verdicts = [verdict(place, float(n), which, rule) for (rule, place), which in status.items()]
-        result = chance.choice([Result.SUCCESS, Result.SUCCESS, Result.FAILURE])
+        result = chance.choice([OperationResult.SUCCESS, OperationResult.SUCCESS, OperationResult.FAILURE])
         records.record(
             operation(run, container, result, chance.choice([None, f"2026-01-{n % 28 + 1:02}"])),
             verdicts,

@@ -24,13 +24,13 @@ from pyspark.errors import PySparkException
 from assets_tests.harness import Project
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.rules import AnyRule, Rule
-from incremental_assets.dagster.quality.request import Looks, ScanRequest, ground_asked
+from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, ground_asked
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.quality import capture
 from incremental_assets.quality.declared import check_rules
 from incremental_assets.quality.planner import Grouping, plan_scan
-from incremental_assets.quality.predicates import Asked, CannotAsk, constant, row_predicate, within
+from incremental_assets.quality.predicates import PredicateContext, RuleNotApplicable, constant, row_predicate, within
 from incremental_assets.quality.rows import Aggregate, named_by
 from incremental_assets.quality.scan import Scanner
 from incremental_assets.quality.verdict import ScanResult, Status, Verdict
@@ -389,7 +389,7 @@ def scanned(postgres: EmbeddedPostgres, spark_home: Any, tmp_path_factory: pytes
             spark.conf.set("spark.sql.adaptive.enabled", "false")
 
             def scan(rules: Sequence[Rule], keys: tuple[str, ...], nulls: bool, opened: Mapping[str, Sequence[str]]) -> ScanResult:
-                ground = ground_asked(definition, instance, ScanRequest(Looks.partitions, keys, nulls), head, None)
+                ground = ground_asked(definition, instance, ScanRequest(ScanMode.partitions, keys, nulls), head, None)
                 other = lambda name: LakeTable(project.lake, "shop", name)  # noqa: E731
                 return Scanner(lambda: spark, "UTC", NOW, other, baseline, lambda: opened).scan(
                     "shop/mixed", mixed, head, ground, rules, ("id",)
@@ -554,7 +554,7 @@ def test_rules_share_passes_over_the_rows(scanned: Scanned) -> None:
 
 
 # ---------------------------------------------------------------- without Spark
-ASKED = Asked(
+ASKED = PredicateContext(
     {"id": "bigint", "note": "string", "day": "date", "at": "timestamp_ntz", "seen": "timestamp", "ok": "boolean"}, NOW, "Asia/Tokyo"
 )
 
@@ -620,7 +620,7 @@ def test_now_is_that_of_the_columns_clock() -> None:
         "`seen` <= TIMESTAMP'2024-04-20 12:00:00.000000Z'",
         "`day` <= DATE'2024-04-20'",
     ]
-    with pytest.raises(CannotAsk, match="no column 'nope'"):
+    with pytest.raises(RuleNotApplicable, match="no column 'nope'"):
         row_predicate(rule({"rule": "positive", "column": "nope"}), ASKED)  # pyright: ignore[reportArgumentType]
 
 

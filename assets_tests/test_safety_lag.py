@@ -12,7 +12,7 @@ from psycopg import sql
 
 from assets_tests.harness import Project
 from incremental_assets.catalog.state import Catalog
-from incremental_assets.core.axis import Axis, IdentifierType
+from incremental_assets.core.axis import CursorType, IdentifierType
 from incremental_assets.core.container import ContainerOptions, HoldBack, Identifier, Kind, Origin, SourceColumn, SourceTable
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.lag import AUTO_LAG_BATCHES, AUTO_LAG_BLOCK, AUTO_LAG_BLOCKS, AUTO_LAG_SECONDS, automatic_lag, safety_lag
@@ -139,8 +139,8 @@ def test_a_catalog_of_an_earlier_version_says_nothing_of_who_makes_the_values(pr
 
 
 # ---------------------------------------------------------------------- which value counts
-AT = Identifier(("at",), IdentifierType.TIMESTAMP, Axis.INSTANT)
-ID = Identifier(("id",), IdentifierType.INTEGER, Axis.INTEGER)
+AT = Identifier(("at",), IdentifierType.TIMESTAMP, CursorType.TIMESTAMP)
+ID = Identifier(("id",), IdentifierType.INTEGER, CursorType.INTEGER)
 SEEN = SourceTable("t", Kind.TABLE, (SourceColumn("at", "timestamptz", "timestamp with time zone"), SourceColumn("id", "bigint", "bigint")))
 
 
@@ -172,7 +172,7 @@ def test_which_value_counts(identifier: Identifier | None, option: object, datas
 
 def test_of_two_columns_one_set_at_each_insert_and_one_at_each_update_are_enough() -> None:
     """The greater of both counts: it is at least the one that a trigger has set."""
-    pair = Identifier(("created_at", "updated_at"), IdentifierType.TIMESTAMP, Axis.INSTANT)
+    pair = Identifier(("created_at", "updated_at"), IdentifierType.TIMESTAMP, CursorType.TIMESTAMP)
     kind = "timestamp with time zone"
     created, updated = SourceColumn("created_at", kind, kind), SourceColumn("updated_at", kind, kind)
     a, b = Origin(at_insert="a"), Origin(at_update="b")

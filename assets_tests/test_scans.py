@@ -23,10 +23,10 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.event_log import failure_of
 from incremental_assets.dagster.locks import scan_lock
-from incremental_assets.dagster.quality.command import AskedScan, profile_lines
+from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 from incremental_assets.dagster.quality.pages import remove_page
-from incremental_assets.dagster.quality.request import Looks, ScanRequest, ground_asked
-from incremental_assets.quality.predicates import Asked
+from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, ground_asked
+from incremental_assets.quality.predicates import PredicateContext
 from incremental_assets.quality.profile.store import ProfileStore
 from incremental_assets.quality.records import Records
 from incremental_assets.quality.rows import Rows
@@ -85,7 +85,7 @@ def test_without_samples_no_row_and_no_text_is_kept(shop: Project) -> None:
     line = shop.one("orders")
     assert line["checks"]["failed"] == 2 and ("not_null_customer", '{"id":"7"}') in anomalies(shop)
     with shop.instance() as instance:
-        (told,) = profile_lines(shop.dagster(), shop.catalog(), AskedScan(), instance)
+        (told,) = profile_lines(shop.dagster(), shop.catalog(), ScanOptions(), instance)
     assert told["status"] == "profiled", told
     folder = shop.lake_root / "shop" / "_quality"
     assert not (folder / "failed_rows").exists()
@@ -101,7 +101,7 @@ def test_values_that_profiles_show_end_with_keep_days(shop: Project) -> None:
     shop.execute("alter table orders add who text; update orders set who = 'secret-' || id % 3")
     shop.one("orders")
     with shop.instance() as instance:
-        (told,) = profile_lines(shop.dagster(), shop.catalog(), AskedScan(), instance)
+        (told,) = profile_lines(shop.dagster(), shop.catalog(), ScanOptions(), instance)
         page, store = Path(told["page"]), ProfileStore(shop.lake, "shop")
         assert "secret-" in page.read_text(encoding="utf-8")
         now = datetime.datetime.now(datetime.timezone.utc)
@@ -367,9 +367,9 @@ def test_a_threshold_is_pushed_down_to_the_files(shop: Project, spark_home: Path
     definition, table = shop.definition("orders"), shop.table("orders")
     head = table.head()
     assert head is not None
-    asked = Asked({column.name: column.type for column in head.columns}, datetime.datetime.now(datetime.timezone.utc))
+    asked = PredicateContext({column.name: column.type for column in head.columns}, datetime.datetime.now(datetime.timezone.utc))
     with shop.instance() as instance, open_session(spark_home, name="plan") as spark:
-        ground = ground_asked(definition, instance, ScanRequest(Looks.incremental, greater_than="2026-06-02"), head, None)
+        ground = ground_asked(definition, instance, ScanRequest(ScanMode.incremental, greater_than="2026-06-02"), head, None)
         rows = Rows(spark, table, head, ground, asked)
         frame: Any = rows.frame
         assert len(rows.whole.inputFiles()) >= 4 > len(frame.inputFiles()) == 1

@@ -12,7 +12,7 @@ import pytest
 
 from incremental_assets.core.errors import OutOfTime, SourceError, SourceUnreachable
 from incremental_assets.core.time_limit import seconds_left
-from incremental_assets.dagster.runs.side_by_side import Seen, SideBySide
+from incremental_assets.dagster.runs.side_by_side import ParallelPlanning, PlannedContainers
 
 
 def containers(*names: str) -> Any:
@@ -46,11 +46,13 @@ def test_slow_and_broken_ones_are_named_and_the_others_are_done(hang: threading.
             raise ZeroDivisionError
         return label
 
-    look = SideBySide(threads=2)
-    seen: Seen[str] = look.look(containers("hangs", "slow", "broken", "strange", "a", "b"), work, 2)
+    look = ParallelPlanning(threads=2)
+    seen: PlannedContainers[str] = look.plan(containers("hangs", "slow", "broken", "strange", "a", "b"), work, 2)
     assert [label for _, label in seen.done] == ["a", "b"] and seen.left == []
     assert names(seen.late) == ["hangs", "slow"] and names(seen.failed) == ["broken", "strange"]
-    again: Seen[str] = look.look(containers("hangs", "a"), work, 600)  # does not wait for it: its thread of before is still at it
+    again: PlannedContainers[str] = look.plan(
+        containers("hangs", "a"), work, 600
+    )  # does not wait for it: its thread of before is still at it
     assert names(again.late) == ["hangs"] and names(again.done) == ["a"]
 
 
@@ -60,7 +62,7 @@ def test_those_not_begun_are_left_in_their_order(hang: threading.Event) -> None:
     def work(definition: Any) -> None:
         hang.wait()
 
-    seen: Seen[None] = SideBySide(threads=2).look(containers("a", "b", "c", "d"), work, 0.2)
+    seen: PlannedContainers[None] = ParallelPlanning(threads=2).plan(containers("a", "b", "c", "d"), work, 0.2)
     assert names(seen.late) == ["a", "b"] and [one.container.label for one in seen.left] == ["c", "d"]
     assert seen.done == []
 
@@ -73,19 +75,19 @@ def test_a_source_that_is_away_is_not_asked_for_each_container() -> None:
         asked.append(definition.container.label)
         raise SourceUnreachable("away")
 
-    seen: Seen[None] = SideBySide(threads=1).look(containers("a", "b", "c"), work, 60)
+    seen: PlannedContainers[None] = ParallelPlanning(threads=1).plan(containers("a", "b", "c"), work, 60)
     assert asked == ["a"] and names(seen.unreachable) == ["a"] and names(seen.left) == ["b", "c"]
 
     def some(definition: Any) -> None:
         if definition.container.label == "b":
             raise SourceUnreachable("too many connections")
 
-    seen = SideBySide(threads=1).look(containers("a", "b", "c"), some, 60)
+    seen = ParallelPlanning(threads=1).plan(containers("a", "b", "c"), some, 60)
     assert names(seen.done) == ["a", "c"] and names(seen.unreachable) == ["b"]
 
 
 def test_the_work_knows_its_limit() -> None:
     """From it follows the time-out of its queries: a source must not go on with what nobody waits for."""
-    seen: Seen[float | None] = SideBySide().look(containers("a"), lambda _: seconds_left(), 60)
+    seen: PlannedContainers[float | None] = ParallelPlanning().plan(containers("a"), lambda _: seconds_left(), 60)
     ((_, left),) = seen.done
     assert left is not None and 0 < left <= 60 and seconds_left() is None

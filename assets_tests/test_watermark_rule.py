@@ -24,9 +24,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from incremental_assets.core.axis import Axis
+from incremental_assets.core.axis import CursorType
 from incremental_assets.core.errors import RebuildNeeded
-from incremental_assets.core.tail import Tail
+from incremental_assets.core.tail import LagWindow
 from incremental_assets.core.watermark import Activity, Advance, OpenTransactions, Pending, Session, TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, covered_from
 
@@ -266,10 +266,10 @@ states = st.builds(
 )
 
 
-@given(st.sampled_from(Axis) | st.none(), states)
-def test_the_state_survives_the_table_property(axis: Axis | None, state: TableState) -> None:
+@given(st.sampled_from(CursorType) | st.none(), states)
+def test_the_state_survives_the_table_property(axis: CursorType | None, state: TableState) -> None:
     """Otherwise a watermark loses a microsecond between two syncs, or a transaction that was open is forgotten."""
-    if axis is Axis.DAY:  # days that dates can hold
+    if axis is CursorType.DATE:  # days that dates can hold
         shorter = [replace(p, value=p.value % 10**6) for p in state.pending]
         state = replace(state, watermark=state.watermark % 10**6 if state.watermark is not None else None, pending=tuple(shorter))
     assert TableState.from_json(axis, state.to_json(axis)) == state
@@ -278,24 +278,24 @@ def test_the_state_survives_the_table_property(axis: Axis | None, state: TableSt
 def test_the_state_is_readable_and_exact() -> None:
     """Otherwise a person who looks at the table's properties cannot tell where it stands, or tools read a rounded number."""
     state = TableState("id:integer:integer", "append", ("id",), "1/2", watermark=2**60 + 1)
-    assert f'"watermark":{2**60 + 1}' in state.to_json(Axis.INTEGER)
-    assert '"watermark":"2025-01-08T14:30:25.000001Z"' in replace(state, watermark=1_736_346_625_000_001).to_json(Axis.INSTANT)
+    assert f'"watermark":{2**60 + 1}' in state.to_json(CursorType.INTEGER)
+    assert '"watermark":"2025-01-08T14:30:25.000001Z"' in replace(state, watermark=1_736_346_625_000_001).to_json(CursorType.TIMESTAMP)
 
 
 def test_the_state_of_an_older_version_is_read() -> None:
     """Otherwise an upgrade ends every sync, or forgets who was open."""
     state = TableState("id:integer:integer", "append", ("id",), "1/2", watermark=5, pending=(Pending(9, opened("3/1", prepared=["7"])),))
-    older = json.loads(state.to_json(Axis.INTEGER))
+    older = json.loads(state.to_json(CursorType.INTEGER))
     for entry in older["pending"]:
         del entry["sessions"], entry["by_margin"]
-    assert TableState.from_json(Axis.INTEGER, json.dumps(older)) == state
+    assert TableState.from_json(CursorType.INTEGER, json.dumps(older)) == state
 
 
 def test_the_state_of_a_newer_version_is_not_guessed_at() -> None:
     """Otherwise an older version reads half of what a newer one knows, and moves the watermark by it."""
-    text = TableState("id:integer:integer", "append", (), "1/2").to_json(Axis.INTEGER).replace('"format":1', '"format":99')
+    text = TableState("id:integer:integer", "append", (), "1/2").to_json(CursorType.INTEGER).replace('"format":1', '"format":99')
     with pytest.raises(RebuildNeeded, match="newer version"):
-        TableState.from_json(Axis.INTEGER, text)
+        TableState.from_json(CursorType.INTEGER, text)
 
 
 # ====================================================================== the simulation
@@ -328,8 +328,8 @@ class Setting:
         return self.values != "sequence"
 
     @property
-    def axis(self) -> Axis:
-        return {"sequence": Axis.INTEGER, "date": Axis.DAY}.get(self.values, Axis.INSTANT)
+    def axis(self) -> CursorType:
+        return {"sequence": CursorType.INTEGER, "date": CursorType.DATE}.get(self.values, CursorType.TIMESTAMP)
 
 
 DAY_LENGTH = 10
@@ -588,7 +588,7 @@ class Rule:
     """How a sync decides. The defaults are the product's; each other value is a mistake that somebody might make."""
 
     advance: Callable[..., Advance] = advance
-    tail: Callable[[int | None, int], Tail] = Tail
+    tail: Callable[[int | None, int], LagWindow] = LagWindow
     order: str = "highest, open, settled, snapshot"
     prepared_last: bool = True
     data_first: bool = True
@@ -698,12 +698,12 @@ class Lake:
         return self.rule.advance(old, pending, answer.highest, answer.held_by, answer.now, covered, answer.withheld)
 
     @property
-    def tail(self) -> Tail:
+    def tail(self) -> LagWindow:
         return self.rule.tail(None, self.setting.lag)
 
     def _pieces(self, window: Window) -> list[Window]:
         highest = self.source.highest()
-        low = window.lower if window.lower is not None else 900 if self.setting.axis is Axis.INSTANT else 0
+        low = window.lower if window.lower is not None else 900 if self.setting.axis is CursorType.TIMESTAMP else 0
         if highest is None or highest - low < self.setting.pieces:
             return [window]
         edges = sorted({low + (highest - low) * number // self.setting.pieces for number in range(1, self.setting.pieces)})
@@ -987,7 +987,7 @@ def apply(source: Source, lake: Lake, name: str, slot: int, x: int) -> None:
 
 def windows_of(setting: Setting, source: Source, x: int) -> list[Window]:
     """Windows of a refresh: some partitions, or, as people do most, the newest ones."""
-    lower, width = {Axis.INTEGER: (0, 8), Axis.DAY: (100, 2), Axis.INSTANT: (1000, 20)}[setting.axis]
+    lower, width = {CursorType.INTEGER: (0, 8), CursorType.DATE: (100, 2), CursorType.TIMESTAMP: (1000, 20)}[setting.axis]
     count = max(1, ((source.highest() or 0) - lower) // width + 1)
     first, last = sorted(((x >> 6) % count, (x >> 12) % count))
     if x & 32:
@@ -1091,24 +1091,24 @@ def gone_once_not_in_a_transaction(noted: OpenTransactions, now: Activity) -> Op
 _STILL_OPEN = OpenTransactions.still_open
 
 
-class AboveIt(Tail):
+class AboveIt(LagWindow):
     def window(self, watermark: int | None) -> Window:
         return EVERYTHING if watermark is None else Window(watermark - self.lag + 1, None)
 
 
-class WithoutLag(Tail):
+class WithoutLag(LagWindow):
     def window(self, watermark: int | None) -> Window:
         return Window(watermark, None)
 
 
-class FromTheWatermarkOn(Tail):
+class FromTheWatermarkOn(LagWindow):
     """Takes a read that covers what lies above the watermark for one that covers the lag too."""
 
     def covered_to(self, windows: Iterable[Window], watermark: int | None) -> int | bool | None:
         return covered_from(windows, watermark)
 
 
-class Always(Tail):
+class Always(LagWindow):
     def covered_to(self, windows: Iterable[Window], watermark: int | None) -> int | bool | None:
         return True
 

@@ -21,19 +21,19 @@ import yaml
 from pydantic import TypeAdapter
 
 from benchmarks.measure import Project
-from incremental_assets.core.axis import Axis, IdentifierType, parse_value
-from incremental_assets.core.container import Container, ContainerOptions, Cut, Identifier, Kind
+from incremental_assets.core.axis import CursorType, IdentifierType, parse_value
+from incremental_assets.core.container import Container, ContainerOptions, Identifier, Kind, Partitioning
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Granularity, TimePartitions
 from incremental_assets.core.rules import AnyRule, Rule
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.postgres import EmbeddedPostgres
-from incremental_assets.quality.ground import ground_of
+from incremental_assets.quality.ground import scope_of_partitions
 from incremental_assets.quality.scan import Scanner
 from incremental_assets.quality.verdict import ScanResult, Status
 from incremental_assets.spark.session import open_session
 
-FIRST = parse_value(Axis.DAY, "2026-01-01")
+FIRST = parse_value(CursorType.DATE, "2026-01-01")
 """The first day of the tables, in days since 1970-01-01."""
 SIZES, COUNTS = (5, 50), (1, 10, 30)
 """Partitions of each table, and how many rules are evaluated."""
@@ -102,13 +102,13 @@ class Bench:
 
     def _container(self, partitions: int) -> tuple[Container, LakeTable, TimePartitions]:
         """The container, its table and its partitions, as the project defines them."""
-        identifier = Identifier(("day",), IdentifierType.DATE, Axis.DAY)
-        cut = Cut(Granularity.DAY, FIRST)
+        identifier = Identifier(("day",), IdentifierType.DATE, CursorType.DATE)
+        cut = Partitioning(Granularity.DAY, FIRST)
         options = ContainerOptions()
         name = f"t{partitions}"
         container = Container("bench", "public", name, Kind.TABLE, (), identifier, cut, Strategy.APPEND, ("id",), True, 0, options)
         table = LakeTable(str(self.project.lake), *container.key_path)
-        return container, table, TimePartitions(Axis.DAY, Granularity.DAY, FIRST, FIRST + partitions - 1)
+        return container, table, TimePartitions(CursorType.DATE, Granularity.DAY, FIRST, FIRST + partitions - 1)
 
     def prepare(self, url: str) -> None:
         """Fills the source and the lake.
@@ -147,7 +147,7 @@ class Bench:
         assert head is not None
         now = datetime.datetime.now(datetime.timezone.utc)
         scanner = Scanner(lambda: spark, "UTC", now, lambda name: None, lambda ids, keys: {}, dict)
-        ground = ground_of(container, partitions, [partitions.key_of(partitions.last)], nulls=False)
+        ground = scope_of_partitions(container, partitions, [partitions.key_of(partitions.last)], nulls=False)
         started = time.perf_counter()
         result = scanner.scan(container.label, table, head, ground, self.rules[:count], ("id",))
         spent = time.perf_counter() - started

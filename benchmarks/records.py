@@ -17,7 +17,7 @@ from deltalake import write_deltalake
 
 from incremental_assets.core.anomalies import Anomaly, State
 from incremental_assets.core.rules import Severity
-from incremental_assets.quality.records import _SCHEMAS, CHECK_METRICS, OPERATIONS, Records, Result, ScanOperation  # pyright: ignore[reportPrivateUsage]
+from incremental_assets.quality.records import _SCHEMAS, CHECK_METRICS, OPERATIONS, OperationResult, Records, ScanOperation  # pyright: ignore[reportPrivateUsage]
 from incremental_assets.quality.verdict import Status, Verdict
 
 CONTAINER = "shop/orders"
@@ -33,7 +33,7 @@ def fill(lake: str, scans: int) -> None:
     """Writes the records of one scan every five minutes until now, each with one rule and one partition."""
     records = Records(lake, "shop")
     now = time.time_ns() // 1000
-    records.record(ScanOperation("first", CONTAINER, now, now, Result.SUCCESS), [_verdict("p0")], [], [_anomaly("first", now)])
+    records.record(ScanOperation("first", CONTAINER, now, now, OperationResult.SUCCESS), [_verdict("p0")], [], [_anomaly("first", now)])
     places = {name: Path(lake) / "shop" / "_quality" / name for name in (OPERATIONS, CHECK_METRICS)}
     for at in range(0, scans, A_FILE):
         numbers = range(at, min(at + A_FILE, scans))
@@ -69,7 +69,7 @@ def measure(scans: int) -> dict[str, Any]:
         timed("watermark_s", lambda: records.scan_watermark(CONTAINER))
         timed("anomalies_s", lambda: records.anomalies(CONTAINER))
         timed("baseline_s", lambda: records.metrics(CONTAINER, ["volume"], ["p28", "p29"]))
-        operation = ScanOperation("another", CONTAINER, now, now, Result.SUCCESS, watermark="9", identifier="at:timestamp:instant")
+        operation = ScanOperation("another", CONTAINER, now, now, OperationResult.SUCCESS, watermark="9", identifier="at:timestamp:instant")
         timed("record_s", lambda: records.record(operation, [_verdict("p1")], [], []))
     return steps
 

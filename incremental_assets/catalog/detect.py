@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from incremental_assets.core.axis import Axis, IdentifierType
+from incremental_assets.core.axis import CursorType, IdentifierType
 from incremental_assets.core.container import Kind, SourceColumn, SourceTable
 from incremental_assets.core.evidence import ColumnEvidence, TableEvidence
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
@@ -34,10 +34,10 @@ People set such values in any order, and change them, so that they tell nothing 
 # Words in the names of integer columns that number the batches in which rows are loaded.
 _BATCH = _words("batch load run import job")
 _TYPES = {
-    Axis.DAY: IdentifierType.DATE,
-    Axis.INTEGER: IdentifierType.INTEGER,
-    Axis.LOCAL: IdentifierType.TIMESTAMP,
-    Axis.INSTANT: IdentifierType.TIMESTAMP,
+    CursorType.DATE: IdentifierType.DATE,
+    CursorType.INTEGER: IdentifierType.INTEGER,
+    CursorType.TIMESTAMP_NTZ: IdentifierType.TIMESTAMP,
+    CursorType.TIMESTAMP: IdentifierType.TIMESTAMP,
 }
 # One word of a name in snake_case or camelCase.
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -68,7 +68,7 @@ class Proposal:
     """
 
     columns: tuple[str, ...] = ()
-    axis: Axis | None = None
+    axis: CursorType | None = None
     strategy: Strategy = Strategy.SNAPSHOT
     partition_by: str | int | None = None
     primary_key: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ def propose(table: SourceTable, evidence: TableEvidence) -> Proposal:
     return _by_arrival(table, evidence, candidates, reasons)
 
 
-def with_partitions(proposal: Proposal, axis: Axis, first: int, last: int, rows: int | None) -> Proposal:
+def with_partitions(proposal: Proposal, axis: CursorType, first: int, last: int, rows: int | None) -> Proposal:
     """Returns the proposal with the partition identifier that suits the span of values and the number of rows.
 
     ``first``, ``last``: the first and last identifier, as values of the cursor type ``axis``. ``rows``: about how many rows; None: unknown.
@@ -213,14 +213,14 @@ def _judge(table: SourceTable, column: SourceColumn, evidence: TableEvidence) ->
         return None
     known = evidence.columns.get(column.name, ColumnEvidence())
     words = {word.lower() for word in _WORD.findall(column.name)}
-    if axis is Axis.INTEGER:
+    if axis is CursorType.INTEGER:
         return _judge_integer(table, column, known, evidence.unique, words)
     if words & _SUBJECT and known.at_update is None:
         return f"its name ({', '.join(sorted(words & _SUBJECT))}) speaks of what the row is about, not of when it came or changed"
     if known.null_share is not None and known.null_share > MOSTLY_NULL and known.at_update is None and not words & _CHANGED:
         return f"it is NULL in {known.null_share:.0%} of the rows"  # NULL until the first change, it may still be one of a pair
     by_default = column.default is not None and AT_INSERT.search(column.default) is not None
-    clock_goes_on = axis is not Axis.LOCAL  # a time without zone repeats an hour when clocks are set back
+    clock_goes_on = axis is not CursorType.TIMESTAMP_NTZ  # a time without zone repeats an hour when clocks are set back
     if known.at_update is not None:
         # The trigger at updates is enough where the column is NULL until the first update. Where it never is, something else sets it at
         # inserts, and unless that is a trigger or a default, it is the application.
@@ -284,7 +284,7 @@ def _is_complete(column: SourceColumn, evidence: TableEvidence) -> bool:
 def _is_batch(table: SourceTable, column: SourceColumn, evidence: TableEvidence) -> bool:
     """Whether each value of an integer stands for many rows, so that one partition per value is proposed."""
     distinct = evidence.columns.get(column.name, ColumnEvidence()).distinct
-    if axis_of(column) is not Axis.INTEGER or distinct is None or not table.rows:
+    if axis_of(column) is not CursorType.INTEGER or distinct is None or not table.rows:
         return False
     # A negative number is a share of the rows: PostgreSQL expects the number of distinct values to grow with the table.
     return distinct > 0 and table.rows / distinct >= BATCH_ROWS

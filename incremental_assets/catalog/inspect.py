@@ -9,10 +9,10 @@ from typing import Protocol
 
 from incremental_assets.catalog.detect import Proposal, propose, with_partitions
 from incremental_assets.catalog.state import Known, Presence
-from incremental_assets.core.axis import Axis, format_value
+from incremental_assets.core.axis import CursorType, format_value
 from incremental_assets.core.container import SourceColumn, SourceTable
 from incremental_assets.core.errors import ConfigurationError, SyncError
-from incremental_assets.core.evidence import Listed, TableEvidence
+from incremental_assets.core.evidence import ListedContainer, TableEvidence
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
 from incremental_assets.core.resolve import axis_of, identifier_axis
 
@@ -30,7 +30,7 @@ class CatalogSource(Protocol):
 
     troubles: dict[str, str]
 
-    def listing(self) -> Mapping[str, Listed]:
+    def listing(self) -> Mapping[str, ListedContainer]:
         """Lists all containers of the datastore by name, without inspecting any of them."""
         ...
 
@@ -42,13 +42,13 @@ class CatalogSource(Protocol):
         """Returns by container the statistics, triggers and unique indexes from which an identifier is proposed."""
         ...
 
-    def span(self, table: str, columns: Sequence[str], axis: Axis) -> tuple[int, int] | None:
+    def span(self, table: str, columns: Sequence[str], axis: CursorType) -> tuple[int, int] | None:
         """Returns the first and the last identifier, as values of the cursor type ``axis``; None: no row has an identifier."""
         ...
 
 
 @dataclass(frozen=True)
-class Said:
+class CatalogDeclarations:
     """The settings of the YAML that the catalog operation needs.
 
     ``specs``: the entries under ``incremental:``, by table. ``named``: the containers that the YAML names, which are never forgotten.
@@ -65,7 +65,7 @@ class Said:
         """Whether the catalog operation decides which identifier a container has."""
         return name not in self.specs and self.auto(name)
 
-    def identifier(self, known: Known) -> tuple[Sequence[str], Axis] | None:
+    def identifier(self, known: Known) -> tuple[Sequence[str], CursorType] | None:
         """Returns columns and cursor type of the identifier by which a container is synced; None for a snapshot.
 
         It is also None where the YAML does not fit the table, which ``core.resolve`` reports.
@@ -91,7 +91,7 @@ class Said:
         return undecided or (known.table.span is None and self.identifier(known) is not None)
 
 
-class CloserLook:
+class ContainerInspection:
     """Inspects containers in batches. A failure with the identifier of one container does not stop the others: it is in ``troubles``.
 
     ``now``: the time of the run (ISO 8601, UTC). ``progress``: is called with messages for people. ``finished``: the entries that an
@@ -101,7 +101,7 @@ class CloserLook:
     def __init__(
         self,
         source: CatalogSource,
-        said: Said,
+        said: CatalogDeclarations,
         now: str,
         progress: Callable[[str], None],
         finished: Mapping[str, Known],
@@ -111,7 +111,7 @@ class CloserLook:
         self.troubles: dict[str, str] = {}
 
     # ------------------------------------------------------------------ columns and proposals
-    def renew(self, names: Sequence[str], listed: Mapping[str, Listed], old: Mapping[str, Known]) -> dict[str, Known]:
+    def renew(self, names: Sequence[str], listed: Mapping[str, ListedContainer], old: Mapping[str, Known]) -> dict[str, Known]:
         """Returns new entries of the named containers; those that have vanished since the listing are left out.
 
         ``listed``: the listing, by name. ``old``: the stored entries, by name. Raises SyncError.
@@ -132,7 +132,7 @@ class CloserLook:
                 self._progress(f"{min(at + BATCH, len(left)):,} of {len(left):,} containers")
         return found
 
-    def _entry(self, table: SourceTable, listed: Listed, evidence: TableEvidence, before: Known | None) -> Known:
+    def _entry(self, table: SourceTable, listed: ListedContainer, evidence: TableEvidence, before: Known | None) -> Known:
         """The new entry of a container. ``before``: its stored entry; a hidden one is not continued, but begun anew."""
         table = replace(table, rows=listed.rows, bytes=listed.bytes, files=listed.files)
         fingerprint, activity = _mark(listed)
@@ -184,7 +184,7 @@ class CloserLook:
         return known
 
     # ------------------------------------------------------------------ spans
-    def measure(self, entries: Mapping[str, Known], listed: Mapping[str, Listed], new: Collection[str]) -> dict[str, Known]:
+    def measure(self, entries: Mapping[str, Known], listed: Mapping[str, ListedContainer], new: Collection[str]) -> dict[str, Known]:
         """Returns the entries with first and last identifiers and fresh proposals, of those containers whose rows have changed.
 
         ``new``: names of containers whose entries this run has made; their evidence is fresh. For the others, evidence is read again. A
@@ -231,12 +231,12 @@ class CloserLook:
         return known if ends is None else replace(known, proposal=with_partitions(proposal, proposal.axis, *ends, table.rows))
 
 
-def _mark(listed: Listed) -> tuple[str, int | None]:
+def _mark(listed: ListedContainer) -> tuple[str, int | None]:
     """By which an entry of an interrupted run is recognized as still valid."""
     return listed.fingerprint, listed.activity
 
 
-def _with_ends(table: SourceTable, ends: tuple[int, int] | None, axis: Axis) -> SourceTable:
+def _with_ends(table: SourceTable, ends: tuple[int, int] | None, axis: CursorType) -> SourceTable:
     """Returns the table with its identifiers: ``first`` and ``span`` are set once, ``last`` each time.
 
     ``ends``: None for a table without identifiers, whose span is 0. The span of times is 0 too: their partitions do not depend on it.

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from incremental_assets.catalog.diff import Change, Difference, Field, FieldChange, field_changes
-from incremental_assets.catalog.inspect import CatalogSource, CloserLook, Said
+from incremental_assets.catalog.inspect import CatalogDeclarations, CatalogSource, ContainerInspection
 from incremental_assets.catalog.state import Catalog, Known, Presence
 from incremental_assets.core.container import Kind
 from incremental_assets.core.errors import ConfigurationError
 
 
 @dataclass(frozen=True)
-class Asked:
+class CatalogOptions:
     """The options of one run.
 
     ``prune``: remove the entries of containers that are gone from the source. ``recreate``: bring hidden containers back. ``kinds``: the
@@ -29,7 +29,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CatalogResult:
     """The result of one run.
 
     ``differences``: in the order of names. ``troubles``: by container, what could not be inspected or is not as it should be; the others
@@ -39,18 +39,18 @@ class Outcome:
     catalog: Catalog
     differences: tuple[Difference, ...]
     troubles: Mapping[str, str]
-    looked_at: int
+    inspected: int
 
 
 def take_catalog(
     source: CatalogSource,
     before: Catalog | None,
-    asked: Asked,
-    said: Said,
+    asked: CatalogOptions,
+    said: CatalogDeclarations,
     progress: Callable[[str], None] = lambda _: None,
     finished: Mapping[str, Known] | None = None,
     keep: Callable[[Mapping[str, Known]], None] = lambda _: None,
-) -> Outcome:
+) -> CatalogResult:
     """Compares the datastore with the stored catalog. Raises SyncError where not even the listing succeeds.
 
     ``before``: the stored catalog; None: there is none. ``progress``: is called with messages for people. ``finished``: the entries that
@@ -60,7 +60,7 @@ def take_catalog(
     old = before.by_name if before else {}
     everything = source.listing()
     listed = {name: one for name, one in everything.items() if one.kind in asked.kinds and not said.excluded(name)}
-    look = CloserLook(source, said, now, progress, finished or {}, keep)
+    look = ContainerInspection(source, said, now, progress, finished or {}, keep)
     # Entries that this run does not compare stay as they are: other kinds, and excluded containers.
     entries = {name: known for name, known in old.items() if name in everything and name not in listed}
     closer: list[str] = []
@@ -93,11 +93,11 @@ def take_catalog(
             differences += [] if difference is None else [difference]
     doubts = {name: known.doubt for name, known in entries.items() if known.doubt is not None and said.detects(name)}
     catalog = Catalog(before.found_on if before else _today(), now, tuple(entries[name] for name in sorted(entries)))
-    return Outcome(catalog, tuple(sorted(differences, key=lambda d: d.container)), {**doubts, **look.troubles}, len(closer))
+    return CatalogResult(catalog, tuple(sorted(differences, key=lambda d: d.container)), {**doubts, **look.troubles}, len(closer))
 
 
 def _gone(
-    known: Known, asked: Asked, said: Said, now: str, others: bool, troubles: dict[str, str]
+    known: Known, asked: CatalogOptions, said: CatalogDeclarations, now: str, others: bool, troubles: dict[str, str]
 ) -> tuple[Known | None, Difference | None]:
     """Decides about an entry whose container is not in the source. Returns the entry (None: it is forgotten), and the difference.
 

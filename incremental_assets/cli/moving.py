@@ -80,9 +80,9 @@ def sync(
 ) -> None:
     """Move what changed. With --partition or --from … --to: read those partitions whole."""
     from incremental_assets.dagster.loading import ensure_catalog, find_datastore, load_datastores, load_definitions, select
-    from incremental_assets.dagster.runner import Asked, Runner, command_line_instance, sync_side_by_side
+    from incremental_assets.dagster.runner import Runner, SyncOptions, command_line_instance, sync_in_workers
 
-    asked = Asked(_mode(mode), keys(partition, from_, to), reset_watermarks, allow_empty)
+    asked = SyncOptions(_mode(mode), keys(partition, from_, to), reset_watermarks, allow_empty)
     if reset_watermarks and (asked.keys or mode):
         raise ConfigurationError("--reset-watermarks loads whole containers; it goes with neither --mode nor partitions.")
     project = enter(project_dir)
@@ -130,7 +130,7 @@ def sync(
         if ready:
             alone = jobs == 1 or len(ready) == 1
             found = Runner(definitions, instance).sync(ready, asked) if alone else None
-            for record in found or sync_side_by_side(project, ready, asked, instance, jobs):
+            for record in found or sync_in_workers(project, ready, asked, instance, jobs):
                 report(record)
     if not as_json:
         print_syncs(records)

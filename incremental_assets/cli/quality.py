@@ -37,9 +37,9 @@ def scan(
     project_dir: Project = None,
 ) -> None:
     """Ask the rules of quality of rows that are in the lake."""
-    from incremental_assets.dagster.quality.command import AskedScan, scan_lines
+    from incremental_assets.dagster.quality.command import ScanOptions, scan_lines
 
-    asked = AskedScan(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to), auto_resolve)
+    asked = ScanOptions(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to), auto_resolve)
     records = _looked(project_dir, selection, tag, asked, full, as_json, scan_lines)
     if not as_json:
         print_scans(records)
@@ -61,9 +61,9 @@ def profile(
     project_dir: Project = None,
 ) -> None:
     """Count and measure the columns, partition by partition; the table's profile is a merge of those."""
-    from incremental_assets.dagster.quality.command import AskedScan, profile_lines
+    from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 
-    asked = AskedScan(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to))
+    asked = ScanOptions(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to))
     records = _looked(project_dir, selection, tag, asked, full, as_json, profile_lines)
     if not as_json:
         print_table("profile", records, ("container", "status", "rows_profiled", "partitions", "page"))

@@ -23,35 +23,35 @@ class IdentifierType(str, Enum):
     INTEGER = "integer"
 
 
-class Axis(str, Enum):
+class CursorType(str, Enum):
     """The cursor type of an identifier: the unit and the origin of its integer values. The type of the source's column decides it.
 
     ``DAY``: days since 1970-01-01. ``LOCAL``: microseconds since 1970-01-01 00:00 in local time (a column without time zone).
     ``INSTANT``: microseconds since 1970-01-01 00:00 UTC. ``INTEGER``: the value itself.
     """
 
-    DAY = "day"
-    LOCAL = "local"
-    INSTANT = "instant"
+    DATE = "day"
+    TIMESTAMP_NTZ = "local"
+    TIMESTAMP = "instant"
     INTEGER = "integer"
 
     @property
     def is_time(self) -> bool:
-        return self is not Axis.INTEGER
+        return self is not CursorType.INTEGER
 
     @property
     def steps_per_day(self) -> int:
         """The number of units in a day: 1 for ``DAY``, else microseconds. It has no meaning for ``INTEGER``."""
-        return 1 if self is Axis.DAY else MICROS_PER_DAY
+        return 1 if self is CursorType.DATE else MICROS_PER_DAY
 
     def lag_steps(self, lag: int) -> int:
         """Converts a safety lag to units of this cursor type.
 
         ``lag`` is in seconds for times and dates, and a number of values for integers. For dates it is rounded up to whole days.
         """
-        if self is Axis.DAY:
+        if self is CursorType.DATE:
             return -(-lag // 86_400)
-        return lag if self is Axis.INTEGER else lag * MICROS_PER_SECOND
+        return lag if self is CursorType.INTEGER else lag * MICROS_PER_SECOND
 
 
 def civil_from_days(days: int) -> tuple[int, int, int]:
@@ -86,19 +86,19 @@ def _date_text(days: int) -> str:
     return f"{'-' if year < 0 else ''}{abs(year):04d}-{month:02d}-{day:02d}"
 
 
-def format_value(axis: Axis, value: int) -> str:
+def format_value(axis: CursorType, value: int) -> str:
     """The exact ISO 8601 text of an identifier value, or the digits of an integer.
 
     Instants end in ``Z``. The fraction has six digits and is left out for whole seconds. Years before 1 BC are negative.
     """
-    if axis is Axis.INTEGER:
+    if axis is CursorType.INTEGER:
         return str(value)
-    if axis is Axis.DAY:
+    if axis is CursorType.DATE:
         return _date_text(value)
     days, micros = divmod(value, MICROS_PER_DAY)
     seconds, fraction = divmod(micros, MICROS_PER_SECOND)
     clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}" + (f".{fraction:06d}" if fraction else "")
-    return f"{_date_text(days)}T{clock}{'Z' if axis is Axis.INSTANT else ''}"
+    return f"{_date_text(days)}T{clock}{'Z' if axis is CursorType.TIMESTAMP else ''}"
 
 
 _TIME = re.compile(
@@ -108,20 +108,24 @@ _TIME = re.compile(
 )
 
 
-def parse_value(axis: Axis, text: str) -> int:
+def parse_value(axis: CursorType, text: str) -> int:
     """Parses an ISO 8601 date or time (``2025-01-08``, ``2025-01-08 14:30:25.5``, ``…Z``, ``…+02:00``) or an integer.
 
     A time zone is accepted for ``INSTANT`` only, where a text without one is UTC. A date without a time of day is midnight, except for
     ``DAY``, which accepts no time of day. Raises ConfigurationError for any other text.
     """
     text = text.strip()
-    if axis is Axis.INTEGER:
+    if axis is CursorType.INTEGER:
         if re.fullmatch(r"[-+]?\d+", text):
             return int(text)
         raise ConfigurationError(f"{text!r} is not an integer.")
     match = _TIME.fullmatch(text)
-    wanted = "a date such as 2025-01-08" if axis is Axis.DAY else "a time such as 2025-01-08 14:30:25"
-    if match is None or (axis is Axis.DAY and match["hour"]) or (match["zone"] and (axis is not Axis.INSTANT or not match["hour"])):
+    wanted = "a date such as 2025-01-08" if axis is CursorType.DATE else "a time such as 2025-01-08 14:30:25"
+    if (
+        match is None
+        or (axis is CursorType.DATE and match["hour"])
+        or (match["zone"] and (axis is not CursorType.TIMESTAMP or not match["hour"]))
+    ):
         raise ConfigurationError(f"{text!r} is not {wanted}.")
     year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
     days = days_from_civil(year, month, day) if 1 <= month <= 12 else 0
@@ -129,7 +133,7 @@ def parse_value(axis: Axis, text: str) -> int:
     hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
     if not 1 <= month <= 12 or civil_from_days(days) != (year, month, day) or hour > 23 or minute > 59 or second > 59:
         raise ConfigurationError(f"{text!r} is not {wanted}: there is no such day or time.")
-    if axis is Axis.DAY:
+    if axis is CursorType.DATE:
         return days
     micros = ((hour * 60 + minute) * 60 + second) * MICROS_PER_SECOND + int((match["fraction"] or "0").ljust(6, "0"))
     return days * MICROS_PER_DAY + micros - _offset_micros(match["zone"])
@@ -145,14 +149,14 @@ def _offset_micros(zone: str | None) -> int:
     return (-1 if zone[0] == "-" else 1) * (int(digits[:2]) * 60 + int(digits[2:])) * 60 * MICROS_PER_SECOND
 
 
-def json_value(axis: Axis, value: int | None) -> int | str | None:
+def json_value(axis: CursorType, value: int | None) -> int | str | None:
     """An identifier value for JSON: ISO 8601 text for times and dates, a number for integers.
 
     Watermarks have this form in Dagster events, in the output of ``--json``, and in the property of the Delta table.
     """
-    return value if value is None or axis is Axis.INTEGER else format_value(axis, value)
+    return value if value is None or axis is CursorType.INTEGER else format_value(axis, value)
 
 
-def value_from_json(axis: Axis, value: int | str | None) -> int | None:
+def value_from_json(axis: CursorType, value: int | str | None) -> int | None:
     """The inverse of ``json_value``."""
     return None if value is None else parse_value(axis, str(value))

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
-from incremental_assets.core.axis import Axis, IdentifierType
+from incremental_assets.core.axis import CursorType, IdentifierType
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.partitions import Granularity
 from incremental_assets.core.rules import Rule
-from incremental_assets.core.tail import Tail
+from incremental_assets.core.tail import LagWindow
 from incremental_assets.core.window import EVERYTHING, Window
 
 
@@ -166,23 +166,23 @@ class Identifier:
 
     columns: tuple[str, ...]
     type: IdentifierType
-    axis: Axis
+    cursor_type: CursorType
     start: int | None = None
     sequence: str | None = None
 
     @property
     def signature(self) -> str:
         """Columns, type and cursor type as one text, which is stored with the Delta table. If it changes, the table has to be rebuilt."""
-        return f"{'+'.join(self.columns)}:{self.type.value}:{self.axis.value}"
+        return f"{'+'.join(self.columns)}:{self.type.value}:{self.cursor_type.value}"
 
     @property
-    def ground(self) -> Window:
+    def domain(self) -> Window:
         """The domain: the window of the identifier values that are synced at all, from ``start`` on."""
         return Window(self.start, None) if self.start is not None else EVERYTHING
 
 
 @dataclass(frozen=True)
-class Cut:
+class Partitioning:
     """The partitioning of a container. Exactly one of ``granularity``, ``width`` and ``by_file`` is set.
 
     ``granularity`` with ``first``, the start of the first partition in units of the cursor type; ``width``: the number of integers in a
@@ -219,7 +219,7 @@ class Container:
     kind: Kind
     columns: tuple[SourceColumn, ...]
     identifier: Identifier | None
-    cut: Cut | None
+    partitioning: Partitioning | None
     strategy: Strategy
     primary_key: tuple[str, ...]
     key_is_enforced: bool
@@ -247,14 +247,14 @@ class Container:
         return self.identifier.signature if self.identifier else "none"
 
     @property
-    def axis(self) -> Axis | None:
-        return self.identifier.axis if self.identifier else None
+    def cursor_type(self) -> CursorType | None:
+        return self.identifier.cursor_type if self.identifier else None
 
     @property
-    def tail(self) -> Tail:
+    def lag_window(self) -> LagWindow:
         """The lag window that its incremental syncs read. The container must have an identifier."""
         assert self.identifier is not None
-        return Tail(self.identifier.start, self.identifier.axis.lag_steps(self.lag))
+        return LagWindow(self.identifier.start, self.identifier.cursor_type.lag_steps(self.lag))
 
     @property
     def has_null_identifiers(self) -> bool:

@@ -56,7 +56,7 @@ class EmptyRefused(SyncError):
     """
 
 
-class LakeMoved(SyncError):
+class ConcurrentWriteError(SyncError):
     """A concurrent write: another writer committed to the Delta table while this sync was reading. Remedy: sync again."""
 
 

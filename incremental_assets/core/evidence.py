@@ -11,7 +11,7 @@ from incremental_assets.core.container import Kind
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedContainer:
     """One entry of a datastore's listing. The catalog compares it with the stored one to decide whether to inspect the container again.
 
     ``fingerprint`` changes with columns, keys, indexes, defaults and triggers. ``activity`` changes whenever rows were written; None if the

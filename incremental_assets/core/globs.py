@@ -53,7 +53,7 @@ def fixed_part(pattern: str) -> str:
     return "/".join(fixed)
 
 
-class Reach:
+class PatternReach:
     """The patterns, as far as they can match something below one folder. It is false if they cannot match anything there.
 
     A listing follows it down from folder to folder, so that each part of a path is compared once, and only with the patterns that can still
@@ -67,16 +67,16 @@ class Reach:
     def __bool__(self) -> bool:
         return bool(self._left)
 
-    def below(self, folder: str) -> "Reach":
+    def below(self, folder: str) -> "PatternReach":
         """The reach for a folder below this one, given by its relative path; ``""`` is this folder."""
         reach = self
         for name in folder.split("/") if folder else ():
             reach = reach.within(name)
         return reach
 
-    def within(self, name: str) -> "Reach":
+    def within(self, name: str) -> "PatternReach":
         """The reach for a folder that is directly in this one."""
-        reach = Reach()
+        reach = PatternReach()
         reach._follow((parts, _after(parts, at, name)) for parts, at in self._left)
         return reach
 

@@ -12,7 +12,7 @@ the column all the same.
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from incremental_assets.core.axis import Axis
+from incremental_assets.core.axis import CursorType
 from incremental_assets.core.container import Container, ContainerOptions, HoldBack, Identifier, Kind, Origin, SourceTable
 from incremental_assets.core.grammar import Strategy
 
@@ -57,7 +57,7 @@ def safety_lag(
         return SafetyLag(0, False, "it is synced whole each time")
     if options.safety_lag is not None and options.safety_lag != "auto":
         return SafetyLag(options.safety_lag, False, "safety_lag of the container says so")
-    if options.safety_lag is None and safety_lag_seconds != "auto" and (identifier.axis.is_time or safety_lag_seconds == 0):
+    if options.safety_lag is None and safety_lag_seconds != "auto" and (identifier.cursor_type.is_time or safety_lag_seconds == 0):
         return SafetyLag(safety_lag_seconds, False, "safety_lag_seconds of the datastore says so")
     return automatic_lag(table, identifier, strategy, options.hold_back, batch)
 
@@ -73,7 +73,7 @@ def automatic_lag(
         return SafetyLag(0, True, trusted)
     if batch:
         return SafetyLag(AUTO_LAG_BATCHES, True, f"{_doubt(table, identifier, found)}, so the batch below the highest is read again")
-    if identifier.axis is not Axis.INTEGER:
+    if identifier.cursor_type is not CursorType.INTEGER:
         return SafetyLag(
             AUTO_LAG_SECONDS, True, f"{_doubt(table, identifier, found)}, so the last {AUTO_LAG_SECONDS} seconds are read again"
         )
@@ -90,7 +90,7 @@ def where_sessions_are_hidden(container: Container) -> Container:
     An automatic lag of 0 for times relies on that activity: a transaction can have a time from before it has a virtual id, and only the
     session shows it then (``Activity.noted``). A lag that the YAML sets, and the lag of integers, stay as they are.
     """
-    if not container.lag_is_auto or container.lag or container.axis is None or not container.axis.is_time:
+    if not container.lag_is_auto or container.lag or container.cursor_type is None or not container.cursor_type.is_time:
         return container
     reason = (
         f"{container.lag_reason}, but this role, which lacks pg_read_all_stats, cannot see who is about to commit an earlier time, so the "
@@ -116,7 +116,7 @@ def _trusted(identifier: Identifier, origins: list[Origin], strategy: Strategy, 
     either of them at each update.
     """
     columns = "/".join(identifier.columns)
-    if identifier.axis is Axis.INTEGER:
+    if identifier.cursor_type is CursorType.INTEGER:
         if all(origin.identity and origin.in_turn for origin in origins):
             return (
                 f"{columns} is GENERATED ALWAYS AS IDENTITY without CACHE, so the source itself makes each value when the row is inserted"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from incremental_assets.core.axis import MICROS_PER_DAY, Axis, civil_from_days, days_from_civil, format_value, parse_value
+from incremental_assets.core.axis import MICROS_PER_DAY, CursorType, civil_from_days, days_from_civil, format_value, parse_value
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.window import Window, merge
 
@@ -30,13 +30,13 @@ class Granularity(str, Enum):
     MONTH = "month"
 
 
-def floor_to(axis: Axis, granularity: Granularity, value: int) -> int:
+def floor_to(axis: CursorType, granularity: Granularity, value: int) -> int:
     """The start of the hour, day, week or month in which ``value`` lies, in the same units. A week begins on Sunday, as in Dagster.
 
     The cursor type ``DAY`` has no hours: for it, an hour is the day.
     """
     if granularity is Granularity.HOUR:
-        return value // MICROS_PER_HOUR * MICROS_PER_HOUR if axis is not Axis.DAY else value
+        return value // MICROS_PER_HOUR * MICROS_PER_HOUR if axis is not CursorType.DATE else value
     day = value // axis.steps_per_day
     if granularity is Granularity.WEEK:
         day -= (day + 4) % 7  # 1970-01-01 was a Thursday, the fourth day after a Sunday
@@ -46,7 +46,7 @@ def floor_to(axis: Axis, granularity: Granularity, value: int) -> int:
     return day * axis.steps_per_day
 
 
-def next_start(axis: Axis, granularity: Granularity, start: int) -> int:
+def next_start(axis: CursorType, granularity: Granularity, start: int) -> int:
     """The start of the partition after the one that begins at ``start``, which must itself be the start of one."""
     if granularity is Granularity.HOUR:
         return start + MICROS_PER_HOUR
@@ -56,7 +56,7 @@ def next_start(axis: Axis, granularity: Granularity, start: int) -> int:
     return start + (7 if granularity is Granularity.WEEK else 1) * axis.steps_per_day
 
 
-def default_granularity(axis: Axis, first: int, last: int) -> Granularity:
+def default_granularity(axis: CursorType, first: int, last: int) -> Granularity:
     """The granularity for identifiers from ``first`` to ``last``: days up to 1,000 days, weeks up to 250 weeks, else months.
 
     The limits keep the number of partitions small enough for people to find one in Dagster's UI.
@@ -75,7 +75,7 @@ class TimePartitions:
     ``2025-01-31``, and ``2025-01-31-14:00`` for hours. A method that takes a key raises ConfigurationError if there is no such partition.
     """
 
-    axis: Axis
+    axis: CursorType
     granularity: Granularity
     first: int
     last: int
@@ -125,7 +125,7 @@ class TimePartitions:
         return min(max(floor_to(self.axis, self.granularity, value), self.first), self.last)
 
     def _key(self, start: int) -> str:
-        day = format_value(Axis.DAY, start // self.axis.steps_per_day)
+        day = format_value(CursorType.DATE, start // self.axis.steps_per_day)
         if self.granularity is not Granularity.HOUR:
             return day
         return f"{day}-{start % MICROS_PER_DAY // MICROS_PER_HOUR:02d}:00"
@@ -135,9 +135,9 @@ class TimePartitions:
         outside = f"there is no partition {key!r}; the partitions go {span}."
         try:
             if self.granularity is Granularity.HOUR:
-                start = parse_value(Axis.LOCAL, f"{key[:10]}T{key[11:]}")
+                start = parse_value(CursorType.TIMESTAMP_NTZ, f"{key[:10]}T{key[11:]}")
             else:
-                start = parse_value(Axis.DAY, key) * self.axis.steps_per_day
+                start = parse_value(CursorType.DATE, key) * self.axis.steps_per_day
         except ConfigurationError as error:
             raise ConfigurationError(outside) from error
         if self._key(start) != key or floor_to(self.axis, self.granularity, start) != start or not self.first <= start <= self.last:
@@ -212,7 +212,7 @@ class IntegerPartitions:
 Partitions = TimePartitions | IntegerPartitions
 
 
-def stretches(chosen: Sequence[str], ordered: Sequence[str]) -> list[tuple[str, str]]:
+def contiguous_ranges(chosen: Sequence[str], ordered: Sequence[str]) -> list[tuple[str, str]]:
     """Groups the ``chosen`` keys into contiguous ranges of ``ordered``: the first and the last key of each range, in that order.
 
     Dagster runs several partitions in one run only if they are a contiguous range. Raises KeyError for a key that is not in ``ordered``.

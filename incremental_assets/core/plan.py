@@ -49,7 +49,7 @@ class Request:
     keys: tuple[str, ...] | None = None
     reset: bool = False
     allow_empty: bool = False
-    most_files: int | None = None
+    max_files: int | None = None
     again_before: int | None = None
 
 
@@ -73,16 +73,16 @@ class Plan:
     base_version: int | None
     warnings: tuple[str, ...] = field(default=())
     alarm: bool = False
-    learned: TableState | None = None
+    confirmed: TableState | None = None
 
     @property
-    def asked(self) -> str:
+    def requested(self) -> str:
         """What the sync reads, as text for people."""
         raise NotImplementedError
 
-    def story(self, new: int | None, run_id: str) -> dict[str, Any]:
+    def commit_metadata(self, new: int | None, run_id: str) -> dict[str, Any]:
         """The commit metadata: a JSON object that Delta stores as ``userMetadata``. ``new``: the watermark after the commit."""
-        axis = self.container.axis
+        axis = self.container.cursor_type
 
         def shown(value: int | None) -> str | None:
             return None if value is None or axis is None else format_value(axis, value)
@@ -91,7 +91,7 @@ class Plan:
             "container": self.container.label,
             "mode": self.request.mode.value,
             "action": self.action.value,
-            "range": self.asked,
+            "range": self.requested,
             "watermark": {"previous": shown(self.watermark), "new": shown(new)},
             "run_id": run_id,
         }

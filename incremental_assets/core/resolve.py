@@ -8,8 +8,17 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from incremental_assets.core.axis import Axis, IdentifierType, parse_value
-from incremental_assets.core.container import Container, ContainerOptions, Cut, HoldBack, Identifier, Kind, SourceColumn, SourceTable
+from incremental_assets.core.axis import CursorType, IdentifierType, parse_value
+from incremental_assets.core.container import (
+    Container,
+    ContainerOptions,
+    HoldBack,
+    Identifier,
+    Kind,
+    Partitioning,
+    SourceColumn,
+    SourceTable,
+)
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
 from incremental_assets.core.lag import safety_lag
@@ -19,25 +28,25 @@ from incremental_assets.core.partitions import Granularity, default_granularity,
 DEFAULT_WIDTH_PARTITIONS = 100
 """The default width of integer partitions divides the first span of a table into about so many partitions, at most."""
 
-_AXES: dict[str, tuple[Axis, str]] = {
-    "date": (Axis.DAY, "date"),
-    "timestamp without time zone": (Axis.LOCAL, "timestamp"),
-    "timestamp with time zone": (Axis.INSTANT, "timestamp"),
-    "smallint": (Axis.INTEGER, "integer"),
-    "integer": (Axis.INTEGER, "integer"),
-    "bigint": (Axis.INTEGER, "integer"),
-    "numeric": (Axis.INTEGER, "integer"),
+_AXES: dict[str, tuple[CursorType, str]] = {
+    "date": (CursorType.DATE, "date"),
+    "timestamp without time zone": (CursorType.TIMESTAMP_NTZ, "timestamp"),
+    "timestamp with time zone": (CursorType.TIMESTAMP, "timestamp"),
+    "smallint": (CursorType.INTEGER, "integer"),
+    "integer": (CursorType.INTEGER, "integer"),
+    "bigint": (CursorType.INTEGER, "integer"),
+    "numeric": (CursorType.INTEGER, "integer"),
 }
 
 
-def axis_of(column: SourceColumn) -> Axis | None:
+def axis_of(column: SourceColumn) -> CursorType | None:
     """The cursor type of a column's values; None if the column cannot be an incremental identifier."""
     if column.base not in _AXES or (column.base == "numeric" and not column.type.replace(" ", "").endswith(",0)")):
         return None  # a value with a fraction has no exact integer; a numeric without a declared scale may have fractions
     return _AXES[column.base][0]
 
 
-def identifier_axis(where: str, column: SourceColumn, type_: IdentifierType) -> Axis:
+def identifier_axis(where: str, column: SourceColumn, type_: IdentifierType) -> CursorType:
     """The cursor type of a column that the YAML declares as an identifier of type ``type_``.
 
     ``where`` begins the message of the ConfigurationError, which is raised if the declared type does not fit the column's type.
@@ -133,7 +142,7 @@ def resolve(
         kind=table.kind,
         columns=columns,
         identifier=identifier,
-        cut=cut,
+        partitioning=cut,
         strategy=strategy,
         primary_key=tuple(key),
         key_is_enforced=enforced,
@@ -183,26 +192,26 @@ def _identifier(label: str, table: SourceTable, spec: IncrementalSpec) -> Identi
         start = parse_value(axis, spec.start) if spec.start is not None else None
     except ConfigurationError as error:
         raise ConfigurationError(f"{label}: start: {error}") from error
-    sequence = columns[0].sequence if axis is Axis.INTEGER and len(columns) == 1 else None
+    sequence = columns[0].sequence if axis is CursorType.INTEGER and len(columns) == 1 else None
     return Identifier(spec.columns, spec.type, axis, start, sequence)
 
 
-def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: str | int | None, today: int) -> Cut:
-    axis = identifier.axis
+def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: str | int | None, today: int) -> Partitioning:
+    axis = identifier.cursor_type
     first, last = _found(axis, table.first), _found(axis, table.last)
     if identifier.start is not None:
         first = identifier.start
     if not axis.is_time:
         if partition_by == "batch":
-            return Cut(width=1, batch=True)
+            return Partitioning(width=1, batch=True)
         if isinstance(partition_by, int) and partition_by > 0:
-            return Cut(width=partition_by)
+            return Partitioning(width=partition_by)
         if partition_by is not None:
             raise ConfigurationError(
                 f"{label}: partition_by of an integer identifier is a positive width or 'batch', not {partition_by!r}."
             )
         span = table.span if table.span is not None else (last or 0) - (first or 0)
-        return Cut(width=round_width(span // DEFAULT_WIDTH_PARTITIONS + 1))
+        return Partitioning(width=round_width(span // DEFAULT_WIDTH_PARTITIONS + 1))
     now = today * axis.steps_per_day
     first = min(now, first) if first is not None else now
     if partition_by is None:
@@ -214,7 +223,7 @@ def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: s
             raise ConfigurationError(
                 f"{label}: partition_by of a time identifier is one of {', '.join(g.value for g in Granularity)}, not {partition_by!r}."
             ) from None
-    if granularity is Granularity.HOUR and axis is Axis.DAY:
+    if granularity is Granularity.HOUR and axis is CursorType.DATE:
         raise ConfigurationError(f"{label}: a date cannot be partitioned by hour; write day, week or month.")
     if partition_by is None and identifier.start is None:
         # One row from the year 1 must not make 24,000 partitions by month. The calendar begins at most 80 years before the newest row or
@@ -223,10 +232,10 @@ def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: s
         oldest = newest - 366 * 80 * axis.steps_per_day
         first = max(first, oldest)
     # Dagster's calendar cannot begin earlier than the timestamps of its host do; older rows belong to the first partition.
-    return Cut(granularity=granularity, first=_calendar_start(axis, granularity, first))
+    return Partitioning(granularity=granularity, first=_calendar_start(axis, granularity, first))
 
 
-def _found(axis: Axis, text: str | None) -> int | None:
+def _found(axis: CursorType, text: str | None) -> int | None:
     """The catalog's text of the first or the last identifier as a value.
 
     None if there is none, or if it does not parse: the catalog found it for a column of another type, before the YAML was changed.
@@ -237,7 +246,7 @@ def _found(axis: Axis, text: str | None) -> int | None:
         return None
 
 
-def _calendar_start(axis: Axis, granularity: Granularity, first: int) -> int:
+def _calendar_start(axis: CursorType, granularity: Granularity, first: int) -> int:
     """The start of the first partition: that of the partition in which ``first`` lies, but never before July 1901."""
     start = floor_to(axis, granularity, first)
     earliest = -25_000 * axis.steps_per_day  # 1901-07-22; all time-zone databases agree from 1901 on

@@ -301,7 +301,7 @@ class Expression(RowRule):
 
 
 # ---------------------------------------------------------------- rules about several rows
-class Reach(str, Enum):
+class UniqueScope(str, Enum):
     """The rows among which a value has to be unique: those of its partition, or those of the whole table."""
 
     PARTITION = "partition"
@@ -314,7 +314,7 @@ class Unique(Rule):
 
     rule: Literal["unique"] = "unique"
     columns: Annotated[Names, Field(min_length=1)]
-    scope: Reach = Reach.PARTITION
+    scope: UniqueScope = UniqueScope.PARTITION
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from incremental_assets.core.window import Window, covered_from
 
 
 @dataclass(frozen=True)
-class Tail:
+class LagWindow:
     """The lag window of one container, apart from its watermark.
 
     ``start``: the inclusive lower end of the domain, below which nothing is ever read (None: there is no such bound). ``lag``: the safety

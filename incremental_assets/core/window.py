@@ -7,7 +7,7 @@ and windows (``core.partitions``), or SQL predicates (``delta.sql``, ``databases
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from incremental_assets.core.axis import Axis, format_value
+from incremental_assets.core.axis import CursorType, format_value
 
 
 @dataclass(frozen=True, order=False)
@@ -66,7 +66,7 @@ def covered_from(windows: Iterable[Window], start: int | None) -> int | bool | N
     return None
 
 
-def in_words(axis: Axis | None, windows: Sequence[Window]) -> str:
+def in_words(axis: CursorType | None, windows: Sequence[Window]) -> str:
     """The windows as text for a message: up to four of them, then the number of the others.
 
     Without a cursor type (a container without identifier), and for the one window without bounds, the text is "the whole container".

@@ -14,7 +14,7 @@ import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.catalog.diff import Change, Difference
-from incremental_assets.catalog.operation import Asked, Outcome
+from incremental_assets.catalog.operation import CatalogOptions, CatalogResult
 from incremental_assets.catalog.state import Catalog, Presence
 from incremental_assets.core.container import Kind
 from incremental_assets.core.errors import ConfigurationError, MisfitError, SyncError
@@ -102,7 +102,7 @@ def catalog_definitions(component: CataloguedComponent, settings: Settings, know
 
 
 def _asset_and_job(
-    component: CataloguedComponent, settings: Settings, known: Sequence[ContainerDefinition], told: Callable[[Outcome], None]
+    component: CataloguedComponent, settings: Settings, known: Sequence[ContainerDefinition], told: Callable[[CatalogResult], None]
 ) -> tuple[dg.AssetsDefinition, Any]:
     """The asset and the job of the operation. ``told`` is called with the outcome of each run in this process."""
     asset = _asset(component, settings, catalog_key(settings.name, known), told)
@@ -115,7 +115,9 @@ def _asset_and_job(
     return asset, job
 
 
-def _asset(component: CataloguedComponent, settings: Settings, key: dg.AssetKey, told: Callable[[Outcome], None]) -> dg.AssetsDefinition:
+def _asset(
+    component: CataloguedComponent, settings: Settings, key: dg.AssetKey, told: Callable[[CatalogResult], None]
+) -> dg.AssetsDefinition:
     """The asset of the catalog with its check. Its materialization takes the catalog, stores it, and shows the differences."""
     spec = dg.AssetSpec(
         key,
@@ -156,26 +158,26 @@ def _asset(component: CataloguedComponent, settings: Settings, key: dg.AssetKey,
     return catalog
 
 
-def asked_of(config: CatalogConfig, settings: Settings) -> Asked:
+def asked_of(config: CatalogConfig, settings: Settings) -> CatalogOptions:
     """The options of one run: those of its config, with ``catalog:`` of the YAML for each that is left out.
 
     The config can only narrow what the YAML includes.
     """
     of_yaml = settings.catalog
-    return Asked(
+    return CatalogOptions(
         of_yaml.prune if config.prune is None else config.prune,
         of_yaml.recreate if config.recreate is None else config.recreate,
         of_yaml.kinds if config.include is None else kinds_of([one.value for one in config.include]) & of_yaml.kinds,
     )
 
 
-def _include(asked: Asked) -> str:
+def _include(asked: CatalogOptions) -> str:
     return ",".join(word for word in ("table", "view") if kinds_of([word]) & asked.kinds)
 
 
 def renew_catalog(
-    component: CataloguedComponent, instance: dg.DagsterInstance, asked: Asked | None, progress: Callable[[str], None]
-) -> Outcome:
+    component: CataloguedComponent, instance: dg.DagsterInstance, asked: CatalogOptions | None, progress: Callable[[str], None]
+) -> CatalogResult:
     """Takes the catalog and stores it. Raises SourceError or ConfigurationError; the stored catalog is unchanged then.
 
     ``asked``: None means the options of the YAML. ``progress`` is called with messages for the log.
@@ -189,7 +191,7 @@ def renew_catalog(
     return outcome
 
 
-def _fitting(component: CataloguedComponent, before: Catalog | None, outcome: Outcome) -> Outcome:
+def _fitting(component: CataloguedComponent, before: Catalog | None, outcome: CatalogResult) -> CatalogResult:
     """Replaces the new entry of each container that the YAML no longer fits by its old entry.
 
     The sync of such a container then fails, and the others go on. Raises ConfigurationError where there is no old entry, or where the YAML
@@ -216,7 +218,7 @@ def _adds_assets(differences: Sequence[Difference]) -> bool:
     return any(d.change in (Change.NEW, Change.BACK, Change.PRUNED) for d in differences)
 
 
-def _metadata(outcome: Outcome) -> dict[str, Any]:
+def _metadata(outcome: CatalogResult) -> dict[str, Any]:
     """The metadata of the materialization: counts, which the UI plots, the differences as a table, and the same as JSON for scripts."""
     entries = outcome.catalog.entries
     present = [known for known in entries if known.presence is Presence.PRESENT]
@@ -236,7 +238,7 @@ def _metadata(outcome: Outcome) -> dict[str, Any]:
         "catalog/hidden": sum(1 for known in entries if known.presence is Presence.HIDDEN),
         **{f"catalog/{change.value}": count for change, count in counted.items()},
         "catalog/troubles": len(outcome.troubles),
-        "catalog/looked_at": outcome.looked_at,
+        "catalog/looked_at": outcome.inspected,
         "catalog/result": "warning" if outcome.troubles else "success",
         "catalog/differences": dg.TableMetadataValue(records, schema),
         "catalog/details": dg.JsonMetadataValue(details),
@@ -290,7 +292,7 @@ class CatalogRun:
     """
 
     run_id: str
-    outcome: Outcome | None = None
+    outcome: CatalogResult | None = None
     refused: ConfigurationError | None = None
     failure: SyncError | None = None
 
@@ -309,7 +311,7 @@ def run_catalog(
     """
     settings = component.settings()
     # Events have only the metadata of the outcome. The asset runs in this process and hands over the whole of it.
-    outcomes: list[Outcome] = []
+    outcomes: list[CatalogResult] = []
     asset, job = _asset_and_job(component, settings, known, outcomes.append)
     runnable = dg.Definitions([asset], jobs=[job], executor=dg.in_process_executor, loggers=LOGGERS)
     run_id = new_run_id()

@@ -81,7 +81,7 @@ def _record(definition: ContainerDefinition, difference: Mapping[str, Any], trou
     In the record ``rows`` is an estimate; ``safety_lag`` is in seconds, or in values for integers.
     """
     container, table = definition.container, definition.table
-    cut = container.cut
+    cut = container.partitioning
     return {
         "container": container.label,
         "status": "present" if definition.missing_since is None else "missing",

@@ -15,10 +15,10 @@ import dagster as dg
 from dagster.components import DefsStateConfig, ResolvedDefsStateConfig
 
 from incremental_assets.catalog.definition import ContainerDefinition, Settings
-from incremental_assets.catalog.inspect import CatalogSource, Said
-from incremental_assets.catalog.operation import Asked, Outcome, take_catalog
+from incremental_assets.catalog.inspect import CatalogDeclarations, CatalogSource
+from incremental_assets.catalog.operation import CatalogOptions, CatalogResult, take_catalog
 from incremental_assets.catalog.state import Catalog
-from incremental_assets.core.evidence import Listed
+from incremental_assets.core.evidence import ListedContainer
 from incremental_assets.core.names import encode_name
 from incremental_assets.dagster.catalog_store import CatalogStore
 from incremental_assets.dagster.project import current_project
@@ -44,7 +44,7 @@ class CataloguedComponent(dg.StateBackedComponent, ABC):
         """The containers. Raises ConfigurationError where the YAML does not fit what was found."""
 
     @abstractmethod
-    def said(self) -> Said:
+    def said(self) -> CatalogDeclarations:
         """What the YAML says that the operation must know."""
 
     @abstractmethod
@@ -56,16 +56,16 @@ class CataloguedComponent(dg.StateBackedComponent, ABC):
         return DefsStateConfig.from_args(self.defs_state, default_key=f"{type(self).__name__}[{encode_name(self.name)}]")
 
     def take_catalog(
-        self, before: Catalog | None, asked: Asked | None = None, progress: Callable[[str], None] = lambda _: None, **kept: Any
-    ) -> Outcome:
+        self, before: Catalog | None, asked: CatalogOptions | None = None, progress: Callable[[str], None] = lambda _: None, **kept: Any
+    ) -> CatalogResult:
         """Asks the source what is there, and compares. Raises SourceError or ConfigurationError; ``kept`` as ``operation.take_catalog``."""
         of_yaml = self.settings().catalog
-        chosen = asked or Asked(of_yaml.prune, of_yaml.recreate, of_yaml.kinds)
+        chosen = asked or CatalogOptions(of_yaml.prune, of_yaml.recreate, of_yaml.kinds)
         with self.source(before) as source:
             outcome = take_catalog(source, before, chosen, self.said(), progress, **kept)
             return replace(outcome, troubles={**outcome.troubles, **source.troubles})
 
-    def listing(self, before: Catalog | None) -> Mapping[str, Listed]:
+    def listing(self, before: Catalog | None) -> Mapping[str, ListedContainer]:
         """The one question by which it is seen whether the catalog is as it was."""
         with self.source(before) as source:
             return source.listing()

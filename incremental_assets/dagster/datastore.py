@@ -26,7 +26,7 @@ from incremental_assets.dagster.project import current_project, dagster_home
 from incremental_assets.dagster.quality.asset_checks import container_checks, scan_job
 from incremental_assets.dagster.quality.pages import remove_page
 from incremental_assets.dagster.quality.profiles import profile_job
-from incremental_assets.dagster.runner import Asked, sync_side_by_side
+from incremental_assets.dagster.runner import SyncOptions, sync_in_workers
 from incremental_assets.dagster.runs.event_batches import store_events_in_batches
 from incremental_assets.dagster.runs.run_history import forget_runs
 from incremental_assets.dagster.schedules import container_schedule, datastore_schedule
@@ -52,8 +52,8 @@ def datastore_job(settings: Settings, definitions: Sequence[ContainerDefinition]
     @dg.op(name=f"{name}_containers", out=dg.Out(dg.Nothing), description=f"Syncs all containers of {settings.name}, a run each.")
     def sync_all(context: dg.OpExecutionContext, config: DatastoreConfig) -> None:
         lines: list[dict[str, Any]] = []
-        asked = Asked(started_by=f"run {context.run_id}")
-        for line in sync_side_by_side(current_project(), definitions, asked, context.instance, config.jobs):
+        asked = SyncOptions(started_by=f"run {context.run_id}")
+        for line in sync_in_workers(current_project(), definitions, asked, context.instance, config.jobs):
             lines.append(line)
             say = context.log.error if line["status"] == "failed" else context.log.info
             say(f"{line['container']}: {line['status']}: {line['message']}" + (f" (run {line['run_id']})" if line["run_id"] else ""))

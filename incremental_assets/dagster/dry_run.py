@@ -14,10 +14,10 @@ from incremental_assets.core.errors import ContainerMissing, SyncError
 from incremental_assets.core.lag import lag_warning
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.jobs import plan_container
-from incremental_assets.dagster.runner import Asked
+from incremental_assets.dagster.runner import SyncOptions
 
 
-def dry_run_lines(chosen: Sequence[ContainerDefinition], asked: Asked, instance: dg.DagsterInstance) -> Iterator[dict[str, Any]]:
+def dry_run_lines(chosen: Sequence[ContainerDefinition], asked: SyncOptions, instance: dg.DagsterInstance) -> Iterator[dict[str, Any]]:
     """Yields one record for each container. Rows are counted in the source. Nothing is written."""
     for definition in chosen:
         container = definition.container
@@ -37,8 +37,8 @@ def dry_run_lines(chosen: Sequence[ContainerDefinition], asked: Asked, instance:
             "action": plan.action.value,
             "reason": plan.reason,
             "strategy": container.strategy.value,
-            "range": plan.asked,
-            "watermark": None if container.axis is None else json_value(container.axis, plan.watermark),
+            "range": plan.requested,
+            "watermark": None if container.cursor_type is None else json_value(container.cursor_type, plan.watermark),
             "partitions": keys,
             "warnings": list(dict.fromkeys([*plan.warnings, *lag_warning(container)])),
             **preview,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 
-def told_by(instance: dg.DagsterInstance, run_id: str) -> list[dg.DagsterEvent]:
+def asset_events_of(instance: dg.DagsterInstance, run_id: str) -> list[dg.DagsterEvent]:
     """Returns the asset observations and materializations of a run as the event log stores them.
 
     The events that ``execute_run`` returns are not enough for a failed run: they lack what the failed step has logged.

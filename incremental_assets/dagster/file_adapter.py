@@ -34,7 +34,7 @@ class FileAdapter:
 
     @property
     def due(self) -> Request:
-        return Request(Mode.INCREMENTAL, most_files=self.definition.settings.most_files)
+        return Request(Mode.INCREMENTAL, max_files=self.definition.settings.max_files_per_run)
 
     def plan(self, instance: dg.DagsterInstance, request: Request, lake: str) -> tuple[FilesPlan, list[str]]:
         """Raises ContainerMissing where none of its files is in the folder any more, since the catalog has seen that."""

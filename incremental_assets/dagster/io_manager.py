@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster._core.execution.context.metadata_logging import AssetMetadataHandle, OutputMetadataAccumulator
 
-from incremental_assets.core.axis import Axis, IdentifierType
+from incremental_assets.core.axis import CursorType, IdentifierType
 from incremental_assets.core.container import Identifier
-from incremental_assets.core.errors import ConfigurationError, LakeError, LakeMoved
+from incremental_assets.core.errors import ConcurrentWriteError, ConfigurationError, LakeError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.window import Window, merge
@@ -25,7 +25,7 @@ from incremental_assets.dagster.own_partitions import own_windows
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, from_windows_metadata
 from incremental_assets.delta.counts import partition_rows, row_count
 from incremental_assets.delta.errors import lake_errors
-from incremental_assets.delta.extraction import Extractions, Outcome
+from incremental_assets.delta.extraction import WriteBatches, WriteResult
 from incremental_assets.delta.scope import LakeScope, Written
 from incremental_assets.delta.sql import file_predicate, scope_predicate
 from incremental_assets.delta.table import LakeTable
@@ -44,9 +44,13 @@ MOST_RETRIES = 3
 RETRY_SECONDS = 2
 """How many seconds pass before it is tried again."""
 
-_AXES = {"date": Axis.DAY, "timestamp_ntz": Axis.LOCAL, "timestamp": Axis.INSTANT}
+_AXES = {"date": CursorType.DATE, "timestamp_ntz": CursorType.TIMESTAMP_NTZ, "timestamp": CursorType.TIMESTAMP}
 """The cursor type of a column by its Spark type; integers and decimals are not listed."""
-_TYPES = {Axis.DAY: IdentifierType.DATE, Axis.LOCAL: IdentifierType.DATETIME, Axis.INSTANT: IdentifierType.TIMESTAMP}
+_TYPES = {
+    CursorType.DATE: IdentifierType.DATE,
+    CursorType.TIMESTAMP_NTZ: IdentifierType.DATETIME,
+    CursorType.TIMESTAMP: IdentifierType.TIMESTAMP,
+}
 
 
 class DeltaIOManager(dg.IOManager):
@@ -63,11 +67,11 @@ class DeltaIOManager(dg.IOManager):
         """
         scope: LakeScope = context.resources.lake  # pyright: ignore[reportAttributeAccessIssue]
         try:
-            if isinstance(obj, Extractions):
+            if isinstance(obj, WriteBatches):
                 self._write_extractions(context, scope, obj)
             else:
                 self._write_frame(context, scope, obj)
-        except LakeMoved as moved:
+        except ConcurrentWriteError as moved:
             # A concurrent write, by a query that a killed run has left on the Spark server or by another host. A step that is tried again
             # makes a new plan, which takes that write into account.
             scope.interrupt()
@@ -106,11 +110,11 @@ class DeltaIOManager(dg.IOManager):
         else:
             column = _column(metadata, context.asset_key)
             identifier = _identifier(column, {c.name: c.type for c in _head_columns(table)}, context.asset_key)
-            windows = _windows(context, identifier.axis)
+            windows = _windows(context, identifier.cursor_type)
         return frame.where(scope_predicate(identifier, windows, False))
 
     # ------------------------------------------------------------------ containers
-    def _write_extractions(self, context: dg.OutputContext, scope: LakeScope, output: Extractions) -> None:
+    def _write_extractions(self, context: dg.OutputContext, scope: LakeScope, output: WriteBatches) -> None:
         """Commits the write batches of a container's sync one by one, then adds metadata and events.
 
         Each partition that was written gets its own row count.
@@ -118,9 +122,9 @@ class DeltaIOManager(dg.IOManager):
         container = output.container
         table = scope.table(*container.key_path)
         written: list[Window] = []
-        outcomes: list[Outcome] = []
+        outcomes: list[WriteResult] = []
         replaced_whole = nulls = False
-        for step in output.steps:
+        for step in output.batches:
             # The session is opened before the step opens its snapshot of the source, so that no snapshot is held while a JVM starts.
             spark = scope.spark
             with step as extraction:
@@ -170,7 +174,7 @@ class DeltaIOManager(dg.IOManager):
         if context.has_asset_partitions:
             column = _column(dict(context.definition_metadata or {}), context.asset_key)
             identifier = _identifier(column, dict(frame.dtypes), context.asset_key)
-            windows = _windows(context, identifier.axis)
+            windows = _windows(context, identifier.cursor_type)
             # Delta refuses rows outside of this predicate. So a DataFrame cannot change other partitions than those of the run.
             writer = writer.option("replaceWhere", scope_predicate(identifier, windows, False))
         else:
@@ -215,15 +219,15 @@ def _identifier(column: str, types: dict[str, str], key: dg.AssetKey) -> Identif
     """
     if column not in types:
         raise ConfigurationError(f"{'/'.join(key.path)}: partition_expr names {column!r}; the columns are {', '.join(types)}.")
-    axis = _AXES.get(types[column], Axis.INTEGER)
-    if axis is Axis.INTEGER and not types[column].startswith(("bigint", "int", "smallint", "tinyint", "decimal")):
+    axis = _AXES.get(types[column], CursorType.INTEGER)
+    if axis is CursorType.INTEGER and not types[column].startswith(("bigint", "int", "smallint", "tinyint", "decimal")):
         raise ConfigurationError(
             f"{'/'.join(key.path)}: partition_expr {column!r} is {types[column]}; a date, timestamp or integer is needed."
         )
     return Identifier((column,), _TYPES.get(axis, IdentifierType.INTEGER), axis)
 
 
-def _windows(context: dg.OutputContext | dg.InputContext, axis: Axis) -> Sequence[Window]:
+def _windows(context: dg.OutputContext | dg.InputContext, axis: CursorType) -> Sequence[Window]:
     """The windows of the partition keys of the context."""
     return own_windows("/".join(context.asset_key.path), axis, context.asset_partitions_def, list(context.asset_partition_keys))
 

@@ -14,7 +14,7 @@ from dagster._core.storage.tags import MAX_RUNTIME_SECONDS_TAG
 
 from incremental_assets.catalog.definition import ContainerDefinition, max_runtime_seconds
 from incremental_assets.core.errors import ContainerBusy
-from incremental_assets.core.partitions import stretches
+from incremental_assets.core.partitions import contiguous_ranges
 from incremental_assets.core.plan import Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.locks import container_lock
@@ -42,7 +42,7 @@ def is_sync(run: dg.DagsterRun) -> bool:
 
 
 @dataclass(frozen=True)
-class Launch:
+class RunLaunch:
     """What a run of a plan is started with: one for each stretch of neighbouring partitions."""
 
     plan: Plan
@@ -62,7 +62,7 @@ def keep_learned(definition: ContainerDefinition, instance: dg.DagsterInstance, 
 
     The watermark that counts from now on.
     """
-    if plan.learned is None:
+    if plan.confirmed is None:
         return plan.watermark
     lake = lake_root()
     with contextlib.suppress(ContainerBusy):
@@ -80,30 +80,30 @@ def config_of(definition: ContainerDefinition, request: Request) -> Mapping[str,
         config["reset_watermarks"] = True
     if request.allow_empty:
         config["allow_empty"] = True
-    if request.most_files is not None:
-        config["most_files"] = request.most_files
+    if request.max_files is not None:
+        config["most_files"] = request.max_files
     if request.again_before is not None:
         config["again_before"] = request.again_before
     return {"ops": {op_name(definition): {"config": config}}}
 
 
-def launch_of(definition: ContainerDefinition, instance: dg.DagsterInstance, plan: Plan, keys: Sequence[str]) -> Launch:
+def launch_of(definition: ContainerDefinition, instance: dg.DagsterInstance, plan: Plan, keys: Sequence[str]) -> RunLaunch:
     """Run config and partition tags; new integer partitions are added first, as a run names only those that exist."""
     run_config = config_of(definition, plan.request)
     partitions_def = partitions_definition(definition)
     limit = {MAX_RUNTIME_SECONDS_TAG: str(max_runtime_seconds(definition))}
     if partitions_def is None or not keys:
-        return Launch(plan, run_config, [limit])
+        return RunLaunch(plan, run_config, [limit])
     if isinstance(partitions_def, dg.DynamicPartitionsDefinition):
         add_keys(instance, partitions_def, keys)
         assert partitions_def.name is not None
         ordered: Sequence[str] = instance.get_dynamic_partitions(partitions_def.name)
-        runs = stretches(keys, ordered)
+        runs = contiguous_ranges(keys, ordered)
     else:
-        runs = [(keys[0], keys[-1])] if plan.request.keys is None else stretches(keys, partitions_def.get_partition_keys())
+        runs = [(keys[0], keys[-1])] if plan.request.keys is None else contiguous_ranges(keys, partitions_def.get_partition_keys())
     if plan.request.keys is None:  # one sync is one run; rows that land elsewhere get their events all the same
         runs = runs[-1:]
-    return Launch(plan, run_config, [{RANGE_START: first, RANGE_END: last, **limit} for first, last in runs])
+    return RunLaunch(plan, run_config, [{RANGE_START: first, RANGE_END: last, **limit} for first, last in runs])
 
 
 def container_job(definition: ContainerDefinition) -> Any:

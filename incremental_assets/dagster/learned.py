@@ -24,15 +24,15 @@ def keep_learned(instance: dg.DagsterInstance, plan: TablePlan, table: LakeTable
 
     The event is an observation and not a materialization: no rows were written, so the checks of the rows are as current as before.
     """
-    learned, container = plan.learned, plan.container
-    if learned is None or plan.base_version is None or container.axis is None:
+    learned, container = plan.confirmed, plan.container
+    if learned is None or plan.base_version is None or container.cursor_type is None:
         return plan.watermark
-    if not set_property_without_spark(table, plan.base_version, STATE_PROPERTY, learned.to_json(container.axis)):
+    if not set_property_without_spark(table, plan.base_version, STATE_PROPERTY, learned.to_json(container.cursor_type)):
         return plan.watermark
     if learned.watermark != plan.watermark:
         metadata = {
-            NEW: json_value(container.axis, learned.watermark),
-            PREVIOUS: json_value(container.axis, plan.watermark),
+            NEW: json_value(container.cursor_type, learned.watermark),
+            PREVIOUS: json_value(container.cursor_type, plan.watermark),
             SIGNATURE: container.signature,
             "sync/status": "skipped",
             "sync/message": plan.reason,

@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from incremental_assets.core.axis import Axis, IdentifierType, format_value, parse_value
-from incremental_assets.core.container import Container, Cut, Identifier
+from incremental_assets.core.axis import CursorType, IdentifierType, format_value, parse_value
+from incremental_assets.core.container import Container, Identifier, Partitioning
 from incremental_assets.core.partitions import Granularity, IntegerPartitions, Partitions, TimePartitions, floor_to
 
 WINDOWS_METADATA = "incremental_assets/windows"
@@ -28,7 +28,7 @@ def dagster_partitions(container: Container, timezone: str) -> dg.PartitionsDefi
     day, week or month is a partition too (Dagster's own default ends with the last complete one), because today's rows must be in a
     partition. ``timezone`` is the datastore's, the zone of its dates and zone-less times.
     """
-    cut, axis = container.cut, container.axis
+    cut, axis = container.partitioning, container.cursor_type
     if cut is None or axis is None:
         return None
     if cut.granularity is None:
@@ -38,8 +38,8 @@ def dagster_partitions(container: Container, timezone: str) -> dg.PartitionsDefi
     # When clocks are set back, a local hour comes twice, and two hours would have one key. So hourly keys are UTC hours. A zone-less
     # identifier is put into the hour that its text names. East of Greenwich, that hour has not begun in UTC yet, so the definition ends
     # later by as many hours.
-    zone = timezone if axis is not Axis.INSTANT and not hourly else "UTC"
-    ahead = _hours_ahead(timezone) if hourly and axis is Axis.LOCAL else 0
+    zone = timezone if axis is not CursorType.TIMESTAMP and not hourly else "UTC"
+    ahead = _hours_ahead(timezone) if hourly and axis is CursorType.TIMESTAMP_NTZ else 0
     form = "%Y-%m-%d-%H:%M" if hourly else "%Y-%m-%d"
     start = format_value(axis, cut.first).removesuffix("Z")
     start = f"{start[:10]}-{start[11:16]}" if hourly else start[:10]
@@ -58,7 +58,7 @@ def _hours_ahead(timezone: str) -> int:
     return max(0, -(-int(offset.total_seconds()) // 3600)) + (1 if offset else 0)
 
 
-def partitions_of(axis: Axis, cut: Cut, definition: dg.PartitionsDefinition, instance: dg.DagsterInstance) -> Partitions:
+def partitions_of(axis: CursorType, cut: Partitioning, definition: dg.PartitionsDefinition, instance: dg.DagsterInstance) -> Partitions:
     """The container's partitions as windows of its identifier, with the keys that Dagster has at this moment.
 
     For time, the last partition is the newest one of the definition; for integers, the known keys are those of the dynamic definition.
@@ -70,9 +70,9 @@ def partitions_of(axis: Axis, cut: Cut, definition: dg.PartitionsDefinition, ins
     assert cut.first is not None and isinstance(definition, dg.TimeWindowPartitionsDefinition)
     # A key reads 2026-01-31, or 2026-01-31-14:00 for an hour. There is no key yet where the first partition lies in the future.
     key = definition.get_last_partition_key() or ""
-    last = parse_value(Axis.LOCAL, f"{key[:10]}T{key[11:]}" if len(key) > 10 else key) if key else cut.first
-    if axis is Axis.DAY and key:
-        last = parse_value(Axis.DAY, key[:10])
+    last = parse_value(CursorType.TIMESTAMP_NTZ, f"{key[:10]}T{key[11:]}" if len(key) > 10 else key) if key else cut.first
+    if axis is CursorType.DATE and key:
+        last = parse_value(CursorType.DATE, key[:10])
     return TimePartitions(axis, cut.granularity, cut.first, max(cut.first, floor_to(axis, cut.granularity, last)))
 
 
@@ -82,13 +82,13 @@ def windows_metadata(container: Container) -> Mapping[str, Any]:
     The IO manager reads it from an upstream asset's metadata, where the container itself is not at hand, to turn partition keys into
     windows.
     """
-    identifier, cut = container.identifier, container.cut
+    identifier, cut = container.identifier, container.partitioning
     if identifier is None or cut is None:
         return {}
     return {
         "columns": list(identifier.columns),
         "type": identifier.type.value,
-        "axis": identifier.axis.value,
+        "axis": identifier.cursor_type.value,
         "granularity": cut.granularity.value if cut.granularity else None,
         "first": cut.first,
         "width": cut.width,
@@ -100,6 +100,6 @@ def from_windows_metadata(
     data: Mapping[str, Any], definition: dg.PartitionsDefinition, instance: dg.DagsterInstance
 ) -> tuple[Identifier, Partitions]:
     """The inverse of ``windows_metadata``: the identifier, and the partitions with the keys that Dagster has at this moment."""
-    identifier = Identifier(tuple(data["columns"]), IdentifierType(data["type"]), Axis(data["axis"]))
-    cut = Cut(Granularity(data["granularity"]) if data["granularity"] else None, data["first"], data["width"])
-    return identifier, partitions_of(identifier.axis, cut, definition, instance)
+    identifier = Identifier(tuple(data["columns"]), IdentifierType(data["type"]), CursorType(data["axis"]))
+    cut = Partitioning(Granularity(data["granularity"]) if data["granularity"] else None, data["first"], data["width"])
+    return identifier, partitions_of(identifier.cursor_type, cut, definition, instance)

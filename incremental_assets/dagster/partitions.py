@@ -47,9 +47,9 @@ def partitions_definition(definition: ContainerDefinition) -> dg.PartitionsDefin
 def container_partitions(definition: ContainerDefinition, instance: dg.DagsterInstance) -> Partitions | None:
     """The container's partitions as windows of its identifier; None where it has no partitions, and where each partition is a file."""
     container, in_dagster = definition.container, partitions_definition(definition)
-    if in_dagster is None or container.axis is None or container.cut is None or container.cut.by_file:
+    if in_dagster is None or container.cursor_type is None or container.partitioning is None or container.partitioning.by_file:
         return None
-    return partitions_of(container.axis, container.cut, in_dagster, instance)
+    return partitions_of(container.cursor_type, container.partitioning, in_dagster, instance)
 
 
 def keys_of_run(context: Any, definition: ContainerDefinition) -> list[str] | None:
@@ -88,7 +88,7 @@ def keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance, 
     except ConfigurationError as error:
         raise ConfigurationError(f"{definition.container.label}: {error}") from error
     keys = dagster_definition.get_partition_keys(dynamic_partitions_store=instance)
-    if definition.container.axis is not None and not definition.container.axis.is_time:
+    if definition.container.cursor_type is not None and not definition.container.cursor_type.is_time:
         chosen = [key for key in keys if int(first) <= int(key) <= int(last)]
     else:
         chosen = [key for key in keys if first <= key <= last]
@@ -118,7 +118,7 @@ def restore_range(instance: dg.DagsterInstance, definition: ContainerDefinition,
     Dagster itself looks up both ends, several times in a run, and fails where one is missing. It finds a range by the order in which keys
     were added. So the keys that lie between the two ends by name are removed and added again together with the ends.
     """
-    partitions_def, cut = partitions_definition(definition), definition.container.cut
+    partitions_def, cut = partitions_definition(definition), definition.container.partitioning
     if RANGE_START not in tags or cut is None or not cut.by_file:
         return
     assert isinstance(partitions_def, dg.DynamicPartitionsDefinition) and partitions_def.name is not None
@@ -146,7 +146,7 @@ def expect_files(definition: ContainerDefinition, instance: dg.DagsterInstance, 
 
     It does nothing for other kinds of partitions: their keys are checked when they are turned into windows.
     """
-    in_dagster, cut = partitions_definition(definition), definition.container.cut
+    in_dagster, cut = partitions_definition(definition), definition.container.partitioning
     if in_dagster is None or cut is None or not cut.by_file:
         return
     expect_known(definition.container.label, in_dagster.get_partition_keys(dynamic_partitions_store=instance), keys)

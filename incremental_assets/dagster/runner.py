@@ -17,7 +17,7 @@ from incremental_assets.catalog.definition import ContainerDefinition, is_named
 from incremental_assets.core.axis import json_value
 from incremental_assets.core.errors import ConfigurationError, ContainerMissing, SyncError
 from incremental_assets.core.plan import Action, Mode, Plan, Request
-from incremental_assets.dagster.event_log import failure_of, is_interrupted, told_by
+from incremental_assets.dagster.event_log import asset_events_of, failure_of, is_interrupted
 from incremental_assets.dagster.jobs import job_name, keep_learned, launch_of, plan_container
 from incremental_assets.dagster.locks import holder_of
 from incremental_assets.dagster.loggers import BRIEF_LOGGER
@@ -26,7 +26,7 @@ from incremental_assets.dagster.partitions import container_key, keys_between
 from incremental_assets.dagster.project import current_project, dagster_home, location_name
 from incremental_assets.dagster.quality.summary import summary_in
 from incremental_assets.dagster.runs.ordinary_run import RunTerminated, command_line_instance, new_run_id, run_here
-from incremental_assets.dagster.runs.workers import side_by_side
+from incremental_assets.dagster.runs.workers import run_in_workers
 from incremental_assets.delta.result import NEW
 from incremental_assets.files.rounds import first_round, next_round, parts_of_refresh
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Asked:
+class SyncOptions:
     """What the command line asked of each container. ``keys``: (from, to), both included."""
 
     mode: Mode | None = None
@@ -67,7 +67,7 @@ class Runner:
         self._instance = instance
         self._left = self._done = 0  # files, of the last run
 
-    def sync(self, chosen: Sequence[ContainerDefinition], asked: Asked) -> Iterator[dict[str, Any]]:
+    def sync(self, chosen: Sequence[ContainerDefinition], asked: SyncOptions) -> Iterator[dict[str, Any]]:
         """The line of each container, as it finishes. Raises KeyboardInterrupt once a run was cancelled."""
         for definition, request in [(d, asked.request(d, self._instance)) for d in chosen]:
             yield from self._one(definition, request, asked.started_by)
@@ -93,10 +93,10 @@ class Runner:
         try:
             holder_of(dagster_home(), container, self._instance)  # a killed run would keep its pool
             plan, keys = plan_container(definition, self._instance, request)
-            watermark = None if container.axis is None else json_value(container.axis, plan.watermark)
+            watermark = None if container.cursor_type is None else json_value(container.cursor_type, plan.watermark)
             if plan.action is Action.SKIP:
                 now = keep_learned(definition, self._instance, plan)
-                moved = {} if container.axis is None else {NEW: json_value(container.axis, now)}
+                moved = {} if container.cursor_type is None else {NEW: json_value(container.cursor_type, now)}
                 status = "warning" if plan.alarm else "skipped"
                 seconds = time.monotonic() - started
                 skipped = line(container.label, status, metadata=moved, message=plan.reason, watermark=watermark, seconds=seconds, **told)
@@ -136,12 +136,12 @@ class Runner:
             trouble = str(error)
         seconds = time.monotonic() - started
         common = {"mode": plan.request.mode.value, "strategy": container.strategy.value, "run_id": run_id, "seconds": seconds}
-        watermark = None if container.axis is None else json_value(container.axis, plan.watermark)
+        watermark = None if container.cursor_type is None else json_value(container.cursor_type, plan.watermark)
         if is_interrupted(events):
             self._say_cancelled(run_id)
         failure = trouble or failure_of(events)[1]
         if failure:
-            events = told_by(self._instance, run_id)
+            events = asset_events_of(self._instance, run_id)
         key = container_key(container)
         written = [e.step_materialization_data.materialization for e in events if e.is_step_materialization and e.asset_key == key]
         checks = summary_in(events)
@@ -164,7 +164,7 @@ class Runner:
             status, message = "failed", failure
         elif checks is not None and (checks["failed"] or checks["errored"]):
             status, message = "warning", f"{message}; quality: {checks['message']}"
-        partitions = _in_order(container.axis, keys)
+        partitions = _in_order(container.cursor_type, keys)
         return line(container.label, status, metadata=metadata, partitions=partitions, message=message, checks=checks, **common)
 
     def _count(self, said: Mapping[str, Any]) -> None:
@@ -179,22 +179,22 @@ class Runner:
         raise KeyboardInterrupt
 
 
-def sync_side_by_side(
-    project: Path, chosen: Sequence[ContainerDefinition], asked: Asked, instance: dg.DagsterInstance, jobs: int
+def sync_in_workers(
+    project: Path, chosen: Sequence[ContainerDefinition], asked: SyncOptions, instance: dg.DagsterInstance, jobs: int
 ) -> Iterator[dict[str, Any]]:
     """The same in up to ``jobs`` processes, each with its own Spark session."""
     for definition in chosen:
         asked.request(definition, instance)  # wrong usage is told before anything runs
     tasks = [(d.container.datastore, d.container.name, asked) for d in chosen]
 
-    def lost(task: tuple[str, str, Asked], message: str) -> list[dict[str, Any]]:
+    def lost(task: tuple[str, str, SyncOptions], message: str) -> list[dict[str, Any]]:
         return [line(f"{task[0]}/{task[1]}", "failed", message=f"{task[0]}/{task[1]}: {message}")]
 
     of_these = functools.partial(worker, frozenset(task[:2] for task in tasks))
-    return side_by_side(min(jobs, len(tasks)), tasks, of_these, project, lost)
+    return run_in_workers(min(jobs, len(tasks)), tasks, of_these, project, lost)
 
 
-def worker(chosen: Collection[tuple[str, str]], project: Path) -> Callable[[tuple[str, str, Asked]], list[dict[str, Any]]]:
+def worker(chosen: Collection[tuple[str, str]], project: Path) -> Callable[[tuple[str, str, SyncOptions]], list[dict[str, Any]]]:
     """What a worker process does with a task: (datastore, container, what was asked). ``chosen``: the containers of all tasks."""
     from incremental_assets.dagster.loading import load_datastores, load_definitions
     from incremental_assets.dagster.project import enter_project
@@ -204,7 +204,7 @@ def worker(chosen: Collection[tuple[str, str]], project: Path) -> Callable[[tupl
     only = [definition for name, definition in found.items() if name in chosen]
     runner = Runner(load_definitions(project, only), command_line_instance())
 
-    def run(task: tuple[str, str, Asked]) -> list[dict[str, Any]]:
+    def run(task: tuple[str, str, SyncOptions]) -> list[dict[str, Any]]:
         definition = found.get(task[:2])
         if definition is None:
             label = f"{task[0]}/{task[1]}"

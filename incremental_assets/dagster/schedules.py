@@ -19,7 +19,7 @@ from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.jobs import (
     CONTAINER_TAG,
     RANGE_START,
-    Launch,
+    RunLaunch,
     config_of,
     is_sync,
     job_name,
@@ -30,7 +30,7 @@ from incremental_assets.dagster.jobs import (
 from incremental_assets.dagster.locks import holder_of
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.project import dagster_home
-from incremental_assets.dagster.runs.side_by_side import SideBySide
+from incremental_assets.dagster.runs.side_by_side import ParallelPlanning
 
 TICK_SECONDS = 40.0
 """Of the minute that Dagster's daemon waits for a tick."""
@@ -91,11 +91,11 @@ class _Tick:
     def __init__(self, schedule: str, definitions: Sequence[ContainerDefinition]) -> None:
         self._cursor = f"incremental_assets/tick/{schedule}"
         self._definitions = list(definitions)
-        self._planning = SideBySide()
+        self._planning = ParallelPlanning()
 
     def requests(self, context: dg.ScheduleEvaluationContext) -> Requests:
         instance = context.instance
-        seen = self._planning.look(self._in_turn(instance), lambda definition: launch_if_due(instance, definition), TICK_SECONDS)
+        seen = self._planning.plan(self._in_turn(instance), lambda definition: launch_if_due(instance, definition), TICK_SECONDS)
         self._remember(instance, seen.left)
         reasons: list[str] = []
         requests: list[dg.RunRequest] = []
@@ -164,7 +164,7 @@ def at_work(instance: dg.DagsterInstance, definition: ContainerDefinition) -> No
     return None
 
 
-def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition) -> Launch | NotDue:
+def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition) -> RunLaunch | NotDue:
     """What a run of the container would be started with now, or why none is. Raises SyncError where it cannot be planned."""
     label = definition.container.label
     busy = at_work(instance, definition)

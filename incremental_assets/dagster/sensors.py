@@ -29,7 +29,7 @@ FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 60, 3600
 
 
 @dataclasses.dataclass(frozen=True)
-class Sight:
+class FolderState:
     """The folder, what the YAML says of it, and the version of the table: as long as all are the same, a comparison tells nothing new."""
 
     folder: str
@@ -41,7 +41,7 @@ class Sight:
 class Cursor:
     """What was seen last, and what came of it: nothing was left to do, or the ``runs``-th run for it was asked for (at ``at``)."""
 
-    sight: Sight
+    sight: FolderState
     settled: bool
     runs: int = 0
     at: float = 0.0
@@ -53,7 +53,7 @@ class Cursor:
     def from_json(cls, text: str | None) -> "Cursor | None":
         try:
             found = json.loads(text or "null")
-            return None if found is None else cls(**{**found, "sight": Sight(**found["sight"])})
+            return None if found is None else cls(**{**found, "sight": FolderState(**found["sight"])})
         except (KeyError, TypeError, ValueError):  # of an older version: all is compared once
             return None
 
@@ -66,9 +66,9 @@ def files_sensor(definition: FileDefinition) -> dg.SensorDefinition:
     @dg.sensor(
         name=f"{job_name(definition)}_files",
         job_name=job_name(definition),
-        minimum_interval_seconds=settings.look_seconds,
+        minimum_interval_seconds=settings.sensor_seconds,
         default_status=dg.DefaultSensorStatus.STOPPED if scheduled else dg.DefaultSensorStatus.RUNNING,
-        description=f"Syncs {container.label} when files have come or changed; {settings.most_files:,} at a time.",
+        description=f"Syncs {container.label} when files have come or changed; {settings.max_files_per_run:,} at a time.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return tick(context.instance, definition, context.cursor)
@@ -81,7 +81,7 @@ def tick(instance: dg.DagsterInstance, definition: FileDefinition, cursor: str |
     before, label = Cursor.from_json(cursor), definition.container.label
     try:
         own = ((path, stamp) for path, stamp in definition.listing(_ignore) if definition.owns(path))
-        sight = Sight(str(digest(own)), f"{definition.glob} {definition.prunes} {definition.how}", _version(definition))
+        sight = FolderState(str(digest(own)), f"{definition.glob} {definition.prunes} {definition.how}", _version(definition))
         if before is not None and before.sight == sight and before.settled:
             return dg.SensorResult(skip_reason=f"{label}: nothing to do: the folder is as it was", cursor=cursor)
         runs = before.runs if before is not None and before.sight == sight else 0
@@ -118,19 +118,17 @@ def unclaimed_sensor(settings: FolderSettings, patterns: Sequence[str]) -> dg.Se
     @dg.sensor(
         name=f"{catalog_job_name(settings.name)}_files",
         job_name=catalog_job_name(settings.name),
-        minimum_interval_seconds=settings.look_seconds,
+        minimum_interval_seconds=settings.sensor_seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Runs the catalog of {settings.name} when files have come that belong to no container yet.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return look_for_unclaimed(context.instance, settings, patterns, context.cursor)
+        return find_unclaimed(context.instance, settings, patterns, context.cursor)
 
     return sensor
 
 
-def look_for_unclaimed(
-    instance: dg.DagsterInstance, settings: FolderSettings, patterns: Sequence[str], cursor: str | None
-) -> dg.SensorResult:
+def find_unclaimed(instance: dg.DagsterInstance, settings: FolderSettings, patterns: Sequence[str], cursor: str | None) -> dg.SensorResult:
     """Once for the same files: what the catalog leaves out (``exclude``) belongs to no container, and stays so.
 
     Again where its run has failed, every five minutes.

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import dagster as dg
 
 from incremental_assets.core.plan import Plan, Request
-from incremental_assets.delta.extraction import Extractions
-from incremental_assets.delta.result import Result
+from incremental_assets.delta.extraction import WriteBatches
+from incremental_assets.delta.result import SyncResult
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
 
@@ -19,9 +19,9 @@ class Sync(Protocol):
     """One sync that has begun. ``result`` is complete when its extractions have been committed."""
 
     @property
-    def result(self) -> Result: ...
+    def result(self) -> SyncResult: ...
 
-    def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> Extractions | None:
+    def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> WriteBatches | None:
         """What the IO manager commits; None where there turned out to be nothing, of which ``result`` says why."""
         ...
 

@@ -155,8 +155,8 @@ class TableAdapter:
     def _listed_again(self, instance: dg.DagsterInstance, reader: PostgresReader, partitions: IntegerPartitions) -> IntegerPartitions:
         """The integer partitions of a table whose list was lost with its DAGSTER_HOME."""
         container = self.definition.container
-        assert container.identifier is not None and container.cut is not None
-        keys = integer_keys(reader, partitions.width, container.cut.batch, None, (container.identifier.ground,))
+        assert container.identifier is not None and container.partitioning is not None
+        keys = integer_keys(reader, partitions.width, container.partitioning.batch, None, (container.identifier.domain,))
         add_keys(instance, partitions_definition(self.definition), keys)
         return partitions.with_keys(keys)
 

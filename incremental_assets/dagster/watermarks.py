@@ -40,7 +40,7 @@ def newest_watermark(instance: dg.DagsterInstance, container: Container) -> int 
     None where there is none, or where it belongs to another identifier of the container. The event is a materialization, or the observation
     of a sync that had nothing to read.
     """
-    if container.axis is None:
+    if container.cursor_type is None:
         return None
     materialized = next((r for r in _events(instance, _key(container), 20) if NEW in _values(r.asset_materialization)), None)
     observed = _newest_observed(instance, _key(container), materialized)
@@ -48,7 +48,7 @@ def newest_watermark(instance: dg.DagsterInstance, container: Container) -> int 
     if newest is None:
         return None
     values = _values(newest.asset_observation if observed else newest.asset_materialization)
-    return value_from_json(container.axis, values[NEW]) if values.get(SIGNATURE) == container.signature else None
+    return value_from_json(container.cursor_type, values[NEW]) if values.get(SIGNATURE) == container.signature else None
 
 
 def _newest_observed(instance: dg.DagsterInstance, key: dg.AssetKey, materialized: dg.EventLogRecord | None) -> dg.EventLogRecord | None:
@@ -127,10 +127,10 @@ def current(instance: dg.DagsterInstance, container: Container, lake: str, newes
     }
     head = LakeTable(lake, *container.key_path).head()
     state = head.state(container) if head is not None and head.signature() == container.signature else None
-    if container.axis is None:
+    if container.cursor_type is None:
         return record
     # There is no table, or it belongs to another identifier or has no state: the next sync loads the whole container.
     if state is None:
         return record | {"new": None}
     counts = state.counting_watermark(newest_watermark(instance, container))
-    return record | {"new": json_value(container.axis, counts)}
+    return record | {"new": json_value(container.cursor_type, counts)}

@@ -233,7 +233,7 @@ def _definition(settings: DatastoreSettings, found_on: int, known: Known, others
     try:
         container = definition.container
         columns = [column.name for column in container.columns]
-        check_rules(container.label, container.options.checks, columns, others, container.cut is not None)
+        check_rules(container.label, container.options.checks, columns, others, container.partitioning is not None)
     except ConfigurationError as error:
         raise MisfitError(known.table.name, str(error)) from error
     return definition

@@ -33,7 +33,7 @@ def pieces_of(plan: TablePlan, reader: PostgresReader, partitions: Partitions | 
         return [plan.windows]
     (whole,) = plan.windows
     inner = _halves(plan, reader, partitions, rows, whole)
-    return [(window,) for window in container.tail.pieces(whole, [w.upper for w in inner[:-1] if w.upper is not None])]
+    return [(window,) for window in container.lag_window.pieces(whole, [w.upper for w in inner[:-1] if w.upper is not None])]
 
 
 def _halves(plan: TablePlan, reader: PostgresReader, partitions: Partitions | None, rows: int, window: Window) -> list[Window]:
@@ -42,7 +42,7 @@ def _halves(plan: TablePlan, reader: PostgresReader, partitions: Partitions | No
     The parts are in ascending order and together cover the window exactly. For partitions of time, the bounds are starts of partitions.
     The window is returned undivided if no row is known in it.
     """
-    container, cut = plan.container, plan.container.cut
+    container, cut = plan.container, plan.container.partitioning
     lowest, highest = window.lower, reader.highest().value
     if lowest is None:
         lowest = cut.first if cut is not None and cut.first is not None else reader.lowest()
@@ -56,7 +56,7 @@ def _halves(plan: TablePlan, reader: PostgresReader, partitions: Partitions | No
         if isinstance(partitions, TimePartitions):
             middle = floor_to(partitions.axis, partitions.granularity, middle)
         # Each piece of a load reads the lag below it once more, so pieces shorter than the lag would read most rows several times.
-        narrow = upper - lower <= 2 * container.tail.lag
+        narrow = upper - lower <= 2 * container.lag_window.lag
         if narrow or not lower < middle < upper or reader.estimate((Window(lower, upper),), False) <= rows:
             return []
         return [*edges(lower, middle), middle, *edges(middle, upper)]

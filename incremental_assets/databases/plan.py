@@ -42,13 +42,13 @@ class TablePlan(Plan):
     @property
     def asked(self) -> str:
         """The windows in words."""
-        return in_words(self.container.axis, self.windows)
+        return in_words(self.container.cursor_type, self.windows)
 
 
 def fresh_state(container: Container, source: str) -> TableState:
     """The sync state of a table that has no rows yet. ``source`` identifies the source database (``Server.source``)."""
     identifier = container.identifier
-    start = format_value(identifier.axis, identifier.start) if identifier and identifier.start is not None else None
+    start = format_value(identifier.cursor_type, identifier.start) if identifier and identifier.start is not None else None
     excluded = container.options.exclude_columns
     return TableState(
         container.signature,
@@ -77,7 +77,7 @@ def make_plan(
     state = _state(container, table, head, reader, request)
     watermark = state.counting_watermark(event) if state else None
     warnings = [*_server_warnings(container, server), *_index_warning(container)]
-    ground = (container.identifier.ground if container.identifier else EVERYTHING,)
+    ground = (container.identifier.domain if container.identifier else EVERYTHING,)
 
     def plan(action: Action, reason: str, windows: tuple[Window, ...], nulls: bool, whole: bool = False, alarm: bool = False) -> TablePlan:
         return TablePlan(
@@ -120,7 +120,7 @@ def make_plan(
         whole_axis = windows == ground
         count = len(request.keys)
         return plan(Action.REFRESH, f"refreshes {count} partition{'s' if count > 1 else ''} whole", windows, nulls and whole_axis)
-    tail = container.tail.window(watermark)
+    tail = container.lag_window.window(watermark)
     learned: TableState | None = None
     # The pending values belong to the table's own watermark, so they are used only if the event log does not have a lower one.
     if state is not None and state.pending and state.watermark == watermark:
@@ -131,7 +131,10 @@ def make_plan(
         # A fingerprint begins with the number of rows. If there is none from the watermark on, the row from which a time's watermark came
         # is gone, and a skip must say so. An integer's watermark may come from a sequence alone, without any row.
         empty = (
-            container.identifier.axis.is_time and state is not None and watermark is not None and (state.fingerprint or "").startswith("0.")
+            container.identifier.cursor_type.is_time
+            and state is not None
+            and watermark is not None
+            and (state.fingerprint or "").startswith("0.")
         )
         if empty:
             reason += f"; {fallen_back(container)}"
@@ -227,7 +230,7 @@ def _unchanged(
     if container.identifier is None:
         return f"nothing to do: none of the {rows:,} rows has changed"
     below = windows[0].lower
-    since = f" from {format_value(container.identifier.axis, below)} on" if below is not None else ""
+    since = f" from {format_value(container.identifier.cursor_type, below)} on" if below is not None else ""
     return f"nothing to do: the {rows:,} rows{since} are those of the last sync; watermark {_shown(container, state.watermark)}"
 
 
@@ -246,7 +249,7 @@ def _unchanged_but_pending(
     held_by, now = reader.transactions.settle(highest.clock, 0)
     # Equal fingerprints mean that the lake has all rows of the old lag window, so it counts as read without a gap (covered_to is True).
     moved = advance(state.watermark, state.pending, highest.value, held_by, now, True, highest.withheld)
-    old, new = container.tail.window(state.watermark), container.tail.window(moved.watermark)
+    old, new = container.lag_window.window(state.watermark), container.lag_window.window(moved.watermark)
     if new == old:
         reason = _unchanged(container, reader, table, state, (old,), nulls)
         struck = replace(state, pending=moved.pending)
@@ -265,7 +268,7 @@ def _unchanged_but_pending(
 
 
 def _shown(container: Container, watermark: int | None) -> str:
-    return "none" if watermark is None or container.axis is None else format_value(container.axis, watermark)
+    return "none" if watermark is None or container.cursor_type is None else format_value(container.cursor_type, watermark)
 
 
 def _server_warnings(container: Container, server: Server) -> list[str]:
@@ -276,7 +279,9 @@ def _server_warnings(container: Container, server: Server) -> list[str]:
             "the source is a read replica: transactions open on its primary cannot be seen, so rows committed late may lie below the "
             f"watermark; a safety_lag must cover the longest of them (now {container.lag})"
         )
-    by_session = container.identifier is not None and container.identifier.axis.is_time and container.options.hold_back is HoldBack.ALL
+    by_session = (
+        container.identifier is not None and container.identifier.cursor_type.is_time and container.options.hold_back is HoldBack.ALL
+    )
     if by_session and not server.shows_activity:
         warnings.append(
             "this role cannot see what other roles' sessions are doing: a transaction whose now() is older than it shows may commit rows "
@@ -314,7 +319,7 @@ def run_keys(plan: TablePlan, reader: PostgresReader, partitions: Partitions | N
 
     Keys of integer partitions may not exist in Dagster yet.
     """
-    if partitions is None or plan.container.cut is None:
+    if partitions is None or plan.container.partitioning is None:
         return []
     if plan.request.keys is not None:
         return list(plan.request.keys)
@@ -323,7 +328,7 @@ def run_keys(plan: TablePlan, reader: PostgresReader, partitions: Partitions | N
         # The keys end at the newest row and not today: a table that has had no new rows for years has no partitions for these years.
         newest = max((v for v in (lower, reader.highest().seen) if v is not None), default=None)
         return partitions.keys_between(lower, newest)
-    keys = integer_keys(reader, partitions.width, plan.container.cut.batch, lower, plan.windows)
+    keys = integer_keys(reader, partitions.width, plan.container.partitioning.batch, lower, plan.windows)
     # Rows below the first known partition belong to that partition. A load may find lower rows, which get partitions of their own.
     if partitions.known and plan.action is not Action.LOAD:
         keys = [str(max(int(key), partitions.known[0])) for key in keys]

@@ -36,9 +36,9 @@ from incremental_assets.databases.postgres.extract import (
 from incremental_assets.databases.postgres.infinite import explained, infinite_columns
 from incremental_assets.databases.postgres.reader import Highest, PostgresReader, shape_digest
 from incremental_assets.databases.postgres.types import Carried
-from incremental_assets.delta.extraction import ByKey, Extraction, Extractions, Outcome
+from incremental_assets.delta.extraction import ByKey, WriteBatch, WriteBatches, WriteResult
 from incremental_assets.delta.guards import release
-from incremental_assets.delta.result import Result, result_values
+from incremental_assets.delta.result import SyncResult, result_values
 from incremental_assets.delta.table import LakeTable
 
 if TYPE_CHECKING:
@@ -78,14 +78,14 @@ class TableSync:
         self._container = plan.container
         self._kept: list[DataFrame] = []
         """DataFrames whose rows Spark keeps on its disks until the commit."""
-        self.result = Result(plan, plan.watermark, plan.watermark, messages=list(plan.warnings))
+        self.result = SyncResult(plan, plan.watermark, plan.watermark, messages=list(plan.warnings))
 
-    def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> Extractions:
+    def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> WriteBatches:
         """The write batches of this sync, to be committed one after another. ``before_outside``: see ``Extractions``."""
-        return Extractions(
+        return WriteBatches(
             container=self._plan.container,
             partitions=self._partitions,
-            steps=self._steps(),
+            batches=self._steps(),
             done=self._done,
             metadata=lambda: result_values(self.result, self._table.url),
             before_outside=before_outside,
@@ -95,7 +95,7 @@ class TableSync:
         """Does nothing: a sync of a database has nothing to do after its last event."""
 
     # ------------------------------------------------------------------ the steps
-    def _steps(self) -> Iterator[contextlib.AbstractContextManager[Extraction]]:
+    def _steps(self) -> Iterator[contextlib.AbstractContextManager[WriteBatch]]:
         plan = self._plan
         most = self._definition.settings.rows_a_window
         pieces = pieces_of(plan, self._reader, self._partitions, most)
@@ -107,7 +107,7 @@ class TableSync:
             yield self._step(windows, number + 1 == len(pieces))
 
     @contextlib.contextmanager
-    def _step(self, windows: Sequence[Window], last: bool) -> Iterator[Extraction]:
+    def _step(self, windows: Sequence[Window], last: bool) -> Iterator[WriteBatch]:
         """Takes a snapshot of the source, decides the new watermark, and yields the write batch of one piece of the plan.
 
         The snapshot is held until the block ends. ``last``: this is the last piece, which also reads the rows without identifier.
@@ -143,7 +143,7 @@ class TableSync:
                     return self._read_by_key(spark, carried, readers)
                 return read_windows(spark, reader, carried, windows, nulls, highest.value, readers)
 
-            extraction = Extraction(
+            extraction = WriteBatch(
                 container=container,
                 windows=tuple(windows),
                 include_nulls=nulls,
@@ -153,7 +153,7 @@ class TableSync:
                 state=state,
                 expected=reader.estimate(windows, nulls),
                 allow_empty=plan.request.allow_empty or (plan.action is Action.SYNC and plan.watermark is not None),
-                story=plan.story(moved.watermark, self._run_id),
+                commit_metadata=plan.commit_metadata(moved.watermark, self._run_id),
                 frame=read,
                 still_there=reader.still_there,
                 emptied=lambda: self._emptied(windows, nulls),
@@ -202,7 +202,7 @@ class TableSync:
         keys, partitions, identifier = self._plan.request.keys, self._partitions, self._container.identifier
         if keys is None or len(keys) == 1 or partitions is None or identifier is None or self._plan.whole:
             return windows if self._reader.is_empty(windows, nulls) else ()
-        each = [partitions.window_of(key).intersect(identifier.ground) for key in keys]
+        each = [partitions.window_of(key).intersect(identifier.domain) for key in keys]
         # A piece may contain only one half of a partition, and that half may well have no rows. So the whole partition is checked.
         here = [window for window in each if window is not None and any(window.intersect(piece) for piece in windows)]
         return self._reader.without_rows(here)
@@ -234,7 +234,7 @@ class TableSync:
         self._check_fallen_back(container, old, highest)
         if container.identifier is None:
             return Advance(None, (), False)
-        return advance(old, pending, highest.value, held_by, now, container.tail.covered_to(windows, old), highest.withheld)
+        return advance(old, pending, highest.value, held_by, now, container.lag_window.covered_to(windows, old), highest.withheld)
 
     def _check_fallen_back(self, container: Container, old: int | None, highest: Highest) -> None:
         """Raises RebuildNeeded, or warns for a time, if the source's highest identifier is below the watermark.
@@ -242,10 +242,10 @@ class TableSync:
         An integer that falls back means that the table was truncated or restored, and new rows would lie below the watermark. A time may
         fall back because the newest rows were deleted, and new rows get later times all the same.
         """
-        if old is None or container.identifier is None or container.axis is None:
+        if old is None or container.identifier is None or container.cursor_type is None:
             return
-        shown = format_value(container.axis, old)
-        if not container.axis.is_time:
+        shown = format_value(container.cursor_type, old)
+        if not container.cursor_type.is_time:
             now = highest.sequence if highest.sequence is not None else highest.seen
             if now is None or now < old:
                 what = "its sequence is at" if highest.sequence is not None else "its highest identifier is"
@@ -255,7 +255,7 @@ class TableSync:
                     f"incremental-assets sync {container.label} --reset-watermarks"
                 )
         elif highest.seen is None or highest.seen < old:
-            seen = "none" if highest.seen is None else format_value(container.axis, highest.seen)
+            seen = "none" if highest.seen is None else format_value(container.cursor_type, highest.seen)
             self.result.warnings.append(f"{fallen_back(container)} (watermark {shown}, highest now {seen})")
 
     def _check_rows(self, container: Container, windows: Sequence[Window], nulls: bool, highest: Highest) -> None:
@@ -291,7 +291,7 @@ class TableSync:
             ground: tuple[Window, ...] = tuple(windows)
             nulls = True
         else:
-            ground, nulls = (container.tail.window(moved.watermark),), container.has_null_identifiers
+            ground, nulls = (container.lag_window.window(moved.watermark),), container.has_null_identifiers
         # A new fingerprint may be stored only if this read covered the whole lag window. Otherwise the next sync could skip rows that the
         # lake does not have.
         covers = container.identifier is None or (
@@ -333,7 +333,7 @@ class TableSync:
             if holder.since and holder.age_seconds(datetime.now(timezone.utc)) > limit:
                 self.result.warnings.append(text)
 
-    def _done(self, extraction: Extraction, outcome: Outcome) -> None:
+    def _done(self, extraction: WriteBatch, outcome: WriteResult) -> None:
         """Records the outcome of one commit, and takes its state as the starting point of the next one."""
         self.result.add(outcome)
         excluded_before = self._state.excluded_columns if self._state is not None else ()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from incremental_assets.core.axis import Axis
+from incremental_assets.core.axis import CursorType
 from incremental_assets.core.container import Container, Identifier
 from incremental_assets.core.partitions import MICROS_PER_HOUR, Granularity, IntegerPartitions, Partitions
 from incremental_assets.core.window import Window, merge
@@ -102,7 +102,7 @@ def _by_key(
 def _groups_by_spark(
     spark: "SparkSession", table: LakeTable, container: Container, counted: Sequence[Window], written: Sequence[Window]
 ) -> _Counted:
-    identifier, cut = container.identifier, container.cut
+    identifier, cut = container.identifier, container.partitioning
     assert identifier is not None and cut is not None
     landed_here = f"count_if({scope_predicate(identifier, written, False)})" if written else "0"
     statement = (
@@ -125,7 +125,7 @@ def _readable_here(table: LakeTable) -> DeltaTable | None:
 
 def _groups_by_delta_rs(delta: DeltaTable, container: Container, counted: Sequence[Window], written: Sequence[Window]) -> _Counted | None:
     """The groups as counted by delta-rs; None if its query engine would round values of the identifier or cannot express a bound."""
-    identifier, cut = container.identifier, container.cut
+    identifier, cut = container.identifier, container.partitioning
     assert identifier is not None and cut is not None
     types = {field.name: str(field.type.type) for field in delta.schema().fields if hasattr(field.type, "type")}
     if any("decimal" in types.get(name, "decimal") for name in identifier.columns):
@@ -134,13 +134,13 @@ def _groups_by_delta_rs(delta: DeltaTable, container: Container, counted: Sequen
     if any(not -(2**63) <= bound < 2**63 for bound in wide):
         return None
     value = f"arrow_cast({_value(identifier)}, 'Int64')"
-    if identifier.axis is Axis.INTEGER:
+    if identifier.cursor_type is CursorType.INTEGER:
         step = cut.width or 1
-    elif identifier.axis is Axis.DAY:
+    elif identifier.cursor_type is CursorType.DATE:
         step = 1
     # The query engine is not asked for weeks and months. It groups by hour or day, and the caller adds these few groups up by partition.
     else:
-        step = MICROS_PER_HOUR if cut.granularity is Granularity.HOUR else identifier.axis.steps_per_day
+        step = MICROS_PER_HOUR if cut.granularity is Granularity.HOUR else identifier.cursor_type.steps_per_day
     # The remainder of a negative value is negative in SQL, so it is shifted to get the start at or below the value.
     start = f"{value} - (({value} % {step}) + {step}) % {step}" if step > 1 else value
     landed_here = f"sum(CASE WHEN {_either(identifier, written)} THEN 1 ELSE 0 END)" if written else "0"
@@ -158,10 +158,10 @@ def _value(identifier: Identifier) -> str:
 
 
 _ARROW_TYPES = {
-    Axis.DAY: "Date32",
-    Axis.LOCAL: "Timestamp(Microsecond, None)",
-    Axis.INSTANT: 'Timestamp(Microsecond, Some("UTC"))',
-    Axis.INTEGER: "Int64",
+    CursorType.DATE: "Date32",
+    CursorType.TIMESTAMP_NTZ: "Timestamp(Microsecond, None)",
+    CursorType.TIMESTAMP: 'Timestamp(Microsecond, Some("UTC"))',
+    CursorType.INTEGER: "Int64",
 }
 
 
@@ -169,7 +169,7 @@ def _either(identifier: Identifier, windows: Sequence[Window]) -> str:
     """A condition for the rows of the windows, which selects the same rows as ``sql.scope_predicate`` does in Spark SQL."""
 
     def bound(at: int) -> str:
-        return f"arrow_cast({at}, '{_ARROW_TYPES[identifier.axis]}')"
+        return f"arrow_cast({at}, '{_ARROW_TYPES[identifier.cursor_type]}')"
 
     either: list[str] = []
     for window in windows:

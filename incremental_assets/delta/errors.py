@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
-from incremental_assets.core.errors import LakeError, LakeMoved, SourceError, store_remedy
+from incremental_assets.core.errors import ConcurrentWriteError, LakeError, SourceError, store_remedy
 from incremental_assets.delta.table import reason
 
 # Parts of the messages of Spark and Delta, which contain the class of the exception or its error condition.
@@ -34,7 +34,7 @@ def lake_errors(label: str, url: str) -> Iterator[None]:
     except (PySparkException, grpc.RpcError) as error:
         text = str(error)
         if any(mark in text for mark in _CONFLICTS):
-            raise LakeMoved(
+            raise ConcurrentWriteError(
                 f"{label}: somebody else wrote to {url} at the same time; this sync's commit was refused. Sync again."
             ) from error
         if "PSQLException" in text or "org.postgresql" in text:

@@ -14,7 +14,7 @@ from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
 from incremental_assets.core.schema import Column, Evolution
 from incremental_assets.core.spark_types import names_within
-from incremental_assets.delta.extraction import Extraction
+from incremental_assets.delta.extraction import WriteBatch
 from incremental_assets.delta.table import CONTAINER_PROPERTY, STATE_PROPERTY, Head, LakeTable
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _NEEDS_MAPPING = set(" ,;{}()\n\t=")
 them."""
 
 
-def create_table(spark: "SparkSession", table: LakeTable, extraction: Extraction) -> None:
+def create_table(spark: "SparkSession", table: LakeTable, extraction: WriteBatch) -> None:
     """Creates an empty table whose properties name its owner and say that no rows were loaded.
 
     If the process is killed right afterwards, the next sync finds such a table and loads the container as for the first time.
@@ -40,7 +40,7 @@ def create_table(spark: "SparkSession", table: LakeTable, extraction: Extraction
     # IF NOT EXISTS is needed because Spark's client sends a request again if the answer was lost. The table may then exist already.
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING delta{cluster}{comment} "
-        f"TBLPROPERTIES ({_properties(table_properties(container, extraction.columns, nothing.to_json(container.axis)))})"
+        f"TBLPROPERTIES ({_properties(table_properties(container, extraction.columns, nothing.to_json(container.cursor_type)))})"
     )
 
 

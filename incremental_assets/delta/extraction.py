@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Extraction:
+class WriteBatch:
     """A write batch: the rows that one commit writes, with everything that the commit needs to know of them.
 
     ``windows``: their rows in the table are replaced by the rows that ``frame`` reads. ``include_nulls``: rows without identifier are
@@ -43,7 +43,7 @@ class Extraction:
     state: TableState
     expected: int
     allow_empty: bool
-    story: dict[str, Any]
+    commit_metadata: dict[str, Any]
     frame: "Callable[[SparkSession], DataFrame]" = field(repr=False)
     still_there: Callable[[], None] = field(repr=False)
     emptied: Callable[[], Sequence[Window]] = field(repr=False, default=tuple)
@@ -65,7 +65,7 @@ class ByKey:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class WriteResult:
     """The result of one commit.
 
     ``rows_inserted``, ``rows_updated`` and ``rows_deleted`` count rows of the lake whose values have changed; None means that the number is
@@ -83,7 +83,7 @@ class Outcome:
 
 
 @dataclass
-class Extractions:
+class WriteBatches:
     """The output value of a container's asset: the write batches of one sync.
 
     The IO manager iterates over ``steps``. Each step is a context manager that holds a snapshot of the source while its write batch is
@@ -96,8 +96,8 @@ class Extractions:
 
     container: Container
     partitions: Partitions | None
-    steps: Iterator[AbstractContextManager[Extraction]]
-    done: Callable[[Extraction, Outcome], None]
+    batches: Iterator[AbstractContextManager[WriteBatch]]
+    done: Callable[[WriteBatch, WriteResult], None]
     metadata: Callable[[], dict[str, Any]]
     before_outside: Callable[[Sequence[str]], None]
     rows_of: Callable[[Sequence[str]], Mapping[str, int]] | None = None

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from incremental_assets.core.errors import EmptyRefused, LakeMoved
+from incremental_assets.core.errors import ConcurrentWriteError, EmptyRefused
 from incremental_assets.core.window import in_words
-from incremental_assets.delta.extraction import Extraction
+from incremental_assets.delta.extraction import WriteBatch
 from incremental_assets.delta.sql import scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
 
-def moved(label: str, table: LakeTable, what: str) -> LakeMoved:
+def moved(label: str, table: LakeTable, what: str) -> ConcurrentWriteError:
     """The error for a concurrent write. ``what`` says in words what has happened to this sync's own commit."""
-    return LakeMoved(f"{label}: somebody else wrote to {table.url} during this sync; {what}. Sync again.")
+    return ConcurrentWriteError(f"{label}: somebody else wrote to {table.url} during this sync; {what}. Sync again.")
 
 
 def expect_unmoved(label: str, table: LakeTable, head: Head) -> None:
@@ -42,7 +42,7 @@ def newest(table: LakeTable) -> Head:
 
 
 def refuse_emptying(
-    spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction, predicate: str, gone: "DataFrame | None" = None
+    spark: "SparkSession", table: LakeTable, head: Head, extraction: WriteBatch, predicate: str, gone: "DataFrame | None" = None
 ) -> None:
     """Raises EmptyRefused if the write would remove all rows of a requested window and nobody has allowed that.
 
@@ -62,7 +62,7 @@ def refuse_emptying(
         vanish = vanish.join(gone, list(extraction.container.primary_key), "left_semi")
     if not vanish.limit(1).isEmpty():
         raise EmptyRefused(
-            f"{extraction.container.label}: the source has no rows for {in_words(extraction.container.axis, emptied)}, where the lake has "
+            f"{extraction.container.label}: the source has no rows for {in_words(extraction.container.cursor_type, emptied)}, where the lake has "
             f"some; nothing was written. If they were really deleted, say so with --allow-empty."
         )
 

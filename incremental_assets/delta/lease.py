@@ -25,7 +25,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from incremental_assets.core.errors import ConfigurationError, ContainerBusy, LakeError, LakeMoved
+from incremental_assets.core.errors import ConcurrentWriteError, ConfigurationError, ContainerBusy, LakeError
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.table import LakeTable, opened_or_made
 
@@ -139,7 +139,7 @@ class Lease:
     def expect_held(self) -> None:
         """Raises LakeMoved if another host may have taken the lease over."""
         if self._taken_over or time.monotonic() - self._good_since >= self._me.seconds:
-            raise LakeMoved(
+            raise ConcurrentWriteError(
                 f"{self._label}: the lease {self._table.url} could not be renewed for {self._me.seconds:g} seconds, and another host may "
                 f"have taken over; nothing was written. Sync again."
             )
@@ -148,7 +148,7 @@ class Lease:
         """Stops renewing the lease and frees it, so that other hosts do not have to wait until it expires. An error is ignored."""
         self._end.set()
         self._thread.join()
-        with contextlib.suppress(LakeError, LakeMoved), place_errors(self._table.url):
+        with contextlib.suppress(LakeError, ConcurrentWriteError), place_errors(self._table.url):
             self._change(_State(None, self._renewed, proved=True))
 
     def _renew_until_the_end(self) -> None:
@@ -158,7 +158,7 @@ class Lease:
                 with place_errors(self._table.url):
                     self._change(_State(self._me, self._renewed + 1, proved=True))
                 self._renewed, self._good_since = self._renewed + 1, began
-            except LakeMoved:
+            except ConcurrentWriteError:
                 self._taken_over = True
             except LakeError:
                 if time.monotonic() - self._good_since < self._me.seconds:
@@ -176,7 +176,7 @@ class Lease:
             self._delta = _opened(self._table)
             holder = _State.of(self._delta, self._table.url).holder
             if holder is None or holder.token != self._me.token:
-                raise LakeMoved(f"{self._label}: the lease is held by {holder or 'nobody'} now") from None
+                raise ConcurrentWriteError(f"{self._label}: the lease is held by {holder or 'nobody'} now") from None
             _write(self._delta, state)
 
 

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
-from incremental_assets.delta.extraction import Extraction, Outcome
+from incremental_assets.delta.extraction import WriteBatch, WriteResult
 from incremental_assets.delta.guards import expect_unmoved, expr, metrics_of, newest, refuse_emptying, release
 from incremental_assets.delta.sql import align, key_text, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
@@ -35,7 +35,7 @@ _GONE = "__incremental_assets_gone"
 """The column of the MERGE's source that is true for keys whose rows are to be deleted."""
 
 
-def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction) -> Outcome:
+def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: WriteBatch) -> WriteResult:
     """Merges a write batch into the table in one commit.
 
     Raises LakeMoved on a concurrent write, EmptyRefused if rows would be deleted without permission, and SourceError if the source's
@@ -91,14 +91,14 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extra
         expect_unmoved(container.label, table, head)
         # This is a setting of the whole session, so each run must have a session of its own: two containers in one session have once
         # swapped their commit metadata.
-        spark.conf.set(USER_METADATA, json.dumps(extraction.story))
+        spark.conf.set(USER_METADATA, json.dumps(extraction.commit_metadata))
         try:
             spark.sql(f"MERGE INTO {table.sql_name} t USING __incremental_assets_source s ON {on} {' '.join(clauses)}")
         finally:
             _unset(spark)
         after = newest(table)
         metrics = metrics_of(table, after.version) if after.version > head.version else {}  # no new version: the MERGE changed nothing
-        return Outcome(
+        return WriteResult(
             rows,
             metrics.get("numTargetRowsInserted", 0),
             metrics.get("numTargetRowsUpdated", 0),
@@ -158,7 +158,7 @@ _LITERALS = {
 
 
 def _missing(
-    spark: "SparkSession", table: LakeTable, extraction: Extraction, predicate: str, read: "DataFrame", types: dict[str, str]
+    spark: "SparkSession", table: LakeTable, extraction: WriteBatch, predicate: str, read: "DataFrame", types: dict[str, str]
 ) -> "tuple[DataFrame | None, list[tuple[str, ...]]]":
     """The keys that the lake has in the windows and the read did not return.
 

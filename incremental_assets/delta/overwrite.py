@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
-from incremental_assets.delta.extraction import Extraction, Outcome
+from incremental_assets.delta.extraction import WriteBatch, WriteResult
 from incremental_assets.delta.guards import expect_unmoved, expr, has_rows, metrics_of, newest, refuse_emptying, release
 from incremental_assets.delta.sql import align, file_predicate, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
@@ -28,7 +28,7 @@ _UNHASHED = re.compile(r"\b(map<|variant\b)")
 """Types for which Spark's hash functions are not defined."""
 
 
-def overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: Extraction) -> Outcome:
+def overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: WriteBatch) -> WriteResult:
     """Replaces the rows of the batch's windows, files or whole table by the rows read, in one commit.
 
     Raises LakeMoved on a concurrent write, EmptyRefused if rows would be deleted without permission, and SourceError if the source's
@@ -36,7 +36,7 @@ def overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: E
     """
     container = extraction.container
     frame = extraction.frame(spark)
-    writer_options = {"userMetadata": json.dumps(extraction.story)}
+    writer_options = {"userMetadata": json.dumps(extraction.commit_metadata)}
     predicate = "true"
     if extraction.whole and head.version > 0:
         writer_options["overwriteSchema"] = "true"
@@ -74,7 +74,7 @@ def overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: E
     metrics = metrics_of(table, after.version) if after.version > head.version else {}
     # If Delta rewrites a file in which only some rows are replaced, the other rows are copied, and numOutputRows counts them, too.
     rows = metrics.get("numOutputRows", 0) - metrics.get("numCopiedRows", 0)
-    return Outcome(rows, *((rows, 0, 0) if only_adds else changed), after.version, after.version)
+    return WriteResult(rows, *((rows, 0, 0) if only_adds else changed), after.version, after.version)
 
 
 def _changes(

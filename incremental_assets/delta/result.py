@@ -10,14 +10,14 @@ from typing import Any
 from incremental_assets.core.axis import json_value
 from incremental_assets.core.plan import Plan
 from incremental_assets.core.watermark import Holder
-from incremental_assets.delta.extraction import Outcome
+from incremental_assets.delta.extraction import WriteResult
 
 NEW, PREVIOUS, SIGNATURE = "watermark/new", "watermark/previous", "watermark/identifier"
 """Metadata keys of a materialization event: the watermark after the sync, the one before it, and the identifier's signature."""
 
 
 @dataclass
-class Result:
+class SyncResult:
     """The result of one sync, which grows with each of its commits.
 
     ``previous`` and ``new`` are the watermarks before and after the sync, as integers of the cursor type (None: no watermark). The counts
@@ -40,7 +40,7 @@ class Result:
     seconds: float = 0.0
     more: dict[str, Any] = field(default_factory=dict[str, Any])
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: WriteResult) -> None:
         """Adds the counts of one commit. A count that is unknown for one commit stays unknown for the whole sync."""
         self.rows_read += outcome.rows_read
         self.rows_inserted = _sum(self.rows_inserted, outcome.rows_inserted)
@@ -53,19 +53,19 @@ def _sum(a: int | None, b: int | None) -> int | None:
     return None if a is None or b is None else a + b
 
 
-def result_values(result: Result, url: str) -> dict[str, Any]:
+def result_values(result: SyncResult, url: str) -> dict[str, Any]:
     """The metadata of each materialization event of a sync, as plain values by metadata key. None means that a value is not known.
 
     ``url`` is the location of the container's table.
     """
     container = result.plan.container
-    axis = container.axis
+    axis = container.cursor_type
     message = "; ".join([*result.warnings, *result.messages]) or result.plan.reason
     values: dict[str, Any] = {
         "sync/status": "warning" if result.warnings else "synced",
         "sync/mode": result.plan.request.mode.value,
         "sync/strategy": container.strategy.value,
-        "sync/range": result.plan.asked,
+        "sync/range": result.plan.requested,
         "sync/rows_read": result.rows_read,
         "sync/rows_inserted": result.rows_inserted,
         "sync/rows_updated": result.rows_updated,

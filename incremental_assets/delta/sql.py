@@ -6,8 +6,8 @@ belong: running statements. All of it is built in this one place and from typed 
 
 from collections.abc import Sequence
 
-from incremental_assets.core.axis import Axis, format_value
-from incremental_assets.core.container import Container, Cut, Identifier
+from incremental_assets.core.axis import CursorType, format_value
+from incremental_assets.core.container import Container, Identifier, Partitioning
 from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
@@ -15,20 +15,20 @@ from incremental_assets.core.partitions import Granularity, Partitions, TimePart
 from incremental_assets.core.window import Window
 
 
-def literal(axis: Axis, value: int) -> str:
+def literal(axis: CursorType, value: int) -> str:
     """A literal for a value of the identifier's cursor type.
 
     Spark refuses date and time literals outside the years 1 to 9999; such values are made from exact integers. Integers outside the range
     of bigint are written as decimals.
     """
-    if axis is Axis.INTEGER:
+    if axis is CursorType.INTEGER:
         return str(value) if -(2**63) < value < 2**63 else f"{value}BD"
     text = format_value(axis, value)
     if len(text.split("-")[0]) != 4 or text.startswith("0000"):
-        if axis is Axis.DAY:
+        if axis is CursorType.DATE:
             return f"date_from_unix_date({value})"
-        return f"timestamp_micros({value})" if axis is Axis.INSTANT else f"cast(timestamp_micros({value}) as timestamp_ntz)"
-    return f"{ {Axis.DAY: 'DATE', Axis.LOCAL: 'TIMESTAMP_NTZ', Axis.INSTANT: 'TIMESTAMP'}[axis] }'{text}'"
+        return f"timestamp_micros({value})" if axis is CursorType.TIMESTAMP else f"cast(timestamp_micros({value}) as timestamp_ntz)"
+    return f"{ {CursorType.DATE: 'DATE', CursorType.TIMESTAMP_NTZ: 'TIMESTAMP_NTZ', CursorType.TIMESTAMP: 'TIMESTAMP'}[axis] }'{text}'"
 
 
 def identifier_expression(identifier: Identifier) -> str:
@@ -42,9 +42,9 @@ def window_predicate(identifier: Identifier, window: Window) -> str:
     names = [quote(name) for name in identifier.columns]
     parts: list[str] = []
     if window.lower is not None:  # each column is compared by itself, as Delta's file statistics do not work with greatest()
-        parts.append("(" + " OR ".join(f"{name} >= {literal(identifier.axis, window.lower)}" for name in names) + ")")
+        parts.append("(" + " OR ".join(f"{name} >= {literal(identifier.cursor_type, window.lower)}" for name in names) + ")")
     if window.upper is not None:
-        parts.append(f"{identifier_expression(identifier)} < {literal(identifier.axis, window.upper)}")
+        parts.append(f"{identifier_expression(identifier)} < {literal(identifier.cursor_type, window.upper)}")
     if not parts:
         return "(" + " OR ".join(f"{name} IS NOT NULL" for name in names) + ")"
     return "(" + " AND ".join(parts) + ")"
@@ -63,23 +63,23 @@ def file_predicate(keys: Sequence[str]) -> str:
     return f"{quote(FILE.name)} IN ({', '.join(map(text, keys))})" if keys else "false"
 
 
-def partition_start(identifier: Identifier, cut: Cut) -> str:
+def partition_start(identifier: Identifier, cut: Partitioning) -> str:
     """An expression that is equal for all rows of one partition, and whose value, as an integer of the cursor type, lies in the
     partition."""
     value = identifier_expression(identifier)
-    if identifier.axis is Axis.INTEGER:
+    if identifier.cursor_type is CursorType.INTEGER:
         # This is not floor(value / width), because Spark divides integers as doubles, which are not exact for large ids.
         start = f"{value} - pmod({value}, {cut.width})" if (cut.width or 1) > 1 else value
         return f"cast({start} as decimal(38,0))"
     # Our weeks begin on Sunday, as Dagster's do, but Spark's trunc and date_trunc begin them on Monday.
-    since_sunday = f" - (dayofweek({value}) - 1) * {identifier.axis.steps_per_day}" if cut.granularity is Granularity.WEEK else ""
-    if identifier.axis is Axis.DAY:
+    since_sunday = f" - (dayofweek({value}) - 1) * {identifier.cursor_type.steps_per_day}" if cut.granularity is Granularity.WEEK else ""
+    if identifier.cursor_type is CursorType.DATE:
         return f"unix_date(trunc({value}, 'MM'))" if cut.granularity is Granularity.MONTH else f"unix_date({value}){since_sunday}"
     unit = {Granularity.MONTH: "MONTH", Granularity.HOUR: "HOUR"}.get(cut.granularity or Granularity.DAY, "DAY")
     return f"unix_micros(cast(date_trunc('{unit}', {value}) as timestamp)){since_sunday}"
 
 
-def partition_of(identifier: Identifier, cut: Cut, partitions: Partitions) -> str:
+def partition_of(identifier: Identifier, cut: Partitioning, partitions: Partitions) -> str:
     """An expression for the start of the partition that a row belongs to; NULL for a row without identifier.
 
     As in ``Partitions.key_of``, a row before the first partition belongs to the first one, and for time a row after the last partition

@@ -69,7 +69,7 @@ class Head:
         """The sync state in the table's property; None if there is none. Raises RebuildNeeded if a newer version of the product wrote
         it."""
         text = self.properties.get(STATE_PROPERTY)
-        return TableState.from_json(container.axis, text) if text else None
+        return TableState.from_json(container.cursor_type, text) if text else None
 
 
 @dataclass(frozen=True)

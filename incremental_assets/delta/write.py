@@ -20,7 +20,7 @@ from incremental_assets.core.names import literal as text
 from incremental_assets.core.schema import Evolution, plan_evolution
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.evolve import allow_names, create_table, evolve_table
-from incremental_assets.delta.extraction import Extraction, Outcome
+from incremental_assets.delta.extraction import WriteBatch, WriteResult
 from incremental_assets.delta.guards import moved, newest
 from incremental_assets.delta.merge import merge
 from incremental_assets.delta.overwrite import overwrite
@@ -36,7 +36,7 @@ SMALL_ROWS = 100_000
 saves."""
 
 
-def commit(spark: "SparkSession", table: LakeTable, extraction: Extraction, log: Callable[[str], None]) -> Outcome:
+def commit(spark: "SparkSession", table: LakeTable, extraction: WriteBatch, log: Callable[[str], None]) -> WriteResult:
     """Writes the rows of a write batch, then the container's new sync state.
 
     Raises LakeMoved if the table is not at the version that the plan saw or was changed by a concurrent write; RebuildNeeded if its columns
@@ -55,7 +55,7 @@ def commit(spark: "SparkSession", table: LakeTable, extraction: Extraction, log:
             outcome = merge(spark, table, head, extraction)
         else:
             outcome = overwrite(spark, table, head, extraction)
-        if any(c.story != extraction.story for c in table.data_commits_since(head.version)):
+        if any(c.story != extraction.commit_metadata for c in table.data_commits_since(head.version)):
             # A sync on another host, which the locks of this host do not keep out, has committed rows between our check and our commit.
             # Our commit may have replaced its newer rows, so neither its watermark nor ours holds. The watermark from which both syncs
             # started still does, so that one is written back.
@@ -63,7 +63,7 @@ def commit(spark: "SparkSession", table: LakeTable, extraction: Extraction, log:
             raise moved(container.label, table, "the watermark stays")
         log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}")
         state = replace(extraction.state, data_version=outcome.data_version)
-        set_property(spark, table, STATE_PROPERTY, state.to_json(container.axis))
+        set_property(spark, table, STATE_PROPERTY, state.to_json(container.cursor_type))
     return replace(outcome, evolution=evolution, version=newest(table).version)
 
 
@@ -104,7 +104,7 @@ def _interpret(spark: "SparkSession") -> None:
     spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
 
 
-def _prepare(spark: "SparkSession", table: LakeTable, head: Head | None, extraction: Extraction) -> tuple[Head, Evolution]:
+def _prepare(spark: "SparkSession", table: LakeTable, head: Head | None, extraction: WriteBatch) -> tuple[Head, Evolution]:
     """Brings the table into the form that it needs before rows are written: creates it, or adds and widens columns.
 
     Returns the metadata of the newest version and the schema changes that were made. Raises LakeMoved if another process created the table

@@ -13,10 +13,10 @@ from functools import cached_property
 from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS, CatalogSettings
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Presence
-from incremental_assets.core.axis import Axis, IdentifierType
-from incremental_assets.core.container import Container, ContainerOptions, Cut, Identifier, Kind, SourceColumn, SourceTable
+from incremental_assets.core.axis import CursorType, IdentifierType
+from incremental_assets.core.container import Container, ContainerOptions, Identifier, Kind, Partitioning, SourceColumn, SourceTable
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.evidence import Listed, TableEvidence
+from incremental_assets.core.evidence import ListedContainer, TableEvidence
 from incremental_assets.core.file_groups import group_files
 from incremental_assets.core.files import FILE, MODIFIED, FileFormat, FileStamp, Limits, format_of
 from incremental_assets.core.globs import fixed_part, owner_of
@@ -63,8 +63,8 @@ class FolderSettings:
     name: str
     address: FolderAddress
     settle_seconds: float = 5.0
-    look_seconds: int = 30
-    most_files: int = 1000
+    sensor_seconds: int = 30
+    max_files_per_run: int = 1000
     prune_files: bool = False
     limits: Limits = field(default_factory=Limits)
     schedule: str | None = None
@@ -188,8 +188,8 @@ class FileDefinition:
             name=table.name,
             kind=Kind.FILES,
             columns=table.columns,
-            identifier=Identifier((MODIFIED.name,), IdentifierType.TIMESTAMP, Axis.INSTANT),
-            cut=Cut(by_file=True),
+            identifier=Identifier((MODIFIED.name,), IdentifierType.TIMESTAMP, CursorType.TIMESTAMP),
+            partitioning=Partitioning(by_file=True),
             strategy=Strategy.APPEND,
             primary_key=(),
             key_is_enforced=False,
@@ -270,7 +270,7 @@ class FolderCatalog:
         self._found: dict[str, _Found] = {}
         self.troubles: dict[str, str] = {}
 
-    def listing(self) -> Mapping[str, Listed]:
+    def listing(self) -> Mapping[str, ListedContainer]:
         self.troubles.clear()
         self._found = self._declared() if self._settings.declares else self._searched()
         return {name: _listed(found) for name, found in self._found.items()}
@@ -282,7 +282,7 @@ class FolderCatalog:
         """Always empty: files need no proposal."""
         return {}
 
-    def span(self, table: str, columns: Sequence[str], axis: Axis) -> tuple[int, int] | None:
+    def span(self, table: str, columns: Sequence[str], axis: CursorType) -> tuple[int, int] | None:
         """Always None: each file is a partition, whatever its modification time."""
         return None
 
@@ -321,13 +321,13 @@ class FolderCatalog:
         self.troubles[path] = message
 
 
-def _listed(found: _Found) -> Listed:
+def _listed(found: _Found) -> ListedContainer:
     """The listing's entry. Its fingerprint covers pattern and format alone, so that new files of a container are no difference."""
     shape = hashlib.sha256(repr((found.glob, found.format.value)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
     newest = max((stamp.modified for stamp in found.stamps.values()), default=0)
     size, count = sum(stamp.size for stamp in found.stamps.values()), len(found.stamps)
     # The activity is stored and compared by later processes: Python randomizes the hashes of texts, not those of integers.
-    return Listed(Kind.FILES, shape, None, size, hash((count, newest)), files=count)
+    return ListedContainer(Kind.FILES, shape, None, size, hash((count, newest)), files=count)
 
 
 def _table(name: str, found: _Found) -> SourceTable:

@@ -23,7 +23,7 @@ from fsspec.utils import infer_compression
 
 from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted, SourceUnreachable
 from incremental_assets.core.files import FileStamp, is_hidden
-from incremental_assets.core.globs import Reach, fixed_part
+from incremental_assets.core.globs import PatternReach, fixed_part
 from incremental_assets.files.trouble import Leaves, inside, passing_remedy
 
 _BLOCK = 1 << 20
@@ -99,7 +99,7 @@ class FolderAddress:
         """
         tree = self._tree()
         start = _deeper(prefix.strip("/"), wanted)
-        reach = Reach(wanted or ("**",)).below(start)
+        reach = PatternReach(wanted or ("**",)).below(start)
         pending = [(start, reach)] if reach else []
         tree.vanished = not reach  # where nothing is listed, the check at the end still finds that the folder is not there
         while pending:

@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from incremental_assets.core.axis import Axis, format_value
+from incremental_assets.core.axis import CursorType, format_value
 from incremental_assets.core.errors import ConfigurationError, EmptyRefused, RebuildNeeded
 from incremental_assets.core.files import FilePlan, FileStamp, decode_path, encode_path, plan_files, shown_path
 from incremental_assets.core.names import nearest
@@ -21,7 +21,7 @@ from incremental_assets.files.readers.read import ReadFile
 
 
 @dataclass(frozen=True)
-class Listed:
+class FileListing:
     """One listing of the container's files.
 
     ``paths``: the path within the folder, by key. ``stamps``: by key. ``elsewhere``: keys of files that the container's pattern matches
@@ -67,7 +67,7 @@ class FilesPlan(Plan):
     whole: bool
     recheck: bool
     prunes: bool
-    listed: Listed = field(repr=False)
+    listed: FileListing = field(repr=False)
     remembered: Remembered = field(repr=False)
 
     @property
@@ -88,7 +88,7 @@ class FilesPlan(Plan):
         return f"{count:,} file{'' if count == 1 else 's'}" + (f": {names}{', …' if count > 3 else ''}" if count else "")
 
 
-def list_files(definition: FileDefinition) -> Listed:
+def list_files(definition: FileDefinition) -> FileListing:
     """Lists the files that match the container's pattern. Raises SourceUnreachable where the folder is not there."""
     unseen: dict[str, str] = {}
     paths: dict[str, str] = {}
@@ -100,10 +100,10 @@ def list_files(definition: FileDefinition) -> Listed:
             paths[key], found[key] = path, stamp
         else:
             elsewhere.add(key)
-    return Listed(paths, found, frozenset(elsewhere), unseen)
+    return FileListing(paths, found, frozenset(elsewhere), unseen)
 
 
-def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Manifest, request: Request, listed: Listed) -> FilesPlan:
+def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Manifest, request: Request, listed: FileListing) -> FilesPlan:
     """Plans one sync. Raises ConfigurationError, RebuildNeeded, LakeError or EmptyRefused. Nothing is written here."""
     container, settings = definition.container, definition.settings
     head = table.head()
@@ -118,7 +118,7 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
             f"written. To load the others alone, say so with --allow-empty."
         )
     asked, phantoms = _asked(definition, request, listed, known)
-    choice = plan_files(listed.stamps, stamps(known), _now(), round(settings.settle_seconds * 1_000_000), asked, request.most_files)
+    choice = plan_files(listed.stamps, stamps(known), _now(), round(settings.settle_seconds * 1_000_000), asked, request.max_files)
     again, postponed = _tried_again(definition, request, choice, listed, known) if asked is None else ((), 0)
     read = (*choice.read, *again)
     # A record without rows, of a broken or empty file, is nothing to report or to delete once the file is gone.
@@ -161,7 +161,7 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
 
 
 def _asked(
-    definition: FileDefinition, request: Request, listed: Listed, known: Mapping[str, FileRecord]
+    definition: FileDefinition, request: Request, listed: FileListing, known: Mapping[str, FileRecord]
 ) -> tuple[Sequence[str] | None, tuple[str, ...]]:
     """Returns the keys of the files that are read whether they have changed or not (None: those that have changed), and the phantoms.
 
@@ -184,7 +184,7 @@ def _of_phantoms(phantoms: Sequence[str]) -> list[str]:
 
 
 def _tried_again(
-    definition: FileDefinition, request: Request, choice: FilePlan, listed: Listed, known: Mapping[str, FileRecord]
+    definition: FileDefinition, request: Request, choice: FilePlan, listed: FileListing, known: Mapping[str, FileRecord]
 ) -> tuple[tuple[str, ...], int]:
     """Returns the keys of unchanged files that could not be read and are to be tried again, and how many are left for the next round.
 
@@ -195,9 +195,9 @@ def _tried_again(
     chosen = {*choice.changed, *choice.waiting}
     refused = [key for key in listed.stamps if key in known and known[key].refused is not None and key not in chosen]
     refused = [key for key in refused if known[key].refused != ended_with(listed.file(key))]
-    if request.most_files is None:
+    if request.max_files is None:
         return tuple(refused), 0
-    most = max(0, request.most_files - len(choice.read))
+    most = max(0, request.max_files - len(choice.read))
     if request.again_before is not None:
         due = [key for key in refused if known[key].at < request.again_before]
         return tuple(due[:most]), len(due[most:])
@@ -213,7 +213,7 @@ def _decide(
     again: bool,
     recheck: bool,
     drop: Sequence[str],
-    listed: Listed,
+    listed: FileListing,
     refused: int,
     state: TableState | None,
 ) -> tuple[Action, str]:
@@ -229,7 +229,7 @@ def _decide(
         if not listed.stamps and head is None:
             where = f"{definition.settings.address.display.rstrip('/')}/{shown_path(definition.glob)}"
             return Action.SKIP, f"nothing to do: no file matches {where} yet"
-        watermark = "none" if state is None or state.watermark is None else format_value(Axis.INSTANT, state.watermark)
+        watermark = "none" if state is None or state.watermark is None else format_value(CursorType.TIMESTAMP, state.watermark)
         return Action.SKIP, f"nothing to do: the {same:,} files are those of the last sync; watermark {watermark}"
     if request.reset:
         return Action.LOAD, "loads the whole container anew, as asked by --reset-watermarks"
@@ -244,7 +244,12 @@ def _decide(
 
 
 def _notes(
-    definition: FileDefinition, choice: FilePlan, refused: Sequence[FileRecord], gone: Sequence[str], drop: Sequence[str], listed: Listed
+    definition: FileDefinition,
+    choice: FilePlan,
+    refused: Sequence[FileRecord],
+    gone: Sequence[str],
+    drop: Sequence[str],
+    listed: FileListing,
 ) -> list[str]:
     """Returns further sentences for the plan's reason: files that wait, are left, are gone or were refused."""
     notes: list[str] = []

@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from incremental_assets.core.axis import Axis, format_value
+from incremental_assets.core.axis import CursorType, format_value
 from incremental_assets.core.files import FILE, MODIFIED, shown_path
 from incremental_assets.core.names import backticked
 from incremental_assets.core.plan import Mode
 from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import TableState
 from incremental_assets.delta.errors import lake_errors
-from incremental_assets.delta.extraction import Extraction, Extractions, Outcome
-from incremental_assets.delta.result import Result, result_values
+from incremental_assets.delta.extraction import WriteBatch, WriteBatches, WriteResult
+from incremental_assets.delta.result import SyncResult, result_values
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.files.attempt import Attempt
@@ -40,7 +40,7 @@ SHOWN_FILES = 20
 
 
 @dataclass(frozen=True)
-class _Held:
+class _StoredRows:
     """The number of rows of one file in the container's table, and of rejected ones in the table beside it.
 
     ``modified``: the modification time that the rows carry, in microseconds since 1970 UTC; None: there are neither.
@@ -60,7 +60,7 @@ class _Held:
         return (self.rows, self.rejected) == (record.rows, record.rejected) and same_time
 
 
-_NOTHING = _Held()
+_NOTHING = _StoredRows()
 
 
 class FileSync:
@@ -87,12 +87,12 @@ class FileSync:
         self._rows: FileRows | None = None
         self._columns: tuple[Column, ...] = ()
         self._files, self._drop = plan.files, plan.drop
-        self._held: Mapping[str, _Held] | None = None  # None: the plan asks for no recheck
-        self._found: Mapping[str, _Held] = {}  # files in the tables that the manifest lacks or has otherwise
+        self._held: Mapping[str, _StoredRows] | None = None  # None: the plan asks for no recheck
+        self._found: Mapping[str, _StoredRows] = {}  # files in the tables that the manifest lacks or has otherwise
         self._records: list[FileRecord] = []
-        self.result = Result(plan, plan.watermark, plan.watermark, warnings=list(plan.warnings))
+        self.result = SyncResult(plan, plan.watermark, plan.watermark, warnings=list(plan.warnings))
 
-    def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> Extractions | None:
+    def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> WriteBatches | None:
         """Reads the files, and returns the write batch to be committed; None where there is nothing to commit.
 
         That is so where no file could be read and no rows are to be removed; the whole table is never replaced by nothing.
@@ -113,10 +113,10 @@ class FileSync:
         # The manifest is emptied before the table is replaced, so that a sync that breaks off here leaves no file that counts as read.
         if plan.whole:
             self._manifest.clear()
-        return Extractions(
+        return WriteBatches(
             container=plan.container,
             partitions=None,
-            steps=self._steps(),
+            batches=self._steps(),
             done=self._done,
             metadata=self._metadata,
             before_outside=before_outside,
@@ -166,7 +166,7 @@ class FileSync:
         corrected = {key: held.get(key, _NOTHING) for key in wrong if key not in plan.listed.stamps and key not in self._drop}
         self._found = {**{key: one for key, one in orphans.items() if key not in removed}, **corrected}
 
-    def _in_tables(self) -> Mapping[str, _Held]:
+    def _in_tables(self) -> Mapping[str, _StoredRows]:
         """Counts the rows of each file in the container's table and in the table of rejected rows beside it, by key."""
         beside = rejected_table(self._scope.lake, self._plan.container.key_path)
         with lake_errors(self._plan.container.label, self._table.url):
@@ -176,7 +176,7 @@ class FileSync:
         rejected = {key: (n, at) for key, n, at in bad}
         none = (0, None)
         return {
-            str(key): _Held(rows.get(key, none)[0], rejected.get(key, none)[0], rows.get(key, rejected.get(key, none))[1])
+            str(key): _StoredRows(rows.get(key, none)[0], rejected.get(key, none)[0], rows.get(key, rejected.get(key, none))[1])
             for key in {*rows, *rejected}
         }
 
@@ -249,7 +249,7 @@ class FileSync:
             result.more["files/rejected"] = dict(list(files.items())[:SHOWN_FILES])
 
     # ------------------------------------------------------------------ the commit
-    def _steps(self) -> Iterator[AbstractContextManager[Extraction]]:
+    def _steps(self) -> Iterator[AbstractContextManager[WriteBatch]]:
         """Yields the one write batch of the sync: the rows of all files that were read."""
         plan = self._plan
         columns = (FILE, MODIFIED, *self._columns)
@@ -262,7 +262,7 @@ class FileSync:
         empty = ", ".join(f"cast(NULL AS {c.type}) AS {backticked(c.name)}" for c in columns)
         rows = self._rows
         yield nullcontext(
-            Extraction(
+            WriteBatch(
                 container=plan.container,
                 windows=(),
                 include_nulls=False,
@@ -272,7 +272,7 @@ class FileSync:
                 state=TableState(plan.container.signature, plan.container.strategy.value, (), "files", watermark, loaded=True),
                 expected=sum(count.rows for count in self._counts.values()),
                 allow_empty=True,  # a file without rows may replace one with rows; the plan has refused a folder without any file
-                story=plan.story(watermark, self._run_id),
+                commit_metadata=plan.commit_metadata(watermark, self._run_id),
                 frame=lambda spark: rows.good() if rows is not None else spark.sql(f"SELECT {empty} WHERE false"),
                 # A file that changed meanwhile has another stamp than its record, and is read again by the next sync.
                 still_there=lambda: None,
@@ -284,7 +284,7 @@ class FileSync:
             )
         )
 
-    def _done(self, extraction: Extraction, outcome: Outcome) -> None:
+    def _done(self, extraction: WriteBatch, outcome: WriteResult) -> None:
         """Is called once the write batch is committed: writes the rejected rows, and makes the manifest's records."""
         self.result.add(outcome)
         head = self._table.head()
@@ -353,7 +353,7 @@ class FileSync:
         stamp, count = self._plan.listed.stamps.get(key), self._counts.get(key)
         values: dict[str, Any] = {"file/path": shown_path(self._plan.listed.paths.get(key, key))}
         if stamp is not None:
-            values |= {"file/modified": format_value(Axis.INSTANT, stamp.modified), "file/size": stamp.size}
+            values |= {"file/modified": format_value(CursorType.TIMESTAMP, stamp.modified), "file/size": stamp.size}
         if count is not None and count.rejected:
             values["file/rows_rejected"] = count.rejected
         if key in self._refusals:

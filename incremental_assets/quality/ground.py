@@ -18,7 +18,7 @@ from incremental_assets.delta.sql import file_predicate, partition_of, scope_pre
 
 
 @dataclass(frozen=True)
-class Ground:
+class ScanScope:
     """The scan scope of one scan. It always consists of whole partitions, so that shares, sums and uniqueness mean the same in every scan.
 
     - ``predicate`` is a Spark SQL condition that selects the rows; None selects all rows.
@@ -39,7 +39,7 @@ class Ground:
     predicate: str | None
     partition: str | None
     keys: tuple[str, ...] | None
-    also: tuple[str | None, ...] = ()
+    with_open_anomalies: tuple[str | None, ...] = ()
     windows: tuple[Window, ...] = (EVERYTHING,)
     key_of: Callable[[object], str] = field(default=str, repr=False)
     before: Callable[[str, int], Sequence[str]] = field(default=lambda key, count: (), repr=False)
@@ -47,21 +47,21 @@ class Ground:
     is_over: Callable[[str], bool] = field(default=lambda key: True, repr=False)
     nulls: bool = False
 
-    def asks(self, rule: Rule) -> str:
+    def question_digest(self, rule: Rule) -> str:
         """Return a digest of the rule's subject, the identifier and the partitioning.
 
         Numbers with another digest are of another question and must not be compared with this one's.
         """
-        cut = self.container.cut
+        cut = self.container.partitioning
         return digest(f"{rule.asks} {self.container.signature} {cut.word if cut is not None else ''}")
 
 
-def whole_table(container: Container) -> Ground:
+def whole_table(container: Container) -> ScanScope:
     """Return the scope of a container without partitions: all rows."""
-    return Ground(container, None, None, None)
+    return ScanScope(container, None, None, None)
 
 
-def ground_of(
+def scope_of_partitions(
     container: Container,
     partitions: Partitions,
     keys: Sequence[str] | None = None,
@@ -69,7 +69,7 @@ def ground_of(
     nulls: bool = True,
     watermark: int | None = None,
     noted: Sequence[str | None] = (),
-) -> Ground:
+) -> ScanScope:
     """Return the scope of a partitioned table or view.
 
     ``keys`` are the requested partitions. If it is None, the scope begins with the partition that contains the value ``since`` and has no
@@ -78,7 +78,7 @@ def ground_of(
     example an open anomaly, whether they have rows or not (None stands for the rows without an identifier); those in the scope go into
     ``Ground.also``.
     """
-    identifier, cut = container.identifier, container.cut
+    identifier, cut = container.identifier, container.partitioning
     assert identifier is not None and cut is not None
     from_since = (EVERYTHING if since is None else partitions.from_value(since),)
     windows = from_since if keys is None else partitions.windows_of(keys)
@@ -108,12 +108,12 @@ def ground_of(
             return False
         return upper is not None and watermark is not None and upper <= watermark
 
-    return Ground(
+    return ScanScope(
         container=container,
         predicate=None if everything else scope_predicate(identifier, windows, nulls),
         partition=partition_of(identifier, cut, partitions),
         keys=None if keys is None else tuple(keys),
-        also=tuple(key for key in noted if covers(key)),
+        with_open_anomalies=tuple(key for key in noted if covers(key)),
         windows=windows,
         key_of=lambda start: partitions.key_of(int(str(start))),
         before=before,
@@ -123,14 +123,14 @@ def ground_of(
     )
 
 
-def ground_of_files(
+def scope_of_files(
     container: Container,
     known: Sequence[str],
     keys: Sequence[str] | None,
     modified: str | None,
     windows: tuple[Window, ...],
     noted: Sequence[str | None] = (),
-) -> Ground:
+) -> ScanScope:
     """Return the scope of a container of files, where each file is a partition.
 
     ``known`` are the keys of all files, in order of arrival. The scope has the files in ``keys``; if that is None, the rows for which
@@ -143,12 +143,12 @@ def ground_of_files(
     on_record = [key for key in noted if key is not None and (everything or key not in order)]
     of_those = f" OR {file_predicate(on_record)}" if on_record else ""
     chosen = modified if keys is None else file_predicate(keys)
-    return Ground(
+    return ScanScope(
         container=container,
         predicate=None if chosen is None else f"{chosen}{of_those}",
         partition=quote(FILE.name),
         keys=None if keys is None else tuple(keys),
-        also=tuple(on_record),
+        with_open_anomalies=tuple(on_record),
         windows=windows,
         before=lambda key, count: known[max(0, order.get(key, 0) - count) : order.get(key, 0)],
         of_keys=file_predicate,

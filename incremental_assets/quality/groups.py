@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.names import backticked as quote
-from incremental_assets.core.rules import DistinctCount, ExistsIn, Reach, Unique
+from incremental_assets.core.rules import DistinctCount, ExistsIn, Unique, UniqueScope
 from incremental_assets.delta.guards import expr
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.quality.planner import Grouping
-from incremental_assets.quality.predicates import CannotAsk, family
+from incremental_assets.quality.predicates import RuleNotApplicable, family
 from incremental_assets.quality.rows import PARTITION, Rows, Values
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Grouped:
 
     def __init__(self, rows: Rows, grouping: Grouping, rules: Sequence[Unique | DistinctCount], range_of: Range) -> None:
         self._rows, self._grouping, self._range_of = rows, grouping, range_of
-        self._in_table = any(isinstance(rule, Unique) and rule.scope is Reach.TABLE for rule in rules)
+        self._in_table = any(isinstance(rule, Unique) and rule.scope is UniqueScope.TABLE for rule in rules)
         # Quoting raises CannotAsk for a column that the table does not have.
         self._names = [rows.asked.column(name) for name in grouping.columns]
         # The key columns are renamed, because a column of the table may be called ``n`` or ``again``, like the columns that are added here.
@@ -54,7 +54,7 @@ class Grouped:
 
     def broken(self, rule: Unique) -> "DataFrame":
         """Return the rows in the scope that break the rule: all rows of a repeated value, not only the second and later ones."""
-        again = self._counted().where("again" if rule.scope is Reach.TABLE else "n > 1").select(PARTITION, *self._keys)
+        again = self._counted().where("again" if rule.scope is UniqueScope.TABLE else "n > 1").select(PARTITION, *self._keys)
         same = " AND ".join(f"l.{name} = r.{key}" for name, key in zip(self._names, self._keys, strict=True))
         # ``<=>`` matches NULL with NULL, because the rows without an identifier are compared with each other too.
         return self._base().alias("l").join(again.alias("r"), expr(f"l.{PARTITION} <=> r.{PARTITION} AND {same}"), "left_semi")
@@ -112,15 +112,17 @@ class Lookup:
         try:
             head = other.head() if other is not None else None
         except LakeError as error:
-            raise CannotAsk(str(error)) from error
+            raise RuleNotApplicable(str(error)) from error
         if other is None or head is None:
-            raise CannotAsk(f"container {rule.container!r} has no table yet")
+            raise RuleNotApplicable(f"container {rule.container!r} has no table yet")
         fields = {column.name.lower(): column for column in head.columns}
         if rule.field.lower() not in fields:
-            raise CannotAsk(f"container {rule.container!r} has no column {rule.field!r}")
+            raise RuleNotApplicable(f"container {rule.container!r} has no column {rule.field!r}")
         self._other, self._field = other, fields[rule.field.lower()]
         if family(kind) != family(self._field.type):
-            raise CannotAsk(f"column {rule.column!r} is {kind}, and {rule.field!r} of container {rule.container!r} is {self._field.type}")
+            raise RuleNotApplicable(
+                f"column {rule.column!r} is {kind}, and {rule.field!r} of container {rule.container!r} is {self._field.type}"
+            )
 
     def numbers(self) -> Values:
         """Return for each partition the number of rows that break the rule."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from incremental_assets.core.rules import Change, DistinctCount, ExistsIn, Metric, NumberRule, Reach, RowRule, Rule, Sum, Unique
-from incremental_assets.quality.ground import Ground
+from incremental_assets.core.rules import Change, DistinctCount, ExistsIn, Metric, NumberRule, RowRule, Rule, Sum, Unique, UniqueScope
+from incremental_assets.quality.ground import ScanScope
 from incremental_assets.quality.groups import DISTINCT, REPEATED, REPEATED_IN_TABLE
 from incremental_assets.quality.predicates import bounds_in_words, within
 from incremental_assets.quality.rows import Key, Values
@@ -40,7 +40,7 @@ def value_name(rule: Rule) -> str:
 
 
 @dataclass(frozen=True)
-class Found:
+class MeasuredValues:
     """The numbers that the passes returned, for each partition.
 
     ``first`` are those of the first pass, over all rows of the scope. ``own`` are those of the passes for single rules, by rule id.
@@ -72,7 +72,7 @@ class Found:
         if isinstance(rule, ExistsIn):
             return int(found.get("failed") or 0)
         assert isinstance(rule, Unique)
-        return int(found.get(REPEATED_IN_TABLE if rule.scope is Reach.TABLE else REPEATED) or 0)
+        return int(found.get(REPEATED_IN_TABLE if rule.scope is UniqueScope.TABLE else REPEATED) or 0)
 
     def value(self, rule: NumberRule, key: Key) -> Any:
         """Return the number that the rule is about, for one partition; None if it is NULL."""
@@ -92,7 +92,7 @@ class Judge:
     ``history`` has the numbers of earlier partitions for the rules that compare with them.
     """
 
-    def __init__(self, found: Found, ground: Ground, history: History) -> None:
+    def __init__(self, found: MeasuredValues, ground: ScanScope, history: History) -> None:
         self._found, self._ground, self._history = found, ground, history
 
     def verdict(self, rule: Rule, key: Key) -> Verdict:
@@ -100,7 +100,7 @@ class Judge:
         found = self._found
 
         def verdict(status: Status, asserted: int, failed: int | None, value: float | None, message: str) -> Verdict:
-            asks = self._ground.asks(rule)
+            asks = self._ground.question_digest(rule)
             return Verdict(rule.id, key, status, rule.severity, rule.blocking, found.rows(key), asserted, failed, value, message, asks)
 
         trouble = found.troubles.get(rule.id)

@@ -50,7 +50,7 @@ _TIMES = ("date", "timestamp", "timestamp_ntz")
 _NUMERAL = re.compile(r"-?\d+(\.\d+)?")
 
 
-class CannotAsk(Exception):
+class RuleNotApplicable(Exception):
     """The rule cannot be evaluated on this table; the message says why. The verdict is then ``errored``."""
 
 
@@ -70,7 +70,7 @@ def text(value: str) -> str:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PredicateContext:
     """The table and the moment that rules are evaluated for.
 
     ``types`` maps the table's columns to their Spark types. ``now`` is the time of the scan. ``timezone`` is the zone in which values
@@ -84,7 +84,7 @@ class Asked:
     def column(self, name: str) -> str:
         """Return the quoted name of a column. Raises CannotAsk if the table has no such column. Delta column names are case-insensitive."""
         if not any(name.lower() == known.lower() for known in self.types):
-            raise CannotAsk(f"the table has no column {name!r}")
+            raise RuleNotApplicable(f"the table has no column {name!r}")
         return quote(name)
 
     def type_of(self, name: str) -> str:
@@ -96,7 +96,7 @@ class Asked:
         """Return the quoted name of a numeric column. Raises CannotAsk if the column is not numeric."""
         kind = self.type_of(name)
         if family(kind) != "number":
-            raise CannotAsk(f"column {name!r} is {kind}, and holds no numbers; an expression can cast it")
+            raise RuleNotApplicable(f"column {name!r} is {kind}, and holds no numbers; an expression can cast it")
         return self.column(name)
 
     def other(self, name: str, than: str) -> str:
@@ -106,7 +106,7 @@ class Asked:
         """
         kinds = self.type_of(than), self.type_of(name)
         if family(kinds[0]) != family(kinds[1]):
-            raise CannotAsk(f"column {than!r} is {kinds[0]}, and {name!r} is {kinds[1]}; an expression can cast one")
+            raise RuleNotApplicable(f"column {than!r} is {kinds[0]}, and {name!r} is {kinds[1]}; an expression can cast one")
         return self.column(name)
 
     def constant(self, name: str, value: Value) -> str:
@@ -122,7 +122,7 @@ class Asked:
         fits = "boolean" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
         if mine != fits:
             hint = "; write it in quotes" if mine in ("text", "time") else ""
-            raise CannotAsk(f"column {name!r} is {kind}, and {value!r} is a {fits}{hint}")
+            raise RuleNotApplicable(f"column {name!r} is {kind}, and {value!r} is a {fits}{hint}")
         return constant(value)
 
     def moment(self, name: str, at: datetime.datetime) -> str:
@@ -136,7 +136,7 @@ class Asked:
         if kind == "timestamp":
             utc = at.astimezone(datetime.timezone.utc).replace(tzinfo=None)
             return f"TIMESTAMP'{utc.isoformat(sep=' ', timespec='microseconds')}Z'"
-        raise CannotAsk(f"column {name!r} is {kind}, and holds no dates or times")
+        raise RuleNotApplicable(f"column {name!r} is {kind}, and holds no dates or times")
 
 
 def constant(value: Value) -> str:
@@ -162,7 +162,7 @@ def exact(value: Any, kind: str) -> str:
     return text(value) if isinstance(value, str) else f"{value:f}BD" if isinstance(value, Decimal) else constant(value)
 
 
-def row_predicate(rule: RowRule, asked: Asked) -> str:
+def row_predicate(rule: RowRule, asked: PredicateContext) -> str:
     """Return the condition for a row to pass. It is NULL, which passes too, for rows that the rule does not apply to. Raises CannotAsk."""
     column = asked.column
     match rule:
@@ -200,7 +200,7 @@ def row_predicate(rule: RowRule, asked: Asked) -> str:
             raise TypeError(f"{type(rule).__name__} has no condition")
 
 
-def number(rule: NumberRule, asked: Asked) -> str:
+def number(rule: NumberRule, asked: PredicateContext) -> str:
     """Return the aggregate that the rule is about, as Spark SQL. Raises CannotAsk."""
     match rule:
         case Sum():

@@ -95,7 +95,7 @@ class OperationType(str, Enum):
     PROFILE = "profile"
 
 
-class Result(str, Enum):
+class OperationResult(str, Enum):
     """The result of an operation, not of its rules: a scan that finds broken rules has succeeded."""
 
     SUCCESS = "success"
@@ -114,7 +114,7 @@ class ScanOperation:
     container: str
     started: int
     ended: int
-    result: Result
+    result: OperationResult
     type: OperationType = OperationType.SCAN
     message: str = ""
     triggered_by: str | None = None
@@ -216,7 +216,11 @@ class Records:
             for row in rows.slice(at, _ROWS_AT_ONCE).to_pylist():
                 again = row["operation_id"] in seen
                 seen.add(row["operation_id"])
-                if not again and (row["type"], row["result"]) == (type.value, Result.SUCCESS.value) and row["watermark"] is not None:
+                if (
+                    not again
+                    and (row["type"], row["result"]) == (type.value, OperationResult.SUCCESS.value)
+                    and row["watermark"] is not None
+                ):
                     return ScanWatermark(row["watermark"], row["identifier"])
         return None
 
@@ -340,7 +344,7 @@ def _listed(rows: pa.Table) -> list[dict[str, Any]]:
     return rows.to_pylist()
 
 
-_ENUMS: dict[str, type[Enum]] = {"severity": Severity, "status": Status, "state": State, "result": Result, "type": OperationType}
+_ENUMS: dict[str, type[Enum]] = {"severity": Severity, "status": Status, "state": State, "result": OperationResult, "type": OperationType}
 
 
 def _as(kind: type[_Kind], row: Mapping[str, Any], **more: Any) -> _Kind:

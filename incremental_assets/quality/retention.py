@@ -19,7 +19,7 @@ from deltalake import CommitProperties, write_deltalake
 from incremental_assets.delta.append_only import AppendOnly
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.maintenance import next_time_if_moved
-from incremental_assets.quality.records import ANOMALIES, CHECK_METRICS, FAILED_ROWS, OPERATIONS, Records, Result
+from incremental_assets.quality.records import ANOMALIES, CHECK_METRICS, FAILED_ROWS, OPERATIONS, OperationResult, Records
 
 _PLACE = ["container", "rule", "partition", "status"]
 _CLOSED = ["resolved"]
@@ -95,7 +95,7 @@ def _needed_operations(rows: pa.Table, used: pa.ChunkedArray) -> pa.Table:
     able to tell which it is.
     """
     of_type = ["container", "type"]
-    watermarks = rows.filter((pc.field("result") == Result.SUCCESS.value) & pc.field("watermark").is_valid())
+    watermarks = rows.filter((pc.field("result") == OperationResult.SUCCESS.value) & pc.field("watermark").is_valid())
     parts = [_newest(some, of_type, ["recorded_at", "recording"]) for some in (rows, watermarks)]
     parts.append(rows.filter(pc.field("recording").isin(used.combine_chunks())))
     ids = pa.concat_tables([part.select(["operation_id"]) for part in parts])["operation_id"]

@@ -16,8 +16,8 @@ from incremental_assets.core.names import backticked as quote
 from incremental_assets.delta.errors import server_is_gone
 from incremental_assets.delta.guards import expr
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.quality.ground import Ground
-from incremental_assets.quality.predicates import Asked
+from incremental_assets.quality.ground import ScanScope
+from incremental_assets.quality.predicates import PredicateContext
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -56,7 +56,7 @@ class Rows:
     evaluated to the reason.
     """
 
-    def __init__(self, spark: "SparkSession", table: LakeTable, head: Head, ground: Ground, asked: Asked) -> None:
+    def __init__(self, spark: "SparkSession", table: LakeTable, head: Head, ground: ScanScope, asked: PredicateContext) -> None:
         self.spark, self.table, self.head, self.ground, self.asked = spark, table, head, ground, asked
         self.passes = 0
         self.troubles: dict[str, str] = {}

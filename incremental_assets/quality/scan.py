@@ -17,20 +17,20 @@ from incremental_assets.core.rules import (
     ExpectedSchema,
     Freshness,
     NumberRule,
-    Reach,
     RowRule,
     Rule,
     Unique,
+    UniqueScope,
 )
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.guards import expr
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.quality.capture import Capture, OpenKeys
-from incremental_assets.quality.ground import Ground
+from incremental_assets.quality.ground import ScanScope
 from incremental_assets.quality.groups import Grouped, Lookup
-from incremental_assets.quality.judge import Found, History, Judge, asserted_name, failed_name, plain, value_name
+from incremental_assets.quality.judge import History, Judge, MeasuredValues, asserted_name, failed_name, plain, value_name
 from incremental_assets.quality.planner import ScanPlan, plan_scan
-from incremental_assets.quality.predicates import Asked, CannotAsk, exact, number, row_predicate
+from incremental_assets.quality.predicates import PredicateContext, RuleNotApplicable, exact, number, row_predicate
 from incremental_assets.quality.rows import PARTITION, Aggregate, Key, Rows, Values, plain_key
 from incremental_assets.quality.table_rules import table_verdict
 from incremental_assets.quality.verdict import FailedRow, ScanResult, Status, Verdict
@@ -69,14 +69,14 @@ class Scanner:
     open_keys: OpenKeys = field(repr=False)
     elsewhere: Callable[[Sequence[Key]], Sequence[str]] = field(default=lambda keys: (), repr=False)
 
-    def scan(self, label: str, table: LakeTable, head: Head, ground: Ground, rules: Sequence[Rule], key: Sequence[str]) -> ScanResult:
+    def scan(self, label: str, table: LakeTable, head: Head, ground: ScanScope, rules: Sequence[Rule], key: Sequence[str]) -> ScanResult:
         """Scan the rows in the scope and return the verdicts and failed rows.
 
         ``label`` is the container's label, for messages. ``head`` fixes the version of the table. ``key`` are the columns that tell rows
         apart. Raises LakeError if the rows themselves cannot be read; a rule that cannot be evaluated only makes its own verdict
         ``errored``.
         """
-        asked = Asked({column.name: column.type for column in head.columns}, self.now, self.timezone)
+        asked = PredicateContext({column.name: column.type for column in head.columns}, self.now, self.timezone)
         with lake_errors(label, table.url):
             rows = Rows(self.spark(), table, head, ground, asked)
             return _Scan(self, rows, rules, tuple(key)).result()
@@ -104,7 +104,7 @@ class _Scan:
         self._grouped(first)
         self._looked_up(first)
         keys = self._keys(first)
-        found = Found(first, self._own, self._of_none(keys, first), self._rows.troubles)
+        found = MeasuredValues(first, self._own, self._of_none(keys, first), self._rows.troubles)
         judge = Judge(found, self._rows.ground, self._history(keys, found))
         scanned = sum(found.rows(key) for key in keys)
         verdicts: list[Verdict] = []
@@ -203,7 +203,7 @@ class _Scan:
             return None
         try:
             return make()
-        except CannotAsk as error:
+        except RuleNotApplicable as error:
             self._rows.troubles[rule.id] = str(error)
             return None
 
@@ -213,7 +213,7 @@ class _Scan:
             return None
         try:
             return make()
-        except CannotAsk as error:
+        except RuleNotApplicable as error:
             self._rows.troubles.update(dict.fromkeys((rule.id for rule in rules), str(error)))
             return None
 
@@ -222,7 +222,7 @@ class _Scan:
 
         These are the columns of ``unique`` over the table, unless the scope is the whole table anyway, and those of lookups.
         """
-        uniques = [r for rules in self._plan.groups.values() for r in rules if isinstance(r, Unique) and r.scope is Reach.TABLE]
+        uniques = [r for rules in self._plan.groups.values() for r in rules if isinstance(r, Unique) and r.scope is UniqueScope.TABLE]
         wanted = [name for rule in uniques for name in rule.columns] if self._rows.ground.predicate is not None else []
         wanted += [rule.column for rule in self._plan.lookups]
         types = {name.lower(): kind for name, kind in self._rows.asked.types.items()}
@@ -246,12 +246,12 @@ class _Scan:
         ground = self._rows.ground
         if ground.partition is None:
             return [None]
-        seen = {key for key in (*first, *ground.also) if key is not None}
+        seen = {key for key in (*first, *ground.with_open_anomalies) if key is not None}
         asked = ground.keys or ()
-        nowhere: list[Key] = [None] if None in first or None in ground.also else []
+        nowhere: list[Key] = [None] if None in first or None in ground.with_open_anomalies else []
         return [*asked, *sorted(seen - set(asked), key=_in_order), *nowhere]
 
-    def _history(self, keys: Sequence[Key], found: Found) -> History:
+    def _history(self, keys: Sequence[Key], found: MeasuredValues) -> History:
         """Return the rows and values of earlier partitions, for the rules that compare with them.
 
         They are taken from this scan if it covers the partition, else from earlier scans, else they are counted now.
@@ -280,7 +280,7 @@ class _Scan:
             values = self._rows.aggregate(frame, self._number_aggregates(mine), condition)
             own.update(dict.fromkeys((rule.id for rule in mine), values))
         none = self._rows.of_none(self._number_aggregates([rule for rule in rules if rule.filter is not None]))
-        found = Found(first, own, none, {})
+        found = MeasuredValues(first, own, none, {})
         return {(rule.id, key): (found.rows(key), plain(found.value(rule, key))) for rule in rules for key in keys}
 
     # ------------------------------------------------------------------ the rows that broke a rule

@@ -12,13 +12,13 @@ from incremental_assets.core.rules import ExpectedSchema, Freshness, as_a_table_
 from incremental_assets.core.schema import Column
 from incremental_assets.core.spark_types import without_quotes
 from incremental_assets.delta.guards import expr
-from incremental_assets.quality.predicates import CannotAsk
+from incremental_assets.quality.predicates import RuleNotApplicable
 from incremental_assets.quality.rows import Rows
 from incremental_assets.quality.verdict import Status, Verdict
 
 AHEAD_SECONDS = 300
 """How many seconds the source's clock may be ahead of ours. A row that is dated later than that does not prove that new rows arrive."""
-Told = tuple[Status, float | None, str]
+TableVerdict = tuple[Status, float | None, str]
 """Status, value and message of a verdict."""
 
 
@@ -30,15 +30,17 @@ def table_verdict(rule: ExpectedSchema | Freshness, rows: Rows, scanned: int) ->
         else:
             identifier = rows.ground.container.identifier
             status, value, message = fresh(rule, rows, identifier.columns if identifier else ())
-    except CannotAsk as error:
+    except RuleNotApplicable as error:
         status, value, message = Status.ERRORED, None, str(error)
     except PySparkException as error:
         rows.note([rule.id], error)
         status, value, message = Status.ERRORED, None, rows.troubles[rule.id]
-    return Verdict(rule.id, None, status, rule.severity, rule.blocking, scanned, scanned, None, value, message, rows.ground.asks(rule))
+    return Verdict(
+        rule.id, None, status, rule.severity, rule.blocking, scanned, scanned, None, value, message, rows.ground.question_digest(rule)
+    )
 
 
-def schema_as_expected(rule: ExpectedSchema, columns: Sequence[Column]) -> Told:
+def schema_as_expected(rule: ExpectedSchema, columns: Sequence[Column]) -> TableVerdict:
     """Compare the table's columns with the rule. The value is the number of differences."""
     have = {column.name.lower(): column for column in columns}
     wrong: list[str] = []
@@ -55,7 +57,7 @@ def schema_as_expected(rule: ExpectedSchema, columns: Sequence[Column]) -> Told:
     return (Status.FAILED if wrong else Status.PASSED), float(len(wrong)), message
 
 
-def fresh(rule: Freshness, rows: Rows, identifier: Sequence[str]) -> Told:
+def fresh(rule: Freshness, rows: Rows, identifier: Sequence[str]) -> TableVerdict:
     """Compare the age of the newest row with the rule. The value is the age in seconds.
 
     The value is None if no row is new enough, because only files that may hold new enough rows are read. Rows that are dated in the future
@@ -64,7 +66,7 @@ def fresh(rule: Freshness, rows: Rows, identifier: Sequence[str]) -> Told:
     """
     columns = (rule.column,) if rule.column is not None else tuple(identifier)
     if not columns:
-        raise CannotAsk("the container has no incremental identifier; say which column tells how old a row is")
+        raise RuleNotApplicable("the container has no incremental identifier; say which column tells how old a row is")
     asked = rows.asked
     limit = asked.now - datetime.timedelta(seconds=rule.seconds)
     newest: list[float] = []

@@ -16,7 +16,7 @@ from dagster.components import ResolvedDefsStateConfig
 from pydantic import Field
 
 from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
-from incremental_assets.catalog.inspect import CatalogSource, Said
+from incremental_assets.catalog.inspect import CatalogDeclarations, CatalogSource
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.container import ContainerOptions
 from incremental_assets.core.errors import ConfigurationError
@@ -107,10 +107,10 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
         """The folder as the catalog operation uses it. ``before``: the stored catalog, None where there is none."""
         yield FolderCatalog(self.settings(), before)
 
-    def said(self) -> Said:
+    def said(self) -> CatalogDeclarations:
         """The parts of the YAML that the catalog operation needs."""
         settings = self.settings()
-        return Said(named=settings.named, excluded=settings.is_excluded)
+        return CatalogDeclarations(named=settings.named, excluded=settings.is_excluded)
 
     def definitions(self, catalog: Catalog) -> list[FileDefinition]:
         """The containers of the catalog. Raises ConfigurationError where the YAML does not fit it."""
@@ -154,8 +154,8 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
             name=self.name,
             address=FolderAddress.parse(self.name, _of_the_project(self.path)),
             settle_seconds=self.settle_seconds,
-            look_seconds=self.sensor_seconds,
-            most_files=self.files_a_tick,
+            sensor_seconds=self.sensor_seconds,
+            max_files_per_run=self.files_a_tick,
             prune_files=self.prune_files,
             limits=limits,
             schedule=self.schedule,

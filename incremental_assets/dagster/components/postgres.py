@@ -16,7 +16,7 @@ from dagster.components import ResolvedDefsStateConfig
 from pydantic import Field
 
 from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
-from incremental_assets.catalog.inspect import CatalogSource, Said
+from incremental_assets.catalog.inspect import CatalogDeclarations, CatalogSource
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.container import ContainerOptions, HoldBack, OnNull
 from incremental_assets.core.errors import ConfigurationError
@@ -150,10 +150,10 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
         with settings.address.connect() as connection:
             yield PostgresCatalog(connection, settings.name, settings.schema, settings.address)
 
-    def said(self) -> Said:
+    def said(self) -> CatalogDeclarations:
         """The parts of the YAML that the catalog operation needs."""
         settings = self.settings()
-        return Said(settings.specs, settings.named, settings.is_excluded, settings.is_auto)
+        return CatalogDeclarations(settings.specs, settings.named, settings.is_excluded, settings.is_auto)
 
     def definitions(self, catalog: Catalog) -> list[TableDefinition]:
         """The containers of the catalog. Raises ConfigurationError where the YAML does not fit it."""

@@ -19,8 +19,8 @@ from incremental_assets.core.rules import Rule
 from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
 from incremental_assets.dagster.partitions import container_key, expect_files, keys_of_run, partitions_definition
 from incremental_assets.dagster.quality.evaluations import enforce, log_evaluations
-from incremental_assets.dagster.quality.request import Looks, ScanRequest
-from incremental_assets.dagster.quality.scanning import Summary, Told, scan_container
+from incremental_assets.dagster.quality.request import ScanMode, ScanRequest
+from incremental_assets.dagster.quality.scanning import ScanOrigin, ScanSummary, scan_container
 from incremental_assets.delta.scope import LakeScope
 
 
@@ -87,11 +87,11 @@ def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefi
         if written is None:
             request = _request_of_run(keys)
         elif partitions_definition(definition) is None:
-            request = ScanRequest(Looks.full)
+            request = ScanRequest(ScanMode.full)
         else:
             # The sync may have written rows in other partitions than those of its run. The scan reads those that were written, and all of
             # the run's partitions, because Dagster expects an evaluation of each of these.
-            request = ScanRequest(Looks.partitions, tuple(dict.fromkeys((*(keys or ()), *written.keys))), written.nulls)
+            request = ScanRequest(ScanMode.partitions, tuple(dict.fromkeys((*(keys or ()), *written.keys))), written.nulls)
         summary = _scan(inner, definition, request, rules, lambda summary: log_evaluations(inner, definition, summary, keys), in_sync=True)
         if summary is not None:
             enforce(definition, summary)
@@ -115,7 +115,7 @@ def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
         description=f"Asks the rules of {container.label}.",
     )
     def scan(context: dg.OpExecutionContext, config: ScanConfig) -> None:
-        def tell(summary: Summary) -> None:
+        def tell(summary: ScanSummary) -> None:
             log_evaluations(context, definition, summary, [place for place in summary.result.rows if place is not None] or None)
 
         summary = _scan(context, definition, request_of(context, config, definition), container.options.checks, tell)
@@ -142,10 +142,10 @@ def _scan(
     definition: ContainerDefinition,
     request: ScanRequest,
     rules: Sequence[Rule],
-    tell: Callable[[Summary], None],
+    tell: Callable[[ScanSummary], None],
     *,
     in_sync: bool = False,
-) -> Summary | None:
+) -> ScanSummary | None:
     """Scans the container and returns the summary; None where there is no table yet.
 
     A query that still runs on the Spark server is interrupted when the scan fails or is cancelled.
@@ -153,7 +153,7 @@ def _scan(
     scope: LakeScope = context.resources.lake
     try:
         return scan_container(
-            definition, context.instance, scope, request, rules, told_of(context), context.log.info, tell, in_sync=in_sync
+            definition, context.instance, scope, request, rules, scan_origin(context), context.log.info, tell, in_sync=in_sync
         )
     except ContainerBusy as error:
         raise dg.Failure(str(error)) from error
@@ -168,16 +168,16 @@ def started_by(tags: Mapping[str, str]) -> str:
     return tags.get("incremental_assets/started_by") or tags.get("user") or by_itself
 
 
-def told_of(context: dg.OpExecutionContext) -> Told:
+def scan_origin(context: dg.OpExecutionContext) -> ScanOrigin:
     """What the records of a scan say about how the run was started."""
     tags = context.run.tags
-    return Told(context.run_id, started_by(tags), tags.get("dagster/schedule_name"))
+    return ScanOrigin(context.run_id, started_by(tags), tags.get("dagster/schedule_name"))
 
 
 # ------------------------------------------------------------------ what a run is about
 def _request_of_run(keys: Sequence[str] | None) -> ScanRequest:
     """The request for the run's partitions, or for the whole container where the run has none."""
-    return ScanRequest(Looks.full) if keys is None else ScanRequest(Looks.partitions, tuple(keys))
+    return ScanRequest(ScanMode.full) if keys is None else ScanRequest(ScanMode.partitions, tuple(keys))
 
 
 def request_of(context: dg.OpExecutionContext, config: ScanConfig, definition: ContainerDefinition) -> ScanRequest:
@@ -196,8 +196,8 @@ def request_of(context: dg.OpExecutionContext, config: ScanConfig, definition: C
         request = _request_of_run(keys if config.partitions is None else config.partitions)
         if config.looks is LooksConfig.partitions and not request.keys:
             raise ConfigurationError(f"{label}: looks: partitions: which ones? Choose some, or write them under partitions.")
-        return ScanRequest(request.looks, request.keys, auto_resolve=config.auto_resolve)
-    return ScanRequest(Looks(config.looks.value), greater_than=config.greater_than, auto_resolve=config.auto_resolve)
+        return ScanRequest(request.mode, request.keys, auto_resolve=config.auto_resolve)
+    return ScanRequest(ScanMode(config.looks.value), greater_than=config.greater_than, auto_resolve=config.auto_resolve)
 
 
 def _spec(definition: ContainerDefinition, rule: Rule) -> dg.AssetCheckSpec:

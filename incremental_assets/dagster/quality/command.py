@@ -19,13 +19,13 @@ from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.anomalies import Anomaly, State, by_person
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.names import encode_name
-from incremental_assets.dagster.event_log import failure_of, is_interrupted, told_by
+from incremental_assets.dagster.event_log import asset_events_of, failure_of, is_interrupted
 from incremental_assets.dagster.loggers import BRIEF_LOGGER
 from incremental_assets.dagster.partitions import PARTITION, expect_files, keys_between
 from incremental_assets.dagster.project import current_project, dagster_home, lake_root, location_name
 from incremental_assets.dagster.quality.asset_checks import scan_job_name, scan_op_name
 from incremental_assets.dagster.quality.profiles import profile_job_name, profile_op_name
-from incremental_assets.dagster.quality.request import Looks, not_configured, threshold
+from incremental_assets.dagster.quality.request import ScanMode, not_configured, threshold
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY, SUMMARY, summary_in
 from incremental_assets.dagster.runs.ordinary_run import RunTerminated, new_run_id, run_here
 from incremental_assets.delta.scope import LakeScope
@@ -38,7 +38,7 @@ VERBS = {"acknowledge": State.ACKNOWLEDGED, "resolve": State.RESOLVED, "discard"
 
 
 @dataclass(frozen=True)
-class AskedScan:
+class ScanOptions:
     """What the command line asks of each container; without options the whole container.
 
     ``incremental``: only partitions from a threshold on. ``after_time`` and ``after_batch``: that threshold as text, for containers whose
@@ -64,25 +64,25 @@ class AskedScan:
                 raise ConfigurationError(f"{container.label}: it has no partitions: incremental field not configured.")
             chosen = keys_between(definition, instance, *self.keys)
             expect_files(definition, instance, chosen)
-            return {**said, "looks": Looks.partitions.value, "partitions": chosen}
+            return {**said, "looks": ScanMode.partitions.value, "partitions": chosen}
         if not self.incremental:
-            return {**said, "looks": Looks.full.value}
+            return {**said, "looks": ScanMode.full.value}
         if container.identifier is None:
             raise not_configured(container)
-        text = self.after_time if container.identifier.axis.is_time else self.after_batch
+        text = self.after_time if container.identifier.cursor_type.is_time else self.after_batch
         if text is None and (self.after_time or self.after_batch):
             option, kind = (
-                ("--greater-than-time", "a time") if container.identifier.axis.is_time else ("--greater-than-batch", "an integer")
+                ("--greater-than-time", "a time") if container.identifier.cursor_type.is_time else ("--greater-than-batch", "an integer")
             )
             raise ConfigurationError(f"{container.label}: its identifier is {kind}; write {option}, or scan it by itself.")
         if text is not None:
             threshold(container, text, definition.settings.timezone)
             said["greater_than"] = text
-        return {**said, "looks": Looks.incremental.value}
+        return {**said, "looks": ScanMode.incremental.value}
 
 
 def scan_lines(
-    definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], asked: AskedScan, instance: dg.DagsterInstance
+    definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], asked: ScanOptions, instance: dg.DagsterInstance
 ) -> Iterator[dict[str, Any]]:
     """Scans the containers one after another and yields the record of each as it finishes.
 
@@ -139,7 +139,7 @@ def _run(definitions: dg.Definitions, job: str, op: str, summary: str, config: d
             instance.report_run_canceled(run)
         raise KeyboardInterrupt
     failure = trouble or failure_of(events)[1]
-    told = summary_in(told_by(instance, run_id) if failure else events, summary)
+    told = summary_in(asset_events_of(instance, run_id) if failure else events, summary)
     return _Ran(run_id, told, failure, time.monotonic() - started)
 
 
@@ -162,7 +162,7 @@ def _scanned(
 
 
 def profile_lines(
-    definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], asked: AskedScan, instance: dg.DagsterInstance
+    definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], asked: ScanOptions, instance: dg.DagsterInstance
 ) -> Iterator[dict[str, Any]]:
     """Profiles the containers one after another and yields the record of each, as ``scan_lines`` does.
 

@@ -19,7 +19,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.rules import ExpectedSchema, Freshness, Rule, Severity
 from incremental_assets.dagster.partitions import container_key, keys_of_run, partitions_definition
-from incremental_assets.dagster.quality.scanning import Summary
+from incremental_assets.dagster.quality.scanning import ScanSummary
 from incremental_assets.dagster.quality.summary import summary_metadata
 from incremental_assets.dagster.quality.tables import samples
 from incremental_assets.dagster.runs.event_batches import log_evaluations_together
@@ -28,7 +28,7 @@ from incremental_assets.quality.verdict import Status, Verdict
 _SEVERITY = {Severity.WARN: dg.AssetCheckSeverity.WARN, Severity.ERROR: dg.AssetCheckSeverity.ERROR}
 
 
-def log_evaluations(context: Any, definition: ContainerDefinition, summary: Summary, planned: Sequence[str] | None) -> None:
+def log_evaluations(context: Any, definition: ContainerDefinition, summary: ScanSummary, planned: Sequence[str] | None) -> None:
     """Logs an evaluation of each rule and partition, and an observation with the summary of the scan.
 
     The failed evaluations are logged last: where no partition was planned, the UI shows the newest evaluation of a check.
@@ -138,7 +138,7 @@ def _evaluation(
     rule: Rule,
     place: str | None,
     verdict: Verdict,
-    summary: Summary,
+    summary: ScanSummary,
     target: AssetCheckEvaluationTargetMaterializationData | None,
     shown: dg.MetadataValue[Any] | None,
 ) -> dg.AssetCheckEvaluation:
@@ -167,7 +167,7 @@ def _evaluation(
     )
 
 
-def enforce(definition: ContainerDefinition, summary: Summary) -> None:
+def enforce(definition: ContainerDefinition, summary: ScanSummary) -> None:
     """Raises dagster.Failure where a blocking rule is broken, so that assets downstream do not run.
 
     Dagster does not do this for evaluations that are logged and not yielded.

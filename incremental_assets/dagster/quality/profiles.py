@@ -22,22 +22,22 @@ from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
 from incremental_assets.dagster.locks import scan_lock
 from incremental_assets.dagster.partitions import container_key, partitions_definition
 from incremental_assets.dagster.project import dagster_home
-from incremental_assets.dagster.quality.asset_checks import ScanConfig, request_of, told_of
+from incremental_assets.dagster.quality.asset_checks import ScanConfig, request_of, scan_origin
 from incremental_assets.dagster.quality.pages import PAGE, page_path
-from incremental_assets.dagster.quality.request import Looks, ScanRequest, ground_asked, scanned_after
+from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, ground_asked, scanned_after
 from incremental_assets.dagster.quality.scanning import scanned_to
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head
-from incremental_assets.quality.ground import Ground
-from incremental_assets.quality.predicates import Asked, row_predicate
+from incremental_assets.quality.ground import ScanScope
+from incremental_assets.quality.predicates import PredicateContext, row_predicate
 from incremental_assets.quality.profile.column import Profile, rows_of
 from incremental_assets.quality.profile.page import profile_page
 from incremental_assets.quality.profile.store import ProfileStore, Refreshed
 from incremental_assets.quality.profile.suggest import split_partitions, suggest
+from incremental_assets.quality.records import OperationResult as Ended
 from incremental_assets.quality.records import OperationType, Records, ScanOperation
-from incremental_assets.quality.records import Result as Ended
 from incremental_assets.quality.rows import PARTITION, Rows
 
 _CONFIG_SCHEMA: Any = ScanConfig.to_config_schema()
@@ -99,7 +99,7 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
     Raises SyncError; the failure is recorded then.
     """
     scope: LakeScope = context.resources.lake
-    container, told = definition.container, told_of(context)
+    container, told = definition.container, scan_origin(context)
     records = Records(scope.lake, container.key_path[0])
     started = time.time_ns() // 1000
     operation = ScanOperation(
@@ -126,7 +126,7 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
                 partition=None if ground.partition is None else PARTITION,
                 # The old states of a listed partition that has no rows any more are replaced by those of no rows. For a profile of all rows
                 # nothing is listed: the states of everything without rows are removed.
-                keys=() if whole else (*(ground.keys or ()), *ground.also),
+                keys=() if whole else (*(ground.keys or ()), *ground.with_open_anomalies),
                 key_of=ground.key_of,
                 whole=whole,
                 samples=container.options.samples,
@@ -137,7 +137,7 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
             message = _told_on_page(page, container, merged, refreshed, in_table)
             after = scanned_after(container, head, ground, before)
             read = sum(refreshed.rows.values())
-            axis = container.axis
+            axis = container.cursor_type
             records.record(
                 dataclasses.replace(
                     operation, ended=time.time_ns() // 1000, result=Ended.SUCCESS, message=message, delta_version=head.version, passes=1,
@@ -166,7 +166,7 @@ def _order_of_arrival(definition: ContainerDefinition, instance: dg.DagsterInsta
 
     The names of files do not tell that order; other keys are in order by themselves.
     """
-    cut, in_dagster = definition.container.cut, partitions_definition(definition)
+    cut, in_dagster = definition.container.partitioning, partitions_definition(definition)
     if cut is None or not cut.by_file or in_dagster is None:
         return ()
     return in_dagster.get_partition_keys(dynamic_partitions_store=instance)
@@ -216,9 +216,9 @@ def _metadata(told: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rows(scope: LakeScope, container: Container, head: Head, ground: Ground, timezone: str) -> Rows:
+def _rows(scope: LakeScope, container: Container, head: Head, ground: ScanScope, timezone: str) -> Rows:
     """The rows of the scan scope in this version of the table, as a Spark DataFrame with their partitions."""
-    asked = Asked({c.name: c.type for c in head.columns}, datetime.datetime.now(datetime.timezone.utc), timezone)
+    asked = PredicateContext({c.name: c.type for c in head.columns}, datetime.datetime.now(datetime.timezone.utc), timezone)
     return Rows(scope.spark, scope.table(*container.key_path), head, ground, asked)
 
 
@@ -241,7 +241,7 @@ def suggested_checks(definition: ContainerDefinition, instance: dg.DagsterInstan
         raise ConfigurationError(f"{container.label}: there are no rows in its profile to make rules from. Once it has some, run: {again}")
     chosen = tuple(key for key in split.held_out if key is not None)
     try:
-        ground = ground_asked(definition, instance, ScanRequest(Looks.partitions, chosen), head, None)
+        ground = ground_asked(definition, instance, ScanRequest(ScanMode.partitions, chosen), head, None)
     except ConfigurationError as error:
         raise _of_other_partitions(container, str(error).rstrip("."), again) from error
     if chosen and ground.partition is None:

@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
-from incremental_assets.core.axis import MICROS_PER_DAY, Axis, parse_value
+from incremental_assets.core.axis import MICROS_PER_DAY, CursorType, parse_value
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import MODIFIED
@@ -23,10 +23,10 @@ from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.dagster.partitions import container_partitions, partitions_definition
 from incremental_assets.delta.sql import literal
 from incremental_assets.delta.table import Head
-from incremental_assets.quality.ground import Ground, ground_of, ground_of_files, whole_table
+from incremental_assets.quality.ground import ScanScope, scope_of_files, scope_of_partitions, whole_table
 
 
-class Looks(str, Enum):
+class ScanMode(str, Enum):
     """The modes of a scan. ``full``: all rows. ``incremental``: the partitions from a threshold on. ``partitions``: given partitions."""
 
     full = "full"
@@ -43,7 +43,7 @@ class ScanRequest:
     resolved.
     """
 
-    looks: Looks = Looks.full
+    mode: ScanMode = ScanMode.full
     keys: tuple[str, ...] = ()
     nulls: bool = False
     greater_than: str | None = None
@@ -51,8 +51,8 @@ class ScanRequest:
 
     def options(self) -> dict[str, Any]:
         """The request as plain JSON, for the record of the operation."""
-        said: dict[str, Any] = {"looks": self.looks.value}
-        if self.looks is Looks.partitions:
+        said: dict[str, Any] = {"looks": self.mode.value}
+        if self.mode is ScanMode.partitions:
             said["partitions"] = list(self.keys)
         if self.greater_than is not None:
             said["greater_than"] = self.greater_than
@@ -67,13 +67,13 @@ def threshold(container: Container, text: str, timezone: str) -> int:
     ``timezone``: the zone of identifiers without time zone, for a threshold that has one. The value is in the unit of the identifier's
     cursor type. Raises ConfigurationError where the text is not a value of it.
     """
-    axis = container.axis
+    axis = container.cursor_type
     assert axis is not None
     try:
-        if not axis.is_time or axis is Axis.INSTANT:
+        if not axis.is_time or axis is CursorType.TIMESTAMP:
             return parse_value(axis, text) + 1
-        local = parse_value(Axis.LOCAL, _on_the_clock(text, timezone))
-        return local // MICROS_PER_DAY + 1 if axis is Axis.DAY else local + 1
+        local = parse_value(CursorType.TIMESTAMP_NTZ, _on_the_clock(text, timezone))
+        return local // MICROS_PER_DAY + 1 if axis is CursorType.DATE else local + 1
     except ConfigurationError as error:
         raise ConfigurationError(f"{container.label}: the threshold of its identifier {'/'.join(_columns(container))}: {error}") from error
 
@@ -103,7 +103,7 @@ def ground_asked(
     head: Head,
     scanned_to: int | None,
     noted: Sequence[str | None] = (),
-) -> Ground:
+) -> ScanScope:
     """The scan scope of a request: which partitions and rows of the table are scanned.
 
     ``head``: the version of the table that will be scanned. ``scanned_to``: the watermark of earlier scans; None where there was none.
@@ -115,7 +115,7 @@ def ground_asked(
     state = head.state(container) if head.signature() == container.signature else None
     in_lake = state.watermark if state is not None else None
     since: int | None = None
-    if request.looks is Looks.incremental:
+    if request.mode is ScanMode.incremental:
         if container.identifier is None:
             raise not_configured(container)
         if request.greater_than is not None:
@@ -123,23 +123,23 @@ def ground_asked(
         elif scanned_to is not None:
             # Each incremental scan reads the lag window again, as a sync does. A table that was loaded anew may have a watermark below that
             # of its scans: then the scan begins there.
-            since = container.tail.window(scanned_to if in_lake is None else min(scanned_to, in_lake)).lower
-    keys = request.keys if request.looks is Looks.partitions else None
+            since = container.lag_window.window(scanned_to if in_lake is None else min(scanned_to, in_lake)).lower
+    keys = request.keys if request.mode is ScanMode.partitions else None
     definition_of_keys = partitions_definition(definition)
     if definition_of_keys is None:
         return whole_table(container)
     partitions = container_partitions(definition, instance)
     if partitions is not None:
-        return ground_of(container, partitions, keys, since, request.nulls or keys is None, in_lake, noted)
+        return scope_of_partitions(container, partitions, keys, since, request.nulls or keys is None, in_lake, noted)
     known = definition_of_keys.get_partition_keys(dynamic_partitions_store=instance)
-    modified = None if since is None else f"{backticked(MODIFIED.name)} >= {literal(Axis.INSTANT, since)}"
+    modified = None if since is None else f"{backticked(MODIFIED.name)} >= {literal(CursorType.TIMESTAMP, since)}"
     # Partitions of files are no contiguous range of modification times. So a scan of given files covers no window, and does not move the
     # watermark.
     windows = (EVERYTHING,) if keys is None and since is None else (Window(since, None),) if since is not None else ()
-    return ground_of_files(container, known, keys, modified, windows, noted)
+    return scope_of_files(container, known, keys, modified, windows, noted)
 
 
-def scanned_after(container: Container, head: Head, ground: Ground, scanned_to: int | None) -> int | None:
+def scanned_after(container: Container, head: Head, ground: ScanScope, scanned_to: int | None) -> int | None:
     """The watermark of the scans after a scan of this scope. ``scanned_to``: the watermark before it.
 
     It moves only over a contiguous range that was scanned, including the safety lag below the old watermark. It never passes the table's
@@ -148,7 +148,7 @@ def scanned_after(container: Container, head: Head, ground: Ground, scanned_to: 
     state = head.state(container) if head.signature() == container.signature else None
     if container.identifier is None or state is None or state.watermark is None:
         return scanned_to
-    reach = container.tail.covered_to(ground.windows, scanned_to)
+    reach = container.lag_window.covered_to(ground.windows, scanned_to)
     if reach is None or reach is False:
         return scanned_to
     return state.watermark if reach is True else min(state.watermark, int(reach))

@@ -30,15 +30,15 @@ from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.request import ScanRequest, ground_asked, scanned_after
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.quality.ground import Ground
+from incremental_assets.quality.ground import ScanScope
+from incremental_assets.quality.records import OperationResult as Ended
 from incremental_assets.quality.records import OperationType, Records, ScanOperation
-from incremental_assets.quality.records import Result as Ended
 from incremental_assets.quality.scan import Scanner
 from incremental_assets.quality.verdict import ScanResult, Status, Verdict
 
 
 @dataclass(frozen=True)
-class Told:
+class ScanOrigin:
     """How a scan was started, for its record.
 
     ``triggered_by``: a person, a schedule or a sensor; None where that is not known. ``schedule``: the name of the schedule, if there is
@@ -51,7 +51,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Summary:
+class ScanSummary:
     """The results of a scan in numbers, with the verdicts that they come from.
 
     ``opened``, ``reopened``, ``resolved``: how many anomalies the scan changed to that state; ``still_open``: how many are open after it.
@@ -92,12 +92,12 @@ def scan_container(
     scope: LakeScope,
     request: ScanRequest,
     rules: Sequence[Rule],
-    told: Told,
+    told: ScanOrigin,
     log: Callable[[str], None],
-    tell: Callable[[Summary], None],
+    tell: Callable[[ScanSummary], None],
     *,
     in_sync: bool = False,
-) -> Summary | None:
+) -> ScanSummary | None:
     """Scans the container, records the results, and returns their summary; None where there is no table yet.
 
     ``rules``: those of the container's rules that are evaluated. ``told``: how the scan was started. ``log``: writes to the run's log.
@@ -151,7 +151,7 @@ class _Look:
     """
 
     head: Head
-    ground: Ground
+    ground: ScanScope
     result: ScanResult
     before: int | None
     known: Mapping[str, Anomaly]
@@ -196,7 +196,7 @@ def _judged(
     records: Records,
     operation: ScanOperation,
     looked: _Look,
-) -> tuple[Summary, list[Anomaly]]:
+) -> tuple[ScanSummary, list[Anomaly]]:
     """The summary of the scan, and the anomalies that it changes.
 
     The caller holds the record lock, so that no other run records meanwhile.
@@ -235,11 +235,11 @@ def _judged(
         passes=result.passes,
         rows=rows,
         failed_rules=len(failed),
-        watermark=None if after is None or container.axis is None else format_value(container.axis, after),
+        watermark=None if after is None or container.cursor_type is None else format_value(container.cursor_type, after),
     )
     now_open = known | {change.id: change for change in changes}
-    axis = container.axis
-    summary = Summary(
+    axis = container.cursor_type
+    summary = ScanSummary(
         container=container.label,
         operation=operation,
         result=result,
@@ -261,9 +261,9 @@ def scanned_to(records: Records, container: Container, type: OperationType = Ope
     None where there is none, or where it belongs to another identifier than the container has now.
     """
     found = records.scan_watermark(container.label, type)
-    if found is None or container.axis is None or found.identifier != container.signature:
+    if found is None or container.cursor_type is None or found.identifier != container.signature:
         return None
-    return parse_value(container.axis, found.text)
+    return parse_value(container.cursor_type, found.text)
 
 
 def row_key(container: Container) -> tuple[str, ...]:
@@ -286,17 +286,17 @@ def _table_of(scope: LakeScope, container: Container, name: str) -> LakeTable | 
     return scope.table(encode_name(store), encode_name(other)) if slash else scope.table(container.key_path[0], encode_name(name))
 
 
-def _baseline(records: Records, ground: Ground, rules: Mapping[str, Rule], keys: Sequence[str]) -> dict[tuple[str, str], Any]:
+def _baseline(records: Records, ground: ScanScope, rules: Mapping[str, Rule], keys: Sequence[str]) -> dict[tuple[str, str], Any]:
     """The row counts and values of earlier scans, by rule id and partition, that the results of this scan are compared with.
 
     Only results of rules as they are now count. A result without judgement (``UNASSERTED``) counts too: the first scan had nothing to
     compare with, but it has counted.
     """
     found = records.metrics(ground.container.label, list(rules), keys, (Status.PASSED, Status.FAILED, Status.UNASSERTED))
-    return {(i, k): (v.rows, v.value) for (i, k), v in found.items() if k is not None and v.asks == ground.asks(rules[i])}
+    return {(i, k): (v.rows, v.value) for (i, k), v in found.items() if k is not None and v.asks == ground.question_digest(rules[i])}
 
 
-def _open_keys(known: Mapping[str, Anomaly], ground: Ground, rules: set[str]) -> dict[str, list[str]]:
+def _open_keys(known: Mapping[str, Anomaly], ground: ScanScope, rules: set[str]) -> dict[str, list[str]]:
     """The keys of rows with an open anomaly that may be within the scan scope, by rule id.
 
     These are the anomalies of the scope's partitions, and of all where the scope is not limited to partitions or where the container is

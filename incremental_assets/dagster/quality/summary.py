@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.core.rules import Severity
-from incremental_assets.dagster.quality.scanning import Summary
+from incremental_assets.dagster.quality.scanning import ScanSummary
 from incremental_assets.dagster.quality.tables import verdicts_table
 from incremental_assets.quality.verdict import Status, Verdict
 
@@ -19,7 +19,7 @@ MOST_VERDICTS = 1000
 """At most so many verdicts are in a summary; those that passed are left out."""
 
 
-def summary_metadata(summary: Summary) -> dict[str, Any]:
+def summary_metadata(summary: ScanSummary) -> dict[str, Any]:
     """The metadata of the observation that reports a scan."""
     return {
         SUMMARY: dg.MetadataValue.json(line_of(summary)),
@@ -32,7 +32,7 @@ def summary_metadata(summary: Summary) -> dict[str, Any]:
     }
 
 
-def line_of(summary: Summary) -> dict[str, Any]:
+def line_of(summary: ScanSummary) -> dict[str, Any]:
     """The summary of a scan as plain JSON: the fields of ``scan --json`` and of ``checks`` in ``sync --json``."""
     verdicts = summary.result.verdicts
     return {

@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from incremental_assets.dagster.quality.scanning import Summary
+from incremental_assets.dagster.quality.scanning import ScanSummary
 from incremental_assets.quality.verdict import FailedRow, Status
 
 MOST_SAMPLES = 5
@@ -32,7 +32,7 @@ def samples(rows: Sequence[FailedRow], rule: str, partition: str | None, *, ever
     return dg.MetadataValue.table(records, schema=dg.TableSchema([dg.TableColumn(name) for name in names]))
 
 
-def verdicts_table(summary: Summary) -> Any:
+def verdicts_table(summary: ScanSummary) -> Any:
     """A table of the verdicts, the worst status first."""
     order = (Status.ERRORED, Status.FAILED, Status.UNASSERTED, Status.PASSED)
     verdicts = sorted(summary.result.verdicts, key=lambda verdict: order.index(verdict.status))[:MOST_VERDICTS]

@@ -22,7 +22,7 @@ THREADS = 4
 
 
 @dataclass(frozen=True)
-class Seen(Generic[T]):
+class PlannedContainers(Generic[T]):
     """The results, in which each container appears once.
 
     ``done``: with the result of its work. ``failed``: with the error. ``unreachable``: its source cannot be reached. ``late``: its work was
@@ -36,7 +36,7 @@ class Seen(Generic[T]):
     left: list[ContainerDefinition] = field(default_factory=list)
 
 
-class SideBySide:
+class ParallelPlanning:
     """Runs such work repeatedly, as for each tick of a schedule.
 
     A container whose thread of an earlier call is still running counts as late at once, and gets no second thread.
@@ -46,14 +46,16 @@ class SideBySide:
         self._threads = threads
         self._at_it: set[str] = set()
 
-    def look(self, definitions: Sequence[ContainerDefinition], work: Callable[[ContainerDefinition], T], seconds: float) -> Seen[T]:
+    def plan(
+        self, definitions: Sequence[ContainerDefinition], work: Callable[[ContainerDefinition], T], seconds: float
+    ) -> PlannedContainers[T]:
         """Does the work of each container, in their order, until all are done or ``seconds`` have passed.
 
         No more work is begun once the source is unreachable, unless the work of another container is done already.
         """
         until = time.monotonic() + seconds
         lock = threading.Lock()
-        seen: Seen[T] = Seen()
+        seen: PlannedContainers[T] = PlannedContainers()
         seen.left.extend(definitions)
         over = False
 

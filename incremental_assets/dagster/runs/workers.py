@@ -24,7 +24,7 @@ END_SECONDS = 30
 """How long a worker may take to end after SIGTERM, before it is killed."""
 
 
-def side_by_side(
+def run_in_workers(
     count: int, tasks: Sequence[Task], work: Callable[[Path], Callable[[Task], Lines]], project: Path, lost: Callable[[Task, str], Lines]
 ) -> Iterator[dict[str, Any]]:
     """Runs ``work(project)(task)`` for each task in ``count`` processes, and yields the records of each task as it finishes.

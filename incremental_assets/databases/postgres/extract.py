@@ -129,7 +129,7 @@ def existing_keys(reader: PostgresReader, carried: Sequence[Carried], keys: Sequ
 
 def _synced_at_all(container: Container) -> sql.Composable:
     """A condition for all rows that belong to the container: those in its domain and, if they are carried, those without identifier."""
-    return scope_predicate(container, [container.identifier.ground] if container.identifier else [], container.has_null_identifiers)
+    return scope_predicate(container, [container.identifier.domain] if container.identifier else [], container.has_null_identifiers)
 
 
 def _key_columns(container: Container) -> sql.Composable:
@@ -296,9 +296,9 @@ def _identifier_cuts(
     for index in range(readers):
         parts: list[sql.Composable] = []
         if index > 0:
-            parts.append(sql.SQL("{} >= {}").format(expression, literal(identifier.axis, edges[index - 1])))
+            parts.append(sql.SQL("{} >= {}").format(expression, literal(identifier.cursor_type, edges[index - 1])))
         if index + 1 < readers:
-            parts.append(sql.SQL("{} < {}").format(expression, literal(identifier.axis, edges[index])))
+            parts.append(sql.SQL("{} < {}").format(expression, literal(identifier.cursor_type, edges[index])))
         cuts.append(sql.SQL(" and ").join(parts))
     if include_nulls:
         cuts.append(null_predicate(identifier))

@@ -52,7 +52,7 @@ def _found(reader: PostgresReader, container: Container, carried: Sequence[Carri
     for name in found:
         if identifier is not None and name in identifier.columns:
             quoted = '"' + name.replace('"', '""') + '"'
-            finite = f"isfinite({quoted})" if identifier.axis.is_time else f"{quoted} <> 'NaN'"
+            finite = f"isfinite({quoted})" if identifier.cursor_type.is_time else f"{quoted} <> 'NaN'"
             raise ConfigurationError(
                 f"{container.label}: the identifier {name!r} has infinite values, which no window holds; nothing was written. Leave "
                 f"those rows out: containers: {{{container.name}: {{where: '{finite.replace(chr(39), chr(39) * 2)}'}}}}"

@@ -13,10 +13,10 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from incremental_assets.core.axis import Axis
+from incremental_assets.core.axis import CursorType
 from incremental_assets.core.container import Kind, Origin, SourceColumn, SourceTable
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.evidence import Listed, TableEvidence
+from incremental_assets.core.evidence import ListedContainer, TableEvidence
 from incremental_assets.databases.postgres.connection import PostgresAddress, ask, source_errors
 from incremental_assets.databases.postgres.evidence import read_evidence
 from incremental_assets.databases.postgres.origins import Origins, read_origins
@@ -133,7 +133,7 @@ class PostgresCatalog:
         self._connection, self._datastore, self._schema, self._address = connection, datastore, schema, address
         self.troubles: dict[str, str] = {}
 
-    def listing(self) -> Mapping[str, Listed]:
+    def listing(self) -> Mapping[str, ListedContainer]:
         """All tables and views of the schema by name. Raises ConfigurationError if the schema does not exist."""
         with source_errors(self._datastore, self._address):
             found = read_listing(self._connection, self._schema)
@@ -155,21 +155,21 @@ class PostgresCatalog:
         with source_errors(self._datastore, self._address):
             return read_evidence(self._connection, self._schema, names)
 
-    def span(self, table: str, columns: Sequence[str], axis: Axis) -> tuple[int, int] | None:
+    def span(self, table: str, columns: Sequence[str], axis: CursorType) -> tuple[int, int] | None:
         """The lowest and the highest value of the columns (``read_span``)."""
         with source_errors(f"{self._datastore}/{table}", self._address):
             return read_span(self._connection, self._schema, table, columns, axis)
 
 
-def read_listing(connection: psycopg.Connection, schema: str) -> dict[str, Listed]:
+def read_listing(connection: psycopg.Connection, schema: str) -> dict[str, ListedContainer]:
     """All tables and views of the schema by name. Raises psycopg.Error.
 
     One query lists them without opening any of them, so thousands of tables take a fraction of a second.
     """
-    found: dict[str, Listed] = {}
+    found: dict[str, ListedContainer] = {}
     for row in ask(connection, _LISTING, {"schema": schema}, dict_row):
         rows, size = (row["rows"], row["bytes"]) if row["known"] else (None, None)
-        found[row["relname"]] = Listed(_KINDS[row["kind"]], row["fingerprint"], rows, size, row["activity"], row["identity"])
+        found[row["relname"]] = ListedContainer(_KINDS[row["kind"]], row["fingerprint"], rows, size, row["activity"], row["identity"])
     return found
 
 
@@ -217,7 +217,7 @@ def _key(columns: list[SourceColumn], indexes: list[dict[str, Any]]) -> tuple[st
     return ()
 
 
-def read_span(connection: psycopg.Connection, schema: str, table: str, columns: Sequence[str], axis: Axis) -> tuple[int, int] | None:
+def read_span(connection: psycopg.Connection, schema: str, table: str, columns: Sequence[str], axis: CursorType) -> tuple[int, int] | None:
     """The lowest and the highest finite value of the columns, as integers of the cursor type; None if there is no such value.
 
     Each is a query of its own, which an index on the column can answer. Raises psycopg.Error.

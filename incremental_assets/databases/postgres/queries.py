@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from psycopg import sql
 
-from incremental_assets.core.axis import Axis, format_value
+from incremental_assets.core.axis import CursorType, format_value
 from incremental_assets.core.container import Container, Identifier
 from incremental_assets.core.window import Window
 
-_LITERAL = {Axis.DAY: "date {}", Axis.LOCAL: "timestamp {}", Axis.INSTANT: "timestamptz {}"}
+_LITERAL = {CursorType.DATE: "date {}", CursorType.TIMESTAMP_NTZ: "timestamp {}", CursorType.TIMESTAMP: "timestamptz {}"}
 
 
 def relation(container: Container) -> sql.Composable:
@@ -23,15 +23,15 @@ def relation(container: Container) -> sql.Composable:
     return sql.Identifier(container.schema, container.name)
 
 
-def literal(axis: Axis, value: int) -> sql.Composable:
+def literal(axis: CursorType, value: int) -> sql.Composable:
     """A literal for a value of the identifier's cursor type. Years before 1 are written as PostgreSQL does, with BC."""
-    if axis is Axis.INTEGER:
+    if axis is CursorType.INTEGER:
         return sql.SQL(str(int(value)))  # pyright: ignore[reportArgumentType]
     text = format_value(axis, value)
     if text.startswith("-") or text.startswith("0000"):
         year = int(text[: text.index("-", 1)])
         text = f"{1 - year:04d}{text[text.index('-', 1) :]} BC"
-        if axis is Axis.INSTANT:
+        if axis is CursorType.TIMESTAMP:
             text = text.replace("Z BC", "+00 BC")
     return sql.SQL(_LITERAL[axis]).format(sql.Literal(text))  # pyright: ignore[reportArgumentType]
 
@@ -48,11 +48,11 @@ def highest_expression(identifier: Identifier) -> sql.Composable:
     return parts[0] if len(parts) == 1 else sql.SQL("greatest({})").format(sql.SQL(", ").join(parts))
 
 
-def axis_text(axis: Axis, expression: sql.Composable) -> sql.Composable:
+def axis_text(axis: CursorType, expression: sql.Composable) -> sql.Composable:
     """SQL that gives the value of an expression as text: the integer of the cursor type, or ``infinity`` or ``-infinity``."""
-    if axis is Axis.INTEGER:
+    if axis is CursorType.INTEGER:
         return sql.SQL("({})::text").format(expression)
-    if axis is Axis.DAY:
+    if axis is CursorType.DATE:
         exact = sql.SQL("(({}) - date '1970-01-01')::text").format(expression)
     else:
         exact = sql.SQL("((extract(epoch from {}) * 1000000)::bigint)::text").format(expression)
@@ -61,7 +61,7 @@ def axis_text(axis: Axis, expression: sql.Composable) -> sql.Composable:
 
 def window_predicate(identifier: Identifier, window: Window) -> sql.Composable:
     """A condition for the rows of one window. It is not true for rows without identifier, even if the window has no bounds."""
-    axis = identifier.axis
+    axis = identifier.cursor_type
     names = [sql.Identifier(name) for name in identifier.columns]
     parts: list[sql.Composable] = []
     if window.lower is not None:  # each column is compared by itself, so that its index can be used

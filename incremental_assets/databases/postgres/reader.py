@@ -12,7 +12,7 @@ from typing import Any
 
 from psycopg import sql
 
-from incremental_assets.core.axis import Axis
+from incremental_assets.core.axis import CursorType
 from incremental_assets.core.container import Identifier, Kind, SourceTable
 from incremental_assets.core.window import Window
 from incremental_assets.databases.postgres.connection import APPLICATION_NAME, source_errors
@@ -30,7 +30,12 @@ from incremental_assets.databases.postgres.queries import (
 from incremental_assets.databases.postgres.session import PostgresSession
 from incremental_assets.databases.postgres.transactions import Transactions
 
-_BUCKET_TYPES = {Axis.INTEGER: "numeric", Axis.DAY: "date", Axis.LOCAL: "timestamp", Axis.INSTANT: "timestamptz"}
+_BUCKET_TYPES = {
+    CursorType.INTEGER: "numeric",
+    CursorType.DATE: "date",
+    CursorType.TIMESTAMP_NTZ: "timestamp",
+    CursorType.TIMESTAMP: "timestamptz",
+}
 
 
 @dataclass(frozen=True)
@@ -126,11 +131,13 @@ class PostgresReader(PostgresSession):
         identifier = self.container.identifier
         assert identifier is not None
         filters: list[sql.Composable] = [*where_clause(self.container)]
-        if identifier.axis.is_time:
+        if identifier.cursor_type.is_time:
             # Infinite values would lie above every watermark. For an identifier of one column they are filtered out, and the column's index
             # still answers max(). For an identifier of two columns an infinite result is replaced by the limit below.
             filters += [sql.SQL("isfinite({})").format(sql.Identifier(n)) for n in identifier.columns[:1] if len(identifier.columns) == 1]
-        query = sql.SQL("select {} from {}").format(axis_text(identifier.axis, highest_expression(identifier)), relation(self.container))
+        query = sql.SQL("select {} from {}").format(
+            axis_text(identifier.cursor_type, highest_expression(identifier)), relation(self.container)
+        )
         if filters:
             query = query + sql.SQL(" where ") + sql.SQL(" and ").join(filters)
         text = self._row(query)[0]
@@ -145,9 +152,9 @@ class PostgresReader(PostgresSession):
         """The lowest identifier in the container's domain (from ``@start`` on); None if no row has one, or if it is infinite."""
         identifier = self.container.identifier
         assert identifier is not None
-        scope = scope_predicate(self.container, [identifier.ground], False)
+        scope = scope_predicate(self.container, [identifier.domain], False)
         lowest = sql.SQL("min({})").format(identifier_expression(identifier))
-        query = sql.SQL("select {} from {} where {}").format(axis_text(identifier.axis, lowest), relation(self.container), scope)
+        query = sql.SQL("select {} from {} where {}").format(axis_text(identifier.cursor_type, lowest), relation(self.container), scope)
         text = self._row(query)[0]
         return int(text) if text is not None and "infinity" not in text else None
 
@@ -165,12 +172,12 @@ class PostgresReader(PostgresSession):
 
     def _limit(self, identifier: Identifier) -> Limit:
         """The limit from the source's clock, in the identifier's precision and time zone, or from the identifier's sequence."""
-        if identifier.axis is Axis.INTEGER:
+        if identifier.cursor_type is CursorType.INTEGER:
             return Limit(self._sequence_value(identifier.sequence) if identifier.sequence else None)
         # The margin is needed because a client's message that has arrived, and determines now(), is not visible in pg_stat_activity for a
         # moment. It is subtracted from the exact clock, before that is cut to the column's precision.
         query = sql.SQL("with now as (select clock_timestamp() as t) select {}, {}, {} from now").format(
-            axis_text(Axis.INSTANT, sql.SQL("t")),
+            axis_text(CursorType.TIMESTAMP, sql.SQL("t")),
             self._on_axis(identifier, sql.SQL("t")),
             self._on_axis(identifier, sql.SQL("t - make_interval(secs => {})").format(sql.Literal(self.margin_seconds))),
         )
@@ -179,14 +186,14 @@ class PostgresReader(PostgresSession):
 
     def _on_axis(self, identifier: Identifier, instant: sql.Composable) -> sql.Composable:
         """SQL for the text of the value that the identifier's column has at an instant, as an integer of the cursor type."""
-        if identifier.axis is not Axis.INSTANT:
+        if identifier.cursor_type is not CursorType.TIMESTAMP:
             instant = sql.SQL("(({}) at time zone {})").format(instant, sql.Literal(self.timezone))
-        if identifier.axis is Axis.DAY:
+        if identifier.cursor_type is CursorType.DATE:
             instant = sql.SQL("({})::date").format(instant)
         else:
             # A column of type timestamp(3) rounds to milliseconds, and the rounded value may lie after the clock. So this truncates.
             instant = sql.SQL("date_trunc({}, {})").format(sql.Literal(self._precision(identifier)), instant)
-        return axis_text(identifier.axis, instant)
+        return axis_text(identifier.cursor_type, instant)
 
     def _precision(self, identifier: Identifier) -> str:
         """The unit for ``date_trunc``, from the least number of fractional digits that a column of the identifier has."""
@@ -207,7 +214,7 @@ class PostgresReader(PostgresSession):
     @property
     def transactions(self) -> Transactions:
         """The queries for the transactions that are open in the source. For times, sessions are noted, too (``Activity.noted``)."""
-        by_session = self.container.axis is not None and self.container.axis.is_time
+        by_session = self.container.cursor_type is not None and self.container.cursor_type.is_time
         return Transactions(self.rows, self._regclass(), self.container.options.hold_back, self.server.started, by_session)
 
     # ------------------------------------------------------------------ the rows in the windows
@@ -240,11 +247,11 @@ class PostgresReader(PostgresSession):
         assert identifier is not None
         edges = sorted({bound for window in windows for bound in (window.lower, window.upper) if bound is not None})
         # PostgreSQL before 14 requires both arguments of width_bucket to have the same type.
-        type_ = sql.SQL(_BUCKET_TYPES[identifier.axis])  # pyright: ignore[reportArgumentType]
+        type_ = sql.SQL(_BUCKET_TYPES[identifier.cursor_type])  # pyright: ignore[reportArgumentType]
         query = sql.SQL("select distinct width_bucket({}::{}, array[{}]::{}[]) from {} where {}").format(
             identifier_expression(identifier),
             type_,
-            sql.SQL(", ").join(literal(identifier.axis, edge) for edge in edges),
+            sql.SQL(", ").join(literal(identifier.cursor_type, edge) for edge in edges),
             type_,
             relation(self.container),
             scope_predicate(self.container, windows, False),

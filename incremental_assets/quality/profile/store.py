@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake import CommitProperties
 from pyspark.errors import PySparkException
 
-from incremental_assets.core.errors import LakeMoved
+from incremental_assets.core.errors import ConcurrentWriteError
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.errors import lake_errors, place_errors
@@ -219,7 +219,7 @@ class ProfileStore:
                 with lake_errors(container, self.table.url):
                     write()
                 return
-            except LakeMoved:
+            except ConcurrentWriteError:
                 if attempt == MOST_TRIES:
                     raise
                 # The random part keeps several waiting writers from colliding again.

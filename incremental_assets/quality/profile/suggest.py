@@ -16,7 +16,7 @@ import yaml
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.rules import Change, NotNull, RowRule, Rule, Unique
 from incremental_assets.delta.guards import expr
-from incremental_assets.quality.predicates import CannotAsk
+from incremental_assets.quality.predicates import RuleNotApplicable
 from incremental_assets.quality.profile.column import Key, Profile
 from incremental_assets.quality.profile.propose import RARE, candidates, changes_of, rounded_up, rows_by_partition, volumetric
 from incremental_assets.quality.rows import Aggregate, Values
@@ -157,7 +157,7 @@ def _usable(rules: Sequence[RowRule | Unique], predicate: Predicate, unfit: list
             continue
         try:
             found.append((rule, _failing(rule, predicate)))
-        except CannotAsk as error:
+        except RuleNotApplicable as error:
             unfit.append((rule, str(error)))
     return found
 

@@ -146,7 +146,7 @@ def probe(home: Path, origin: str) -> Java | None:
     return Java(home, answer[0], answer[1], origin) if answer else None
 
 
-def look(candidates: Iterator[tuple[str, Path]] | None = None) -> tuple[Java | None, list[str]]:
+def search(candidates: Iterator[tuple[str, Path]] | None = None) -> tuple[Java | None, list[str]]:
     """The first Java that Spark can use (None: there is none), and a line of text for each one that was rejected before it."""
     passed_over: list[str] = []
     seen: set[Path] = set()
@@ -168,7 +168,7 @@ def look(candidates: Iterator[tuple[str, Path]] | None = None) -> tuple[Java | N
 
 def find_java() -> Java:
     """The Java that runs Spark. It logs a warning if JAVA_HOME names one that Spark cannot use. Raises JavaMissing if there is no other."""
-    java, passed_over = look()
+    java, passed_over = search()
     if java is None:
         found = "No Java was found." if not passed_over else "No Java that Spark can use was found:\n  " + "\n  ".join(passed_over)
         raise JavaMissing(f"{found}\n{WHAT_TO_INSTALL}")

@@ -30,7 +30,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from incremental_assets.spark.embedded.java_home import SUPPORTED, WHAT_TO_INSTALL, Java, JavaMissing, look, own_folder, probe
+from incremental_assets.spark.embedded.java_home import SUPPORTED, WHAT_TO_INSTALL, Java, JavaMissing, own_folder, probe, search
 from incremental_assets.spark.embedded.pins import JAVA_WHEEL, JAVA_WHEEL_DIGESTS, TEMURIN, TEMURIN_BUILDS, digest
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def install() -> Java:
 
     Raises JavaMissing, with the reason for each way that was tried, if there is no way to get one.
     """
-    found, passed_over = look()
+    found, passed_over = search()
     if found is not None:
         return found
     own = own_folder()
