@@ -157,7 +157,7 @@ def test_a_detected_identifier_is_used_where_the_yaml_says_auto_and_stays(projec
         assert looks.catalog is not None
         return next(d.container for d in looks.project.component.definitions(looks.catalog) if d.table.name == name)
 
-    assert container().identifier.columns == ("id",) and container().cut.width == 10_000
+    assert container().identifier.columns == ("id",) and container().partitioning.width == 10_000
     assert container("other").identifier is None  # nobody said auto of it
     looks.project.execute("create index on log (at); update log set day = '2024-02-01' where id < 9; select pg_stat_force_next_flush()")
     assert looks() == ["log: changed: indexes id → id, at"]
@@ -314,7 +314,7 @@ def test_the_key_of_a_partitioned_table_cuts_its_first_read(looks: Looks) -> Non
     assert definition.proposal.primary_key == ("code", "at") and definition.proposal.type is None
     with PostgresReader(definition.settings.address, definition.container, timezone="UTC") as reader:
         cuts = ordering_cuts(reader, 4)
-        counts = [reader.rows(sql.SQL("select count(*) from parts where {}").format(cut))[0][0] for cut in cuts]
+        counts = [reader.rows(sql.SQL("select count(*) from parts where {}").format(partitioning))[0][0] for partitioning in cuts]
     assert len(counts) == 4 and sum(counts) == 5000 and max(counts) < 1700, counts
 
 

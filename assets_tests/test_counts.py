@@ -1,6 +1,6 @@
 """How many rows a partition has: delta-rs counts what Spark counts, and both what is there.
 
-Belongs here: the two counts, asked about tables with identifiers of every axis. Does not belong: which partitions a sync counts
+Belongs here: the two counts, asked about tables with identifiers of every cursor type. Does not belong: which partitions a sync counts
 (``test_sync``).
 """
 
@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from incremental_assets.core.cursor_type import MICROS_PER_DAY, CursorType, IdentifierType
 
 from assets_tests.test_model_container import resolved
-from incremental_assets.core.axis import MICROS_PER_DAY, CursorType, IdentifierType
 from incremental_assets.core.container import Identifier, Partitioning
 from incremental_assets.core.partitions import Granularity, IntegerPartitions, Partitions, TimePartitions, floor_to
 from incremental_assets.core.window import Window
@@ -22,7 +22,7 @@ from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.session import open_session
 
 HOUR, DAY, WEEK, MONTH = Granularity.HOUR, Granularity.DAY, Granularity.WEEK, Granularity.MONTH
-# The identifier's columns and type in the lake, its axis, how it is cut, and one step between values.
+# The identifier's columns and type in the lake, its cursor type, how it is cut, and one step between values.
 CASES = {
     "ranges of integers": (("a",), "bigint", CursorType.INTEGER, Partitioning(width=10), 1),
     "large numbers": (("a",), "decimal(20,0)", CursorType.INTEGER, Partitioning(width=10), 10**15),
@@ -39,28 +39,33 @@ IN_SHORT = ("ranges of integers", "the later of two")
 @pytest.mark.parametrize("case", [*IN_SHORT, *(pytest.param(case, marks=pytest.mark.long) for case in CASES if case not in IN_SHORT)])
 def test_delta_rs_and_spark_count_what_is_there(tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     """A wrong count beside a right partition makes people distrust every number that they see."""
-    columns, type_, axis, cut, step = CASES[case]
+    columns, type_, cursor_type, partitioning, step = CASES[case]
     chance = random.Random(case)
-    identifier = Identifier(columns, IdentifierType.INTEGER if axis is CursorType.INTEGER else IdentifierType.TIMESTAMP, axis)
-    container = replace(resolved(), identifier=identifier, cut=cut)
+    identifier = Identifier(columns, IdentifierType.INTEGER if cursor_type is CursorType.INTEGER else IdentifierType.TIMESTAMP, cursor_type)
+    container = replace(resolved(), identifier=identifier, partitioning=partitioning)
     rows = [tuple(chance.choice([None, *[n * step for n in range(-40, 60)]]) for _ in columns) for _ in range(200)]
     values = [max((v for v in row if v is not None), default=None) for row in rows]
     partitions: Partitions
-    if axis is CursorType.INTEGER:
-        width = cut.width or 1
+    if cursor_type is CursorType.INTEGER:
+        width = partitioning.width or 1
         known = sorted({v // width * width for v in values if v is not None and v >= 0})
         partitions = IntegerPartitions(width, tuple(known))
     else:
-        assert cut.granularity is not None
-        partitions = TimePartitions(axis, cut.granularity, floor_to(axis, cut.granularity, 0), floor_to(axis, cut.granularity, 50 * step))
+        assert partitioning.granularity is not None
+        partitions = TimePartitions(
+            cursor_type,
+            partitioning.granularity,
+            floor_to(cursor_type, partitioning.granularity, 0),
+            floor_to(cursor_type, partitioning.granularity, 50 * step),
+        )
     table = LakeTable(str(tmp_path), "t")
     with open_session(spark_home, name="counts") as spark:
         spark.sql("set time zone 'UTC'")
-        texts = ["(" + ", ".join(f"cast({'NULL' if v is None else literal(axis, v)} as {type_})" for v in row) + ")" for row in rows]
+        texts = ["(" + ", ".join(f"cast({'NULL' if v is None else literal(cursor_type, v)} as {type_})" for v in row) + ")" for row in rows]
         spark.sql(f"select * from values {', '.join(texts)} as t({', '.join(columns)})").write.format("delta").save(table.url)
         spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
         gone = rows.pop()
-        same = " AND ".join(f"{c} <=> {'NULL' if v is None else literal(axis, v)}" for c, v in zip(columns, gone, strict=True))
+        same = " AND ".join(f"{c} <=> {'NULL' if v is None else literal(cursor_type, v)}" for c, v in zip(columns, gone, strict=True))
         deleted = sum(row == gone for row in rows)
         spark.sql(f"DELETE FROM {table.sql_name} WHERE {same}")
         rows = [row for row in rows if row != gone]

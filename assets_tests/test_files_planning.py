@@ -14,9 +14,9 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from incremental_assets.core.cursor_type import CursorType
 
 from assets_tests.harness import Folder
-from incremental_assets.core.axis import CursorType
 from incremental_assets.core.errors import ConfigurationError, ContainerMissing, EmptyRefused
 from incremental_assets.core.files import encode_path
 from incremental_assets.core.plan import Action, Mode, Request

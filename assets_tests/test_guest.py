@@ -274,14 +274,14 @@ def test_packets_that_are_dropped_in_mid_read(
     shop.execute(SLOW)
     freed: list[float] = []
 
-    def cut() -> None:
+    def partitioning() -> None:
         wait_for(lambda: shop.source.execute(READING).fetchone() != (0,), "a reader reads")
         plug(False)
         begun = time.monotonic()
         wait_for(lambda: ask(HOLDING) == "0", "the server gives the snapshot up")
         freed.append(time.monotonic() - begun)
 
-    cutting = threading.Thread(target=cut, daemon=True)
+    cutting = threading.Thread(target=partitioning, daemon=True)
     begun = time.monotonic()
     cutting.start()
     failed = shop.one("slow", ok=False)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from incremental_assets.core.cursor_type import CursorType, IdentifierType, days_from_civil, format_value, parse_value
 
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Known, Presence
-from incremental_assets.core.axis import CursorType, IdentifierType, days_from_civil, format_value, parse_value
 from incremental_assets.core.container import (
     Container,
     ContainerOptions,
@@ -76,7 +76,7 @@ def test_a_container_without_identifier_is_a_snapshot() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "type_", "axis"),
+    ("column", "type_", "cursor_type"),
     [
         ("o_orderdate", "date", CursorType.DATE),
         ("created_at", "datetime", CursorType.TIMESTAMP_NTZ),
@@ -87,12 +87,12 @@ def test_a_container_without_identifier_is_a_snapshot() -> None:
         ("batch", "integer", CursorType.INTEGER),
     ],
 )
-def test_the_column_decides_the_axis(column: str, type_: str, axis: CursorType) -> None:
+def test_the_column_decides_the_axis(column: str, type_: str, cursor_type: CursorType) -> None:
     """Otherwise zone-less times are shifted, or days are compared with microseconds."""
     container = resolved(f"public.orders:{column}:{type_}")
     assert container.identifier is not None
-    assert container.cursor_type is axis
-    assert container.signature == f"{column}:{type_}:{axis.value}"
+    assert container.cursor_type is cursor_type
+    assert container.signature == f"{column}:{type_}:{cursor_type.value}"
     assert container.identifier.sequence == ("public.orders_id_seq" if column == "id" else None)
     assert container.identifier.domain == EVERYTHING
 
@@ -296,15 +296,20 @@ def test_default_partitions_of_time(first: str | None, last: str | None, granula
 def test_a_calendar_begins_at_a_partition_that_dagster_can_name(first: int, span: int, partition_by: str | None) -> None:
     """Otherwise the project does not load because of one row dated BC or in the future."""
     found = replace(ORDERS, first=format_value(CursorType.DATE, first), last=format_value(CursorType.DATE, first + span))
-    cut = resolved("public.orders:o_orderdate:date", found, partition_by=partition_by).partitioning
-    assert cut is not None and cut.first is not None and cut.granularity is not None
-    assert days_from_civil(1901, 1, 1) <= cut.first <= TODAY
+    partitioning = resolved("public.orders:o_orderdate:date", found, partition_by=partition_by).partitioning
+    assert partitioning is not None and partitioning.first is not None and partitioning.granularity is not None
+    assert days_from_civil(1901, 1, 1) <= partitioning.first <= TODAY
     if partition_by is None:
         newest = min(first + span, TODAY)
-        assert cut.granularity is Granularity.MONTH or (TODAY - cut.first) / {"day": 1, "week": 7}[cut.granularity.value] <= 1000
-        assert cut.first <= max(first, newest - 366 * 80, days_from_civil(1901, 8, 1)), "the oldest rows have partitions of their own"
+        assert (
+            partitioning.granularity is Granularity.MONTH
+            or (TODAY - partitioning.first) / {"day": 1, "week": 7}[partitioning.granularity.value] <= 1000
+        )
+        assert partitioning.first <= max(first, newest - 366 * 80, days_from_civil(1901, 8, 1)), (
+            "the oldest rows have partitions of their own"
+        )
     if first >= days_from_civil(1902, 1, 1) and partition_by is not None:
-        assert cut.first <= min(first, TODAY) < cut.first + 31
+        assert partitioning.first <= min(first, TODAY) < partitioning.first + 31
 
 
 @pytest.mark.parametrize(

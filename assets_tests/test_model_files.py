@@ -93,12 +93,12 @@ def test_two_files_never_share_a_key(one: str, other: str) -> None:
     assert (encode_path(one) == encode_path(other)) == (one == other)
 
 
-@pytest.mark.parametrize("tail", ["a", "b", "%", "\udcff"])
-def test_long_paths_that_begin_alike_have_keys_of_their_own(tail: str) -> None:
+@pytest.mark.parametrize("lag_window", ["a", "b", "%", "\udcff"])
+def test_long_paths_that_begin_alike_have_keys_of_their_own(lag_window: str) -> None:
     """Otherwise, of files deep down, only one would be loaded."""
     path = "folder/" * 100 + "ü"
-    assert encode_path(path + tail) != encode_path(path + "c")
-    assert decode_path(encode_path(path + tail)) is None
+    assert encode_path(path + lag_window) != encode_path(path + "c")
+    assert decode_path(encode_path(path + lag_window)) is None
 
 
 @given(st.text() | st.from_regex(r"(?:[a-z./~]|%[0-9a-fA-F]{0,2})*", fullmatch=True))

@@ -11,8 +11,8 @@ import dagster as dg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from incremental_assets.core.cursor_type import MICROS_PER_DAY, CursorType, days_from_civil, parse_value
 
-from incremental_assets.core.axis import MICROS_PER_DAY, CursorType, days_from_civil, parse_value
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.partitions import (
     Granularity,
@@ -28,11 +28,11 @@ from incremental_assets.core.window import EVERYTHING, merge
 
 HOUR, DAY, WEEK, MONTH = Granularity.HOUR, Granularity.DAY, Granularity.WEEK, Granularity.MONTH
 CUTS = [
-    (axis, granularity)
-    for axis in CursorType
-    if axis.is_time
+    (cursor_type, granularity)
+    for cursor_type in CursorType
+    if cursor_type.is_time
     for granularity in Granularity
-    if (axis, granularity) != (CursorType.DATE, HOUR)
+    if (cursor_type, granularity) != (CursorType.DATE, HOUR)
 ]
 AROUND = st.integers(days_from_civil(1895, 1, 1), days_from_civil(2110, 1, 1))
 """Days around a calendar that begins in 1901, as the earliest one does."""
@@ -40,13 +40,13 @@ AROUND = st.integers(days_from_civil(1895, 1, 1), days_from_civil(2110, 1, 1))
 
 @st.composite
 def time_partitions(draw: st.DrawFn, most: int = 60) -> TimePartitions:
-    axis, granularity = draw(st.sampled_from(CUTS))
+    cursor_type, granularity = draw(st.sampled_from(CUTS))
     day = draw(st.integers(days_from_civil(1902, 1, 1), days_from_civil(2100, 1, 1)))
-    first = floor_to(axis, granularity, day * axis.steps_per_day)
+    first = floor_to(cursor_type, granularity, day * cursor_type.steps_per_day)
     last = first
     for _ in range(draw(st.integers(0, most))):
-        last = next_start(axis, granularity, last)
-    return TimePartitions(axis, granularity, first, last)
+        last = next_start(cursor_type, granularity, last)
+    return TimePartitions(cursor_type, granularity, first, last)
 
 
 @st.composite
@@ -60,12 +60,12 @@ def values_near(draw: Callable[..., Any], partitions: Partitions) -> int:
     """A value anywhere, most often at an edge of a partition."""
     if isinstance(partitions, IntegerPartitions):
         return draw(st.integers(-25, 25)) * partitions.width + draw(st.sampled_from([-1, 0, 1]))
-    axis, granularity = partitions.axis, partitions.granularity
-    edges = [partitions.first, partitions.last, next_start(axis, granularity, partitions.last)]
-    anywhere = draw(AROUND) * axis.steps_per_day + draw(st.integers(0, axis.steps_per_day - 1))
-    edge = draw(st.sampled_from([*edges, floor_to(axis, granularity, anywhere)]))
-    far = days_from_civil(-4712, 1, 1) * axis.steps_per_day
-    return draw(st.sampled_from([anywhere, edge - 1, edge, edge + 1, far, 300_000 * 366 * axis.steps_per_day]))
+    cursor_type, granularity = partitions.cursor_type, partitions.granularity
+    edges = [partitions.first, partitions.last, next_start(cursor_type, granularity, partitions.last)]
+    anywhere = draw(AROUND) * cursor_type.steps_per_day + draw(st.integers(0, cursor_type.steps_per_day - 1))
+    edge = draw(st.sampled_from([*edges, floor_to(cursor_type, granularity, anywhere)]))
+    far = days_from_civil(-4712, 1, 1) * cursor_type.steps_per_day
+    return draw(st.sampled_from([anywhere, edge - 1, edge, edge + 1, far, 300_000 * 366 * cursor_type.steps_per_day]))
 
 
 @st.composite
@@ -149,20 +149,20 @@ def _start(partitions: Partitions, key: str) -> int | None:
 @given(time_partitions(), st.integers(-(10**9), 10**9))
 def test_a_floor_is_the_last_start_that_is_not_above(partitions: TimePartitions, offset: int) -> None:
     """Otherwise rows of the first and last day of a month change places."""
-    axis, granularity = partitions.axis, partitions.granularity
-    value = partitions.first + offset * (1 if axis is CursorType.DATE else 10**7)
-    start = floor_to(axis, granularity, value)
-    assert start <= value < next_start(axis, granularity, start)
-    assert floor_to(axis, granularity, start) == start
-    assert floor_to(axis, granularity, next_start(axis, granularity, start)) == next_start(axis, granularity, start)
+    cursor_type, granularity = partitions.cursor_type, partitions.granularity
+    value = partitions.first + offset * (1 if cursor_type is CursorType.DATE else 10**7)
+    start = floor_to(cursor_type, granularity, value)
+    assert start <= value < next_start(cursor_type, granularity, start)
+    assert floor_to(cursor_type, granularity, start) == start
+    assert floor_to(cursor_type, granularity, next_start(cursor_type, granularity, start)) == next_start(cursor_type, granularity, start)
 
 
 @given(time_partitions(most=400), st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Pacific/Auckland"]))
 def test_keys_are_those_of_dagster(partitions: TimePartitions, zone: str) -> None:
     """Otherwise a backfill from the UI asks for partitions that the engine does not know, and writes to others."""
-    axis, granularity = partitions.axis, partitions.granularity
-    begin, end = (datetime(1970, 1, 1) + timedelta(days=v / axis.steps_per_day) for v in (partitions.first, partitions.last))
-    after = datetime(1970, 1, 1) + timedelta(days=next_start(axis, granularity, partitions.last) / axis.steps_per_day)
+    cursor_type, granularity = partitions.cursor_type, partitions.granularity
+    begin, end = (datetime(1970, 1, 1) + timedelta(days=v / cursor_type.steps_per_day) for v in (partitions.first, partitions.last))
+    after = datetime(1970, 1, 1) + timedelta(days=next_start(cursor_type, granularity, partitions.last) / cursor_type.steps_per_day)
     kinds = {
         HOUR: dg.HourlyPartitionsDefinition,
         DAY: dg.DailyPartitionsDefinition,
@@ -248,9 +248,9 @@ def test_a_hundred_thousand_batches_are_no_trouble() -> None:
 
 
 @given(AROUND, st.integers(0, 100 * 366), st.sampled_from([CursorType.DATE, CursorType.TIMESTAMP_NTZ, CursorType.TIMESTAMP]))
-def test_a_calendar_of_days_or_weeks_has_at_most_about_a_thousand_keys(first: int, days: int, axis: CursorType) -> None:
+def test_a_calendar_of_days_or_weeks_has_at_most_about_a_thousand_keys(first: int, days: int, cursor_type: CursorType) -> None:
     """Otherwise the UI's partition bar is a grey smear, and each page of it takes seconds."""
-    granularity = default_granularity(axis, first * axis.steps_per_day, (first + days) * axis.steps_per_day)
+    granularity = default_granularity(cursor_type, first * cursor_type.steps_per_day, (first + days) * cursor_type.steps_per_day)
     width = {DAY: 1, WEEK: 7, MONTH: 28}[granularity]
     assert granularity is MONTH or days / width <= 1000
     assert granularity is DAY or days > 365, "a year or less is cut by day, whatever the thresholds are"

@@ -65,10 +65,10 @@ def test_merging_keeps_the_ground_and_leaves_no_two_that_touch(windows: list[Win
 @given(sets, bounds)
 def test_coverage_ends_at_the_first_gap(windows: list[Window], start: int | None) -> None:
     """Otherwise the watermark passes ground that no sync has read, and what lies there is never loaded."""
-    ground = covered(windows)
+    domain = covered(windows)
     value = start if start is not None else VALUES[0]
     end = value
-    while end in ground:
+    while end in domain:
         end += 1
     reached = covered_from(windows, start)
     if end == value:

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 import pytest
+from incremental_assets.core.cursor_type import CursorType, parse_value
 
-from incremental_assets.core.axis import CursorType, parse_value
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.own_partitions import own_windows
 
@@ -38,18 +38,18 @@ def test_an_instant_lies_in_the_window_of_its_partition_only(zone: str, night: s
     for definition, _ in around(zone, night):
         found = {key: definition.time_window_for_partition_key(key) for key in definition.get_partition_keys()}
         spans = {key: (one.start.astimezone(timezone.utc), one.end.astimezone(timezone.utc)) for key, one in found.items()}
-        for axis in (CursorType.TIMESTAMP, CursorType.TIMESTAMP_NTZ):
+        for cursor_type in (CursorType.TIMESTAMP, CursorType.TIMESTAMP_NTZ):
             claimed = 0
             for key, (start, end) in spans.items():
                 try:
-                    (window,) = own_windows("own", axis, definition, [key])
+                    (window,) = own_windows("own", cursor_type, definition, [key])
                 except ConfigurationError:
-                    assert axis is CursorType.TIMESTAMP_NTZ and "Hourly" in type(definition).__name__
+                    assert cursor_type is CursorType.TIMESTAMP_NTZ and "Hourly" in type(definition).__name__
                     continue
                 for begin, until in spans.values():
                     for moment in (begin, begin + (until - begin) / 2):
-                        zoned = moment.astimezone(timezone.utc if axis is CursorType.TIMESTAMP else ZoneInfo(zone))
-                        inside = window.contains(parse_value(axis, zoned.strftime("%Y-%m-%d %H:%M:%S")))
+                        zoned = moment.astimezone(timezone.utc if cursor_type is CursorType.TIMESTAMP else ZoneInfo(zone))
+                        inside = window.contains(parse_value(cursor_type, zoned.strftime("%Y-%m-%d %H:%M:%S")))
                         assert inside == (start <= moment < end), (key, moment)
                         claimed += inside
             assert claimed >= 2 * (len(spans) - 4)

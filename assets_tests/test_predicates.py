@@ -1,4 +1,4 @@
-"""Which rows a sync reads and replaces: the predicates of both dialects against the windows they stand for, and the fingerprint of a tail.
+"""Which rows a sync reads and replaces: the predicates of both dialects against their windows, and the fingerprint of a lag window.
 
 Belongs here: SQL made from windows, asked of a real PostgreSQL and a real Spark. Does not belong: which windows a sync takes
 (``test_watermark_rule``), or names in SQL text (``test_hostile_text``).
@@ -23,7 +23,7 @@ MakeProject = Callable[..., Project]
 DAY = 86_400 * 10**6
 VALUES = [4, 5, 6, 9, 10, 11, None]
 SCOPES = [(Window(5, 10),), (Window(None, 5),), (Window(10, None),), (Window(None, 5), Window(9, 10)), (EVERYTHING,), ()]
-# Entry of the YAML, the columns' type, and how many steps of the axis one of ``VALUES`` is.
+# Entry of the YAML, the columns' type, and how many steps of the cursor type one of ``VALUES`` is.
 AXES = {
     "integers": ("public.t:a:integer", "bigint", "{}", 1),
     "dates": ("public.t:a:date", "date", "date '1970-01-01' + {}", 1),
@@ -39,13 +39,15 @@ AXES = {
 OF_SPARK = {"bigint": "bigint", "date": "date", "timestamptz": "timestamp", "timestamp": "timestamp_ntz"}
 
 
-@pytest.mark.parametrize("axis", AXES)
-def test_source_and_lake_select_the_same_rows(project: MakeProject, spark_home: Path, axis: str) -> None:
+@pytest.mark.parametrize("cursor_type", AXES)
+def test_source_and_lake_select_the_same_rows(project: MakeProject, spark_home: Path, cursor_type: str) -> None:
     """A row that the one predicate has and the other has not is lost by the sync that reads it, or doubled by the one that replaces it."""
-    entry, type_, literal, step = AXES[axis]
+    entry, type_, literal, step = AXES[cursor_type]
     shop = project(incremental=[entry])
     shop.execute(f"create table t (id int primary key, a {type_}, b {type_})")
-    rows: list[tuple[int | None, ...]] = list(itertools.product(VALUES, VALUES) if axis == "the later of two" else ((v,) for v in VALUES))
+    rows: list[tuple[int | None, ...]] = list(
+        itertools.product(VALUES, VALUES) if cursor_type == "the later of two" else ((v,) for v in VALUES)
+    )
     for number, (a, *b) in enumerate(rows):
         written = ["null" if v is None else literal.format(v) for v in (a, *(b or [None]))]
         shop.execute(f"insert into t values ({number}, {', '.join(written)})")

@@ -37,7 +37,6 @@ from incremental_assets.dagster.quality.profiles import suggested_checks
 from incremental_assets.delta.guards import expr
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.quality.ground import ScanScope
 from incremental_assets.quality.predicates import PredicateContext, RuleNotApplicable, row_predicate
 from incremental_assets.quality.profile.column import (
     ColumnProfile,
@@ -59,6 +58,7 @@ from incremental_assets.quality.profile.store import ProfileStore, sorted_keys
 from incremental_assets.quality.profile.suggest import Split, Suggestions, split_partitions, suggest
 from incremental_assets.quality.records import OperationResult, OperationType, Records, ScanOperation
 from incremental_assets.quality.rows import PARTITION, Aggregate, Rows, Values
+from incremental_assets.quality.scan_scope import ScanScope
 
 ROWS, DAYS = 6000, 5
 NASTY = '<b>"x"</b><script>alert(1)</script>'
@@ -561,7 +561,7 @@ def test_from_a_profile_that_does_not_fit_no_rules_are_proposed(
 
     monkeypatch.setattr(ProfileStore, "profile", merged)
     container: Any = SimpleNamespace(
-        label="shop/orders", datastore="shop", key_path=("shop", "orders"), signature="none", cut=None, axis=None
+        label="shop/orders", datastore="shop", key_path=("shop", "orders"), signature="none", partitioning=None, cursor_type=None
     )
     definition: Any = SimpleNamespace(container=container, settings=SimpleNamespace(timezone="UTC"))
     table = SimpleNamespace(head=lambda: Head(0, (), {}))

@@ -389,10 +389,10 @@ def scanned(postgres: EmbeddedPostgres, spark_home: Any, tmp_path_factory: pytes
             spark.conf.set("spark.sql.adaptive.enabled", "false")
 
             def scan(rules: Sequence[Rule], keys: tuple[str, ...], nulls: bool, opened: Mapping[str, Sequence[str]]) -> ScanResult:
-                ground = ground_asked(definition, instance, ScanRequest(ScanMode.partitions, keys, nulls), head, None)
+                scan_scope = ground_asked(definition, instance, ScanRequest(ScanMode.partitions, keys, nulls), head, None)
                 other = lambda name: LakeTable(project.lake, "shop", name)  # noqa: E731
                 return Scanner(lambda: spark, "UTC", NOW, other, baseline, lambda: opened).scan(
-                    "shop/mixed", mixed, head, ground, rules, ("id",)
+                    "shop/mixed", mixed, head, scan_scope, rules, ("id",)
                 )
 
             whole = scan([case.rule for case in (*WHOLE, *CHANGES)], KEYS, True, {})

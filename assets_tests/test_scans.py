@@ -369,8 +369,8 @@ def test_a_threshold_is_pushed_down_to_the_files(shop: Project, spark_home: Path
     assert head is not None
     asked = PredicateContext({column.name: column.type for column in head.columns}, datetime.datetime.now(datetime.timezone.utc))
     with shop.instance() as instance, open_session(spark_home, name="plan") as spark:
-        ground = ground_asked(definition, instance, ScanRequest(ScanMode.incremental, greater_than="2026-06-02"), head, None)
-        rows = Rows(spark, table, head, ground, asked)
+        scan_scope = ground_asked(definition, instance, ScanRequest(ScanMode.incremental, greater_than="2026-06-02"), head, None)
+        rows = Rows(spark, table, head, scan_scope, asked)
         frame: Any = rows.frame
         assert len(rows.whole.inputFiles()) >= 4 > len(frame.inputFiles()) == 1
         plan = frame._explain_string()

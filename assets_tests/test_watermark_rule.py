@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from incremental_assets.core.cursor_type import CursorType
+from incremental_assets.core.lag_window import LagWindow
 
-from incremental_assets.core.axis import CursorType
 from incremental_assets.core.errors import RebuildNeeded
-from incremental_assets.core.tail import LagWindow
 from incremental_assets.core.watermark import Activity, Advance, OpenTransactions, Pending, Session, TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, covered_from
 
@@ -267,12 +267,12 @@ states = st.builds(
 
 
 @given(st.sampled_from(CursorType) | st.none(), states)
-def test_the_state_survives_the_table_property(axis: CursorType | None, state: TableState) -> None:
+def test_the_state_survives_the_table_property(cursor_type: CursorType | None, state: TableState) -> None:
     """Otherwise a watermark loses a microsecond between two syncs, or a transaction that was open is forgotten."""
-    if axis is CursorType.DATE:  # days that dates can hold
+    if cursor_type is CursorType.DATE:  # days that dates can hold
         shorter = [replace(p, value=p.value % 10**6) for p in state.pending]
         state = replace(state, watermark=state.watermark % 10**6 if state.watermark is not None else None, pending=tuple(shorter))
-    assert TableState.from_json(axis, state.to_json(axis)) == state
+    assert TableState.from_json(cursor_type, state.to_json(cursor_type)) == state
 
 
 def test_the_state_is_readable_and_exact() -> None:
@@ -328,7 +328,7 @@ class Setting:
         return self.values != "sequence"
 
     @property
-    def axis(self) -> CursorType:
+    def cursor_type(self) -> CursorType:
         return {"sequence": CursorType.INTEGER, "date": CursorType.DATE}.get(self.values, CursorType.TIMESTAMP)
 
 
@@ -533,11 +533,11 @@ class Source:
                 self.rows[key] = row
 
     # ------------------------------------------------------------------ what a sync asks
-    def highest(self, cut: bool = True, margin: int = 0) -> int | None:
+    def highest(self, partitioning: bool = True, margin: int = 0) -> int | None:
         seen = max((row.value for row in self.rows.values() if row.value is not None), default=None)
         now = self.clock - margin
         limit = {"sequence": self.sequence, "date": now // DAY_LENGTH}.get(self.setting.values, now)
-        return seen if seen is None or not cut else min(seen, limit)
+        return seen if seen is None or not partitioning else min(seen, limit)
 
     def _counted(self, transactions: Mapping[str, Transaction]) -> frozenset[str]:
         return frozenset(name for name, t in transactions.items() if t.writes or not self.setting.writers)
@@ -588,7 +588,7 @@ class Rule:
     """How a sync decides. The defaults are the product's; each other value is a mistake that somebody might make."""
 
     advance: Callable[..., Advance] = advance
-    tail: Callable[[int | None, int], LagWindow] = LagWindow
+    lag_window: Callable[[int | None, int], LagWindow] = LagWindow
     order: str = "highest, open, settled, snapshot"
     prepared_last: bool = True
     data_first: bool = True
@@ -618,7 +618,7 @@ class Lake:
 
     def state(self) -> TableState | None:
         text = self.versions[-1].state if self.versions else None
-        return TableState.from_json(self.setting.axis, text) if text else None
+        return TableState.from_json(self.setting.cursor_type, text) if text else None
 
     def lose_events(self, x: int) -> None:
         """The newest event is an older one, or there is none."""
@@ -657,14 +657,14 @@ class Lake:
             for number, window in enumerate(windows):
                 yield from self._step(self.state(), None, [window], nulls and number + 1 == len(windows), len(windows) == 1)
             return
-        tail = self.tail.window(watermark)
+        lag_window = self.lag_window.window(watermark)
         if state.pending and state.watermark == watermark:
             if (yield from self._learned(state)):
                 return
-        elif self.is_unchanged(state, tail):
+        elif self.is_unchanged(state, lag_window):
             self._check(tuple(source.rows.values()), "skipped")
             return
-        pieces = self._pieces(tail)
+        pieces = self._pieces(lag_window)
         for number, window in enumerate(pieces):
             state = self.state()
             yield from self._step(
@@ -682,14 +682,14 @@ class Lake:
         moved = self._decided(state.watermark, state.pending, answer, True)
         if len(self.versions) != base:
             raise Killed  # somebody else has written to the table
-        if not self.is_unchanged(state, self.tail.window(state.watermark), rows):
+        if not self.is_unchanged(state, self.lag_window.window(state.watermark), rows):
             return False
         self._check(tuple(rows.values()), "skipped")
-        fingerprint = self._fingerprint(rows, self.tail.window(moved.watermark))
+        fingerprint = self._fingerprint(rows, self.lag_window.window(moved.watermark))
         after = replace(state, watermark=moved.watermark, pending=moved.pending, fingerprint=fingerprint)
         yield
         if after != state and len(self.versions) == base:
-            self.versions.append(Version("state", self.rows, after.to_json(self.setting.axis)))
+            self.versions.append(Version("state", self.rows, after.to_json(self.setting.cursor_type)))
             yield
             self.events.append(moved.watermark)
         return True
@@ -698,23 +698,23 @@ class Lake:
         return self.rule.advance(old, pending, answer.highest, answer.held_by, answer.now, covered, answer.withheld)
 
     @property
-    def tail(self) -> LagWindow:
-        return self.rule.tail(None, self.setting.lag)
+    def lag_window(self) -> LagWindow:
+        return self.rule.lag_window(None, self.setting.lag)
 
     def _pieces(self, window: Window) -> list[Window]:
         highest = self.source.highest()
-        low = window.lower if window.lower is not None else 900 if self.setting.axis is CursorType.TIMESTAMP else 0
+        low = window.lower if window.lower is not None else 900 if self.setting.cursor_type is CursorType.TIMESTAMP else 0
         if highest is None or highest - low < self.setting.pieces:
             return [window]
         edges = sorted({low + (highest - low) * number // self.setting.pieces for number in range(1, self.setting.pieces)})
-        return self.tail.pieces(window, edges)
+        return self.lag_window.pieces(window, edges)
 
-    def _fingerprint(self, rows: Mapping[int, Row], tail: Window) -> str:
-        seen = sorted((r.key, r.version) for r in rows.values() if self._scoped(r, [tail], True))
+    def _fingerprint(self, rows: Mapping[int, Row], lag_window: Window) -> str:
+        seen = sorted((r.key, r.version) for r in rows.values() if self._scoped(r, [lag_window], True))
         return repr(seen)
 
-    def is_unchanged(self, state: TableState, tail: Window, rows: Mapping[int, Row] | None = None) -> bool:
-        if state.fingerprint is None or state.fingerprint != self._fingerprint(self.source.rows if rows is None else rows, tail):
+    def is_unchanged(self, state: TableState, lag_window: Window, rows: Mapping[int, Row] | None = None) -> bool:
+        if state.fingerprint is None or state.fingerprint != self._fingerprint(self.source.rows if rows is None else rows, lag_window):
             return False
         for number in range(len(self.versions) - 1, -1, -1):
             if number <= (state.data_version or 0):
@@ -779,13 +779,13 @@ class Lake:
         if old is not None and watermark is not None:
             old = min(old, watermark) if rule.lower_of_both else watermark
         pending = () if state is None else state.pending
-        moved = self._decided(old, pending, answer, self.tail.covered_to(windows, old))
+        moved = self._decided(old, pending, answer, self.lag_window.covered_to(windows, old))
         read = [row for row in snapshot.values() if self._scoped(row, windows, nulls)]
         self.read += len(read)
         after = self._next_state(state, moved, windows, nulls, snapshot, base)
         commits = [
             Version("data", self._written(state, windows, nulls, read, snapshot), self.versions[-1].state if self.versions else None),
-            Version("state", (), after.to_json(self.setting.axis)),
+            Version("state", (), after.to_json(self.setting.cursor_type)),
         ]
         if not rule.data_first:
             commits.reverse()
@@ -810,14 +810,14 @@ class Lake:
         self, state: TableState | None, moved: Advance, windows: Sequence[Window], nulls: bool, snapshot: Mapping[int, Row], base: int
     ) -> TableState:
         before = state or TableState("id", self.setting.strategy, ("key",), "1/1")
-        tail = self.tail.window(moved.watermark)
-        covers = covered_from(windows, tail.lower) is True and nulls == self.setting.nulls
+        lag_window = self.lag_window.window(moved.watermark)
+        covers = covered_from(windows, lag_window.lower) is True and nulls == self.setting.nulls
         kept = before.fingerprint if before.watermark == moved.watermark else None
         return replace(
             before,
             watermark=moved.watermark,
             pending=moved.pending,
-            fingerprint=self._fingerprint(snapshot, tail) if covers else kept,
+            fingerprint=self._fingerprint(snapshot, lag_window) if covers else kept,
             data_version=base if self.rule.data_first else base + 1,
             loaded=True,
         )
@@ -939,7 +939,7 @@ def play(setting: Setting, history: Sequence[Operation], rule: Rule) -> str:
         return f"after the last sync {difference}"
     state, highest = lake.state(), source.highest()
     if not setting.untidy and highest is not None and state is not None and rule == Rule():
-        unchanged = lake.is_unchanged(state, lake.tail.window(state.watermark))
+        unchanged = lake.is_unchanged(state, lake.lag_window.window(state.watermark))
         if not unchanged and (state.watermark is None or state.watermark < highest):
             return f"nobody is open, but the watermark stays at {state.watermark} below {highest}"
     return ""
@@ -987,7 +987,7 @@ def apply(source: Source, lake: Lake, name: str, slot: int, x: int) -> None:
 
 def windows_of(setting: Setting, source: Source, x: int) -> list[Window]:
     """Windows of a refresh: some partitions, or, as people do most, the newest ones."""
-    lower, width = {CursorType.INTEGER: (0, 8), CursorType.DATE: (100, 2), CursorType.TIMESTAMP: (1000, 20)}[setting.axis]
+    lower, width = {CursorType.INTEGER: (0, 8), CursorType.DATE: (100, 2), CursorType.TIMESTAMP: (1000, 20)}[setting.cursor_type]
     count = max(1, ((source.highest() or 0) - lower) // width + 1)
     first, last = sorted(((x >> 6) % count, (x >> 12) % count))
     if x & 32:
@@ -1118,10 +1118,10 @@ CROWD: dict[str, Any] = {**PLAIN, "sessions": 2, "pieces": 1, "settle": 3, "valu
 TIMES: dict[str, Any] = {**PLAIN, "sessions": 2, "pieces": 1, "values": "now"}
 StillOpen = Callable[[OpenTransactions, Activity], OpenTransactions]
 BROKEN: dict[str, tuple[Rule | StillOpen, dict[str, Any]]] = {
-    "the maximum, then above it": (Rule(advance=to_the_maximum, tail=AboveIt), PLAIN),
+    "the maximum, then above it": (Rule(advance=to_the_maximum, lag_window=AboveIt), PLAIN),
     "the maximum, then from it on": (Rule(advance=to_the_maximum), PLAIN),
     "the maximum of the sync before": (Rule(advance=one_sync_later), PLAIN),
-    "held back, then above it": (Rule(tail=AboveIt), PLAIN),
+    "held back, then above it": (Rule(lag_window=AboveIt), PLAIN),
     "who is open, then the highest": (Rule(order="open, highest, settled, snapshot"), CROWD),
     "the snapshot, then who has ended": (Rule(order="highest, open, snapshot, settled"), CROWD),
     "the prepared first, then the others": (Rule(prepared_last=False), CROWD),
@@ -1134,9 +1134,9 @@ BROKEN: dict[str, tuple[Rule | StillOpen, dict[str, Any]]] = {
     "the state before the data": (Rule(data_first=False), PLAIN),
     "the newest event, whatever the table says": (Rule(lower_of_both=False), PLAIN),
     "what was pending, without reading again": (Rule(adopts_without_reading=True), PLAIN),
-    "a refresh moves it": (Rule(tail=Always), PLAIN),
+    "a refresh moves it": (Rule(lag_window=Always), PLAIN),
     "a row dated in the future moves it there": (Rule(cut_to_clock=False), {**PLAIN, "outliers": True}),
-    "without the lag": (Rule(tail=WithoutLag), {**PLAIN, "lag": 3}),
+    "without the lag": (Rule(lag_window=WithoutLag), {**PLAIN, "lag": 3}),
     "rows without identifier once": (Rule(rereads_nulls=False), {**PLAIN, "nulls": True}),
 }
 
@@ -1175,7 +1175,7 @@ def late_rows_met_by_a_refresh(rule: Rule) -> str:
 def test_a_refresh_moves_it_only_if_it_read_the_lag_too() -> None:
     """Otherwise *Materialize* on the newest partition moves the watermark past late rows that only a sync would have read."""
     assert late_rows_met_by_a_refresh(Rule()) == ""
-    assert late_rows_met_by_a_refresh(Rule(tail=FromTheWatermarkOn)), "covering from the watermark on is not enough"
+    assert late_rows_met_by_a_refresh(Rule(lag_window=FromTheWatermarkOn)), "covering from the watermark on is not enough"
 
 
 def test_holding_back_for_writers_only(request: pytest.FixtureRequest) -> None:

@@ -18,17 +18,17 @@ from typing import Any
 
 import psycopg
 import yaml
+from incremental_assets.core.cursor_type import CursorType, IdentifierType, parse_value
+from incremental_assets.quality.scan_scope import scope_of_partitions
 from pydantic import TypeAdapter
 
 from benchmarks.measure import Project
-from incremental_assets.core.axis import CursorType, IdentifierType, parse_value
 from incremental_assets.core.container import Container, ContainerOptions, Identifier, Kind, Partitioning
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Granularity, TimePartitions
 from incremental_assets.core.rules import AnyRule, Rule
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.postgres import EmbeddedPostgres
-from incremental_assets.quality.ground import scope_of_partitions
 from incremental_assets.quality.scan import Scanner
 from incremental_assets.quality.verdict import ScanResult, Status
 from incremental_assets.spark.session import open_session
@@ -103,10 +103,10 @@ class Bench:
     def _container(self, partitions: int) -> tuple[Container, LakeTable, TimePartitions]:
         """The container, its table and its partitions, as the project defines them."""
         identifier = Identifier(("day",), IdentifierType.DATE, CursorType.DATE)
-        cut = Partitioning(Granularity.DAY, FIRST)
+        partitioning = Partitioning(Granularity.DAY, FIRST)
         options = ContainerOptions()
         name = f"t{partitions}"
-        container = Container("bench", "public", name, Kind.TABLE, (), identifier, cut, Strategy.APPEND, ("id",), True, 0, options)
+        container = Container("bench", "public", name, Kind.TABLE, (), identifier, partitioning, Strategy.APPEND, ("id",), True, 0, options)
         table = LakeTable(str(self.project.lake), *container.key_path)
         return container, table, TimePartitions(CursorType.DATE, Granularity.DAY, FIRST, FIRST + partitions - 1)
 
@@ -147,9 +147,9 @@ class Bench:
         assert head is not None
         now = datetime.datetime.now(datetime.timezone.utc)
         scanner = Scanner(lambda: spark, "UTC", now, lambda name: None, lambda ids, keys: {}, dict)
-        ground = scope_of_partitions(container, partitions, [partitions.key_of(partitions.last)], nulls=False)
+        scan_scope = scope_of_partitions(container, partitions, [partitions.key_of(partitions.last)], nulls=False)
         started = time.perf_counter()
-        result = scanner.scan(container.label, table, head, ground, self.rules[:count], ("id",))
+        result = scanner.scan(container.label, table, head, scan_scope, self.rules[:count], ("id",))
         spent = time.perf_counter() - started
         self.expect(result, count)
         return spent

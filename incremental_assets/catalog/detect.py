@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from incremental_assets.core.axis import CursorType, IdentifierType
 from incremental_assets.core.container import Kind, SourceColumn, SourceTable
+from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.evidence import ColumnEvidence, TableEvidence
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
 from incremental_assets.core.partitions import Granularity, default_granularity
@@ -61,14 +61,14 @@ PARTITION_ROWS = 10_000
 class Proposal:
     """The proposal of how a container is best synced.
 
-    ``columns``: of the identifier; empty: no column is suitable, and the container is synced as a snapshot. ``axis``: the cursor type of
-    those columns. ``partition_by``: a granularity, a width of integers, or ``batch``; None: not decided. ``primary_key``: the key for
+    ``columns``: of the identifier; empty: no column is suitable, and the container is synced as a snapshot. ``cursor_type``: of those
+    columns. ``partition_by``: a granularity, a width of integers, or ``batch``; None: not decided. ``primary_key``: the key for
     ``upsert``; without an identifier, the columns in whose order the rows can be read. ``trusted``: the source itself guarantees what the
     strategy relies on, as far as it can be seen. ``reasons``: in words.
     """
 
     columns: tuple[str, ...] = ()
-    axis: CursorType | None = None
+    cursor_type: CursorType | None = None
     strategy: Strategy = Strategy.SNAPSHOT
     partition_by: str | int | None = None
     primary_key: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Proposal:
     @property
     def type(self) -> IdentifierType | None:
         """The type of the identifier in the grammar of ``incremental:``; None: there is no identifier."""
-        return None if self.axis is None else _TYPES[self.axis]
+        return None if self.cursor_type is None else _TYPES[self.cursor_type]
 
     def spec(self, schema: str, table: str) -> IncrementalSpec | None:
         """Returns the proposal as an entry of ``incremental:``; None: there is no identifier."""
@@ -135,15 +135,15 @@ def propose(table: SourceTable, evidence: TableEvidence) -> Proposal:
     return _by_arrival(table, evidence, candidates, reasons)
 
 
-def with_partitions(proposal: Proposal, axis: CursorType, first: int, last: int, rows: int | None) -> Proposal:
+def with_partitions(proposal: Proposal, cursor_type: CursorType, first: int, last: int, rows: int | None) -> Proposal:
     """Returns the proposal with the partition identifier that suits the span of values and the number of rows.
 
-    ``first``, ``last``: the first and last identifier, as values of the cursor type ``axis``. ``rows``: about how many rows; None: unknown.
+    ``first``, ``last``: the first and last identifier, in units of ``cursor_type``. ``rows``: about how many rows; None: unknown.
     """
-    if axis.is_time:
+    if cursor_type.is_time:
         order = [Granularity.DAY, Granularity.WEEK, Granularity.MONTH]
-        chosen = default_granularity(axis, first, last)
-        days = max(1, (last - first) // axis.steps_per_day + 1)
+        chosen = default_granularity(cursor_type, first, last)
+        days = max(1, (last - first) // cursor_type.steps_per_day + 1)
         while rows is not None and days > 14 and chosen is not Granularity.MONTH and rows * _DAYS[chosen] / days < PARTITION_ROWS:
             chosen = order[order.index(chosen) + 1]
         why = f"partitions: a {chosen.value} each, for {days:,} days" + ("" if rows is None else f" with about {rows:,} rows")
@@ -208,19 +208,19 @@ def _written_once(evidence: TableEvidence) -> tuple[bool, str]:
 
 def _judge(table: SourceTable, column: SourceColumn, evidence: TableEvidence) -> _Candidate | str | None:
     """Returns a candidate, or the reason why a column that looks like one is none; None for all other columns."""
-    axis = axis_of(column)
-    if axis is None:
+    cursor_type = axis_of(column)
+    if cursor_type is None:
         return None
     known = evidence.columns.get(column.name, ColumnEvidence())
     words = {word.lower() for word in _WORD.findall(column.name)}
-    if axis is CursorType.INTEGER:
+    if cursor_type is CursorType.INTEGER:
         return _judge_integer(table, column, known, evidence.unique, words)
     if words & _SUBJECT and known.at_update is None:
         return f"its name ({', '.join(sorted(words & _SUBJECT))}) speaks of what the row is about, not of when it came or changed"
     if known.null_share is not None and known.null_share > MOSTLY_NULL and known.at_update is None and not words & _CHANGED:
         return f"it is NULL in {known.null_share:.0%} of the rows"  # NULL until the first change, it may still be one of a pair
     by_default = column.default is not None and AT_INSERT.search(column.default) is not None
-    clock_goes_on = axis is not CursorType.TIMESTAMP_NTZ  # a time without zone repeats an hour when clocks are set back
+    clock_goes_on = cursor_type is not CursorType.TIMESTAMP_NTZ  # a time without zone repeats an hour when clocks are set back
     if known.at_update is not None:
         # The trigger at updates is enough where the column is NULL until the first update. Where it never is, something else sets it at
         # inserts, and unless that is a trigger or a default, it is the application.

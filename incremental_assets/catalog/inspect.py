@@ -9,8 +9,8 @@ from typing import Protocol
 
 from incremental_assets.catalog.detect import Proposal, propose, with_partitions
 from incremental_assets.catalog.state import Known, Presence
-from incremental_assets.core.axis import CursorType, format_value
 from incremental_assets.core.container import SourceColumn, SourceTable
+from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.core.evidence import ListedContainer, TableEvidence
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
@@ -42,8 +42,8 @@ class CatalogSource(Protocol):
         """Returns by container the statistics, triggers and unique indexes from which an identifier is proposed."""
         ...
 
-    def span(self, table: str, columns: Sequence[str], axis: CursorType) -> tuple[int, int] | None:
-        """Returns the first and the last identifier, as values of the cursor type ``axis``; None: no row has an identifier."""
+    def span(self, table: str, columns: Sequence[str], cursor_type: CursorType) -> tuple[int, int] | None:
+        """Returns the first and the last identifier, as values of the cursor type ``cursor_type``; None: no row has an identifier."""
         ...
 
 
@@ -214,21 +214,21 @@ class ContainerInspection:
         """
         table, used = known.table, self._said.identifier(known)
         if used is not None:
-            columns, axis = used
+            columns, cursor_type = used
             if table.span is not None and not set(columns) <= set(table.indexed):
                 return known  # the first value is known; the last one is not worth reading the whole table without an index
-            ends = self._source.span(table.name, columns, axis)
+            ends = self._source.span(table.name, columns, cursor_type)
             # The partitions of a detected identifier are chosen when its first rows are seen, and stay.
             pinned = known.pinned
             if pinned is not None and pinned.type is not None and pinned.partition_by is None and table.span is None and ends is not None:
-                pinned = with_partitions(pinned, axis, *ends, table.rows)
-            return replace(known, pinned=pinned, table=_with_ends(table, ends, axis))
+                pinned = with_partitions(pinned, cursor_type, *ends, table.rows)
+            return replace(known, pinned=pinned, table=_with_ends(table, ends, cursor_type))
         proposal = known.proposal
         cheap = set(proposal.columns) <= set(table.indexed) or (table.rows is not None and table.rows <= SMALL_ROWS)
-        if proposal.axis is None or proposal.partition_by is not None or not cheap:
+        if proposal.cursor_type is None or proposal.partition_by is not None or not cheap:
             return known
-        ends = self._source.span(table.name, proposal.columns, proposal.axis)
-        return known if ends is None else replace(known, proposal=with_partitions(proposal, proposal.axis, *ends, table.rows))
+        ends = self._source.span(table.name, proposal.columns, proposal.cursor_type)
+        return known if ends is None else replace(known, proposal=with_partitions(proposal, proposal.cursor_type, *ends, table.rows))
 
 
 def _mark(listed: ListedContainer) -> tuple[str, int | None]:
@@ -236,20 +236,20 @@ def _mark(listed: ListedContainer) -> tuple[str, int | None]:
     return listed.fingerprint, listed.activity
 
 
-def _with_ends(table: SourceTable, ends: tuple[int, int] | None, axis: CursorType) -> SourceTable:
+def _with_ends(table: SourceTable, ends: tuple[int, int] | None, cursor_type: CursorType) -> SourceTable:
     """Returns the table with its identifiers: ``first`` and ``span`` are set once, ``last`` each time.
 
     ``ends``: None for a table without identifiers, whose span is 0. The span of times is 0 too: their partitions do not depend on it.
     """
     if ends is None:
         return replace(table, span=0 if table.span is None else table.span)
-    first = format_value(axis, ends[0]) if table.first is None else table.first
-    span = (0 if axis.is_time else ends[1] - ends[0]) if table.span is None else table.span
-    return replace(table, first=first, last=format_value(axis, ends[1]), span=span)
+    first = format_value(cursor_type, ends[0]) if table.first is None else table.first
+    span = (0 if cursor_type.is_time else ends[1] - ends[0]) if table.span is None else table.span
+    return replace(table, first=first, last=format_value(cursor_type, ends[1]), span=span)
 
 
 def _still_fits(proposal: Proposal, table: SourceTable) -> bool:
     """Whether the columns of a proposal still have its cursor type, and, for ``upsert``, its key is still the table's primary key."""
     columns: list[SourceColumn | None] = [table.column(name) for name in proposal.columns]
     same_key = proposal.strategy is not Strategy.UPSERT or table.primary_key == proposal.primary_key
-    return same_key and all(column is not None and axis_of(column) is proposal.axis for column in columns)
+    return same_key and all(column is not None and axis_of(column) is proposal.cursor_type for column in columns)

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from incremental_assets.core.axis import IdentifierType
+from incremental_assets.core.cursor_type import IdentifierType
 from incremental_assets.core.errors import ConfigurationError
 
 GRAMMAR = "schema.table:column:type[:i|:e][@start][!append|!upsert]   with type one of date, datetime, timestamp, integer"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from incremental_assets.core.axis import MICROS_PER_DAY, CursorType, civil_from_days, days_from_civil, format_value, parse_value
+from incremental_assets.core.cursor_type import MICROS_PER_DAY, CursorType, civil_from_days, days_from_civil, format_value, parse_value
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.window import Window, merge
 
@@ -30,38 +30,38 @@ class Granularity(str, Enum):
     MONTH = "month"
 
 
-def floor_to(axis: CursorType, granularity: Granularity, value: int) -> int:
+def floor_to(cursor_type: CursorType, granularity: Granularity, value: int) -> int:
     """The start of the hour, day, week or month in which ``value`` lies, in the same units. A week begins on Sunday, as in Dagster.
 
     The cursor type ``DAY`` has no hours: for it, an hour is the day.
     """
     if granularity is Granularity.HOUR:
-        return value // MICROS_PER_HOUR * MICROS_PER_HOUR if axis is not CursorType.DATE else value
-    day = value // axis.steps_per_day
+        return value // MICROS_PER_HOUR * MICROS_PER_HOUR if cursor_type is not CursorType.DATE else value
+    day = value // cursor_type.steps_per_day
     if granularity is Granularity.WEEK:
         day -= (day + 4) % 7  # 1970-01-01 was a Thursday, the fourth day after a Sunday
     elif granularity is Granularity.MONTH:
         year, month, _ = civil_from_days(day)
         day = days_from_civil(year, month, 1)
-    return day * axis.steps_per_day
+    return day * cursor_type.steps_per_day
 
 
-def next_start(axis: CursorType, granularity: Granularity, start: int) -> int:
+def next_start(cursor_type: CursorType, granularity: Granularity, start: int) -> int:
     """The start of the partition after the one that begins at ``start``, which must itself be the start of one."""
     if granularity is Granularity.HOUR:
         return start + MICROS_PER_HOUR
     if granularity is Granularity.MONTH:
-        year, month, _ = civil_from_days(start // axis.steps_per_day)
-        return days_from_civil(year + month // 12, month % 12 + 1, 1) * axis.steps_per_day
-    return start + (7 if granularity is Granularity.WEEK else 1) * axis.steps_per_day
+        year, month, _ = civil_from_days(start // cursor_type.steps_per_day)
+        return days_from_civil(year + month // 12, month % 12 + 1, 1) * cursor_type.steps_per_day
+    return start + (7 if granularity is Granularity.WEEK else 1) * cursor_type.steps_per_day
 
 
-def default_granularity(axis: CursorType, first: int, last: int) -> Granularity:
+def default_granularity(cursor_type: CursorType, first: int, last: int) -> Granularity:
     """The granularity for identifiers from ``first`` to ``last``: days up to 1,000 days, weeks up to 250 weeks, else months.
 
     The limits keep the number of partitions small enough for people to find one in Dagster's UI.
     """
-    days = (last - first) // axis.steps_per_day + 1
+    days = (last - first) // cursor_type.steps_per_day + 1
     if days <= MOST_PARTITIONS:
         return Granularity.DAY
     return Granularity.WEEK if days <= 7 * MOST_PARTITIONS // 4 else Granularity.MONTH
@@ -75,7 +75,7 @@ class TimePartitions:
     ``2025-01-31``, and ``2025-01-31-14:00`` for hours. A method that takes a key raises ConfigurationError if there is no such partition.
     """
 
-    axis: CursorType
+    cursor_type: CursorType
     granularity: Granularity
     first: int
     last: int
@@ -87,7 +87,7 @@ class TimePartitions:
     def window_of(self, key: str) -> Window:
         """The window of one partition. That of the first has no lower bound, that of the last no upper bound."""
         start = self._start(key)
-        upper = None if start >= self.last else next_start(self.axis, self.granularity, start)
+        upper = None if start >= self.last else next_start(self.cursor_type, self.granularity, start)
         return Window(None if start == self.first else start, upper)
 
     def windows_of(self, keys: Iterable[str]) -> tuple[Window, ...]:
@@ -104,7 +104,7 @@ class TimePartitions:
         keys: list[str] = []
         while start <= end or not keys:
             keys.append(self._key(start))
-            start = next_start(self.axis, self.granularity, start)
+            start = next_start(self.cursor_type, self.granularity, start)
         return keys
 
     def keys_before(self, key: str, count: int) -> list[str]:
@@ -112,7 +112,7 @@ class TimePartitions:
         start = self._start(key)
         keys: list[str] = []
         while len(keys) < count and start > self.first:
-            start = floor_to(self.axis, self.granularity, start - 1)
+            start = floor_to(self.cursor_type, self.granularity, start - 1)
             keys.insert(0, self._key(start))
         return keys
 
@@ -122,10 +122,10 @@ class TimePartitions:
         return Window(None if start == self.first else start, None)
 
     def _start_of(self, value: int) -> int:
-        return min(max(floor_to(self.axis, self.granularity, value), self.first), self.last)
+        return min(max(floor_to(self.cursor_type, self.granularity, value), self.first), self.last)
 
     def _key(self, start: int) -> str:
-        day = format_value(CursorType.DATE, start // self.axis.steps_per_day)
+        day = format_value(CursorType.DATE, start // self.cursor_type.steps_per_day)
         if self.granularity is not Granularity.HOUR:
             return day
         return f"{day}-{start % MICROS_PER_DAY // MICROS_PER_HOUR:02d}:00"
@@ -137,10 +137,10 @@ class TimePartitions:
             if self.granularity is Granularity.HOUR:
                 start = parse_value(CursorType.TIMESTAMP_NTZ, f"{key[:10]}T{key[11:]}")
             else:
-                start = parse_value(CursorType.DATE, key) * self.axis.steps_per_day
+                start = parse_value(CursorType.DATE, key) * self.cursor_type.steps_per_day
         except ConfigurationError as error:
             raise ConfigurationError(outside) from error
-        if self._key(start) != key or floor_to(self.axis, self.granularity, start) != start or not self.first <= start <= self.last:
+        if self._key(start) != key or floor_to(self.cursor_type, self.granularity, start) != start or not self.first <= start <= self.last:
             raise ConfigurationError(outside)
         return start
 

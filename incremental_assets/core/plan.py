@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from incremental_assets.core.axis import format_value
 from incremental_assets.core.container import Container
+from incremental_assets.core.cursor_type import format_value
 from incremental_assets.core.watermark import TableState
 
 
@@ -82,10 +82,10 @@ class Plan:
 
     def commit_metadata(self, new: int | None, run_id: str) -> dict[str, Any]:
         """The commit metadata: a JSON object that Delta stores as ``userMetadata``. ``new``: the watermark after the commit."""
-        axis = self.container.cursor_type
+        cursor_type = self.container.cursor_type
 
         def shown(value: int | None) -> str | None:
-            return None if value is None or axis is None else format_value(axis, value)
+            return None if value is None or cursor_type is None else format_value(cursor_type, value)
 
         return {
             "container": self.container.label,

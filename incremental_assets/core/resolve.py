@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from incremental_assets.core.axis import CursorType, IdentifierType, parse_value
 from incremental_assets.core.container import (
     Container,
     ContainerOptions,
@@ -19,6 +18,7 @@ from incremental_assets.core.container import (
     SourceColumn,
     SourceTable,
 )
+from incremental_assets.core.cursor_type import CursorType, IdentifierType, parse_value
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
 from incremental_assets.core.lag import safety_lag
@@ -102,7 +102,7 @@ def resolve(
                 f"{label}: columns {other!r} and {column.name!r} differ only in case, which Delta Lake does not tell apart. "
                 f"Leave one out: containers: {{{table.name}: {{exclude_columns: [{column.name}]}}}}"
             )
-    identifier, cut, strategy = None, None, Strategy.SNAPSHOT
+    identifier, partitioning, strategy = None, None, Strategy.SNAPSHOT
     if spec is not None and not spec.excluded:
         known(spec.columns, "incremental")
         for name in spec.columns:
@@ -110,7 +110,7 @@ def resolve(
                 raise ConfigurationError(f"{label}: the identifier {name!r} can be neither excluded nor read as text.")
         identifier = _identifier(label, table, spec)
         strategy = spec.strategy
-        cut = _cut(label, table, identifier, options.partition_by, today)
+        partitioning = _cut(label, table, identifier, options.partition_by, today)
     elif options.partition_by is not None:
         raise ConfigurationError(
             f"{label}: partition_by needs an incremental identifier; add {schema}.{table.name}:<column>:<type> to incremental."
@@ -122,7 +122,7 @@ def resolve(
             f"{label}: hold_back: writers goes by the locks of those who write to the table, and a {table.kind.value} has none of its own: "
             f"rows committed late would be lost. Leave hold_back out."
         )
-    lag = safety_lag(table, identifier, strategy, options, safety_lag_seconds, batch=cut is not None and cut.batch)
+    lag = safety_lag(table, identifier, strategy, options, safety_lag_seconds, batch=partitioning is not None and partitioning.batch)
     if options.hold_back is HoldBack.WRITERS and identifier is not None and (lag.value == 0 or lag.is_auto):
         _refuse_earlier_times(label, table, identifier)
     key = options.primary_key or table.primary_key
@@ -142,7 +142,7 @@ def resolve(
         kind=table.kind,
         columns=columns,
         identifier=identifier,
-        partitioning=cut,
+        partitioning=partitioning,
         strategy=strategy,
         primary_key=tuple(key),
         key_is_enforced=enforced,
@@ -187,21 +187,21 @@ def _identifier(label: str, table: SourceTable, spec: IncrementalSpec) -> Identi
     axes = {identifier_axis(label, column, spec.type) for column in columns}
     if len(axes) != 1 or not 1 <= len(columns) <= 2:
         raise ConfigurationError(f"{label}: an identifier is one column, or two of the same type.")
-    axis = axes.pop()
+    cursor_type = axes.pop()
     try:
-        start = parse_value(axis, spec.start) if spec.start is not None else None
+        start = parse_value(cursor_type, spec.start) if spec.start is not None else None
     except ConfigurationError as error:
         raise ConfigurationError(f"{label}: start: {error}") from error
-    sequence = columns[0].sequence if axis is CursorType.INTEGER and len(columns) == 1 else None
-    return Identifier(spec.columns, spec.type, axis, start, sequence)
+    sequence = columns[0].sequence if cursor_type is CursorType.INTEGER and len(columns) == 1 else None
+    return Identifier(spec.columns, spec.type, cursor_type, start, sequence)
 
 
 def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: str | int | None, today: int) -> Partitioning:
-    axis = identifier.cursor_type
-    first, last = _found(axis, table.first), _found(axis, table.last)
+    cursor_type = identifier.cursor_type
+    first, last = _found(cursor_type, table.first), _found(cursor_type, table.last)
     if identifier.start is not None:
         first = identifier.start
-    if not axis.is_time:
+    if not cursor_type.is_time:
         if partition_by == "batch":
             return Partitioning(width=1, batch=True)
         if isinstance(partition_by, int) and partition_by > 0:
@@ -212,10 +212,12 @@ def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: s
             )
         span = table.span if table.span is not None else (last or 0) - (first or 0)
         return Partitioning(width=round_width(span // DEFAULT_WIDTH_PARTITIONS + 1))
-    now = today * axis.steps_per_day
+    now = today * cursor_type.steps_per_day
     first = min(now, first) if first is not None else now
     if partition_by is None:
-        granularity = default_granularity(axis, first, now)  # up to today and not to the last row: Dagster's calendar goes on until today
+        granularity = default_granularity(
+            cursor_type, first, now
+        )  # up to today and not to the last row: Dagster's calendar goes on until today
     else:
         try:
             granularity = Granularity(partition_by)
@@ -223,34 +225,34 @@ def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: s
             raise ConfigurationError(
                 f"{label}: partition_by of a time identifier is one of {', '.join(g.value for g in Granularity)}, not {partition_by!r}."
             ) from None
-    if granularity is Granularity.HOUR and axis is CursorType.DATE:
+    if granularity is Granularity.HOUR and cursor_type is CursorType.DATE:
         raise ConfigurationError(f"{label}: a date cannot be partitioned by hour; write day, week or month.")
     if partition_by is None and identifier.start is None:
         # One row from the year 1 must not make 24,000 partitions by month. The calendar begins at most 80 years before the newest row or
         # today; older rows belong to its first partition.
         newest = min(last, now) if last is not None else now
-        oldest = newest - 366 * 80 * axis.steps_per_day
+        oldest = newest - 366 * 80 * cursor_type.steps_per_day
         first = max(first, oldest)
     # Dagster's calendar cannot begin earlier than the timestamps of its host do; older rows belong to the first partition.
-    return Partitioning(granularity=granularity, first=_calendar_start(axis, granularity, first))
+    return Partitioning(granularity=granularity, first=_calendar_start(cursor_type, granularity, first))
 
 
-def _found(axis: CursorType, text: str | None) -> int | None:
+def _found(cursor_type: CursorType, text: str | None) -> int | None:
     """The catalog's text of the first or the last identifier as a value.
 
     None if there is none, or if it does not parse: the catalog found it for a column of another type, before the YAML was changed.
     """
     try:
-        return parse_value(axis, text) if text is not None else None
+        return parse_value(cursor_type, text) if text is not None else None
     except ConfigurationError:
         return None
 
 
-def _calendar_start(axis: CursorType, granularity: Granularity, first: int) -> int:
+def _calendar_start(cursor_type: CursorType, granularity: Granularity, first: int) -> int:
     """The start of the first partition: that of the partition in which ``first`` lies, but never before July 1901."""
-    start = floor_to(axis, granularity, first)
-    earliest = -25_000 * axis.steps_per_day  # 1901-07-22; all time-zone databases agree from 1901 on
-    return start if start >= earliest else next_start(axis, granularity, floor_to(axis, granularity, earliest))
+    start = floor_to(cursor_type, granularity, first)
+    earliest = -25_000 * cursor_type.steps_per_day  # 1901-07-22; all time-zone databases agree from 1901 on
+    return start if start >= earliest else next_start(cursor_type, granularity, floor_to(cursor_type, granularity, earliest))
 
 
 def round_width(width: int) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from incremental_assets.core.axis import CursorType, json_value, value_from_json
+from incremental_assets.core.cursor_type import CursorType, json_value, value_from_json
 from incremental_assets.core.errors import RebuildNeeded
 
 STATE_FORMAT = 1
@@ -165,14 +165,14 @@ class TableState:
         """
         return self.watermark if self.watermark is None or event is None else min(self.watermark, event)
 
-    def to_json(self, axis: CursorType | None) -> str:
+    def to_json(self, cursor_type: CursorType | None) -> str:
         """The state as JSON. It is exact: a watermark is ISO 8601 text or an integer, never a float.
 
-        ``axis`` is the cursor type of the container's identifier; None for a container without identifier.
+        ``cursor_type`` is the cursor type of the container's identifier; None for a container without identifier.
         """
 
         def value(v: int | None) -> int | str | None:
-            return v if axis is None else json_value(axis, v)
+            return v if cursor_type is None else json_value(cursor_type, v)
 
         data: dict[str, Any] = {
             "format": STATE_FORMAT,
@@ -205,7 +205,7 @@ class TableState:
         return json.dumps(data, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, axis: CursorType | None, text: str) -> "TableState":
+    def from_json(cls, cursor_type: CursorType | None, text: str) -> "TableState":
         """The inverse of ``to_json``; also reads what earlier versions of this product wrote.
 
         Raises RebuildNeeded if a newer version wrote it; the remedy is then to use that version, as the message says.
@@ -217,7 +217,7 @@ class TableState:
             )
 
         def value(v: int | str | None) -> int | None:
-            return int(v) if axis is None and v is not None else value_from_json(axis or CursorType.INTEGER, v)
+            return int(v) if cursor_type is None and v is not None else value_from_json(cursor_type or CursorType.INTEGER, v)
 
         def pending(p: dict[str, Any]) -> Pending:
             opened = OpenTransactions(

@@ -7,12 +7,12 @@ and windows (``core.partitions``), or SQL predicates (``delta.sql``, ``databases
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from incremental_assets.core.axis import CursorType, format_value
+from incremental_assets.core.cursor_type import CursorType, format_value
 
 
 @dataclass(frozen=True, order=False)
 class Window:
-    """The half-open interval ``[lower, upper)`` of identifier values, in units of the cursor type (``core.axis``).
+    """The half-open interval ``[lower, upper)`` of identifier values, in units of the cursor type (``core.cursor_type``).
 
     None means that the window has no bound on that side. ``lower == upper`` is an empty window. Raises ValueError if ``lower > upper``.
     """
@@ -66,15 +66,16 @@ def covered_from(windows: Iterable[Window], start: int | None) -> int | bool | N
     return None
 
 
-def in_words(axis: CursorType | None, windows: Sequence[Window]) -> str:
+def in_words(cursor_type: CursorType | None, windows: Sequence[Window]) -> str:
     """The windows as text for a message: up to four of them, then the number of the others.
 
     Without a cursor type (a container without identifier), and for the one window without bounds, the text is "the whole container".
     """
-    if axis is None or tuple(windows) == (EVERYTHING,):
+    if cursor_type is None or tuple(windows) == (EVERYTHING,):
         return "the whole container"
-    shown = [
-        f"[{'-∞' if w.lower is None else format_value(axis, w.lower)}, {'∞' if w.upper is None else format_value(axis, w.upper)})"
-        for w in windows[:4]
-    ]
+
+    def shown_end(value: int | None, infinite: str) -> str:
+        return infinite if value is None else format_value(cursor_type, value)
+
+    shown = [f"[{shown_end(w.lower, '-∞')}, {shown_end(w.upper, '∞')})" for w in windows[:4]]
     return ", ".join(shown) + (f" and {len(windows) - 4} more" if len(windows) > 4 else "")

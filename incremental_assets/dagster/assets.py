@@ -157,7 +157,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     page = page_path(scope.lake, container)
     if page.is_file():
         begun.result.more[PAGE] = dg.MetadataValue.path(str(page))
-    found = begun.extractions(before_outside=lambda keys: add_keys(instance, partitions_definition(definition), keys))
+    found = begun.write_batches(before_outside=lambda keys: add_keys(instance, partitions_definition(definition), keys))
     if found is not None:
         yield dg.Output(found)
     else:

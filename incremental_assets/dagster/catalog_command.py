@@ -81,7 +81,7 @@ def _record(definition: ContainerDefinition, difference: Mapping[str, Any], trou
     In the record ``rows`` is an estimate; ``safety_lag`` is in seconds, or in values for integers.
     """
     container, table = definition.container, definition.table
-    cut = container.partitioning
+    partitioning = container.partitioning
     return {
         "container": container.label,
         "status": "present" if definition.missing_since is None else "missing",
@@ -89,7 +89,7 @@ def _record(definition: ContainerDefinition, difference: Mapping[str, Any], trou
         "kind": container.kind.value,
         "strategy": container.strategy.value,
         "identifier": "/".join(container.identifier.columns) if container.identifier else None,
-        "partition_by": None if cut is None else cut.word,
+        "partition_by": None if partitioning is None else partitioning.word,
         "primary_key": list(container.primary_key),
         "safety_lag": None if container.identifier is None else container.lag,
         "safety_lag_is_auto": container.lag_is_auto,

@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition, is_named
-from incremental_assets.core.axis import json_value
+from incremental_assets.core.cursor_type import json_value
 from incremental_assets.core.errors import ContainerMissing, SyncError
 from incremental_assets.core.lag import lag_warning
 from incremental_assets.dagster.adapters import adapter_of

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster._core.execution.context.metadata_logging import AssetMetadataHandle, OutputMetadataAccumulator
 
-from incremental_assets.core.axis import CursorType, IdentifierType
 from incremental_assets.core.container import Identifier
+from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.errors import ConcurrentWriteError, ConfigurationError, LakeError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.names import encode_name
@@ -25,11 +25,11 @@ from incremental_assets.dagster.own_partitions import own_windows
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, from_windows_metadata
 from incremental_assets.delta.counts import partition_rows, row_count
 from incremental_assets.delta.errors import lake_errors
-from incremental_assets.delta.extraction import WriteBatches, WriteResult
 from incremental_assets.delta.scope import LakeScope, Written
 from incremental_assets.delta.sql import file_predicate, scope_predicate
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.delta.write import commit
+from incremental_assets.delta.write_batch import WriteBatches, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
@@ -127,17 +127,17 @@ class DeltaIOManager(dg.IOManager):
         for step in output.batches:
             # The session is opened before the step opens its snapshot of the source, so that no snapshot is held while a JVM starts.
             spark = scope.spark
-            with step as extraction:
+            with step as write_batch:
                 # Another host may have taken the container over while the rows were read.
                 scope.expect_lease()
-                outcome = commit(spark, table, extraction, context.log.info)
-            output.done(extraction, outcome)
-            written += extraction.windows
-            nulls = nulls or extraction.include_nulls
+                outcome = commit(spark, table, write_batch, context.log.info)
+            output.done(write_batch, outcome)
+            written += write_batch.windows
+            nulls = nulls or write_batch.include_nulls
             outcomes.append(outcome)
             # An append that is one commit without NULL identifiers replaces exactly the windows that it read. An upsert leaves other rows
             # in them.
-            replaced_whole = container.strategy is Strategy.APPEND and not extraction.include_nulls and len(outcomes) == 1
+            replaced_whole = container.strategy is Strategy.APPEND and not write_batch.include_nulls and len(outcomes) == 1
         with lake_errors(container.label, table.url):
             keys = sorted(context.asset_partition_keys) if context.has_asset_partitions else []
             partitions = output.partitions
@@ -219,17 +219,17 @@ def _identifier(column: str, types: dict[str, str], key: dg.AssetKey) -> Identif
     """
     if column not in types:
         raise ConfigurationError(f"{'/'.join(key.path)}: partition_expr names {column!r}; the columns are {', '.join(types)}.")
-    axis = _AXES.get(types[column], CursorType.INTEGER)
-    if axis is CursorType.INTEGER and not types[column].startswith(("bigint", "int", "smallint", "tinyint", "decimal")):
+    cursor_type = _AXES.get(types[column], CursorType.INTEGER)
+    if cursor_type is CursorType.INTEGER and not types[column].startswith(("bigint", "int", "smallint", "tinyint", "decimal")):
         raise ConfigurationError(
             f"{'/'.join(key.path)}: partition_expr {column!r} is {types[column]}; a date, timestamp or integer is needed."
         )
-    return Identifier((column,), _TYPES.get(axis, IdentifierType.INTEGER), axis)
+    return Identifier((column,), _TYPES.get(cursor_type, IdentifierType.INTEGER), cursor_type)
 
 
-def _windows(context: dg.OutputContext | dg.InputContext, axis: CursorType) -> Sequence[Window]:
+def _windows(context: dg.OutputContext | dg.InputContext, cursor_type: CursorType) -> Sequence[Window]:
     """The windows of the partition keys of the context."""
-    return own_windows("/".join(context.asset_key.path), axis, context.asset_partitions_def, list(context.asset_partition_keys))
+    return own_windows("/".join(context.asset_key.path), cursor_type, context.asset_partitions_def, list(context.asset_partition_keys))
 
 
 @dg.io_manager(required_resource_keys={"lake"}, description="Delta tables in the lake: partitions are overwritten or merged.")

@@ -5,7 +5,7 @@ Belongs here: storing it, without Spark and without a run. Does not belong: find
 
 import dagster as dg
 
-from incremental_assets.core.axis import json_value
+from incremental_assets.core.cursor_type import json_value
 from incremental_assets.dagster.metadata import as_metadata
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.databases.plan import TablePlan

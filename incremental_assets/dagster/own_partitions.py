@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from incremental_assets.core.axis import MICROS_PER_DAY, CursorType, parse_value
+from incremental_assets.core.cursor_type import MICROS_PER_DAY, CursorType, parse_value
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.window import Window, merge
 
@@ -18,7 +18,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def own_windows(label: str, axis: CursorType, definition: dg.PartitionsDefinition, keys: Sequence[str]) -> tuple[Window, ...]:
+def own_windows(label: str, cursor_type: CursorType, definition: dg.PartitionsDefinition, keys: Sequence[str]) -> tuple[Window, ...]:
     """The windows of the partition keys: Dagster's own time windows for time, one value for each key otherwise.
 
     A time partition begins and ends in the time zone of its definition. A column of instants (Spark's ``timestamp``) is compared with those
@@ -26,17 +26,17 @@ def own_windows(label: str, axis: CursorType, definition: dg.PartitionsDefinitio
     days for a date. Raises ConfigurationError where the column cannot tell the rows of a partition from those of the one before or after
     it.
     """
-    if not axis.is_time or not isinstance(definition, dg.TimeWindowPartitionsDefinition):
-        return merge(Window(value, value + 1) for value in (parse_value(axis, key) for key in keys))
+    if not cursor_type.is_time or not isinstance(definition, dg.TimeWindowPartitionsDefinition):
+        return merge(Window(value, value + 1) for value in (parse_value(cursor_type, key) for key in keys))
     spans = (definition.time_window_for_partition_key(key) for key in keys)
     instants = merge(Window(_micros(span.start), _micros(span.end)) for span in spans)
-    if axis is CursorType.TIMESTAMP:
+    if cursor_type is CursorType.TIMESTAMP:
         return instants
     zone = ZoneInfo(definition.timezone)
-    return merge(_on_the_clock(label, axis, zone, window) for window in instants)
+    return merge(_on_the_clock(label, cursor_type, zone, window) for window in instants)
 
 
-def _on_the_clock(label: str, axis: CursorType, zone: ZoneInfo, window: Window) -> Window:
+def _on_the_clock(label: str, cursor_type: CursorType, zone: ZoneInfo, window: Window) -> Window:
     """Converts an interval of instants to the interval of local times that clocks in the zone show meanwhile."""
     assert window.lower is not None and window.upper is not None
     lower, upper = (_EPOCH + timedelta(microseconds=bound) for bound in (window.lower, window.upper))
@@ -54,7 +54,7 @@ def _on_the_clock(label: str, axis: CursorType, zone: ZoneInfo, window: Window) 
     # have them. Such a day begins at one o'clock, and its window at midnight.
     begin = min(_on_clock(first), _on_clock(before) + 1) if before.fold == first.fold else _on_clock(first)
     wall = (begin, _on_clock(last) + 1)
-    if axis is not CursorType.DATE:
+    if cursor_type is not CursorType.DATE:
         return Window(*wall)
     # A date has no time of day. So it can only tell partitions apart that begin and end at midnight.
     if any(bound % MICROS_PER_DAY for bound in wall):

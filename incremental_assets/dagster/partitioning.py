@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from incremental_assets.core.axis import CursorType, IdentifierType, format_value, parse_value
 from incremental_assets.core.container import Container, Identifier, Partitioning
+from incremental_assets.core.cursor_type import CursorType, IdentifierType, format_value, parse_value
 from incremental_assets.core.partitions import Granularity, IntegerPartitions, Partitions, TimePartitions, floor_to
 
 WINDOWS_METADATA = "incremental_assets/windows"
@@ -28,23 +28,23 @@ def dagster_partitions(container: Container, timezone: str) -> dg.PartitionsDefi
     day, week or month is a partition too (Dagster's own default ends with the last complete one), because today's rows must be in a
     partition. ``timezone`` is the datastore's, the zone of its dates and zone-less times.
     """
-    cut, axis = container.partitioning, container.cursor_type
-    if cut is None or axis is None:
+    partitioning, cursor_type = container.partitioning, container.cursor_type
+    if partitioning is None or cursor_type is None:
         return None
-    if cut.granularity is None:
+    if partitioning.granularity is None:
         return dg.DynamicPartitionsDefinition(name="/".join(container.key_path))
-    assert cut.first is not None
-    hourly = cut.granularity is Granularity.HOUR
+    assert partitioning.first is not None
+    hourly = partitioning.granularity is Granularity.HOUR
     # When clocks are set back, a local hour comes twice, and two hours would have one key. So hourly keys are UTC hours. A zone-less
     # identifier is put into the hour that its text names. East of Greenwich, that hour has not begun in UTC yet, so the definition ends
     # later by as many hours.
-    zone = timezone if axis is not CursorType.TIMESTAMP and not hourly else "UTC"
-    ahead = _hours_ahead(timezone) if hourly and axis is CursorType.TIMESTAMP_NTZ else 0
+    zone = timezone if cursor_type is not CursorType.TIMESTAMP and not hourly else "UTC"
+    ahead = _hours_ahead(timezone) if hourly and cursor_type is CursorType.TIMESTAMP_NTZ else 0
     form = "%Y-%m-%d-%H:%M" if hourly else "%Y-%m-%d"
-    start = format_value(axis, cut.first).removesuffix("Z")
+    start = format_value(cursor_type, partitioning.first).removesuffix("Z")
     start = f"{start[:10]}-{start[11:16]}" if hourly else start[:10]
     return dg.TimeWindowPartitionsDefinition(
-        start=start, fmt=form, cron_schedule=_CRON[cut.granularity], timezone=zone, end_offset=1 + ahead
+        start=start, fmt=form, cron_schedule=_CRON[partitioning.granularity], timezone=zone, end_offset=1 + ahead
     )
 
 
@@ -58,22 +58,29 @@ def _hours_ahead(timezone: str) -> int:
     return max(0, -(-int(offset.total_seconds()) // 3600)) + (1 if offset else 0)
 
 
-def partitions_of(axis: CursorType, cut: Partitioning, definition: dg.PartitionsDefinition, instance: dg.DagsterInstance) -> Partitions:
+def partitions_of(
+    cursor_type: CursorType, partitioning: Partitioning, definition: dg.PartitionsDefinition, instance: dg.DagsterInstance
+) -> Partitions:
     """The container's partitions as windows of its identifier, with the keys that Dagster has at this moment.
 
     For time, the last partition is the newest one of the definition; for integers, the known keys are those of the dynamic definition.
     """
-    if cut.granularity is None:
-        assert isinstance(definition, dg.DynamicPartitionsDefinition) and definition.name is not None and cut.width is not None
+    if partitioning.granularity is None:
+        assert isinstance(definition, dg.DynamicPartitionsDefinition) and definition.name is not None and partitioning.width is not None
         known = sorted(int(key) for key in instance.get_dynamic_partitions(definition.name))
-        return IntegerPartitions(cut.width, tuple(known))
-    assert cut.first is not None and isinstance(definition, dg.TimeWindowPartitionsDefinition)
+        return IntegerPartitions(partitioning.width, tuple(known))
+    assert partitioning.first is not None and isinstance(definition, dg.TimeWindowPartitionsDefinition)
     # A key reads 2026-01-31, or 2026-01-31-14:00 for an hour. There is no key yet where the first partition lies in the future.
     key = definition.get_last_partition_key() or ""
-    last = parse_value(CursorType.TIMESTAMP_NTZ, f"{key[:10]}T{key[11:]}" if len(key) > 10 else key) if key else cut.first
-    if axis is CursorType.DATE and key:
+    last = parse_value(CursorType.TIMESTAMP_NTZ, f"{key[:10]}T{key[11:]}" if len(key) > 10 else key) if key else partitioning.first
+    if cursor_type is CursorType.DATE and key:
         last = parse_value(CursorType.DATE, key[:10])
-    return TimePartitions(axis, cut.granularity, cut.first, max(cut.first, floor_to(axis, cut.granularity, last)))
+    return TimePartitions(
+        cursor_type,
+        partitioning.granularity,
+        partitioning.first,
+        max(partitioning.first, floor_to(cursor_type, partitioning.granularity, last)),
+    )
 
 
 def windows_metadata(container: Container) -> Mapping[str, Any]:
@@ -82,17 +89,17 @@ def windows_metadata(container: Container) -> Mapping[str, Any]:
     The IO manager reads it from an upstream asset's metadata, where the container itself is not at hand, to turn partition keys into
     windows.
     """
-    identifier, cut = container.identifier, container.partitioning
-    if identifier is None or cut is None:
+    identifier, partitioning = container.identifier, container.partitioning
+    if identifier is None or partitioning is None:
         return {}
     return {
         "columns": list(identifier.columns),
         "type": identifier.type.value,
         "axis": identifier.cursor_type.value,
-        "granularity": cut.granularity.value if cut.granularity else None,
-        "first": cut.first,
-        "width": cut.width,
-        "by_file": cut.by_file,
+        "granularity": partitioning.granularity.value if partitioning.granularity else None,
+        "first": partitioning.first,
+        "width": partitioning.width,
+        "by_file": partitioning.by_file,
     }
 
 
@@ -101,5 +108,5 @@ def from_windows_metadata(
 ) -> tuple[Identifier, Partitions]:
     """The inverse of ``windows_metadata``: the identifier, and the partitions with the keys that Dagster has at this moment."""
     identifier = Identifier(tuple(data["columns"]), IdentifierType(data["type"]), CursorType(data["axis"]))
-    cut = Partitioning(Granularity(data["granularity"]) if data["granularity"] else None, data["first"], data["width"])
-    return identifier, partitions_of(identifier.cursor_type, cut, definition, instance)
+    partitioning = Partitioning(Granularity(data["granularity"]) if data["granularity"] else None, data["first"], data["width"])
+    return identifier, partitions_of(identifier.cursor_type, partitioning, definition, instance)

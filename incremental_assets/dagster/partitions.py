@@ -118,8 +118,8 @@ def restore_range(instance: dg.DagsterInstance, definition: ContainerDefinition,
     Dagster itself looks up both ends, several times in a run, and fails where one is missing. It finds a range by the order in which keys
     were added. So the keys that lie between the two ends by name are removed and added again together with the ends.
     """
-    partitions_def, cut = partitions_definition(definition), definition.container.partitioning
-    if RANGE_START not in tags or cut is None or not cut.by_file:
+    partitions_def, partitioning = partitions_definition(definition), definition.container.partitioning
+    if RANGE_START not in tags or partitioning is None or not partitioning.by_file:
         return
     assert isinstance(partitions_def, dg.DynamicPartitionsDefinition) and partitions_def.name is not None
     first, last = tags[RANGE_START], tags[RANGE_END]
@@ -146,8 +146,8 @@ def expect_files(definition: ContainerDefinition, instance: dg.DagsterInstance, 
 
     It does nothing for other kinds of partitions: their keys are checked when they are turned into windows.
     """
-    in_dagster, cut = partitions_definition(definition), definition.container.partitioning
-    if in_dagster is None or cut is None or not cut.by_file:
+    in_dagster, partitioning = partitions_definition(definition), definition.container.partitioning
+    if in_dagster is None or partitioning is None or not partitioning.by_file:
         return
     expect_known(definition.container.label, in_dagster.get_partition_keys(dynamic_partitions_store=instance), keys)
 

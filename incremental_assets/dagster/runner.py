@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition, is_named
-from incremental_assets.core.axis import json_value
+from incremental_assets.core.cursor_type import json_value
 from incremental_assets.core.errors import ConfigurationError, ContainerMissing, SyncError
 from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.dagster.event_log import asset_events_of, failure_of, is_interrupted
@@ -214,5 +214,5 @@ def worker(chosen: Collection[tuple[str, str]], project: Path) -> Callable[[tupl
     return run
 
 
-def _in_order(axis: Any, keys: list[str]) -> list[str]:
-    return sorted(keys, key=int) if axis is not None and not axis.is_time else keys
+def _in_order(cursor_type: Any, keys: list[str]) -> list[str]:
+    return sorted(keys, key=int) if cursor_type is not None and not cursor_type.is_time else keys

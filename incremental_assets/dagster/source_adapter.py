@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import dagster as dg
 
 from incremental_assets.core.plan import Plan, Request
-from incremental_assets.delta.extraction import WriteBatches
 from incremental_assets.delta.result import SyncResult
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.write_batch import WriteBatches
 
 
 class Sync(Protocol):
@@ -21,7 +21,7 @@ class Sync(Protocol):
     @property
     def result(self) -> SyncResult: ...
 
-    def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> WriteBatches | None:
+    def write_batches(self, before_outside: Callable[[Sequence[str]], None]) -> WriteBatches | None:
         """What the IO manager commits; None where there turned out to be nothing, of which ``result`` says why."""
         ...
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import dagster as dg
 
-from incremental_assets.core.axis import json_value, value_from_json
 from incremental_assets.core.container import Container
+from incremental_assets.core.cursor_type import json_value, value_from_json
 from incremental_assets.dagster.metadata import plain
 from incremental_assets.delta.result import NEW, PREVIOUS, SIGNATURE
 from incremental_assets.delta.table import LakeTable

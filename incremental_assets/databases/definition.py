@@ -175,8 +175,8 @@ class TableDefinition:
             if detected is not None:
                 # If the options do not fit the detected identifier, they were written for another one. The container is synced whole then.
                 with contextlib.suppress(ConfigurationError):
-                    cut = options.partition_by if options.partition_by is not None else detected.partition_by
-                    return resolved(detected.spec(settings.schema, table.name), replace(options, partition_by=cut))
+                    partitioning = options.partition_by if options.partition_by is not None else detected.partition_by
+                    return resolved(detected.spec(settings.schema, table.name), replace(options, partition_by=partitioning))
             options = replace(options, partition_by=None)  # it is for an identifier that may be detected one day
         return resolved(spec, options)
 

@@ -1,7 +1,7 @@
 """Divides a read that is too large for one snapshot into pieces: windows with a commit each, or ranges of the primary key.
 
-Belongs here: the choice of the boundaries. Does not belong: how pieces overlap by the safety lag (``core.tail``), and what is done with the
-pieces (``sync``).
+Belongs here: the choice of the boundaries. Does not belong: how pieces overlap by the safety lag (``core.lag_window``), and what is
+done with them (``sync``).
 """
 
 import itertools
@@ -42,10 +42,10 @@ def _halves(plan: TablePlan, reader: PostgresReader, partitions: Partitions | No
     The parts are in ascending order and together cover the window exactly. For partitions of time, the bounds are starts of partitions.
     The window is returned undivided if no row is known in it.
     """
-    container, cut = plan.container, plan.container.partitioning
+    container, partitioning = plan.container, plan.container.partitioning
     lowest, highest = window.lower, reader.highest().value
     if lowest is None:
-        lowest = cut.first if cut is not None and cut.first is not None else reader.lowest()
+        lowest = partitioning.first if partitioning is not None and partitioning.first is not None else reader.lowest()
     if window.upper is not None:
         highest = window.upper - 1 if highest is None else min(highest, window.upper - 1)
     if highest is None or lowest is None or lowest >= highest:
@@ -54,7 +54,7 @@ def _halves(plan: TablePlan, reader: PostgresReader, partitions: Partitions | No
     def edges(lower: int, upper: int) -> list[int]:
         middle = (lower + upper) // 2
         if isinstance(partitions, TimePartitions):
-            middle = floor_to(partitions.axis, partitions.granularity, middle)
+            middle = floor_to(partitions.cursor_type, partitions.granularity, middle)
         # Each piece of a load reads the lag below it once more, so pieces shorter than the lag would read most rows several times.
         narrow = upper - lower <= 2 * container.lag_window.lag
         if narrow or not lower < middle < upper or reader.estimate((Window(lower, upper),), False) <= rows:

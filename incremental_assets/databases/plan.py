@@ -9,8 +9,8 @@ Dagster.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from incremental_assets.core.axis import format_value
 from incremental_assets.core.container import Container, HoldBack, Kind
+from incremental_assets.core.cursor_type import format_value
 from incremental_assets.core.errors import ConfigurationError, RebuildNeeded
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.lag import lag_warning
@@ -77,7 +77,7 @@ def make_plan(
     state = _state(container, table, head, reader, request)
     watermark = state.counting_watermark(event) if state else None
     warnings = [*_server_warnings(container, server), *_index_warning(container)]
-    ground = (container.identifier.domain if container.identifier else EVERYTHING,)
+    domain = (container.identifier.domain if container.identifier else EVERYTHING,)
 
     def plan(action: Action, reason: str, windows: tuple[Window, ...], nulls: bool, whole: bool = False, alarm: bool = False) -> TablePlan:
         return TablePlan(
@@ -97,36 +97,36 @@ def make_plan(
 
     nulls = container.has_null_identifiers
     if request.reset:
-        return plan(Action.LOAD, "loads the whole container anew, as asked by --reset-watermarks", ground, nulls, whole=True)
+        return plan(Action.LOAD, "loads the whole container anew, as asked by --reset-watermarks", domain, nulls, whole=True)
     asked_all = request.mode is Mode.REFRESH and request.keys is None
     # A table that has no known watermark is loaded whole and replaced; rows are never appended to it blindly. A refresh of chosen
     # partitions replaces only those, so it needs no watermark.
     if head is not None and (state is None or not state.loaded) and (asked_all or request.mode is Mode.INCREMENTAL):
         empty = state is not None and head.version == 0  # an earlier first load was killed before its first commit of rows
-        return plan(Action.LOAD, "loads the whole container: the table carries no watermark yet", ground, nulls, whole=not empty)
+        return plan(Action.LOAD, "loads the whole container: the table carries no watermark yet", domain, nulls, whole=not empty)
     if head is None and (asked_all or request.mode is Mode.INCREMENTAL):
-        return plan(Action.LOAD, "first sync: loads the whole container", ground, nulls)
+        return plan(Action.LOAD, "first sync: loads the whole container", domain, nulls)
     if container.identifier is None:
-        reason = _unchanged(container, reader, table, state, ground, True) if request.mode is Mode.INCREMENTAL else None
+        reason = _unchanged(container, reader, table, state, domain, True) if request.mode is Mode.INCREMENTAL else None
         if reason:
-            return plan(Action.SKIP, reason, ground, True)
-        return plan(Action.REFRESH, "reads the whole container: it has no incremental identifier", ground, True)
+            return plan(Action.SKIP, reason, domain, True)
+        return plan(Action.REFRESH, "reads the whole container: it has no incremental identifier", domain, True)
     if request.mode is Mode.REFRESH:
         if request.keys is None:
-            return plan(Action.REFRESH, "refreshes all partitions", ground, nulls)
+            return plan(Action.REFRESH, "refreshes all partitions", domain, nulls)
         assert partitions is not None
         inside = [w for key in [partitions.windows_of(request.keys)] for w in key]
-        windows = tuple(w for w in (window.intersect(ground[0]) for window in inside) if w is not None)
-        whole_axis = windows == ground
+        windows = tuple(w for w in (window.intersect(domain[0]) for window in inside) if w is not None)
+        whole_axis = windows == domain
         count = len(request.keys)
         return plan(Action.REFRESH, f"refreshes {count} partition{'s' if count > 1 else ''} whole", windows, nulls and whole_axis)
-    tail = container.lag_window.window(watermark)
+    lag_window = container.lag_window.window(watermark)
     learned: TableState | None = None
     # The pending values belong to the table's own watermark, so they are used only if the event log does not have a lower one.
     if state is not None and state.pending and state.watermark == watermark:
         reason, learned = _unchanged_but_pending(container, reader, table, state, nulls)
     else:
-        reason = _unchanged(container, reader, table, state, (tail,), nulls)
+        reason = _unchanged(container, reader, table, state, (lag_window,), nulls)
     if reason:
         # A fingerprint begins with the number of rows. If there is none from the watermark on, the row from which a time's watermark came
         # is gone, and a skip must say so. An integer's watermark may come from a sequence alone, without any row.
@@ -138,8 +138,8 @@ def make_plan(
         )
         if empty:
             reason += f"; {fallen_back(container)}"
-        return replace(plan(Action.SKIP, reason, (tail,), nulls, alarm=empty), learned=learned)
-    return plan(Action.SYNC, f"reads what is new since the watermark {_shown(container, watermark)}", (tail,), nulls)
+        return replace(plan(Action.SKIP, reason, (lag_window,), nulls, alarm=empty), learned=learned)
+    return plan(Action.SYNC, f"reads what is new since the watermark {_shown(container, watermark)}", (lag_window,), nulls)
 
 
 def fallen_back(container: Container) -> str:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from incremental_assets.core.axis import format_value
 from incremental_assets.core.container import Container, OnNull, SourceTable
+from incremental_assets.core.cursor_type import format_value
 from incremental_assets.core.errors import LakeError, RebuildNeeded, SourceError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Partitions
@@ -36,10 +36,10 @@ from incremental_assets.databases.postgres.extract import (
 from incremental_assets.databases.postgres.infinite import explained, infinite_columns
 from incremental_assets.databases.postgres.reader import Highest, PostgresReader, shape_digest
 from incremental_assets.databases.postgres.types import Carried
-from incremental_assets.delta.extraction import ByKey, WriteBatch, WriteBatches, WriteResult
 from incremental_assets.delta.guards import release
 from incremental_assets.delta.result import SyncResult, result_values
 from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.write_batch import ByKey, WriteBatch, WriteBatches, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -80,7 +80,7 @@ class TableSync:
         """DataFrames whose rows Spark keeps on its disks until the commit."""
         self.result = SyncResult(plan, plan.watermark, plan.watermark, messages=list(plan.warnings))
 
-    def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> WriteBatches:
+    def write_batches(self, before_outside: Callable[[Sequence[str]], None]) -> WriteBatches:
         """The write batches of this sync, to be committed one after another. ``before_outside``: see ``Extractions``."""
         return WriteBatches(
             container=self._plan.container,
@@ -143,7 +143,7 @@ class TableSync:
                     return self._read_by_key(spark, carried, readers)
                 return read_windows(spark, reader, carried, windows, nulls, highest.value, readers)
 
-            extraction = WriteBatch(
+            write_batch = WriteBatch(
                 container=container,
                 windows=tuple(windows),
                 include_nulls=nulls,
@@ -162,7 +162,7 @@ class TableSync:
                 ),
             )
             try:
-                yield extraction
+                yield write_batch
             except (LakeError, SourceError) as error:
                 raise explained(error, reader, container, carried, windows, nulls) from error
             finally:
@@ -288,20 +288,20 @@ class TableSync:
             if text:
                 self.result.messages.append(f"carried as text, for values such as infinity or NaN: {', '.join(text)}")
         if container.identifier is None:
-            ground: tuple[Window, ...] = tuple(windows)
+            lag_windows: tuple[Window, ...] = tuple(windows)
             nulls = True
         else:
-            ground, nulls = (container.lag_window.window(moved.watermark),), container.has_null_identifiers
+            lag_windows, nulls = (container.lag_window.window(moved.watermark),), container.has_null_identifiers
         # A new fingerprint may be stored only if this read covered the whole lag window. Otherwise the next sync could skip rows that the
         # lake does not have.
         covers = container.identifier is None or (
-            bool(windows) and covered_from(windows, ground[0].lower) is True and (nulls_read or not nulls)
+            bool(windows) and covered_from(windows, lag_windows[0].lower) is True and (nulls_read or not nulls)
         )
         # If the read did not cover the lag window, the old fingerprint stays valid as long as the watermark stays and nobody else has
         # changed the table's rows. Without a fingerprint the next sync reads the lag window again.
         untouched = moved.watermark == before.watermark and self._table.is_as_left(before.data_version)
         kept = before.fingerprint if untouched else None
-        fingerprint = reader.fingerprint(ground, nulls) if covers else kept
+        fingerprint = reader.fingerprint(lag_windows, nulls) if covers else kept
         return replace(
             before,
             watermark=moved.watermark,
@@ -333,19 +333,19 @@ class TableSync:
             if holder.since and holder.age_seconds(datetime.now(timezone.utc)) > limit:
                 self.result.warnings.append(text)
 
-    def _done(self, extraction: WriteBatch, outcome: WriteResult) -> None:
+    def _done(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
         """Records the outcome of one commit, and takes its state as the starting point of the next one."""
         self.result.add(outcome)
         excluded_before = self._state.excluded_columns if self._state is not None else ()
-        self._state = replace(extraction.state, data_version=outcome.data_version)
+        self._state = replace(write_batch.state, data_version=outcome.data_version)
         self._base_version, self._whole = outcome.version, False
         self.result.seconds = time.monotonic() - self._started
         self.result.more["sync/snapshot_seconds"] = round(self._reader.snapshot_seconds, 3)
         for column in outcome.evolution.add:
-            source = next((c for c in extraction.container.columns if c.name == column.name), None)
+            source = next((c for c in write_batch.container.columns if c.name == column.name), None)
             older = ""
             # Without an identifier, all rows were read anew, so old rows have the new column's values, too.
-            if source is not None and extraction.container.identifier is not None:
+            if source is not None and write_batch.container.identifier is not None:
                 if source.default:
                     older = "; older rows are NULL in the lake, refresh needed: they have its default in the source"
                 elif column.name in excluded_before:
@@ -358,5 +358,5 @@ class TableSync:
         if outcome.evolution.dropped:
             names = ", ".join(c.name for c in outcome.evolution.dropped)
             self.result.messages.append(f"no longer in the source, NULL from now on: {names}")
-        if merge(extraction.windows) and outcome.rows_read:
+        if merge(write_batch.windows) and outcome.rows_read:
             self._log(f"{self._plan.container.label}: {self.result.rows_read:,} rows so far, {self.result.seconds:.1f} s")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from incremental_assets.core.axis import CursorType
 from incremental_assets.core.container import Container, Identifier
+from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.partitions import MICROS_PER_HOUR, Granularity, IntegerPartitions, Partitions
 from incremental_assets.core.window import Window, merge
 from incremental_assets.delta.sql import partition_start, scope_predicate
@@ -102,11 +102,11 @@ def _by_key(
 def _groups_by_spark(
     spark: "SparkSession", table: LakeTable, container: Container, counted: Sequence[Window], written: Sequence[Window]
 ) -> _Counted:
-    identifier, cut = container.identifier, container.partitioning
-    assert identifier is not None and cut is not None
+    identifier, partitioning = container.identifier, container.partitioning
+    assert identifier is not None and partitioning is not None
     landed_here = f"count_if({scope_predicate(identifier, written, False)})" if written else "0"
     statement = (
-        f"SELECT {partition_start(identifier, cut)} AS start, count(*) AS rows, {landed_here} AS landed "
+        f"SELECT {partition_start(identifier, partitioning)} AS start, count(*) AS rows, {landed_here} AS landed "
         f"FROM {table.sql_name} WHERE {scope_predicate(identifier, counted, False)} GROUP BY 1"
     )
     return [(int(start), int(count), int(here)) for start, count, here in spark.sql(statement).collect() if start is not None]
@@ -125,8 +125,8 @@ def _readable_here(table: LakeTable) -> DeltaTable | None:
 
 def _groups_by_delta_rs(delta: DeltaTable, container: Container, counted: Sequence[Window], written: Sequence[Window]) -> _Counted | None:
     """The groups as counted by delta-rs; None if its query engine would round values of the identifier or cannot express a bound."""
-    identifier, cut = container.identifier, container.partitioning
-    assert identifier is not None and cut is not None
+    identifier, partitioning = container.identifier, container.partitioning
+    assert identifier is not None and partitioning is not None
     types = {field.name: str(field.type.type) for field in delta.schema().fields if hasattr(field.type, "type")}
     if any("decimal" in types.get(name, "decimal") for name in identifier.columns):
         return None
@@ -135,12 +135,12 @@ def _groups_by_delta_rs(delta: DeltaTable, container: Container, counted: Sequen
         return None
     value = f"arrow_cast({_value(identifier)}, 'Int64')"
     if identifier.cursor_type is CursorType.INTEGER:
-        step = cut.width or 1
+        step = partitioning.width or 1
     elif identifier.cursor_type is CursorType.DATE:
         step = 1
     # The query engine is not asked for weeks and months. It groups by hour or day, and the caller adds these few groups up by partition.
     else:
-        step = MICROS_PER_HOUR if cut.granularity is Granularity.HOUR else identifier.cursor_type.steps_per_day
+        step = MICROS_PER_HOUR if partitioning.granularity is Granularity.HOUR else identifier.cursor_type.steps_per_day
     # The remainder of a negative value is negative in SQL, so it is shifted to get the start at or below the value.
     start = f"{value} - (({value} % {step}) + {step}) % {step}" if step > 1 else value
     landed_here = f"sum(CASE WHEN {_either(identifier, written)} THEN 1 ELSE 0 END)" if written else "0"

@@ -14,8 +14,8 @@ from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
 from incremental_assets.core.schema import Column, Evolution
 from incremental_assets.core.spark_types import names_within
-from incremental_assets.delta.extraction import WriteBatch
 from incremental_assets.delta.table import CONTAINER_PROPERTY, STATE_PROPERTY, Head, LakeTable
+from incremental_assets.delta.write_batch import WriteBatch
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -25,14 +25,14 @@ _NEEDS_MAPPING = set(" ,;{}()\n\t=")
 them."""
 
 
-def create_table(spark: "SparkSession", table: LakeTable, extraction: WriteBatch) -> None:
+def create_table(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch) -> None:
     """Creates an empty table whose properties name its owner and say that no rows were loaded.
 
     If the process is killed right afterwards, the next sync finds such a table and loads the container as for the first time.
     """
-    container = extraction.container
-    nothing = replace(extraction.state, loaded=False, watermark=None, pending=(), fingerprint=None, data_version=None)
-    columns = ", ".join(f"{quote(c.name)} {c.type}" for c in extraction.columns)
+    container = write_batch.container
+    nothing = replace(write_batch.state, loaded=False, watermark=None, pending=(), fingerprint=None, data_version=None)
+    columns = ", ".join(f"{quote(c.name)} {c.type}" for c in write_batch.columns)
     cluster = ""
     if container.options.cluster and container.identifier is not None:
         cluster = f" CLUSTER BY ({', '.join(quote(name) for name in container.identifier.columns)})"
@@ -40,7 +40,7 @@ def create_table(spark: "SparkSession", table: LakeTable, extraction: WriteBatch
     # IF NOT EXISTS is needed because Spark's client sends a request again if the answer was lost. The table may then exist already.
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING delta{cluster}{comment} "
-        f"TBLPROPERTIES ({_properties(table_properties(container, extraction.columns, nothing.to_json(container.cursor_type)))})"
+        f"TBLPROPERTIES ({_properties(table_properties(container, write_batch.columns, nothing.to_json(container.cursor_type)))})"
     )
 
 

@@ -10,9 +10,9 @@ from pyspark.errors import PySparkException
 
 from incremental_assets.core.errors import ConcurrentWriteError, EmptyRefused
 from incremental_assets.core.window import in_words
-from incremental_assets.delta.extraction import WriteBatch
 from incremental_assets.delta.sql import scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
+from incremental_assets.delta.write_batch import WriteBatch
 
 if TYPE_CHECKING:
     from pyspark.sql.column import Column
@@ -42,28 +42,28 @@ def newest(table: LakeTable) -> Head:
 
 
 def refuse_emptying(
-    spark: "SparkSession", table: LakeTable, head: Head, extraction: WriteBatch, predicate: str, gone: "DataFrame | None" = None
+    spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, predicate: str, gone: "DataFrame | None" = None
 ) -> None:
     """Raises EmptyRefused if the write would remove all rows of a requested window and nobody has allowed that.
 
     ``predicate`` selects the rows that the write replaces. ``gone``: the primary keys of the rows that would be deleted; None means all
     rows that ``predicate`` selects.
     """
-    if extraction.allow_empty or head.version == 0:
+    if write_batch.allow_empty or head.version == 0:
         return
-    emptied = tuple(extraction.emptied())
+    emptied = tuple(write_batch.emptied())
     if not emptied:
         return
-    identifier = extraction.container.identifier
-    if identifier is not None and emptied != extraction.windows:  # only some of the windows are empty in the source
+    identifier = write_batch.container.identifier
+    if identifier is not None and emptied != write_batch.windows:  # only some of the windows are empty in the source
         predicate = scope_predicate(identifier, emptied, False)
     vanish = spark.sql(f"SELECT * FROM {table.sql_name} WHERE {predicate}")
     if gone is not None:
-        vanish = vanish.join(gone, list(extraction.container.primary_key), "left_semi")
+        vanish = vanish.join(gone, list(write_batch.container.primary_key), "left_semi")
     if not vanish.limit(1).isEmpty():
         raise EmptyRefused(
-            f"{extraction.container.label}: the source has no rows for {in_words(extraction.container.cursor_type, emptied)}, where the lake has "
-            f"some; nothing was written. If they were really deleted, say so with --allow-empty."
+            f"{write_batch.container.label}: the source has no rows for {in_words(write_batch.container.cursor_type, emptied)}, "
+            f"where the lake has some; nothing was written. If they were really deleted, say so with --allow-empty."
         )
 
 

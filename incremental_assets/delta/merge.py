@@ -18,10 +18,10 @@ from pyspark.errors import PySparkException
 
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
-from incremental_assets.delta.extraction import WriteBatch, WriteResult
 from incremental_assets.delta.guards import expect_unmoved, expr, metrics_of, newest, refuse_emptying, release
 from incremental_assets.delta.sql import align, key_text, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
+from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -35,37 +35,37 @@ _GONE = "__incremental_assets_gone"
 """The column of the MERGE's source that is true for keys whose rows are to be deleted."""
 
 
-def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: WriteBatch) -> WriteResult:
+def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult:
     """Merges a write batch into the table in one commit.
 
     Raises LakeMoved on a concurrent write, EmptyRefused if rows would be deleted without permission, and SourceError if the source's
     snapshot is no longer held.
     """
-    container = extraction.container
+    container = write_batch.container
     identifier = container.identifier
-    assert identifier is not None and extraction.by_key is not None
+    assert identifier is not None and write_batch.by_key is not None
     names = [c.name for c in head.columns]
     shape = [(c.name, c.type) for c in head.columns]
 
     def aligned(frame: "DataFrame") -> "DataFrame":
         return frame.selectExpr(*align(container, shape, frame.columns))
 
-    predicate = scope_predicate(identifier, extraction.windows, extraction.include_nulls)
+    predicate = scope_predicate(identifier, write_batch.windows, write_batch.include_nulls)
     # The rows are persisted because they are used several times below; each use would read them from the source again.
-    read = aligned(extraction.frame(spark)).persist()
+    read = aligned(write_batch.frame(spark)).persist()
     held = [read]
     try:
         first = quote(container.primary_key[0])
         rows, bounds = _extent(read, first, dict(shape)[container.primary_key[0]])
         changed = _without_equals(spark, table, predicate, read, shape)
         source = changed.selectExpr("*", f"false AS {_GONE}")
-        gone, found = _missing(spark, table, extraction, predicate, read, dict(shape))
+        gone, found = _missing(spark, table, write_batch, predicate, read, dict(shape))
         if found:
             keys = list(container.primary_key)
             # The source may treat two spellings as one key (citext, or 1 and 1.0), while Spark and the lake compare the spellings. The
             # lookup of the lake's spelling then returns a row that the read has returned already under its new spelling. That row must
             # not be merged a second time, and the row with the old spelling must be deleted from the lake.
-            chunks = [aligned(extraction.by_key.frame(spark, chunk)) for chunk in _chunks(iter(found))]
+            chunks = [aligned(write_batch.by_key.frame(spark, chunk)) for chunk in _chunks(iter(found))]
             came = read.selectExpr(*map(quote, keys))
             moved = functools.reduce(lambda a, b: a.unionByName(b), chunks).join(came, keys, "left_anti").dropDuplicates(keys).persist()
             held.append(moved)
@@ -73,7 +73,7 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Write
             source = source.unionByName(moved.selectExpr(*map(quote, names), f"false AS {_GONE}"))
             gone = gone.join(moved.selectExpr(*map(quote, keys)), keys, "left_anti") if gone is not None else None
         if gone is not None:
-            refuse_emptying(spark, table, head, extraction, predicate, gone)
+            refuse_emptying(spark, table, head, write_batch, predicate, gone)
             source = source.unionByName(gone.selectExpr(*align(container, shape, container.primary_key), f"true AS {_GONE}"))
         source.createOrReplaceTempView("__incremental_assets_source")
         on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in container.primary_key)
@@ -87,11 +87,11 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, extraction: Write
             f"WHEN NOT MATCHED AND NOT s.{_GONE} THEN INSERT ({', '.join(map(quote, names))}) "
             f"VALUES ({', '.join('s.' + quote(name) for name in names)})",
         ]
-        extraction.still_there()
+        write_batch.still_there()
         expect_unmoved(container.label, table, head)
         # This is a setting of the whole session, so each run must have a session of its own: two containers in one session have once
         # swapped their commit metadata.
-        spark.conf.set(USER_METADATA, json.dumps(extraction.commit_metadata))
+        spark.conf.set(USER_METADATA, json.dumps(write_batch.commit_metadata))
         try:
             spark.sql(f"MERGE INTO {table.sql_name} t USING __incremental_assets_source s ON {on} {' '.join(clauses)}")
         finally:
@@ -158,14 +158,14 @@ _LITERALS = {
 
 
 def _missing(
-    spark: "SparkSession", table: LakeTable, extraction: WriteBatch, predicate: str, read: "DataFrame", types: dict[str, str]
+    spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, predicate: str, read: "DataFrame", types: dict[str, str]
 ) -> "tuple[DataFrame | None, list[tuple[str, ...]]]":
     """The keys that the lake has in the windows and the read did not return.
 
     The first result has all of them as a DataFrame, or is None if there are none. The second result lists those that the source still has,
     as texts (``key_text``).
     """
-    names = extraction.container.primary_key
+    names = write_batch.container.primary_key
     picked = [f"{quote(name)} AS k{i}" for i, name in enumerate(names)]
     keys = [f"k{i}" for i in range(len(names))]
     in_lake = spark.sql(f"SELECT {', '.join(picked)} FROM {table.sql_name} WHERE {predicate}")
@@ -173,10 +173,10 @@ def _missing(
     texts = [key_text(key, types[name]) for key, name in zip(keys, names, strict=True)]
     found: list[tuple[str, ...]] = []
     any_missing = False
-    assert extraction.by_key is not None
+    assert write_batch.by_key is not None
     for chunk in _chunks(tuple(row) for row in missing.selectExpr(*texts).toLocalIterator()):
         any_missing = True
-        found += [chunk[position] for position in extraction.by_key.existing(chunk)]
+        found += [chunk[position] for position in write_batch.by_key.existing(chunk)]
     return missing.selectExpr(*(f"k{i} AS {quote(name)}" for i, name in enumerate(names))) if any_missing else None, found
 
 

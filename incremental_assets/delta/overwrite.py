@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
-from incremental_assets.delta.extraction import WriteBatch, WriteResult
 from incremental_assets.delta.guards import expect_unmoved, expr, has_rows, metrics_of, newest, refuse_emptying, release
 from incremental_assets.delta.sql import align, file_predicate, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
+from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -28,43 +28,43 @@ _UNHASHED = re.compile(r"\b(map<|variant\b)")
 """Types for which Spark's hash functions are not defined."""
 
 
-def overwrite(spark: "SparkSession", table: LakeTable, head: Head, extraction: WriteBatch) -> WriteResult:
+def overwrite(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult:
     """Replaces the rows of the batch's windows, files or whole table by the rows read, in one commit.
 
     Raises LakeMoved on a concurrent write, EmptyRefused if rows would be deleted without permission, and SourceError if the source's
     snapshot is no longer held.
     """
-    container = extraction.container
-    frame = extraction.frame(spark)
-    writer_options = {"userMetadata": json.dumps(extraction.commit_metadata)}
+    container = write_batch.container
+    frame = write_batch.frame(spark)
+    writer_options = {"userMetadata": json.dumps(write_batch.commit_metadata)}
     predicate = "true"
-    if extraction.whole and head.version > 0:
+    if write_batch.whole and head.version > 0:
         writer_options["overwriteSchema"] = "true"
     else:
         frame = frame.selectExpr(*align(container, [(c.name, c.type) for c in head.columns], frame.columns))
-        if extraction.files is not None and head.version > 0:
-            predicate = file_predicate(extraction.files)
-        elif extraction.files is not None:
+        if write_batch.files is not None and head.version > 0:
+            predicate = file_predicate(write_batch.files)
+        elif write_batch.files is not None:
             predicate = "true"  # the table is empty, so there is nothing to select by file
         elif container.identifier is not None:
-            predicate = scope_predicate(container.identifier, extraction.windows, extraction.include_nulls)
+            predicate = scope_predicate(container.identifier, write_batch.windows, write_batch.include_nulls)
         if predicate != "true":
             writer_options["replaceWhere"] = predicate
-    refuse_emptying(spark, table, head, extraction, predicate)
+    refuse_emptying(spark, table, head, write_batch, predicate)
     if container.identifier is not None:
         # The rows of each file are sorted by identifier, so that a later read of one window can skip the other pages of the file.
-        by = container.identifier.columns if extraction.files is None else (FILE.name,)
+        by = container.identifier.columns if write_batch.files is None else (FILE.name,)
         frame = frame.sortWithinPartitions(*map(quote, by))
-    replaces = head.version > 0 and not extraction.whole
-    comparable = extraction.expected <= COMPARED_ROWS and not any(_UNHASHED.search(column.type) for column in head.columns)
-    count = replaces and comparable and not extraction.only_adds
+    replaces = head.version > 0 and not write_batch.whole
+    comparable = write_batch.expected <= COMPARED_ROWS and not any(_UNHASHED.search(column.type) for column in head.columns)
+    count = replaces and comparable and not write_batch.only_adds
     # If the changes are not counted, one cheap query finds out whether there are old rows at all. If not, every row read is an insert.
-    only_adds = head.version == 0 or extraction.only_adds or (replaces and not count and not has_rows(spark, table, predicate))
+    only_adds = head.version == 0 or write_batch.only_adds or (replaces and not count and not has_rows(spark, table, predicate))
     if count:
         frame = frame.persist()
     try:
         changed = _changes(spark, table, head, frame, predicate, container.primary_key) if count else (None, None, None)
-        extraction.still_there()
+        write_batch.still_there()
         expect_unmoved(container.label, table, head)
         frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)
     finally:

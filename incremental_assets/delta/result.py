@@ -7,10 +7,10 @@ Watermarks are ISO 8601 text or integers; counts stay numbers, so that Dagster's
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from incremental_assets.core.axis import json_value
+from incremental_assets.core.cursor_type import json_value
 from incremental_assets.core.plan import Plan
 from incremental_assets.core.watermark import Holder
-from incremental_assets.delta.extraction import WriteResult
+from incremental_assets.delta.write_batch import WriteResult
 
 NEW, PREVIOUS, SIGNATURE = "watermark/new", "watermark/previous", "watermark/identifier"
 """Metadata keys of a materialization event: the watermark after the sync, the one before it, and the identifier's signature."""
@@ -59,7 +59,7 @@ def result_values(result: SyncResult, url: str) -> dict[str, Any]:
     ``url`` is the location of the container's table.
     """
     container = result.plan.container
-    axis = container.cursor_type
+    cursor_type = container.cursor_type
     message = "; ".join([*result.warnings, *result.messages]) or result.plan.reason
     values: dict[str, Any] = {
         "sync/status": "warning" if result.warnings else "synced",
@@ -78,10 +78,10 @@ def result_values(result: SyncResult, url: str) -> dict[str, Any]:
         "dagster/table_name": ".".join(container.key_path),
         **result.more,
     }
-    if axis is not None:
+    if cursor_type is not None:
         values |= {
-            NEW: json_value(axis, result.new),
-            PREVIOUS: json_value(axis, result.previous),
+            NEW: json_value(cursor_type, result.new),
+            PREVIOUS: json_value(cursor_type, result.previous),
             SIGNATURE: container.signature,
             "sync/safety_lag": container.lag,
             "sync/safety_lag_reason": container.lag_reason or None,

@@ -6,8 +6,8 @@ belong: running statements. All of it is built in this one place and from typed 
 
 from collections.abc import Sequence
 
-from incremental_assets.core.axis import CursorType, format_value
 from incremental_assets.core.container import Container, Identifier, Partitioning
+from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
@@ -15,20 +15,22 @@ from incremental_assets.core.partitions import Granularity, Partitions, TimePart
 from incremental_assets.core.window import Window
 
 
-def literal(axis: CursorType, value: int) -> str:
+def literal(cursor_type: CursorType, value: int) -> str:
     """A literal for a value of the identifier's cursor type.
 
     Spark refuses date and time literals outside the years 1 to 9999; such values are made from exact integers. Integers outside the range
     of bigint are written as decimals.
     """
-    if axis is CursorType.INTEGER:
+    if cursor_type is CursorType.INTEGER:
         return str(value) if -(2**63) < value < 2**63 else f"{value}BD"
-    text = format_value(axis, value)
+    text = format_value(cursor_type, value)
     if len(text.split("-")[0]) != 4 or text.startswith("0000"):
-        if axis is CursorType.DATE:
+        if cursor_type is CursorType.DATE:
             return f"date_from_unix_date({value})"
-        return f"timestamp_micros({value})" if axis is CursorType.TIMESTAMP else f"cast(timestamp_micros({value}) as timestamp_ntz)"
-    return f"{ {CursorType.DATE: 'DATE', CursorType.TIMESTAMP_NTZ: 'TIMESTAMP_NTZ', CursorType.TIMESTAMP: 'TIMESTAMP'}[axis] }'{text}'"
+        return f"timestamp_micros({value})" if cursor_type is CursorType.TIMESTAMP else f"cast(timestamp_micros({value}) as timestamp_ntz)"
+    return (
+        f"{ {CursorType.DATE: 'DATE', CursorType.TIMESTAMP_NTZ: 'TIMESTAMP_NTZ', CursorType.TIMESTAMP: 'TIMESTAMP'}[cursor_type] }'{text}'"
+    )
 
 
 def identifier_expression(identifier: Identifier) -> str:
@@ -63,29 +65,31 @@ def file_predicate(keys: Sequence[str]) -> str:
     return f"{quote(FILE.name)} IN ({', '.join(map(text, keys))})" if keys else "false"
 
 
-def partition_start(identifier: Identifier, cut: Partitioning) -> str:
+def partition_start(identifier: Identifier, partitioning: Partitioning) -> str:
     """An expression that is equal for all rows of one partition, and whose value, as an integer of the cursor type, lies in the
     partition."""
     value = identifier_expression(identifier)
     if identifier.cursor_type is CursorType.INTEGER:
         # This is not floor(value / width), because Spark divides integers as doubles, which are not exact for large ids.
-        start = f"{value} - pmod({value}, {cut.width})" if (cut.width or 1) > 1 else value
+        start = f"{value} - pmod({value}, {partitioning.width})" if (partitioning.width or 1) > 1 else value
         return f"cast({start} as decimal(38,0))"
     # Our weeks begin on Sunday, as Dagster's do, but Spark's trunc and date_trunc begin them on Monday.
-    since_sunday = f" - (dayofweek({value}) - 1) * {identifier.cursor_type.steps_per_day}" if cut.granularity is Granularity.WEEK else ""
+    since_sunday = (
+        f" - (dayofweek({value}) - 1) * {identifier.cursor_type.steps_per_day}" if partitioning.granularity is Granularity.WEEK else ""
+    )
     if identifier.cursor_type is CursorType.DATE:
-        return f"unix_date(trunc({value}, 'MM'))" if cut.granularity is Granularity.MONTH else f"unix_date({value}){since_sunday}"
-    unit = {Granularity.MONTH: "MONTH", Granularity.HOUR: "HOUR"}.get(cut.granularity or Granularity.DAY, "DAY")
+        return f"unix_date(trunc({value}, 'MM'))" if partitioning.granularity is Granularity.MONTH else f"unix_date({value}){since_sunday}"
+    unit = {Granularity.MONTH: "MONTH", Granularity.HOUR: "HOUR"}.get(partitioning.granularity or Granularity.DAY, "DAY")
     return f"unix_micros(cast(date_trunc('{unit}', {value}) as timestamp)){since_sunday}"
 
 
-def partition_of(identifier: Identifier, cut: Partitioning, partitions: Partitions) -> str:
+def partition_of(identifier: Identifier, partitioning: Partitioning, partitions: Partitions) -> str:
     """An expression for the start of the partition that a row belongs to; NULL for a row without identifier.
 
     As in ``Partitions.key_of``, a row before the first partition belongs to the first one, and for time a row after the last partition
     belongs to the last one.
     """
-    start = partition_start(identifier, cut)
+    start = partition_start(identifier, partitioning)
     if isinstance(partitions, TimePartitions):
         inside = f"greatest(least({start}, {partitions.last}), {partitions.first})"
     else:

@@ -76,14 +76,14 @@ class Head:
 class Commit:
     """One commit in a table's history.
 
-    ``metrics`` are Delta's operation metrics, as far as they are integers. ``story`` is the commit metadata that ``core.plan.Plan.story``
-    made (empty for commits of other programs).
+    ``metrics`` are Delta's operation metrics, as far as they are integers. ``commit_metadata`` is what
+    ``core.plan.Plan.commit_metadata`` made (empty for commits of other programs).
     """
 
     version: int
     operation: str
     metrics: Mapping[str, int] = field(repr=False)
-    story: Mapping[str, Any] = field(repr=False)
+    commit_metadata: Mapping[str, Any] = field(repr=False)
 
 
 class LakeTable:
@@ -281,7 +281,7 @@ def reason(error: Exception) -> str:
 def _commit(entry: Mapping[str, Any]) -> Commit:
     metrics = {k: int(v) for k, v in (entry.get("operationMetrics") or {}).items() if str(v).lstrip("-").isdigit()}
     try:
-        story = json.loads(entry.get("userMetadata") or "{}")
+        commit_metadata = json.loads(entry.get("userMetadata") or "{}")
     except ValueError:
-        story = {}
-    return Commit(entry["version"], str(entry.get("operation")), metrics, story if isinstance(story, dict) else {})
+        commit_metadata = {}
+    return Commit(entry["version"], str(entry.get("operation")), metrics, commit_metadata if isinstance(commit_metadata, dict) else {})

@@ -20,11 +20,11 @@ from incremental_assets.core.names import literal as text
 from incremental_assets.core.schema import Evolution, plan_evolution
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.evolve import allow_names, create_table, evolve_table
-from incremental_assets.delta.extraction import WriteBatch, WriteResult
 from incremental_assets.delta.guards import moved, newest
 from incremental_assets.delta.merge import merge
 from incremental_assets.delta.overwrite import overwrite
 from incremental_assets.delta.table import STATE_PROPERTY, Head, LakeTable
+from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -36,33 +36,33 @@ SMALL_ROWS = 100_000
 saves."""
 
 
-def commit(spark: "SparkSession", table: LakeTable, extraction: WriteBatch, log: Callable[[str], None]) -> WriteResult:
+def commit(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, log: Callable[[str], None]) -> WriteResult:
     """Writes the rows of a write batch, then the container's new sync state.
 
     Raises LakeMoved if the table is not at the version that the plan saw or was changed by a concurrent write; RebuildNeeded if its columns
     cannot follow those of the source; EmptyRefused if rows would be deleted without permission; SourceError if the source fails while
     Spark reads; LakeError if the table cannot be written.
     """
-    container = extraction.container
+    container = write_batch.container
     head = table.head()
-    if (head.version if head else None) != extraction.base_version:
+    if (head.version if head else None) != write_batch.base_version:
         raise moved(container.label, table, "nothing was written")
-    if extraction.expected + table.rows() <= SMALL_ROWS:
+    if write_batch.expected + table.rows() <= SMALL_ROWS:
         _interpret(spark)
     with lake_errors(container.label, table.url):
-        head, evolution = _prepare(spark, table, head, extraction)
-        if container.strategy is Strategy.UPSERT and not extraction.whole and head.version > 0:
-            outcome = merge(spark, table, head, extraction)
+        head, evolution = _prepare(spark, table, head, write_batch)
+        if container.strategy is Strategy.UPSERT and not write_batch.whole and head.version > 0:
+            outcome = merge(spark, table, head, write_batch)
         else:
-            outcome = overwrite(spark, table, head, extraction)
-        if any(c.story != extraction.commit_metadata for c in table.data_commits_since(head.version)):
+            outcome = overwrite(spark, table, head, write_batch)
+        if any(c.commit_metadata != write_batch.commit_metadata for c in table.data_commits_since(head.version)):
             # A sync on another host, which the locks of this host do not keep out, has committed rows between our check and our commit.
             # Our commit may have replaced its newer rows, so neither its watermark nor ours holds. The watermark from which both syncs
             # started still does, so that one is written back.
             set_property(spark, table, STATE_PROPERTY, head.properties.get(STATE_PROPERTY, ""))
             raise moved(container.label, table, "the watermark stays")
         log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}")
-        state = replace(extraction.state, data_version=outcome.data_version)
+        state = replace(write_batch.state, data_version=outcome.data_version)
         set_property(spark, table, STATE_PROPERTY, state.to_json(container.cursor_type))
     return replace(outcome, evolution=evolution, version=newest(table).version)
 
@@ -104,24 +104,24 @@ def _interpret(spark: "SparkSession") -> None:
     spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
 
 
-def _prepare(spark: "SparkSession", table: LakeTable, head: Head | None, extraction: WriteBatch) -> tuple[Head, Evolution]:
+def _prepare(spark: "SparkSession", table: LakeTable, head: Head | None, write_batch: WriteBatch) -> tuple[Head, Evolution]:
     """Brings the table into the form that it needs before rows are written: creates it, or adds and widens columns.
 
     Returns the metadata of the newest version and the schema changes that were made. Raises LakeMoved if another process created the table
     at the same time.
     """
     if head is None:
-        create_table(spark, table, extraction)
+        create_table(spark, table, write_batch)
         made = newest(table)
         # CREATE TABLE IF NOT EXISTS succeeds, too, if another process has created the table in the meantime, and perhaps filled it.
-        if made.version > 0 or made.owner != extraction.container.label:
-            raise moved(extraction.container.label, table, "nothing was written")
+        if made.version > 0 or made.owner != write_batch.container.label:
+            raise moved(write_batch.container.label, table, "nothing was written")
         return made, Evolution()
-    if extraction.whole:
+    if write_batch.whole:
         # The overwrite replaces the schema, so there is nothing to evolve; only column mapping must be on before it.
-        allow_names(spark, table, head, extraction.columns)
+        allow_names(spark, table, head, write_batch.columns)
         return newest(table), Evolution()
-    evolution = plan_evolution(extraction.container.label, head.columns, extraction.columns)
+    evolution = plan_evolution(write_batch.container.label, head.columns, write_batch.columns)
     if evolution:
         evolve_table(spark, table, head, evolution)
         return newest(table), evolution

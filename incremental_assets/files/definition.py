@@ -13,8 +13,8 @@ from functools import cached_property
 from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS, CatalogSettings
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Presence
-from incremental_assets.core.axis import CursorType, IdentifierType
 from incremental_assets.core.container import Container, ContainerOptions, Identifier, Kind, Partitioning, SourceColumn, SourceTable
+from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.evidence import ListedContainer, TableEvidence
 from incremental_assets.core.file_groups import group_files
@@ -282,7 +282,7 @@ class FolderCatalog:
         """Always empty: files need no proposal."""
         return {}
 
-    def span(self, table: str, columns: Sequence[str], axis: CursorType) -> tuple[int, int] | None:
+    def span(self, table: str, columns: Sequence[str], cursor_type: CursorType) -> tuple[int, int] | None:
         """Always None: each file is a partition, whatever its modification time."""
         return None
 

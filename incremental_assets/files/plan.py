@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from incremental_assets.core.axis import CursorType, format_value
+from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.errors import ConfigurationError, EmptyRefused, RebuildNeeded
 from incremental_assets.core.files import FilePlan, FileStamp, decode_path, encode_path, plan_files, shown_path
 from incremental_assets.core.names import nearest

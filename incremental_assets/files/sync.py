@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from incremental_assets.core.axis import CursorType, format_value
+from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.files import FILE, MODIFIED, shown_path
 from incremental_assets.core.names import backticked
 from incremental_assets.core.plan import Mode
 from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import TableState
 from incremental_assets.delta.errors import lake_errors
-from incremental_assets.delta.extraction import WriteBatch, WriteBatches, WriteResult
 from incremental_assets.delta.result import SyncResult, result_values
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
+from incremental_assets.delta.write_batch import WriteBatch, WriteBatches, WriteResult
 from incremental_assets.files.attempt import Attempt
 from incremental_assets.files.attempts import Attempts
 from incremental_assets.files.definition import FileDefinition
@@ -92,7 +92,7 @@ class FileSync:
         self._records: list[FileRecord] = []
         self.result = SyncResult(plan, plan.watermark, plan.watermark, warnings=list(plan.warnings))
 
-    def extractions(self, before_outside: Callable[[Sequence[str]], None]) -> WriteBatches | None:
+    def write_batches(self, before_outside: Callable[[Sequence[str]], None]) -> WriteBatches | None:
         """Reads the files, and returns the write batch to be committed; None where there is nothing to commit.
 
         That is so where no file could be read and no rows are to be removed; the whole table is never replaced by nothing.
@@ -284,12 +284,12 @@ class FileSync:
             )
         )
 
-    def _done(self, extraction: WriteBatch, outcome: WriteResult) -> None:
+    def _done(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
         """Is called once the write batch is committed: writes the rejected rows, and makes the manifest's records."""
         self.result.add(outcome)
         head = self._table.head()
         assert head is not None
-        self._replace_rejected(extraction.files or ())
+        self._replace_rejected(write_batch.files or ())
         self._records = self._all_records(head.table_id, outcome.data_version)
         for column in outcome.evolution.add:
             self.result.messages.append(f"column {column.name} ({column.type}) was added; rows of files read before are NULL there")

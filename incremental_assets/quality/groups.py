@@ -47,7 +47,7 @@ class Grouped:
             expr("coalesce(sum(n) FILTER (WHERE n > 1), 0)").alias(REPEATED),
             expr("coalesce(sum(n) FILTER (WHERE again), 0)").alias(REPEATED_IN_TABLE),
         )  # fmt: skip
-        if self._in_table and self._rows.ground.predicate is not None:
+        if self._in_table and self._rows.scan_scope.predicate is not None:
             # ``_elsewhere`` is a second read: of the rows outside the scope that can have the same values.
             self._rows.passes += 1
         return self._rows.collect(counted)
@@ -78,7 +78,7 @@ class Grouped:
             return counted.withColumn("again", expr("n > 1"))
         # ``mine`` counts the value in the whole scope. Rows outside the scope are only joined to find out whether they have the value too.
         counted = counted.withColumn("mine", expr(f"sum(n) OVER (PARTITION BY {keys})"))
-        if self._rows.ground.predicate is None:
+        if self._rows.scan_scope.predicate is None:
             return counted.withColumn("again", expr("mine > 1"))
         same = " AND ".join(f"l.{key} = r.{key}" for key in self._keys)
         found = self._keyed(self._elsewhere()).alias("l").join(counted.alias("r"), expr(same), "left_semi").distinct()
@@ -92,7 +92,7 @@ class Grouped:
         Delta uses these bounds, with its file statistics, to skip files.
         """
         # The predicate is NULL for rows without an identifier. ``coalesce`` makes such rows count as outside.
-        frame = self._rows.whole.where(f"NOT coalesce({self._rows.ground.predicate}, false)")
+        frame = self._rows.whole.where(f"NOT coalesce({self._rows.scan_scope.predicate}, false)")
         if self._grouping.filter is not None:
             frame = frame.where(expr(self._grouping.filter))
         for name, quoted in zip(self._grouping.columns, self._names, strict=True):

@@ -11,10 +11,10 @@ from decimal import Decimal
 from typing import Any
 
 from incremental_assets.core.rules import Change, DistinctCount, ExistsIn, Metric, NumberRule, RowRule, Rule, Sum, Unique, UniqueScope
-from incremental_assets.quality.ground import ScanScope
 from incremental_assets.quality.groups import DISTINCT, REPEATED, REPEATED_IN_TABLE
 from incremental_assets.quality.predicates import bounds_in_words, within
 from incremental_assets.quality.rows import Key, Values
+from incremental_assets.quality.scan_scope import ScanScope
 from incremental_assets.quality.verdict import Status, Verdict
 
 History = Mapping[tuple[str, str], tuple[int, float | None]]
@@ -92,8 +92,8 @@ class Judge:
     ``history`` has the numbers of earlier partitions for the rules that compare with them.
     """
 
-    def __init__(self, found: MeasuredValues, ground: ScanScope, history: History) -> None:
-        self._found, self._ground, self._history = found, ground, history
+    def __init__(self, found: MeasuredValues, scan_scope: ScanScope, history: History) -> None:
+        self._found, self._ground, self._history = found, scan_scope, history
 
     def verdict(self, rule: Rule, key: Key) -> Verdict:
         """Return the verdict of the rule for the partition ``key``."""

@@ -16,8 +16,8 @@ from incremental_assets.core.names import backticked as quote
 from incremental_assets.delta.errors import server_is_gone
 from incremental_assets.delta.guards import expr
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.quality.ground import ScanScope
 from incremental_assets.quality.predicates import PredicateContext
+from incremental_assets.quality.scan_scope import ScanScope
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -56,8 +56,8 @@ class Rows:
     evaluated to the reason.
     """
 
-    def __init__(self, spark: "SparkSession", table: LakeTable, head: Head, ground: ScanScope, asked: PredicateContext) -> None:
-        self.spark, self.table, self.head, self.ground, self.asked = spark, table, head, ground, asked
+    def __init__(self, spark: "SparkSession", table: LakeTable, head: Head, scan_scope: ScanScope, asked: PredicateContext) -> None:
+        self.spark, self.table, self.head, self.scan_scope, self.asked = spark, table, head, scan_scope, asked
         self.passes = 0
         self.troubles: dict[str, str] = {}
         self._kinds: dict[str, Any] = {}
@@ -66,12 +66,12 @@ class Rows:
     def whole(self) -> "DataFrame":
         """All rows of the table, with the added column ``PARTITION``."""
         frame = self.spark.read.format("delta").option("versionAsOf", self.head.version).load(self.table.url)
-        return frame.withColumn(PARTITION, expr(self.ground.partition or "cast(NULL AS string)"))
+        return frame.withColumn(PARTITION, expr(self.scan_scope.partition or "cast(NULL AS string)"))
 
     @cached_property
     def frame(self) -> "DataFrame":
         """The rows in the scan scope."""
-        return self.whole if self.ground.predicate is None else self.whole.where(self.ground.predicate)
+        return self.whole if self.scan_scope.predicate is None else self.whole.where(self.scan_scope.predicate)
 
     def filtered(self, condition: str | None) -> "DataFrame":
         """Return the rows in the scope for which a rule's filter holds; None keeps all rows."""
@@ -79,7 +79,7 @@ class Rows:
 
     def key(self, value: object) -> Key:
         """Return the partition key for a value of the column ``PARTITION``."""
-        return None if value is None else self.ground.key_of(value)
+        return None if value is None else self.scan_scope.key_of(value)
 
     # ------------------------------------------------------------------
     def aggregate(self, frame: "DataFrame", wanted: Sequence[Aggregate], condition: str | None = None) -> Values:

@@ -1,6 +1,6 @@
 """A scan: it evaluates all rules of a container on the rows in the scan scope, in as few passes over them as possible.
 
-Belongs here: the passes and their order. Does not belong: which rows are read (``ground``), SQL (``predicates``), jobs (``rows``,
+Belongs here: the passes and their order. Does not belong: which rows are read (``scan_scope``), SQL (``predicates``), jobs (``rows``,
 ``groups``), verdicts (``judge``, ``table_rules``), what is recorded of a scan (``records``) or shown of it (``dagster.quality``).
 """
 
@@ -26,12 +26,12 @@ from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.guards import expr
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.quality.capture import Capture, OpenKeys
-from incremental_assets.quality.ground import ScanScope
 from incremental_assets.quality.groups import Grouped, Lookup
 from incremental_assets.quality.judge import History, Judge, MeasuredValues, asserted_name, failed_name, plain, value_name
 from incremental_assets.quality.planner import ScanPlan, plan_scan
 from incremental_assets.quality.predicates import PredicateContext, RuleNotApplicable, exact, number, row_predicate
 from incremental_assets.quality.rows import PARTITION, Aggregate, Key, Rows, Values, plain_key
+from incremental_assets.quality.scan_scope import ScanScope
 from incremental_assets.quality.table_rules import table_verdict
 from incremental_assets.quality.verdict import FailedRow, ScanResult, Status, Verdict
 
@@ -69,7 +69,9 @@ class Scanner:
     open_keys: OpenKeys = field(repr=False)
     elsewhere: Callable[[Sequence[Key]], Sequence[str]] = field(default=lambda keys: (), repr=False)
 
-    def scan(self, label: str, table: LakeTable, head: Head, ground: ScanScope, rules: Sequence[Rule], key: Sequence[str]) -> ScanResult:
+    def scan(
+        self, label: str, table: LakeTable, head: Head, scan_scope: ScanScope, rules: Sequence[Rule], key: Sequence[str]
+    ) -> ScanResult:
         """Scan the rows in the scope and return the verdicts and failed rows.
 
         ``label`` is the container's label, for messages. ``head`` fixes the version of the table. ``key`` are the columns that tell rows
@@ -78,7 +80,7 @@ class Scanner:
         """
         asked = PredicateContext({column.name: column.type for column in head.columns}, self.now, self.timezone)
         with lake_errors(label, table.url):
-            rows = Rows(self.spark(), table, head, ground, asked)
+            rows = Rows(self.spark(), table, head, scan_scope, asked)
             return _Scan(self, rows, rules, tuple(key)).result()
 
 
@@ -105,7 +107,7 @@ class _Scan:
         self._looked_up(first)
         keys = self._keys(first)
         found = MeasuredValues(first, self._own, self._of_none(keys, first), self._rows.troubles)
-        judge = Judge(found, self._rows.ground, self._history(keys, found))
+        judge = Judge(found, self._rows.scan_scope, self._history(keys, found))
         scanned = sum(found.rows(key) for key in keys)
         verdicts: list[Verdict] = []
         for rule in self._rules:
@@ -223,7 +225,7 @@ class _Scan:
         These are the columns of ``unique`` over the table, unless the scope is the whole table anyway, and those of lookups.
         """
         uniques = [r for rules in self._plan.groups.values() for r in rules if isinstance(r, Unique) and r.scope is UniqueScope.TABLE]
-        wanted = [name for rule in uniques for name in rule.columns] if self._rows.ground.predicate is not None else []
+        wanted = [name for rule in uniques for name in rule.columns] if self._rows.scan_scope.predicate is not None else []
         wanted += [rule.column for rule in self._plan.lookups]
         types = {name.lower(): kind for name, kind in self._rows.asked.types.items()}
         return {name: types[name] for name in dict.fromkeys(n.lower() for n in wanted) if types.get(name, "").startswith(_RANGED)}
@@ -243,12 +245,12 @@ class _Scan:
 
         The rows without an identifier (None) are included only if there are any, or if an anomaly of theirs is open.
         """
-        ground = self._rows.ground
-        if ground.partition is None:
+        scan_scope = self._rows.scan_scope
+        if scan_scope.partition is None:
             return [None]
-        seen = {key for key in (*first, *ground.with_open_anomalies) if key is not None}
-        asked = ground.keys or ()
-        nowhere: list[Key] = [None] if None in first or None in ground.with_open_anomalies else []
+        seen = {key for key in (*first, *scan_scope.with_open_anomalies) if key is not None}
+        asked = scan_scope.keys or ()
+        nowhere: list[Key] = [None] if None in first or None in scan_scope.with_open_anomalies else []
         return [*asked, *sorted(seen - set(asked), key=_in_order), *nowhere]
 
     def _history(self, keys: Sequence[Key], found: MeasuredValues) -> History:
@@ -257,8 +259,8 @@ class _Scan:
         They are taken from this scan if it covers the partition, else from earlier scans, else they are counted now.
         """
         rules = [rule for rule in self._plan.changes if rule.id not in self._rows.troubles]
-        ground = self._rows.ground
-        wanted = {(r.id, k) for r in rules for key in keys if key is not None for k in ground.before(key, r.over)}
+        scan_scope = self._rows.scan_scope
+        wanted = {(r.id, k) for r in rules for key in keys if key is not None for k in scan_scope.before(key, r.over)}
         here = [key for key in keys if key is not None]
         known = {(rule.id, key): (found.rows(key), plain(found.value(rule, key))) for rule in rules for key in here}
         unknown = sorted({key for _, key in wanted - known.keys()})
@@ -271,7 +273,7 @@ class _Scan:
 
     def _counted(self, rules: Sequence[Change], keys: Sequence[str]) -> History:
         """Count partitions that lie outside the scope."""
-        frame = self._rows.whole.where(self._rows.ground.of_keys(keys))
+        frame = self._rows.whole.where(self._rows.scan_scope.of_keys(keys))
         plain_rules = [rule for rule in rules if rule.filter is None]
         first = self._rows.aggregate(frame, [_COUNT, *self._number_aggregates(plain_rules)])
         own: dict[str, Values] = {}

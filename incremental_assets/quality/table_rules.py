@@ -28,7 +28,7 @@ def table_verdict(rule: ExpectedSchema | Freshness, rows: Rows, scanned: int) ->
         if isinstance(rule, ExpectedSchema):
             status, value, message = schema_as_expected(rule, rows.head.columns)
         else:
-            identifier = rows.ground.container.identifier
+            identifier = rows.scan_scope.container.identifier
             status, value, message = fresh(rule, rows, identifier.columns if identifier else ())
     except RuleNotApplicable as error:
         status, value, message = Status.ERRORED, None, str(error)
@@ -36,7 +36,7 @@ def table_verdict(rule: ExpectedSchema | Freshness, rows: Rows, scanned: int) ->
         rows.note([rule.id], error)
         status, value, message = Status.ERRORED, None, rows.troubles[rule.id]
     return Verdict(
-        rule.id, None, status, rule.severity, rule.blocking, scanned, scanned, None, value, message, rows.ground.question_digest(rule)
+        rule.id, None, status, rule.severity, rule.blocking, scanned, scanned, None, value, message, rows.scan_scope.question_digest(rule)
     )
 
 

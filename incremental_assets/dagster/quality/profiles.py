@@ -15,8 +15,8 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
-from incremental_assets.core.axis import format_value, json_value
 from incremental_assets.core.container import Container
+from incremental_assets.core.cursor_type import format_value, json_value
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
 from incremental_assets.dagster.locks import scan_lock
@@ -30,7 +30,6 @@ from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head
-from incremental_assets.quality.ground import ScanScope
 from incremental_assets.quality.predicates import PredicateContext, row_predicate
 from incremental_assets.quality.profile.column import Profile, rows_of
 from incremental_assets.quality.profile.page import profile_page
@@ -39,6 +38,7 @@ from incremental_assets.quality.profile.suggest import split_partitions, suggest
 from incremental_assets.quality.records import OperationResult as Ended
 from incremental_assets.quality.records import OperationType, Records, ScanOperation
 from incremental_assets.quality.rows import PARTITION, Rows
+from incremental_assets.quality.scan_scope import ScanScope
 
 _CONFIG_SCHEMA: Any = ScanConfig.to_config_schema()
 """The config schema of all profile jobs, made once: inferring it takes longer than the rest of a job's definition."""
@@ -114,20 +114,20 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
                 return None
             before = scanned_to(records, container, OperationType.PROFILE)
             store = ProfileStore(scope.lake, container.datastore)
-            ground = ground_asked(definition, context.instance, request, head, before, store.known(scope.spark, container.label))
-            rows = _rows(scope, container, head, ground, definition.settings.timezone)
-            whole = ground.predicate is None
+            scan_scope = ground_asked(definition, context.instance, request, head, before, store.known(scope.spark, container.label))
+            rows = _rows(scope, container, head, scan_scope, definition.settings.timezone)
+            whole = scan_scope.predicate is None
             refreshed = store.refresh(
                 rows.frame,
                 container.label,
                 head.columns,
                 delta_version=head.version,
                 operation_id=told.run_id,
-                partition=None if ground.partition is None else PARTITION,
+                partition=None if scan_scope.partition is None else PARTITION,
                 # The old states of a listed partition that has no rows any more are replaced by those of no rows. For a profile of all rows
                 # nothing is listed: the states of everything without rows are removed.
-                keys=() if whole else (*(ground.keys or ()), *ground.with_open_anomalies),
-                key_of=ground.key_of,
+                keys=() if whole else (*(scan_scope.keys or ()), *scan_scope.with_open_anomalies),
+                key_of=scan_scope.key_of,
                 whole=whole,
                 samples=container.options.samples,
             )
@@ -135,13 +135,13 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
             in_table = _rows_of_table(scope, container, head) if merged is not None and not whole else None
             page = page_path(scope.lake, container)
             message = _told_on_page(page, container, merged, refreshed, in_table)
-            after = scanned_after(container, head, ground, before)
+            after = scanned_after(container, head, scan_scope, before)
             read = sum(refreshed.rows.values())
-            axis = container.cursor_type
+            cursor_type = container.cursor_type
             records.record(
                 dataclasses.replace(
                     operation, ended=time.time_ns() // 1000, result=Ended.SUCCESS, message=message, delta_version=head.version, passes=1,
-                    rows=read, watermark=None if after is None or axis is None else format_value(axis, after),
+                    rows=read, watermark=None if after is None or cursor_type is None else format_value(cursor_type, after),
                 ), (), (), (),
             )  # fmt: skip
         except SyncError as error:
@@ -153,8 +153,8 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
         "columns": [] if merged is None else merged.records(),
         "delta_version": head.version,
         "watermark": {
-            "previous": None if axis is None else json_value(axis, before),
-            "new": None if axis is None else json_value(axis, after),
+            "previous": None if cursor_type is None else json_value(cursor_type, before),
+            "new": None if cursor_type is None else json_value(cursor_type, after),
         },
         "page": None if merged is None else str(page),
         "message": message,
@@ -166,8 +166,8 @@ def _order_of_arrival(definition: ContainerDefinition, instance: dg.DagsterInsta
 
     The names of files do not tell that order; other keys are in order by themselves.
     """
-    cut, in_dagster = definition.container.partitioning, partitions_definition(definition)
-    if cut is None or not cut.by_file or in_dagster is None:
+    partitioning, in_dagster = definition.container.partitioning, partitions_definition(definition)
+    if partitioning is None or not partitioning.by_file or in_dagster is None:
         return ()
     return in_dagster.get_partition_keys(dynamic_partitions_store=instance)
 
@@ -216,10 +216,10 @@ def _metadata(told: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rows(scope: LakeScope, container: Container, head: Head, ground: ScanScope, timezone: str) -> Rows:
+def _rows(scope: LakeScope, container: Container, head: Head, scan_scope: ScanScope, timezone: str) -> Rows:
     """The rows of the scan scope in this version of the table, as a Spark DataFrame with their partitions."""
     asked = PredicateContext({c.name: c.type for c in head.columns}, datetime.datetime.now(datetime.timezone.utc), timezone)
-    return Rows(scope.spark, scope.table(*container.key_path), head, ground, asked)
+    return Rows(scope.spark, scope.table(*container.key_path), head, scan_scope, asked)
 
 
 def suggested_checks(definition: ContainerDefinition, instance: dg.DagsterInstance, scope: LakeScope, log: Callable[[str], None]) -> str:
@@ -241,12 +241,12 @@ def suggested_checks(definition: ContainerDefinition, instance: dg.DagsterInstan
         raise ConfigurationError(f"{container.label}: there are no rows in its profile to make rules from. Once it has some, run: {again}")
     chosen = tuple(key for key in split.held_out if key is not None)
     try:
-        ground = ground_asked(definition, instance, ScanRequest(ScanMode.partitions, chosen), head, None)
+        scan_scope = ground_asked(definition, instance, ScanRequest(ScanMode.partitions, chosen), head, None)
     except ConfigurationError as error:
         raise _of_other_partitions(container, str(error).rstrip("."), again) from error
-    if chosen and ground.partition is None:
+    if chosen and scan_scope.partition is None:
         raise _of_other_partitions(container, "it has none now", again)
-    rows = _rows(scope, container, head, ground, definition.settings.timezone)
+    rows = _rows(scope, container, head, scan_scope, definition.settings.timezone)
     log(f"{container.label}: proposes from {len(split.fitted):,} partitions, and asks {len(chosen):,} others")
     with lake_errors(container.label, table.url):
         found = suggest(
@@ -255,7 +255,7 @@ def suggested_checks(definition: ContainerDefinition, instance: dg.DagsterInstan
             (lambda wanted: rows.aggregate(rows.frame, wanted)) if chosen else None,
             lambda rule: row_predicate(rule, rows.asked),
             rows={key: rows_of(columns) for key, columns in profile.partitions.items()},
-            filling=[key for key in chosen if not ground.is_over(key)],
+            filling=[key for key in chosen if not scan_scope.is_over(key)],
         )
     return found.yaml()
 

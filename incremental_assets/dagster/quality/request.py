@@ -14,8 +14,8 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
-from incremental_assets.core.axis import MICROS_PER_DAY, CursorType, parse_value
 from incremental_assets.core.container import Container
+from incremental_assets.core.cursor_type import MICROS_PER_DAY, CursorType, parse_value
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import MODIFIED
 from incremental_assets.core.names import backticked
@@ -23,7 +23,7 @@ from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.dagster.partitions import container_partitions, partitions_definition
 from incremental_assets.delta.sql import literal
 from incremental_assets.delta.table import Head
-from incremental_assets.quality.ground import ScanScope, scope_of_files, scope_of_partitions, whole_table
+from incremental_assets.quality.scan_scope import ScanScope, scope_of_files, scope_of_partitions, whole_table
 
 
 class ScanMode(str, Enum):
@@ -67,13 +67,13 @@ def threshold(container: Container, text: str, timezone: str) -> int:
     ``timezone``: the zone of identifiers without time zone, for a threshold that has one. The value is in the unit of the identifier's
     cursor type. Raises ConfigurationError where the text is not a value of it.
     """
-    axis = container.cursor_type
-    assert axis is not None
+    cursor_type = container.cursor_type
+    assert cursor_type is not None
     try:
-        if not axis.is_time or axis is CursorType.TIMESTAMP:
-            return parse_value(axis, text) + 1
+        if not cursor_type.is_time or cursor_type is CursorType.TIMESTAMP:
+            return parse_value(cursor_type, text) + 1
         local = parse_value(CursorType.TIMESTAMP_NTZ, _on_the_clock(text, timezone))
-        return local // MICROS_PER_DAY + 1 if axis is CursorType.DATE else local + 1
+        return local // MICROS_PER_DAY + 1 if cursor_type is CursorType.DATE else local + 1
     except ConfigurationError as error:
         raise ConfigurationError(f"{container.label}: the threshold of its identifier {'/'.join(_columns(container))}: {error}") from error
 
@@ -139,7 +139,7 @@ def ground_asked(
     return scope_of_files(container, known, keys, modified, windows, noted)
 
 
-def scanned_after(container: Container, head: Head, ground: ScanScope, scanned_to: int | None) -> int | None:
+def scanned_after(container: Container, head: Head, scan_scope: ScanScope, scanned_to: int | None) -> int | None:
     """The watermark of the scans after a scan of this scope. ``scanned_to``: the watermark before it.
 
     It moves only over a contiguous range that was scanned, including the safety lag below the old watermark. It never passes the table's
@@ -148,7 +148,7 @@ def scanned_after(container: Container, head: Head, ground: ScanScope, scanned_t
     state = head.state(container) if head.signature() == container.signature else None
     if container.identifier is None or state is None or state.watermark is None:
         return scanned_to
-    reach = container.lag_window.covered_to(ground.windows, scanned_to)
+    reach = container.lag_window.covered_to(scan_scope.windows, scanned_to)
     if reach is None or reach is False:
         return scanned_to
     return state.watermark if reach is True else min(state.watermark, int(reach))

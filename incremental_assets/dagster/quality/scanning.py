@@ -19,8 +19,8 @@ import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.anomalies import Anomaly, State, after_scan, capped, findings_of, looked_at_of
-from incremental_assets.core.axis import format_value, json_value, parse_value
 from incremental_assets.core.container import Container, Kind
+from incremental_assets.core.cursor_type import format_value, json_value, parse_value
 from incremental_assets.core.errors import SyncError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.names import encode_name
@@ -30,10 +30,10 @@ from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.request import ScanRequest, ground_asked, scanned_after
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.quality.ground import ScanScope
 from incremental_assets.quality.records import OperationResult as Ended
 from incremental_assets.quality.records import OperationType, Records, ScanOperation
 from incremental_assets.quality.scan import Scanner
+from incremental_assets.quality.scan_scope import ScanScope
 from incremental_assets.quality.verdict import ScanResult, Status, Verdict
 
 
@@ -151,7 +151,7 @@ class _Look:
     """
 
     head: Head
-    ground: ScanScope
+    scan_scope: ScanScope
     result: ScanResult
     before: int | None
     known: Mapping[str, Anomaly]
@@ -175,18 +175,18 @@ def _look(
     # Anomalies of rules about the whole table have no partition either. Without this filter they would stand for the rows without
     # identifier.
     noted = {one.partition for one in known.values() if one.is_open and one.rule not in of_table}
-    ground = ground_asked(definition, instance, request, head, before, sorted(noted, key=lambda key: key or ""))
+    scan_scope = ground_asked(definition, instance, request, head, before, sorted(noted, key=lambda key: key or ""))
     scanner = Scanner(
         spark=lambda: scope.spark,
         timezone=definition.settings.timezone,
         now=datetime.datetime.now(datetime.timezone.utc),
         other=lambda name: _table_of(scope, container, name),
-        baseline=lambda ids, keys: _baseline(records, ground, {rule.id: rule for rule in rules if rule.id in ids}, keys),
-        open_keys=lambda: _open_keys(known, ground, {rule.id for rule in rules}),
+        baseline=lambda ids, keys: _baseline(records, scan_scope, {rule.id: rule for rule in rules if rule.id in ids}, keys),
+        open_keys=lambda: _open_keys(known, scan_scope, {rule.id for rule in rules}),
         elsewhere=lambda keys: _elsewhere(known, container, {rule.id for rule in rules}, set(keys)),
     )
-    result = scanner.scan(container.label, scope.table(*container.key_path), head, ground, rules, row_key(container))
-    return _Look(head, ground, result, before, known, clock)
+    result = scanner.scan(container.label, scope.table(*container.key_path), head, scan_scope, rules, row_key(container))
+    return _Look(head, scan_scope, result, before, known, clock)
 
 
 def _judged(
@@ -201,7 +201,7 @@ def _judged(
 
     The caller holds the record lock, so that no other run records meanwhile.
     """
-    container, ground, before = definition.container, looked.ground, looked.before
+    container, scan_scope, before = definition.container, looked.scan_scope, looked.before
     # A sync that ran meanwhile may have written a newer version, which its checks have judged already. Verdicts on those rules and
     # partitions are outdated and left out.
     result = looked.result.without(records.judged(container.label, looked.result.version, operation.started))
@@ -222,7 +222,7 @@ def _judged(
     changes = after_scan(known, looked_at, findings, container.label, operation.id, now, resolve, result.moved)
     all_rules = len(rules) == len(container.options.checks)
     # A scan of some of the rules does not move the watermark: the others were not evaluated.
-    after = scanned_after(container, looked.head, ground, before) if all_rules else before
+    after = scanned_after(container, looked.head, scan_scope, before) if all_rules else before
     rows = sum(result.rows.values())
     failed = {v.rule for v in result.verdicts if v.status is Status.FAILED}
     errored = {v.rule for v in result.verdicts if v.status is Status.ERRORED}
@@ -238,7 +238,7 @@ def _judged(
         watermark=None if after is None or container.cursor_type is None else format_value(container.cursor_type, after),
     )
     now_open = known | {change.id: change for change in changes}
-    axis = container.cursor_type
+    cursor_type = container.cursor_type
     summary = ScanSummary(
         container=container.label,
         operation=operation,
@@ -248,8 +248,8 @@ def _judged(
         reopened=sum(1 for change in changes if change.id in known and known[change.id].state is State.RESOLVED),
         resolved=sum(1 for change in changes if change.state is State.RESOLVED),
         still_open=sum(1 for anomaly in now_open.values() if anomaly.is_open),
-        previous=None if axis is None else json_value(axis, before),
-        new=None if axis is None else json_value(axis, after),
+        previous=None if cursor_type is None else json_value(cursor_type, before),
+        new=None if cursor_type is None else json_value(cursor_type, after),
         seconds=time.monotonic() - looked.clock,
     )
     return summary, changes
@@ -286,23 +286,23 @@ def _table_of(scope: LakeScope, container: Container, name: str) -> LakeTable | 
     return scope.table(encode_name(store), encode_name(other)) if slash else scope.table(container.key_path[0], encode_name(name))
 
 
-def _baseline(records: Records, ground: ScanScope, rules: Mapping[str, Rule], keys: Sequence[str]) -> dict[tuple[str, str], Any]:
+def _baseline(records: Records, scan_scope: ScanScope, rules: Mapping[str, Rule], keys: Sequence[str]) -> dict[tuple[str, str], Any]:
     """The row counts and values of earlier scans, by rule id and partition, that the results of this scan are compared with.
 
     Only results of rules as they are now count. A result without judgement (``UNASSERTED``) counts too: the first scan had nothing to
     compare with, but it has counted.
     """
-    found = records.metrics(ground.container.label, list(rules), keys, (Status.PASSED, Status.FAILED, Status.UNASSERTED))
-    return {(i, k): (v.rows, v.value) for (i, k), v in found.items() if k is not None and v.asks == ground.question_digest(rules[i])}
+    found = records.metrics(scan_scope.container.label, list(rules), keys, (Status.PASSED, Status.FAILED, Status.UNASSERTED))
+    return {(i, k): (v.rows, v.value) for (i, k), v in found.items() if k is not None and v.asks == scan_scope.question_digest(rules[i])}
 
 
-def _open_keys(known: Mapping[str, Anomaly], ground: ScanScope, rules: set[str]) -> dict[str, list[str]]:
+def _open_keys(known: Mapping[str, Anomaly], scan_scope: ScanScope, rules: set[str]) -> dict[str, list[str]]:
     """The keys of rows with an open anomaly that may be within the scan scope, by rule id.
 
     These are the anomalies of the scope's partitions, and of all where the scope is not limited to partitions or where the container is
     upserted: an upsert may move a row to another partition.
     """
-    chosen = set(ground.keys) if ground.keys is not None and ground.container.strategy is not Strategy.UPSERT else None
+    chosen = set(scan_scope.keys) if scan_scope.keys is not None and scan_scope.container.strategy is not Strategy.UPSERT else None
     keys: dict[str, list[str]] = {}
     for anomaly in known.values():
         here = chosen is None or anomaly.partition is None or anomaly.partition in chosen

@@ -177,7 +177,7 @@ def _read(
     container = reader.container
     assert reader.snapshot_id is not None, "reads happen inside a snapshot"
     # Each part is a query of its own, because a predicate outside the subquery could not use ctid.
-    scopes = [sql.SQL("({}) and ({})").format(scope, cut) for cut in cuts] or [scope]
+    scopes = [sql.SQL("({}) and ({})").format(scope, partitioning) for partitioning in cuts] or [scope]
     options = {
         **reader.jdbc_options,
         "fetchsize": str(FETCH_SIZE),
@@ -283,8 +283,8 @@ def _identifier_cuts(
 ) -> list[sql.Composable]:
     identifier = reader.container.identifier
     assert identifier is not None
-    ground = merge(windows)
-    lower = ground[0].lower if ground and ground[0].lower is not None else None
+    domain = merge(windows)
+    lower = domain[0].lower if domain and domain[0].lower is not None else None
     # To find the lowest value of a view, PostgreSQL evaluates the view once more. That is done only if the YAML asks for several readers.
     if lower is None and readers > 1 and (reader.container.kind is Kind.PARTITIONED or reader.container.options.readers):
         lower = reader.lowest()

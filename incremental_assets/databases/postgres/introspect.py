@@ -13,8 +13,8 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from incremental_assets.core.axis import CursorType
 from incremental_assets.core.container import Kind, Origin, SourceColumn, SourceTable
+from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.evidence import ListedContainer, TableEvidence
 from incremental_assets.databases.postgres.connection import PostgresAddress, ask, source_errors
@@ -155,10 +155,10 @@ class PostgresCatalog:
         with source_errors(self._datastore, self._address):
             return read_evidence(self._connection, self._schema, names)
 
-    def span(self, table: str, columns: Sequence[str], axis: CursorType) -> tuple[int, int] | None:
+    def span(self, table: str, columns: Sequence[str], cursor_type: CursorType) -> tuple[int, int] | None:
         """The lowest and the highest value of the columns (``read_span``)."""
         with source_errors(f"{self._datastore}/{table}", self._address):
-            return read_span(self._connection, self._schema, table, columns, axis)
+            return read_span(self._connection, self._schema, table, columns, cursor_type)
 
 
 def read_listing(connection: psycopg.Connection, schema: str) -> dict[str, ListedContainer]:
@@ -217,7 +217,9 @@ def _key(columns: list[SourceColumn], indexes: list[dict[str, Any]]) -> tuple[st
     return ()
 
 
-def read_span(connection: psycopg.Connection, schema: str, table: str, columns: Sequence[str], axis: CursorType) -> tuple[int, int] | None:
+def read_span(
+    connection: psycopg.Connection, schema: str, table: str, columns: Sequence[str], cursor_type: CursorType
+) -> tuple[int, int] | None:
     """The lowest and the highest finite value of the columns, as integers of the cursor type; None if there is no such value.
 
     Each is a query of its own, which an index on the column can answer. Raises psycopg.Error.
@@ -225,9 +227,9 @@ def read_span(connection: psycopg.Connection, schema: str, table: str, columns: 
     ends: list[list[int]] = [[], []]
     for column in columns:
         name = sql.Identifier(column)
-        finite = sql.SQL("where isfinite({})").format(name) if axis.is_time else sql.SQL("")  # infinity is no value of a cursor type
+        finite = sql.SQL("where isfinite({})").format(name) if cursor_type.is_time else sql.SQL("")  # infinity is no value of a cursor type
         for end, aggregate in enumerate(("min", "max")):
-            value = axis_text(axis, sql.SQL("{}({})").format(sql.SQL(aggregate), name))
+            value = axis_text(cursor_type, sql.SQL("{}({})").format(sql.SQL(aggregate), name))
             text = ask(connection, sql.SQL("select {} from {} {}").format(value, sql.Identifier(schema, table), finite))[0][0]
             if text is not None:
                 ends[end].append(int(text))

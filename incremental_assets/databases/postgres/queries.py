@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from psycopg import sql
 
-from incremental_assets.core.axis import CursorType, format_value
 from incremental_assets.core.container import Container, Identifier
+from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.window import Window
 
 _LITERAL = {CursorType.DATE: "date {}", CursorType.TIMESTAMP_NTZ: "timestamp {}", CursorType.TIMESTAMP: "timestamptz {}"}
@@ -23,17 +23,17 @@ def relation(container: Container) -> sql.Composable:
     return sql.Identifier(container.schema, container.name)
 
 
-def literal(axis: CursorType, value: int) -> sql.Composable:
+def literal(cursor_type: CursorType, value: int) -> sql.Composable:
     """A literal for a value of the identifier's cursor type. Years before 1 are written as PostgreSQL does, with BC."""
-    if axis is CursorType.INTEGER:
+    if cursor_type is CursorType.INTEGER:
         return sql.SQL(str(int(value)))  # pyright: ignore[reportArgumentType]
-    text = format_value(axis, value)
+    text = format_value(cursor_type, value)
     if text.startswith("-") or text.startswith("0000"):
         year = int(text[: text.index("-", 1)])
         text = f"{1 - year:04d}{text[text.index('-', 1) :]} BC"
-        if axis is CursorType.TIMESTAMP:
+        if cursor_type is CursorType.TIMESTAMP:
             text = text.replace("Z BC", "+00 BC")
-    return sql.SQL(_LITERAL[axis]).format(sql.Literal(text))  # pyright: ignore[reportArgumentType]
+    return sql.SQL(_LITERAL[cursor_type]).format(sql.Literal(text))  # pyright: ignore[reportArgumentType]
 
 
 def identifier_expression(identifier: Identifier) -> sql.Composable:
@@ -48,11 +48,11 @@ def highest_expression(identifier: Identifier) -> sql.Composable:
     return parts[0] if len(parts) == 1 else sql.SQL("greatest({})").format(sql.SQL(", ").join(parts))
 
 
-def axis_text(axis: CursorType, expression: sql.Composable) -> sql.Composable:
+def axis_text(cursor_type: CursorType, expression: sql.Composable) -> sql.Composable:
     """SQL that gives the value of an expression as text: the integer of the cursor type, or ``infinity`` or ``-infinity``."""
-    if axis is CursorType.INTEGER:
+    if cursor_type is CursorType.INTEGER:
         return sql.SQL("({})::text").format(expression)
-    if axis is CursorType.DATE:
+    if cursor_type is CursorType.DATE:
         exact = sql.SQL("(({}) - date '1970-01-01')::text").format(expression)
     else:
         exact = sql.SQL("((extract(epoch from {}) * 1000000)::bigint)::text").format(expression)
@@ -61,17 +61,17 @@ def axis_text(axis: CursorType, expression: sql.Composable) -> sql.Composable:
 
 def window_predicate(identifier: Identifier, window: Window) -> sql.Composable:
     """A condition for the rows of one window. It is not true for rows without identifier, even if the window has no bounds."""
-    axis = identifier.cursor_type
+    cursor_type = identifier.cursor_type
     names = [sql.Identifier(name) for name in identifier.columns]
     parts: list[sql.Composable] = []
     if window.lower is not None:  # each column is compared by itself, so that its index can be used
-        each = [sql.SQL("{} >= {}").format(name, literal(axis, window.lower)) for name in names]
+        each = [sql.SQL("{} >= {}").format(name, literal(cursor_type, window.lower)) for name in names]
         parts.append(sql.SQL("({})").format(sql.SQL(" or ").join(each)))
     if window.upper is not None:  # both columns must lie below the bound; a column that is NULL is ignored
         if len(names) == 1:
-            parts.append(sql.SQL("{} < {}").format(names[0], literal(axis, window.upper)))
+            parts.append(sql.SQL("{} < {}").format(names[0], literal(cursor_type, window.upper)))
         else:
-            parts.append(sql.SQL("{} < {}").format(identifier_expression(identifier), literal(axis, window.upper)))
+            parts.append(sql.SQL("{} < {}").format(identifier_expression(identifier), literal(cursor_type, window.upper)))
     if not parts:
         each = [sql.SQL("{} is not null").format(name) for name in names]
         return sql.SQL("({})").format(sql.SQL(" or ").join(each))

@@ -12,8 +12,8 @@ from typing import Any
 
 from psycopg import sql
 
-from incremental_assets.core.axis import CursorType
 from incremental_assets.core.container import Identifier, Kind, SourceTable
+from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.window import Window
 from incremental_assets.databases.postgres.connection import APPLICATION_NAME, source_errors
 from incremental_assets.databases.postgres.introspect import read_tables

@@ -52,8 +52,8 @@ class ScanScope:
 
         Numbers with another digest are of another question and must not be compared with this one's.
         """
-        cut = self.container.partitioning
-        return digest(f"{rule.asks} {self.container.signature} {cut.word if cut is not None else ''}")
+        partitioning = self.container.partitioning
+        return digest(f"{rule.asks} {self.container.signature} {partitioning.word if partitioning is not None else ''}")
 
 
 def whole_table(container: Container) -> ScanScope:
@@ -78,8 +78,8 @@ def scope_of_partitions(
     example an open anomaly, whether they have rows or not (None stands for the rows without an identifier); those in the scope go into
     ``Ground.also``.
     """
-    identifier, cut = container.identifier, container.partitioning
-    assert identifier is not None and cut is not None
+    identifier, partitioning = container.identifier, container.partitioning
+    assert identifier is not None and partitioning is not None
     from_since = (EVERYTHING if since is None else partitions.from_value(since),)
     windows = from_since if keys is None else partitions.windows_of(keys)
     everything = windows == (EVERYTHING,) and nulls
@@ -111,7 +111,7 @@ def scope_of_partitions(
     return ScanScope(
         container=container,
         predicate=None if everything else scope_predicate(identifier, windows, nulls),
-        partition=partition_of(identifier, cut, partitions),
+        partition=partition_of(identifier, partitioning, partitions),
         keys=None if keys is None else tuple(keys),
         with_open_anomalies=tuple(key for key in noted if covers(key)),
         windows=windows,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from incremental_assets.core.axis import (
+from incremental_assets.core.cursor_type import (
     MICROS_PER_DAY,
     MICROS_PER_SECOND,
     CursorType,
@@ -25,12 +25,12 @@ POSTGRES_DAYS = st.integers(days_from_civil(-4712, 1, 1), days_from_civil(5_874_
 POSTGRES_MICROS = st.integers(days_from_civil(-4712, 1, 1) * MICROS_PER_DAY, days_from_civil(294_277, 1, 1) * MICROS_PER_DAY - 1)
 
 
-def axis_values(axis: CursorType) -> st.SearchStrategy[int]:
-    if axis is CursorType.INTEGER:
+def axis_values(cursor_type: CursorType) -> st.SearchStrategy[int]:
+    if cursor_type is CursorType.INTEGER:
         return st.integers(-(10**40), 10**40)
     return (
         POSTGRES_DAYS
-        if axis is CursorType.DATE
+        if cursor_type is CursorType.DATE
         else POSTGRES_MICROS | POSTGRES_MICROS.map(lambda v: v // MICROS_PER_SECOND * MICROS_PER_SECOND)
     )
 
@@ -53,14 +53,14 @@ def test_days_far_from_today_convert_back(days: int) -> None:
     assert civil_from_days((days + 719_162) % 146_097 - 719_162)[1:] == (month, day)
 
 
-@pytest.mark.parametrize("axis", list(CursorType))
-def test_text_of_a_value_is_exact(axis: CursorType) -> None:
+@pytest.mark.parametrize("cursor_type", list(CursorType))
+def test_text_of_a_value_is_exact(cursor_type: CursorType) -> None:
     """Otherwise a watermark loses microseconds, centuries or digits between two syncs, and rows with them."""
 
-    @given(axis_values(axis))
+    @given(axis_values(cursor_type))
     def law(value: int) -> None:
-        assert parse_value(axis, format_value(axis, value)) == value
-        assert value_from_json(axis, json_value(axis, value)) == value
+        assert parse_value(cursor_type, format_value(cursor_type, value)) == value
+        assert value_from_json(cursor_type, json_value(cursor_type, value)) == value
 
     law()
 
@@ -85,7 +85,7 @@ def test_an_offset_is_counted_the_right_way_round(moment: datetime, minutes: int
 
 
 @pytest.mark.parametrize(
-    ("axis", "text", "value"),
+    ("cursor_type", "text", "value"),
     [
         (CursorType.DATE, "0000-12-31", -719_163),  # 1 BC
         (CursorType.DATE, "-0043-03-15", days_from_civil(-43, 3, 15)),  # 44 BC
@@ -99,13 +99,13 @@ def test_an_offset_is_counted_the_right_way_round(moment: datetime, minutes: int
         (CursorType.INTEGER, str(2**63), 2**63),
     ],
 )
-def test_accepted_texts(axis: CursorType, text: str, value: int) -> None:
+def test_accepted_texts(cursor_type: CursorType, text: str, value: int) -> None:
     """Otherwise a start value that seed 001 or PostgreSQL writes is refused, or read as another one."""
-    assert parse_value(axis, text) == value
+    assert parse_value(cursor_type, text) == value
 
 
 @pytest.mark.parametrize(
-    ("axis", "text", "says"),
+    ("cursor_type", "text", "says"),
     [
         (CursorType.DATE, "2025-02-29", "there is no such day"),
         (CursorType.DATE, "2025-13-01", "there is no such day"),
@@ -127,15 +127,15 @@ def test_accepted_texts(axis: CursorType, text: str, value: int) -> None:
         (CursorType.INTEGER, "1_000", "not an integer"),
     ],
 )
-def test_refused_texts(axis: CursorType, text: str, says: str) -> None:
+def test_refused_texts(cursor_type: CursorType, text: str, says: str) -> None:
     """Otherwise a mistyped start value syncs from an arbitrary place instead of being pointed out."""
     with pytest.raises(ConfigurationError, match=says) as caught:
-        parse_value(axis, text)
+        parse_value(cursor_type, text)
     assert repr(text) in str(caught.value) or says == "not an offset"
 
 
 @pytest.mark.parametrize(
-    ("axis", "lag", "steps"),
+    ("cursor_type", "lag", "steps"),
     [
         (CursorType.DATE, 0, 0),
         (CursorType.DATE, 1, 1),
@@ -146,13 +146,13 @@ def test_refused_texts(axis: CursorType, text: str, says: str) -> None:
         (CursorType.INTEGER, 500, 500),
     ],
 )
-def test_a_lag_is_never_shortened(axis: CursorType, lag: int, steps: int) -> None:
+def test_a_lag_is_never_shortened(cursor_type: CursorType, lag: int, steps: int) -> None:
     """Otherwise an hour of lag on a date column is no lag at all, and late rows are lost."""
-    assert axis.lag_steps(lag) == steps
+    assert cursor_type.lag_steps(lag) == steps
 
 
 def test_no_watermark_stays_none() -> None:
-    """Otherwise "nothing is known" becomes a place on the axis, and everything below it is skipped."""
+    """Otherwise "nothing is known" becomes a place on the cursor type, and everything below it is skipped."""
     assert json_value(CursorType.DATE, None) is None
     assert value_from_json(CursorType.DATE, None) is None
     assert json_value(CursorType.INTEGER, 0) == 0, "zero is a watermark like any other"

@@ -8,27 +8,27 @@ from dataclasses import replace
 
 import pytest
 
-from incremental_assets.core.axis import CursorType, IdentifierType, parse_value
 from incremental_assets.core.container import Container, ContainerOptions, Identifier, Kind, Partitioning
+from incremental_assets.core.cursor_type import CursorType, IdentifierType, parse_value
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Granularity, IntegerPartitions, TimePartitions
 from incremental_assets.core.rules import Metric
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.dagster.quality.request import threshold
-from incremental_assets.quality.ground import scope_of_files, scope_of_partitions, whole_table
+from incremental_assets.quality.scan_scope import scope_of_files, scope_of_partitions, whole_table
 
 
 def day(text: str) -> int:
     return parse_value(CursorType.DATE, text)
 
 
-def container(axis: CursorType = CursorType.DATE, cut: Partitioning | None = None) -> Container:
-    kind = {CursorType.DATE: IdentifierType.DATE, CursorType.INTEGER: IdentifierType.INTEGER}.get(axis, IdentifierType.TIMESTAMP)
-    identifier = Identifier(("at",), kind, axis)
+def container(cursor_type: CursorType = CursorType.DATE, partitioning: Partitioning | None = None) -> Container:
+    kind = {CursorType.DATE: IdentifierType.DATE, CursorType.INTEGER: IdentifierType.INTEGER}.get(cursor_type, IdentifierType.TIMESTAMP)
+    identifier = Identifier(("at",), kind, cursor_type)
     return Container(
-        "shop", "public", "orders", Kind.TABLE, (), identifier, cut or Partitioning(Granularity.MONTH, day("2026-01-01")), Strategy.APPEND,
-        ("id",), True, 0, ContainerOptions(),
+        "shop", "public", "orders", Kind.TABLE, (), identifier, partitioning or Partitioning(Granularity.MONTH, day("2026-01-01")),
+        Strategy.APPEND, ("id",), True, 0, ContainerOptions(),
     )  # fmt: skip
 
 
@@ -42,8 +42,8 @@ MONTHS = TimePartitions(CursorType.DATE, Granularity.MONTH, day("2026-01-01"), d
 def test_a_threshold_may_lie_where_no_integer_partition_is(width: int, since: int, lower: int | None) -> None:
     """Else `--greater-than-batch 200` fails where batches are 100, 200 and 300, or the newest one has been scanned."""
     known = IntegerPartitions(width, (100, 200, 300))
-    ground = scope_of_partitions(container(CursorType.INTEGER, Partitioning(width=width)), known, since=since)
-    assert ground.windows == (Window(lower, None),)
+    scan_scope = scope_of_partitions(container(CursorType.INTEGER, Partitioning(width=width)), known, since=since)
+    assert scan_scope.windows == (Window(lower, None),)
     assert (
         scope_of_partitions(container(CursorType.INTEGER, Partitioning(width=width)), IntegerPartitions(width), since=since).windows
         == (EVERYTHING,)
@@ -56,16 +56,16 @@ def test_a_threshold_may_lie_where_no_integer_partition_is(width: int, since: in
 )
 def test_a_threshold_is_rounded_down_to_its_partition(since: str, lower: str | None) -> None:
     """Else sums and shares of the partition it lies in are of a part of it."""
-    ground = scope_of_partitions(container(), MONTHS, since=day(since))
-    assert ground.windows == (Window(None if lower is None else day(lower), None),)
+    scan_scope = scope_of_partitions(container(), MONTHS, since=day(since))
+    assert scan_scope.windows == (Window(None if lower is None else day(lower), None),)
 
 
 def test_what_is_on_record_of_partitions_that_are_no_more_stops_nothing() -> None:
     """Else, after ``partition_by`` went from day to month, one open anomaly of a day ends every full scan."""
-    ground = scope_of_partitions(container(), MONTHS, noted=["2026-01-15", "2026-02-01"])
-    assert ground.with_open_anomalies == ("2026-01-15", "2026-02-01")
-    assert ground.before("2026-01-15", 3) == () and not ground.is_over("2026-01-15")
-    assert list(ground.before("2026-04-01", 2)) == ["2026-02-01", "2026-03-01"] and list(ground.before("2026-01-01", 2)) == []
+    scan_scope = scope_of_partitions(container(), MONTHS, noted=["2026-01-15", "2026-02-01"])
+    assert scan_scope.with_open_anomalies == ("2026-01-15", "2026-02-01")
+    assert scan_scope.before("2026-01-15", 3) == () and not scan_scope.is_over("2026-01-15")
+    assert list(scan_scope.before("2026-04-01", 2)) == ["2026-02-01", "2026-03-01"] and list(scan_scope.before("2026-01-01", 2)) == []
     numbers = scope_of_partitions(container(CursorType.INTEGER, Partitioning(width=10)), IntegerPartitions(10, (0, 20, 50, 60)))
     assert list(numbers.before("60", 2)) == ["20", "50"] and numbers.before("70", 2) == ()
 
@@ -83,13 +83,13 @@ def test_files_that_are_gone_are_looked_at_by_every_scan() -> None:
     """Else the anomaly of a file that was taken away stays on the list until somebody scans everything."""
     files = container(CursorType.TIMESTAMP, Partitioning(by_file=True))
     for keys, modified in ((["b.csv"], None), (None, "modified > 1")):
-        ground = scope_of_files(files, ["a.csv", "b.csv"], keys, modified, (), ["a.csv", "gone.csv"])
-        assert ground.with_open_anomalies == ("gone.csv",) and ground.predicate is not None and "gone.csv" in ground.predicate
+        scan_scope = scope_of_files(files, ["a.csv", "b.csv"], keys, modified, (), ["a.csv", "gone.csv"])
+        assert scan_scope.with_open_anomalies == ("gone.csv",) and scan_scope.predicate is not None and "gone.csv" in scan_scope.predicate
     assert scope_of_files(files, ["a.csv"], None, None, (), ["gone.csv"]).predicate is None
 
 
 @pytest.mark.parametrize(
-    ("axis", "text", "is_above"),
+    ("cursor_type", "text", "is_above"),
     [
         (CursorType.DATE, "2026-05-07", "2026-05-07"),
         (CursorType.DATE, "2026-05-07T02:00:00Z", "2026-05-06"),  # in New York it is still the day before
@@ -99,9 +99,9 @@ def test_files_that_are_gone_are_looked_at_by_every_scan() -> None:
         (CursorType.INTEGER, "9000000", "9000000"),
     ],
 )
-def test_one_threshold_is_for_times_with_a_zone_and_without(axis: CursorType, text: str, is_above: str) -> None:
+def test_one_threshold_is_for_times_with_a_zone_and_without(cursor_type: CursorType, text: str, is_above: str) -> None:
     """Else a script that gives one threshold to many containers has to know which of them have a zone."""
-    assert threshold(container(axis), text, "America/New_York") == parse_value(axis, is_above) + 1
+    assert threshold(container(cursor_type), text, "America/New_York") == parse_value(cursor_type, is_above) + 1
 
 
 def test_a_threshold_that_is_none_is_told_with_the_container() -> None:
@@ -113,5 +113,7 @@ def test_a_threshold_that_is_none_is_told_with_the_container() -> None:
 def test_numbers_of_another_cut_are_not_compared() -> None:
     """Else, after days were made months, each month has thirty times the rows of the "months" before it."""
     rule = Metric(name="rows", expression="count(*)", min=1)
-    by_month, by_day = (whole_table(container(cut=Partitioning(one, day("2026-01-01")))) for one in (Granularity.MONTH, Granularity.DAY))
+    by_month, by_day = (
+        whole_table(container(partitioning=Partitioning(one, day("2026-01-01")))) for one in (Granularity.MONTH, Granularity.DAY)
+    )
     assert by_month.question_digest(rule) != by_day.question_digest(rule) == by_day.question_digest(replace(rule, min=5))

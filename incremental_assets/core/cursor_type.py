@@ -86,19 +86,19 @@ def _date_text(days: int) -> str:
     return f"{'-' if year < 0 else ''}{abs(year):04d}-{month:02d}-{day:02d}"
 
 
-def format_value(axis: CursorType, value: int) -> str:
+def format_value(cursor_type: CursorType, value: int) -> str:
     """The exact ISO 8601 text of an identifier value, or the digits of an integer.
 
     Instants end in ``Z``. The fraction has six digits and is left out for whole seconds. Years before 1 BC are negative.
     """
-    if axis is CursorType.INTEGER:
+    if cursor_type is CursorType.INTEGER:
         return str(value)
-    if axis is CursorType.DATE:
+    if cursor_type is CursorType.DATE:
         return _date_text(value)
     days, micros = divmod(value, MICROS_PER_DAY)
     seconds, fraction = divmod(micros, MICROS_PER_SECOND)
     clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}" + (f".{fraction:06d}" if fraction else "")
-    return f"{_date_text(days)}T{clock}{'Z' if axis is CursorType.TIMESTAMP else ''}"
+    return f"{_date_text(days)}T{clock}{'Z' if cursor_type is CursorType.TIMESTAMP else ''}"
 
 
 _TIME = re.compile(
@@ -108,23 +108,23 @@ _TIME = re.compile(
 )
 
 
-def parse_value(axis: CursorType, text: str) -> int:
+def parse_value(cursor_type: CursorType, text: str) -> int:
     """Parses an ISO 8601 date or time (``2025-01-08``, ``2025-01-08 14:30:25.5``, ``…Z``, ``…+02:00``) or an integer.
 
     A time zone is accepted for ``INSTANT`` only, where a text without one is UTC. A date without a time of day is midnight, except for
     ``DAY``, which accepts no time of day. Raises ConfigurationError for any other text.
     """
     text = text.strip()
-    if axis is CursorType.INTEGER:
+    if cursor_type is CursorType.INTEGER:
         if re.fullmatch(r"[-+]?\d+", text):
             return int(text)
         raise ConfigurationError(f"{text!r} is not an integer.")
     match = _TIME.fullmatch(text)
-    wanted = "a date such as 2025-01-08" if axis is CursorType.DATE else "a time such as 2025-01-08 14:30:25"
+    wanted = "a date such as 2025-01-08" if cursor_type is CursorType.DATE else "a time such as 2025-01-08 14:30:25"
     if (
         match is None
-        or (axis is CursorType.DATE and match["hour"])
-        or (match["zone"] and (axis is not CursorType.TIMESTAMP or not match["hour"]))
+        or (cursor_type is CursorType.DATE and match["hour"])
+        or (match["zone"] and (cursor_type is not CursorType.TIMESTAMP or not match["hour"]))
     ):
         raise ConfigurationError(f"{text!r} is not {wanted}.")
     year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
@@ -133,7 +133,7 @@ def parse_value(axis: CursorType, text: str) -> int:
     hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
     if not 1 <= month <= 12 or civil_from_days(days) != (year, month, day) or hour > 23 or minute > 59 or second > 59:
         raise ConfigurationError(f"{text!r} is not {wanted}: there is no such day or time.")
-    if axis is CursorType.DATE:
+    if cursor_type is CursorType.DATE:
         return days
     micros = ((hour * 60 + minute) * 60 + second) * MICROS_PER_SECOND + int((match["fraction"] or "0").ljust(6, "0"))
     return days * MICROS_PER_DAY + micros - _offset_micros(match["zone"])
@@ -149,14 +149,14 @@ def _offset_micros(zone: str | None) -> int:
     return (-1 if zone[0] == "-" else 1) * (int(digits[:2]) * 60 + int(digits[2:])) * 60 * MICROS_PER_SECOND
 
 
-def json_value(axis: CursorType, value: int | None) -> int | str | None:
+def json_value(cursor_type: CursorType, value: int | None) -> int | str | None:
     """An identifier value for JSON: ISO 8601 text for times and dates, a number for integers.
 
     Watermarks have this form in Dagster events, in the output of ``--json``, and in the property of the Delta table.
     """
-    return value if value is None or axis is CursorType.INTEGER else format_value(axis, value)
+    return value if value is None or cursor_type is CursorType.INTEGER else format_value(cursor_type, value)
 
 
-def value_from_json(axis: CursorType, value: int | str | None) -> int | None:
+def value_from_json(cursor_type: CursorType, value: int | str | None) -> int | None:
     """The inverse of ``json_value``."""
-    return None if value is None else parse_value(axis, str(value))
+    return None if value is None else parse_value(cursor_type, str(value))

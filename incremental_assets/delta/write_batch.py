@@ -28,7 +28,7 @@ class WriteBatch:
     replaced, too. ``whole``: nothing of the old table stays, not even its schema. ``columns``: the columns of the rows, with the types that
     they have in the lake. ``base_version``: the Delta version that the plan saw (None: no table existed). ``state``: the sync state to
     store after the rows; its ``data_version`` is filled in by the commit. ``expected``: the estimated number of rows. ``allow_empty``: the
-    commit may delete rows although the source has none there. ``story``: the commit metadata. ``frame``: opens the rows as a DataFrame.
+    commit may delete rows although the source has none there. ``commit_metadata``: Delta's ``userMetadata``. ``frame``: opens the rows.
     ``still_there``: raises SourceError if the snapshot of the source is no longer held. ``emptied``: returns the requested windows for
     which the source has no row. ``by_key``: lookups by primary key, for upserts only. ``files``: the keys of the files whose rows are
     replaced; there are no windows then. ``only_adds``: the source knows that the table has no rows yet in the place of those to be written.
