@@ -3,9 +3,11 @@
 Belongs here: facts of the text that a machine can check. Does not belong: its wording.
 """
 
+import ast
 import dataclasses
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,16 @@ import pytest
 import typer
 import yaml
 
-from incremental_assets.cli import app
+from incremental_assets.cli import app, reference
 from incremental_assets.core.grammar import parse_incremental
 from incremental_assets.dagster.components.datastore import CatalogEntry
 from incremental_assets.dagster.components.files import FileDatastore, FilesEntry
 from incremental_assets.dagster.components.postgres import ContainerEntry, IncrementalEntry, PostgresDatastore
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PACKAGE = ROOT / "incremental_assets"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+PAGES = [ROOT / "README.md", CONTRIBUTING, *sorted((ROOT / "docs").rglob("*.md"))]
 CONFIGURATION = ROOT / "docs" / "configuration.md"
 COMMANDS: dict[str, Any] = dict(getattr(typer.main.get_command(app), "commands"))  # noqa: B009 typer's group is not typed
 GLOBAL_OPTIONS = {"--project", "--help"}
@@ -56,13 +60,29 @@ def test_every_command_and_option_exists(path: Path) -> None:
         assert set(options) <= _options(command), f"{path.name}: {command} has no {sorted(set(options) - _options(command))}"
 
 
-def test_the_readme_names_every_command_and_option() -> None:
-    """Without it, an option is added and nobody hears of it."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for command in COMMANDS:
-        assert f"`{command}" in text, f"README.md does not explain {command}"
-        missing = [o for o in _options(command) - {"--help"} if o.startswith("--") and not o.startswith("--no-") and o not in text]
-        assert not missing, f"README.md does not mention {missing} of {command}"
+def test_the_readme_names_every_command() -> None:
+    """Without it, a command is added and nobody hears of it."""
+    told = re.findall(r"^\| `([a-z]+)[ `]", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(told) == sorted(COMMANDS)
+
+
+def test_the_page_of_the_command_line_is_what_its_generator_makes() -> None:
+    """Without it, the page tells of the command line of some time ago. ``python -m incremental_assets.cli.reference`` writes it."""
+    assert reference.PAGE == ROOT / "docs" / "cli.md"
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page()
+
+
+def test_the_page_of_the_command_line_explains_every_command_and_option() -> None:
+    """Without it, an option is added and nobody hears of it; whatever the generator may leave out."""
+    sections = re.split(r"^## ([a-z]+)$", reference.PAGE.read_text(encoding="utf-8"), flags=re.M)
+    explained = dict(zip(sections[1::2], sections[2::2], strict=True))
+    assert explained.keys() == COMMANDS.keys()
+    for command, text in explained.items():
+        found = re.findall(r"^\| ((?:`[^`]+`(?:, )?)+) \| (.+) \|$", text, re.M)
+        told = {name for names, _ in found for name in re.findall(r"`(--?[a-z][a-z-]*)", names)}
+        wanted = {name for name in _options(command) if name.startswith("-")} - {"--help"}
+        assert told == wanted, f"docs/cli.md: the options of {command}"
+        assert all(meaning.strip() for _, meaning in found), f"docs/cli.md: an option of {command} has no help text"
 
 
 def test_the_pages_show_only_calls_that_are_found() -> None:
@@ -154,3 +174,44 @@ def test_environment_variables_are_those_of_the_code() -> None:
     for path in PAGES:
         named = set(re.findall(r"INCREMENTAL_ASSETS_[A-Z_]+", path.read_text(encoding="utf-8")))
         assert named <= read, f"{path.name}: nothing reads {sorted(named - read)}"
+
+
+# ---------------------------------------------------------------------- CONTRIBUTING.md
+@cache
+def _defined(path: Path) -> frozenset[str]:
+    """Functions, classes and methods of a module: ``function``, ``Class``, ``Class.method``."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)}
+    return frozenset(found)
+
+
+def _file(name: str) -> Path | None:
+    """From the root, within the package, or a test."""
+    places = (ROOT / name, PACKAGE / name, ROOT / "assets_tests" / name)
+    return next((place for place in places if place.exists()), None)
+
+
+def test_each_file_and_function_that_contributing_names_exists() -> None:
+    """Without it, somebody follows a walk to a function that has another name by now."""
+    text = CONTRIBUTING.read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]+\.py)(?:::([\w.]+))?`", text)
+    named += re.findall(r"(assets_tests/\w+\.py)::(\w+)$", text, re.M)
+    assert len([function for _, function in named if function]) > 60
+    for name, function in named:
+        path = _file(name)
+        assert path is not None, f"CONTRIBUTING.md: there is no {name}"
+        assert not function or function in _defined(path), f"CONTRIBUTING.md: {name} has no {function}"
+
+
+def test_each_folder_that_contributing_names_exists() -> None:
+    """Without it, the tree on the page is that of some time ago. All folders of the package are told."""
+    text = CONTRIBUTING.read_text(encoding="utf-8")
+    for name in re.findall(r"`([a-z_/]+/)`", text):
+        below = [one for one in PACKAGE.glob(f"*/{name}") if one.is_dir()]
+        assert _file(name) is not None or below, f"CONTRIBUTING.md: there is no folder {name}"
+    for folder in PACKAGE.iterdir():
+        assert not (folder / "__init__.py").exists() or f"`incremental_assets/{folder.name}/`" in text, f"CONTRIBUTING.md: {folder.name}"

@@ -49,6 +49,15 @@ def test_each_test_that_a_promise_names_exists() -> None:
                 )
 
 
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/failure-modes.md"])
+def test_each_test_that_another_page_names_exists(page: str) -> None:
+    """The guarantees that the README names are held by tests of each commit."""
+    found = NAMED.findall(Path(ROOT, page).read_text(encoding="utf-8"))
+    assert found or page != "README.md"
+    for file, name in found:
+        assert named_tests(file).get(name) is False, f"{page}: {file}::{name}: gone, or not one of each commit"
+
+
 def test_each_row_of_promises_names_a_test() -> None:
     rows = [line for line in Path(ROOT, "docs", "promises.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     assert [row for row in rows if not NAMED.search(row) and row not in ("| promise | test |", "| --- | --- |")] == []

@@ -10,17 +10,25 @@ import typer
 
 from incremental_assets.core.errors import ConfigurationError
 
-_ABOUT = "Keep Delta tables in step with their sources. One object a line on stdout with --json, everything else on stderr."
+_ABOUT = "Keep Delta tables in step with their sources. With --json, one object a line on stdout; everything else goes to stderr."
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help=_ABOUT,
 )
-Selection = Annotated[list[str] | None, typer.Argument(metavar="DATASTORE[/CONTAINER] …", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="One object a line on stdout.")]
-Project = Annotated[Path | None, typer.Option("--project", metavar="DIR", help="Default: found upwards from here.")]
-Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="K=V", help="Only containers with this tag.")]
+_SELECTION = "Datastores, or single containers of them; all containers of the project where nothing is named."
+Selection = Annotated[list[str] | None, typer.Argument(metavar="DATASTORE[/CONTAINER] …", show_default=False, help=_SELECTION)]
+Json = Annotated[bool, typer.Option("--json", help="Prints one JSON object a line on stdout.")]
+Project = Annotated[
+    Path | None,
+    typer.Option(
+        "--project", metavar="DIR", help="The project's folder; by default the nearest project upwards from the working directory."
+    ),
+]
+Tags = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="K=V", help="Only containers with this tag; of several tags, a container needs all.")
+]
 
 
 class Options:

@@ -15,15 +15,36 @@ from incremental_assets.core.errors import ConfigurationError, SyncError
 
 @app.command(rich_help_panel="What moves")
 def catalog(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[DATASTORE …] | remove DATASTORE/CONTAINER …", show_default=False)] = None,
-    prune: Annotated[bool | None, typer.Option(help="Forget containers that are gone from the source; their Delta tables stay.")] = None,
-    recreate: Annotated[bool | None, typer.Option(help="Bring back containers that were removed.")] = None,
-    include: Annotated[list[str] | None, typer.Option(metavar="table|view", help="Look only at these.")] = None,
-    dry_run: Annotated[bool, typer.Option(help="Only show the differences.")] = False,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DATASTORE …] | remove DATASTORE/CONTAINER …",
+            show_default=False,
+            help="Datastores, all where nothing is named; or the word remove and the containers to hide.",
+        ),
+    ] = None,
+    prune: Annotated[
+        bool | None,
+        typer.Option(help="Forget containers that are gone from the source; their Delta tables stay. By default as the YAML says."),
+    ] = None,
+    recreate: Annotated[
+        bool | None, typer.Option(help="Bring back containers that catalog remove has hidden. By default as the YAML says.")
+    ] = None,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(metavar="table|view", help="Look only at tables, or only at views; the others stay as they are known."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the differences, and keep nothing.")] = False,
     as_json: Json = False,
     project_dir: Project = None,
 ) -> None:
-    """Find out what is in the datastores and what has changed, and keep it for the project to load with."""
+    """Find out which containers the datastores have, and what has changed since the last time.
+
+    Columns, types, keys, sizes, and the first and last identifiers are stored, so that the project loads without the source. For each
+    container an identifier is proposed.
+
+    With the word remove it hides containers until they are recreated; their Delta tables stay.
+    """
     from incremental_assets.dagster.catalog_command import catalog_records, remove_containers
     from incremental_assets.dagster.loading import find_datastore, load_datastores
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
@@ -67,18 +88,34 @@ def catalog(
 def sync(
     selection: Selection = None,
     tag: Tags = None,
-    mode: Annotated[str | None, typer.Option(help="incremental (default), or refresh: all partitions, read whole.")] = None,
-    partition: Annotated[str | None, typer.Option(metavar="KEY", help="Refresh this partition.")] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            metavar="incremental|refresh",
+            help="incremental: read what is new; a container without identifier is refused. refresh: read all "
+            "partitions again and replace them. By default what is new, and containers without identifier whole.",
+        ),
+    ] = None,
+    partition: Annotated[str | None, typer.Option(metavar="KEY", help="Refresh this partition: read it whole and replace it.")] = None,
     from_: Annotated[str | None, typer.Option("--from", metavar="KEY", help="Refresh from this partition …")] = None,
     to: Annotated[str | None, typer.Option("--to", metavar="KEY", help="… to this one, both included.")] = None,
-    reset_watermarks: Annotated[bool, typer.Option(help="Load the containers anew, whole; the history stays.")] = False,
-    allow_empty: Annotated[bool, typer.Option(help="A refresh may empty what was not empty.")] = False,
-    dry_run: Annotated[bool, typer.Option(help="Only print ranges, SQL and row counts; no Spark.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Containers side by side.")] = 2,
+    reset_watermarks: Annotated[
+        bool, typer.Option("--reset-watermarks", help="Load the containers anew, whole; the history of watermarks stays.")
+    ] = False,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="Allow a refresh to empty a table or a partition that has rows.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print ranges, SQL and row counts, without Spark and without a run.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="How many containers are synced at the same time.")] = 2,
     as_json: Json = False,
     project_dir: Project = None,
 ) -> None:
-    """Move what changed. With --partition or --from … --to: read those partitions whole."""
+    """Bring the Delta tables up to date with their sources.
+
+    It runs the catalog first where there is none, and where the source's tables have changed.
+    """
     from incremental_assets.dagster.loading import ensure_catalog, find_datastore, load_datastores, load_definitions, select
     from incremental_assets.dagster.runner import Runner, SyncOptions, command_line_instance, sync_in_workers
 
@@ -151,11 +188,11 @@ def _mode(text: str | None) -> Any:
 @app.command(rich_help_panel="What moves")
 def watermarks(
     selection: Selection = None,
-    history: Annotated[bool, typer.Option("--history", help="All of them, newest first.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="Print all watermarks, the newest first.")] = False,
     as_json: Json = False,
     project_dir: Project = None,
 ) -> None:
-    """Show how far each container is known to be in the lake."""
+    """Show the watermark of each container: everything below it is in the lake."""
     from incremental_assets.dagster.loading import load_datastores, select
     from incremental_assets.dagster.project import lake_root
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance

@@ -13,7 +13,7 @@ from incremental_assets.cli.terminal import out, print_table, say
 
 
 @app.command(rich_help_panel="The project")
-def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
+def init(directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the project, new or without one.")]) -> None:
     """Write a minimal project that works at once."""
     from incremental_assets.dagster.scaffold import write_project
 
@@ -23,12 +23,14 @@ def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
 
 @app.command(rich_help_panel="The project")
 def operations(
-    id: Annotated[str | None, typer.Argument(metavar="ID", show_default=False)] = None,
-    most: Annotated[int, typer.Option("--most", min=1, help="So many, the newest first.")] = 20,
+    id: Annotated[
+        str | None, typer.Argument(metavar="ID", show_default=False, help="One operation by its id, or by the beginning of its id.")
+    ] = None,
+    most: Annotated[int, typer.Option("--most", metavar="N", min=1, help="How many are shown, the newest first.")] = 20,
     as_json: Json = False,
     project_dir: Project = None,
 ) -> None:
-    """Show the operations, also those that are going on: catalogs, syncs, scans, profiles."""
+    """Show the operations that have run or are running: catalogs, syncs, scans, profiles, maintenance."""
     from incremental_assets.dagster.operations import operation
     from incremental_assets.dagster.operations import operations as newest
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
@@ -47,8 +49,11 @@ def operations(
 
 
 @app.command(rich_help_panel="The project")
-def demo(scale: Annotated[float, typer.Option(help="TPC-H scale factor.")] = 0.1, project_dir: Project = None) -> None:
-    """Show all of it on an embedded PostgreSQL with TPC-H data."""
+def demo(scale: Annotated[float, typer.Option(metavar="NUMBER", help="TPC-H's scale factor.")] = 0.1, project_dir: Project = None) -> None:
+    """Run the demo: an embedded PostgreSQL with TPC-H data, syncs, and a comparison of source and lake row by row.
+
+    It begins from nothing each time.
+    """
     from incremental_assets.demo.run import run_demo
 
     raise typer.Exit(run_demo(enter(project_dir), scale))
@@ -56,11 +61,14 @@ def demo(scale: Annotated[float, typer.Option(help="TPC-H scale factor.")] = 0.1
 
 @app.command(rich_help_panel="The project")
 def dev(
-    port: Annotated[int, typer.Option(help="Of the UI, on 127.0.0.1.")] = 3000,
-    read_only: Annotated[bool, typer.Option("--read-only", help="The UI shows, and changes nothing; schedules go on.")] = False,
+    port: Annotated[int, typer.Option(metavar="N", help="The port of the UI on 127.0.0.1.")] = 3000,
+    read_only: Annotated[bool, typer.Option("--read-only", help="The UI changes nothing; schedules still run.")] = False,
     project_dir: Project = None,
 ) -> None:
-    """The Dagster UI on 127.0.0.1:3000 with schedules running; the embedded Spark server ends with it."""
+    """Start Dagster's UI on 127.0.0.1, with its schedules and sensors running.
+
+    No other web page can use it. The embedded Spark server ends with it.
+    """
     from incremental_assets.dagster.web.serve import serve
 
     raise typer.Exit(serve(enter(project_dir), port, read_only))

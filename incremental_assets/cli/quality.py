@@ -13,30 +13,44 @@ from incremental_assets.cli.app import Json, Project, Selection, Tags, app, ente
 from incremental_assets.cli.terminal import out, print_scans, print_table, say
 from incremental_assets.core.errors import ConfigurationError
 
-AfterTime = Annotated[str | None, typer.Option(metavar="T", help="The threshold, for containers that go by time.")]
-AfterBatch = Annotated[str | None, typer.Option(metavar="N", help="The threshold, for containers that go by integers.")]
+AfterTime = Annotated[
+    str | None,
+    typer.Option(metavar="T", help="With --incremental: what is above this time; for containers whose identifier is a time."),
+]
+AfterBatch = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="With --incremental: what is above this value; for containers whose identifier is an integer."),
+]
 
 
 @app.command(rich_help_panel="Quality")
 def scan(
     selection: Selection = None,
     tag: Tags = None,
-    incremental: Annotated[bool, typer.Option("--incremental", help="Only what is new since the last scan, or above a threshold.")] = False,
+    incremental: Annotated[
+        bool,
+        typer.Option(
+            "--incremental", help="Only what is new since the last scan, or above a threshold; a container without identifier is refused."
+        ),
+    ] = False,
     greater_than_time: AfterTime = None,
     greater_than_batch: AfterBatch = None,
     full: Annotated[
-        bool, typer.Option("--full", help="All rows (default): the catch-up; the next incremental scan begins after it.")
+        bool, typer.Option("--full", help="All rows, which is the default; the next incremental scan begins after them.")
     ] = False,
     partition: Annotated[str | None, typer.Option(metavar="KEY", help="Scan this partition.")] = None,
     from_: Annotated[str | None, typer.Option("--from", metavar="KEY", help="Scan from this partition …")] = None,
     to: Annotated[str | None, typer.Option("--to", metavar="KEY", help="… to this one, both included.")] = None,
     auto_resolve: Annotated[
-        bool, typer.Option("--auto-resolve-passed-anomalies", help="Resolve anomalies that are looked at again and not found.")
+        bool, typer.Option("--auto-resolve-passed-anomalies", help="Resolve anomalies that this scan looks at again and does not find.")
     ] = False,
     as_json: Json = False,
     project_dir: Project = None,
 ) -> None:
-    """Ask the rules of quality of rows that are in the lake."""
+    """Check rows that are in the lake against the rules of quality.
+
+    A sync does so by itself, for the partitions that it wrote.
+    """
     from incremental_assets.dagster.quality.command import ScanOptions, scan_lines
 
     asked = ScanOptions(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to), auto_resolve)
@@ -50,17 +64,23 @@ def scan(
 def profile(
     selection: Selection = None,
     tag: Tags = None,
-    incremental: Annotated[bool, typer.Option("--incremental", help="What is new since the last profile, or above a threshold.")] = False,
+    incremental: Annotated[
+        bool,
+        typer.Option(
+            "--incremental",
+            help="Only what is new since the last profile, or above a threshold; a container without identifier is refused.",
+        ),
+    ] = False,
     greater_than_time: AfterTime = None,
     greater_than_batch: AfterBatch = None,
-    full: Annotated[bool, typer.Option("--full", help="All rows (default).")] = False,
+    full: Annotated[bool, typer.Option("--full", help="All rows, which is the default.")] = False,
     partition: Annotated[str | None, typer.Option(metavar="KEY", help="Profile this partition.")] = None,
     from_: Annotated[str | None, typer.Option("--from", metavar="KEY", help="Profile from this partition …")] = None,
     to: Annotated[str | None, typer.Option("--to", metavar="KEY", help="… to this one, both included.")] = None,
     as_json: Json = False,
     project_dir: Project = None,
 ) -> None:
-    """Count and measure the columns, partition by partition; the table's profile is a merge of those."""
+    """Measure the columns by partition, in one pass, and merge that into the table's profile, which has a page of plots."""
     from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 
     asked = ScanOptions(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to))
@@ -72,10 +92,15 @@ def profile(
 
 @app.command(rich_help_panel="Quality")
 def checks(
-    words: Annotated[list[str], typer.Argument(metavar="suggest DATASTORE/CONTAINER …", show_default=False)],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="suggest DATASTORE/CONTAINER …", show_default=False, help="The word suggest, and containers with a profile."
+        ),
+    ],
     project_dir: Project = None,
 ) -> None:
-    """Propose rules from a profile, as YAML to paste under checks:."""
+    """Propose rules from a profile, as YAML to paste under checks."""
     from incremental_assets.dagster.loading import load_datastores, select
     from incremental_assets.dagster.quality.command import lake_scope
     from incremental_assets.dagster.quality.profiles import suggested_checks
@@ -122,16 +147,27 @@ def _looked(project_dir: Path | None, selection: Any, tag: Any, asked: Any, full
 @app.command(rich_help_panel="Quality")
 def anomalies(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[DATASTORE[/CONTAINER] …] | acknowledge|resolve|discard ID …", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[DATASTORE[/CONTAINER] …] | acknowledge|resolve|discard ID …",
+            show_default=False,
+            help="Datastores or containers whose anomalies are shown, all where nothing is named; or what is said of which anomalies.",
+        ),
     ] = None,
     state: Annotated[
-        str | None, typer.Option(metavar="STATE", help="active, acknowledged, resolved, discarded, or all; default: open ones.")
+        str | None,
+        typer.Option(
+            metavar="STATE",
+            help="active, acknowledged, resolved, discarded or all; by default those that are open: active and acknowledged.",
+        ),
     ] = None,
-    comment: Annotated[str | None, typer.Option(metavar="TEXT", help="Kept in the anomaly's history.")] = None,
+    comment: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="With acknowledge, resolve or discard: kept in the anomaly's history.")
+    ] = None,
     as_json: Json = False,
     project_dir: Project = None,
 ) -> None:
-    """Show what scans have found broken; say of one that it is known, mended, or none."""
+    """Show the anomalies, the newest change first; or acknowledge, resolve or discard some of them."""
     from incremental_assets.core.anomalies import State
     from incremental_assets.dagster.loading import load_datastores, select
     from incremental_assets.dagster.quality.command import VERBS, anomaly_lines, change_anomalies

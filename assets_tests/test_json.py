@@ -1,0 +1,142 @@
+"""The fields that docs/json.md names are those that the code writes; without Spark.
+
+Belongs here: the names of fields. Does not belong: their values, which the tests of each command look at.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets_tests.harness import Folder, Project
+from incremental_assets.catalog.detect import Proposal
+from incremental_assets.core.anomalies import Anomaly, State
+from incremental_assets.core.rules import Severity
+from incremental_assets.core.watermark import Holder
+from incremental_assets.dagster import catalog_command
+from incremental_assets.dagster.metadata import line
+from incremental_assets.dagster.operations import operations
+from incremental_assets.dagster.partitions import container_key
+from incremental_assets.dagster.quality import command
+from incremental_assets.dagster.quality.scanning import Summary
+from incremental_assets.dagster.quality.summary import line_of
+from incremental_assets.dagster.runs.dry_run import dry_run_lines
+from incremental_assets.dagster.runs.runner import Asked
+from incremental_assets.dagster.watermarks import current, history
+from incremental_assets.quality.records import Result, ScanOperation
+from incremental_assets.quality.verdict import ScanResult, Status, Verdict
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "json.md"
+TABLES, FILES = {"sql"}, {"files", "drops"}
+"""Fields of a dry run that only the one kind of container has."""
+
+
+def documented(section: str) -> set[str]:
+    """The names in the first column of the section's table."""
+    found = re.search(rf"^##+ {re.escape(section)}\n(.*?)(?=^##|\Z)", PAGE.read_text(encoding="utf-8"), re.S | re.M)
+    assert found is not None, f"docs/json.md has no section {section!r}"
+    return {name for row in re.findall(r"^\| (`.*?) \|", found[1], re.M) for name in re.findall(r"`([^`]+)`", row)}
+
+
+def fields(value: Any, before: str = "") -> Iterator[str]:
+    """Names of all fields, nested ones as ``a.b`` and ``a[].b``; an object has a row of its own only where it may be null."""
+    for name, inner in value.items():
+        path = f"{before}{name}"
+        if isinstance(inner, dict):
+            yield from fields(inner, f"{path}.") if inner else [path]
+        elif isinstance(inner, list) and inner and isinstance(inner[0], dict):
+            yield path
+            yield from fields(inner[0], f"{path}[].")
+        else:
+            yield path
+
+
+def same(section: str, record: dict[str, Any], nullable: tuple[str, ...] = ()) -> None:
+    """``nullable``: objects that have a row of their own."""
+    assert documented(section) == {*fields(record), *nullable}
+
+
+def scan_summary() -> Summary:
+    verdict = Verdict("not_null_id", "2026-03-01", Status.FAILED, Severity.ERROR, True, 10, 10, 1, 0.1, "1 row", "")
+    operation = ScanOperation("r", "shop/orders", 0, 1, Result.SUCCESS)
+    result = ScanResult(3, 1, {"2026-03-01": 10}, [verdict], ())
+    return Summary("shop/orders", operation, result, {}, 1, 0, 0, 1, None, "2026-03-01", 0.1)
+
+
+def test_a_line_of_sync() -> None:
+    """Without it, a field is added or renamed and those who read it from a script are not told."""
+    holder = Holder(1, "u", "a", datetime.now(timezone.utc).isoformat())
+    held = {"watermark/held_back_by": dg.MetadataValue.json([dataclasses.asdict(holder)])}
+    checks = line_of(scan_summary())
+    told = line("shop/orders", "synced", metadata=held, checks=None)
+    same("sync", told)
+    assert line("shop/orders", "failed").keys() == told.keys()
+    assert documented("checks of a sync") == checks.keys()
+    assert set(command._NUMBERS) <= checks.keys()
+
+
+def test_a_line_of_scan(folder: Callable[..., Folder]) -> None:
+    """``told`` is what the run's event says, which is the same as under ``checks``."""
+    workspace = folder(containers={"all": {"glob": "*.csv"}})
+    told = command._line(workspace.definition("all"), "failed", message="", told=line_of(scan_summary()))
+    same("scan", told, ("anomalies", "watermark"))
+
+
+def test_a_line_of_profile(folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch) -> None:
+    watermark = {"previous": None, "new": 1}
+    ran = command._Ran("r", {"rows_profiled": 1, "watermark": watermark}, "", 0.1)
+    monkeypatch.setattr(command, "_run", lambda *arguments: ran)
+    workspace = folder(containers={"all": {"glob": "*.csv"}})
+    with workspace.instance() as instance:
+        [told] = command.profile_lines(workspace.dagster(), [workspace.definition("all")], command.AskedScan(), instance)
+    same("profile", told, ("watermark",))
+
+
+def test_a_line_of_anomalies() -> None:
+    one = Anomaly("1", "shop/orders", "r", None, None, None, "", Severity.WARN, State.ACTIVE, 0, 0, "scan r")
+    same("anomalies", command._anomaly(one))
+
+
+def test_a_line_of_a_dry_run_and_of_catalog(
+    project: Callable[..., Project], folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a real source, whose table has a proposal, and by a real folder."""
+    shop = project(incremental=["public.orders:id:integer"])
+    shop.execute("create table orders (id bigint primary key); create table notes (id bigint primary key); insert into orders values (1)")
+    files = folder(containers={"all": {"glob": "*.csv"}})
+    files.put("a.csv", "id\n1\n")
+    for workspace, name, not_its_own in ((shop, "orders", FILES), (files, "all", TABLES)):
+        monkeypatch.setenv("INCREMENTAL_ASSETS_LAKE", workspace.lake)
+        with workspace.instance() as instance:
+            [planned] = dry_run_lines([workspace.definition(name)], Asked(), instance)
+        assert documented("sync --dry-run") - not_its_own == {*fields(planned)}
+    definition = dataclasses.replace(shop.definition("notes"), proposal=Proposal())
+    changed = {"change": "changed", "fields": [{"field": "a", "change": "type", "before": "x", "after": "y"}]}
+    known = catalog_command._record(definition, changed, None)
+    same("catalog", known, ("proposal",))
+    assert catalog_command._forgotten("shop/notes").keys() == known.keys()
+
+
+def test_a_line_of_watermarks(folder: Callable[..., Folder]) -> None:
+    workspace = folder(containers={"all": {"glob": "*.csv"}})
+    container = workspace.definition("all").container
+    with workspace.instance() as instance:
+        same("watermarks", current(instance, container, workspace.lake, None))
+        instance.report_runless_asset_event(dg.AssetMaterialization(container_key(container), metadata={"sync/rows_read": 1}))
+        [told] = history(instance, container)
+    same("watermarks", told)
+
+
+def test_a_line_of_operations() -> None:
+    @dg.job
+    def sync_shop() -> None: ...
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        sync_shop.execute_in_process(instance=instance)
+        [told] = operations(instance, 1)
+    same("operations", told)
