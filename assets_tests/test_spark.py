@@ -403,7 +403,7 @@ def test_packages_of_the_user_are_fetched_once_with_the_products(tmp_path: Path,
     ours = launch.jar_folder()
     monkeypatch.setattr(launch, "jars", lambda: [launch.jar_folder() / "a.jar"])
     monkeypatch.setenv(launch.CONF, "spark.jars.packages=org.example:one:1, org.example:two:2;spark.jars.excludes=org.example:three")
-    assert launch.coordinates() == (*launch.COORDINATES, "org.example:one:1", "org.example:two:2")
+    assert launch.coordinates() == (*launch.own_coordinates(), "org.example:one:1", "org.example:two:2")
     assert launch.jar_folder() != ours
     settings = launch.settings(tmp_path)
     assert not {"spark.jars.packages", "spark.jars.excludes"} & set(settings)

@@ -1,4 +1,4 @@
-"""What one run holds: the lake's address, a Spark session opened when first needed, and whatever must be given back at its end.
+"""What one run holds: the lake's address, Spark sessions opened when first needed, and whatever must be given back at its end.
 
 Belongs here: that hold, whoever runs. Does not belong: Dagster's resource of it (``dagster.resources``), or what is done with it. A run
 that does nothing opens no session.
@@ -37,7 +37,8 @@ def _unheld(*_: Any) -> contextlib.AbstractContextManager[None]:
 
 
 class LakeScope:
-    """One run's hold on the lake. ``stack`` is closed when the run has ended, after its last event.
+    """One run's hold on the lake. ``stack`` is what a container's sync holds, ``assets_stack`` the session of the user's own
+    assets; both are closed when the run has ended, after its last event.
 
     ``written``: by the container's path, for who looks at it in the same run. ``held``: keeps other writers from a table that is no
     container's. ``lease``: on the container that the run writes.
@@ -46,6 +47,7 @@ class LakeScope:
     def __init__(self, lake: str, state_dir: Path, name: str, log: Callable[[str], None], held: "TableLock | None" = None) -> None:
         self.lake = lake
         self.stack = contextlib.ExitStack()
+        self.assets_stack = contextlib.ExitStack()
         self.held = held or _unheld
         self.written: dict[tuple[str, str], Written] = {}
         self.lease: Lease | None = None
@@ -53,18 +55,35 @@ class LakeScope:
         self._name = name
         self._log = log
         self._spark: SparkSession | None = None
+        self._assets_spark: SparkSession | None = None
 
     def table(self, *parts: str) -> LakeTable:
         return LakeTable(self.lake, *parts)
 
     @property
     def spark(self) -> "SparkSession":
-        """This run's own session; its settings are nobody else's."""
+        """The session of the container at hand: a new one for each that the run writes, whose settings are nobody else's."""
         if self._spark is None:
             from incremental_assets.spark.session import open_session
 
             self._spark = self.stack.enter_context(open_session(self._state_dir, name=self._name, on_progress=self._log))
         return self._spark
+
+    @property
+    def assets_spark(self) -> "SparkSession":
+        """The session of the user's own assets, shared by what they load and what they ask the resource ``spark`` for: Spark refuses to
+        join frames of two. No container is written in it, as a sync sets what suits its rows, and an asset whatever it likes."""
+        if self._assets_spark is None:
+            from incremental_assets.spark.session import open_session
+
+            opened = open_session(self._shared_dir, name=self._name, on_progress=self._log)
+            self._assets_spark = self.assets_stack.enter_context(opened)
+        return self._assets_spark
+
+    def close_assets_spark(self) -> None:
+        """Gives it back. Who asks again gets another one."""
+        self._assets_spark = None
+        self.assets_stack.close()
 
     def begin(self) -> None:
         """Gives back what an earlier attempt of this run still holds: its lock, its snapshot, its session."""
@@ -109,11 +128,12 @@ class LakeScope:
 
     def interrupt(self) -> None:
         """Ends what is running on the server."""
-        if self._spark is not None:
-            from pyspark.errors import PySparkException
+        for session in (self._spark, self._assets_spark):
+            if session is not None:
+                from pyspark.errors import PySparkException
 
-            with contextlib.suppress(PySparkException):  # the server is gone, and the query with it
-                self._spark.interruptAll()
+                with contextlib.suppress(PySparkException):  # the server is gone, and the query with it
+                    session.interruptAll()
 
 
 def _end_server(state_dir: Path) -> None:
