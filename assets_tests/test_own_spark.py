@@ -5,6 +5,7 @@ Belongs here: the resource ``spark``, and whose session is whose. Does not belon
 """
 
 import importlib
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -53,7 +54,7 @@ def after_orders(spark: PySparkResource):
 
 @pytest.fixture
 def shop(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    """Orders that are not yet in the lake, in a project of files with assets beside them."""
+    """Orders that nobody has synced or catalogued, in a project of files with assets beside them."""
     made = project(incremental=["public.orders:id:integer"])
     made.execute("create table orders (id int primary key, day date, total int)")
     made.execute("insert into orders select i, date '2026-01-01' + i % 3, i from generate_series(1, 9) i")
@@ -61,7 +62,6 @@ def shop(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> It
     (made.path / "defs" / "reports.py").write_text(REPORTS)
     for name, value in {**made.variables, "SPARK_REMOTE": made.environment()["SPARK_REMOTE"]}.items():
         monkeypatch.setenv(name, value)
-    made.cli("catalog", "shop", spark=False)
     monkeypatch.setattr(sys, "path", list(sys.path))
     forget()
     enter_project(made.path)
@@ -93,6 +93,7 @@ def rows(shop: Project, name: str) -> list[tuple[Any, ...]]:
 def test_an_own_asset_asks_for_spark_reads_the_lake_and_writes_to_it(shop: Project) -> None:
     """Who knows Dagster writes ``spark: PySparkResource``: there must be such a resource, and it must see the lake. Its session, and what
     the IO manager loads, can be joined, which Spark refuses between sessions; when the run has ended the server does not keep it."""
+    shop.cli("catalog", "shop", spark=False)
     run(shop, "shop/orders")
     seen = run(shop, "totals", "named")
     assert [total for _, total in rows(shop, "totals")] == [3 + 6 + 9, 1 + 4 + 7, 2 + 5 + 8]
@@ -108,6 +109,7 @@ def test_spark_is_not_started_for_an_asset_that_makes_no_use_of_it(shop: Project
 
 def test_a_sync_in_the_same_run_leaves_the_own_assets_session_alone(shop: Project) -> None:
     """A sync of few rows turns off the compilation of queries, which makes large ones of an asset after it many times slower."""
+    shop.cli("catalog", "shop", spark=False)
     assert run(shop, "shop/orders", "after_orders")["after_orders"] == "true"
 
 
@@ -121,6 +123,13 @@ def test_what_an_own_asset_sets_reaches_no_container(tmp_path: Any, spark_home: 
         scope.begin()
         assert scope.spark is not first and first.is_stopped
         assert scope.assets_spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+
+
+def test_no_command_waits_for_the_resources_import() -> None:
+    """Each of them loads the project's definitions, and hardly any needs what the resource is made of."""
+    code = "import sys, incremental_assets.cli, incremental_assets.dagster.definitions; print([*sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "'incremental_assets.dagster.resources'" in loaded and "'dagster_pyspark'" not in loaded and "'delta'" not in loaded
 
 
 def test_a_spark_context_is_refused_with_what_to_do_instead() -> None:

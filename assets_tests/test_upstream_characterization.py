@@ -300,8 +300,8 @@ def test_files_of_a_project_are_found_and_read_by_dagsters_rules(tmp_path: Path,
 
 
 def test_a_pyspark_resource_may_be_one_of_another_kind(instance: dg.DagsterInstance) -> None:
-    """``spark`` is one that opens nothing by itself, made by a function that imports pyspark only then; who asks for a ``PySparkResource``
-    gets it all the same, and it is told when the run has ended."""
+    """``spark`` is one that opens nothing by itself, made by a function that imports the class only then; who asks for a
+    ``PySparkResource`` gets it all the same, and it is told when the run has ended."""
     from dagster_pyspark import PySparkResource
 
     told: list[str] = []

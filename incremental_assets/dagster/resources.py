@@ -34,7 +34,7 @@ def lake_resource(lake: Callable[[], str], state_dir: Callable[[], Path], held: 
     description="A PySparkResource for assets of your own: the run's Spark Connect session, opened when it is first asked for.",
 )
 def spark_resource(context: dg.InitResourceContext) -> "Iterator[ConnectSpark]":
-    """The resource ``spark``. No ``ConfigurableResource`` in the definitions themselves: each command would import pyspark for it."""
+    """The resource ``spark``. No ``ConfigurableResource`` in the definitions themselves, for which each command would import the base."""
     from incremental_assets.dagster.spark_resource import ConnectSpark
 
     with ConnectSpark.from_resource_context_cm(context) as spark:
