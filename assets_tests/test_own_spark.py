@@ -54,7 +54,7 @@ def after_orders(spark: PySparkResource):
 
 @pytest.fixture
 def shop(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    """Orders that nobody has synced or catalogued, in a project of files with assets beside them."""
+    """Orders that are catalogued and not synced, in a project of files with assets beside them."""
     made = project(incremental=["public.orders:id:integer"])
     made.execute("create table orders (id int primary key, day date, total int)")
     made.execute("insert into orders select i, date '2026-01-01' + i % 3, i from generate_series(1, 9) i")
@@ -62,6 +62,7 @@ def shop(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> It
     (made.path / "defs" / "reports.py").write_text(REPORTS)
     for name, value in {**made.variables, "SPARK_REMOTE": made.environment()["SPARK_REMOTE"]}.items():
         monkeypatch.setenv(name, value)
+    made.cli("catalog", "shop", spark=False)
     monkeypatch.setattr(sys, "path", list(sys.path))
     forget()
     enter_project(made.path)
@@ -93,7 +94,6 @@ def rows(shop: Project, name: str) -> list[tuple[Any, ...]]:
 def test_an_own_asset_asks_for_spark_reads_the_lake_and_writes_to_it(shop: Project) -> None:
     """Who knows Dagster writes ``spark: PySparkResource``: there must be such a resource, and it must see the lake. Its session, and what
     the IO manager loads, can be joined, which Spark refuses between sessions; when the run has ended the server does not keep it."""
-    shop.cli("catalog", "shop", spark=False)
     run(shop, "shop/orders")
     seen = run(shop, "totals", "named")
     assert [total for _, total in rows(shop, "totals")] == [3 + 6 + 9, 1 + 4 + 7, 2 + 5 + 8]
@@ -109,7 +109,6 @@ def test_spark_is_not_started_for_an_asset_that_makes_no_use_of_it(shop: Project
 
 def test_a_sync_in_the_same_run_leaves_the_own_assets_session_alone(shop: Project) -> None:
     """A sync of few rows turns off the compilation of queries, which makes large ones of an asset after it many times slower."""
-    shop.cli("catalog", "shop", spark=False)
     assert run(shop, "shop/orders", "after_orders")["after_orders"] == "true"
 
 
