@@ -68,11 +68,10 @@ bench: install
 	$(BIN)/python -m benchmarks --scale $(BENCH_SCALE)
 
 constraints:
-	@echo 'pyspark==4.2.0' > .pinned.tmp
 	@{ sed -n '/^#/p' constraints.txt; \
-	  uv pip compile pyproject.toml --constraint .pinned.tmp --extra demo --extra dev --extra bench --extra s3-test --universal --python-version 3.10 \
+	  uv pip compile pyproject.toml --extra demo --extra dev --extra bench --extra s3-test --universal --python-version 3.10 \
 	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links --quiet; } > .constraints.tmp
-	@mv .constraints.tmp constraints.txt; rm -f .pinned.tmp
+	@mv .constraints.tmp constraints.txt
 
 clean:
 	-@if [ -x $(BIN)/python ]; then $(BIN)/python -m incremental_assets.spark.embedded.server stop; fi

@@ -28,7 +28,7 @@ from incremental_assets.dagster.io_manager import delta_io_manager
 from incremental_assets.dagster.locks import table_lock
 from incremental_assets.dagster.loggers import LOGGERS
 from incremental_assets.dagster.quality.command import ScanOptions, scan_lines
-from incremental_assets.dagster.resources import lake_resource
+from incremental_assets.dagster.resources import lake_resource, spark_resource
 from incremental_assets.dagster.runner import Runner, SyncOptions, command_line_instance
 from incremental_assets.dagster.scaffold import write_project
 from incremental_assets.databases.definition import TableDefinition
@@ -102,7 +102,8 @@ class Workspace:
     def dagster(self, definitions: Sequence[ContainerDefinition] | None = None) -> dg.Definitions:
         """The code location, with the lake of this project and the session's Spark server."""
         chosen = definitions if definitions is not None else self.catalog()
-        resources = {"lake": lake_resource(lambda: self.lake, lambda: self.spark_home, table_lock), "delta": delta_io_manager}
+        lake = lake_resource(lambda: self.lake, lambda: self.spark_home, table_lock)
+        resources = {"lake": lake, "delta": delta_io_manager, "spark": spark_resource}
         own = dg.Definitions(resources=resources, executor=dg.in_process_executor, loggers=LOGGERS)
         settings = self.component.settings()
         return dg.Definitions.merge(datastore_definitions(settings, chosen), catalog_definitions(self.component, settings, chosen), own)

@@ -19,16 +19,16 @@ from incremental_assets.core.anomalies import Anomaly, State
 from incremental_assets.core.rules import Severity
 from incremental_assets.core.watermark import Holder
 from incremental_assets.dagster import catalog_command
+from incremental_assets.dagster.dry_run import dry_run_lines
 from incremental_assets.dagster.metadata import line
 from incremental_assets.dagster.operations import operations
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.quality import command
-from incremental_assets.dagster.quality.scanning import Summary
+from incremental_assets.dagster.quality.scanning import ScanSummary
 from incremental_assets.dagster.quality.summary import line_of
-from incremental_assets.dagster.runs.dry_run import dry_run_lines
-from incremental_assets.dagster.runs.runner import Asked
+from incremental_assets.dagster.runner import SyncOptions
 from incremental_assets.dagster.watermarks import current, history
-from incremental_assets.quality.records import Result, ScanOperation
+from incremental_assets.quality.records import OperationResult, ScanOperation
 from incremental_assets.quality.verdict import ScanResult, Status, Verdict
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "json.md"
@@ -61,11 +61,11 @@ def same(section: str, record: dict[str, Any], nullable: tuple[str, ...] = ()) -
     assert documented(section) == {*fields(record), *nullable}
 
 
-def scan_summary() -> Summary:
+def scan_summary() -> ScanSummary:
     verdict = Verdict("not_null_id", "2026-03-01", Status.FAILED, Severity.ERROR, True, 10, 10, 1, 0.1, "1 row", "")
-    operation = ScanOperation("r", "shop/orders", 0, 1, Result.SUCCESS)
+    operation = ScanOperation("r", "shop/orders", 0, 1, OperationResult.SUCCESS)
     result = ScanResult(3, 1, {"2026-03-01": 10}, [verdict], ())
-    return Summary("shop/orders", operation, result, {}, 1, 0, 0, 1, None, "2026-03-01", 0.1)
+    return ScanSummary("shop/orders", operation, result, {}, 1, 0, 0, 1, None, "2026-03-01", 0.1)
 
 
 def test_a_line_of_sync() -> None:
@@ -93,7 +93,7 @@ def test_a_line_of_profile(folder: Callable[..., Folder], monkeypatch: pytest.Mo
     monkeypatch.setattr(command, "_run", lambda *arguments: ran)
     workspace = folder(containers={"all": {"glob": "*.csv"}})
     with workspace.instance() as instance:
-        [told] = command.profile_lines(workspace.dagster(), [workspace.definition("all")], command.AskedScan(), instance)
+        [told] = command.profile_lines(workspace.dagster(), [workspace.definition("all")], command.ScanOptions(), instance)
     same("profile", told, ("watermark",))
 
 
@@ -113,7 +113,7 @@ def test_a_line_of_a_dry_run_and_of_catalog(
     for workspace, name, not_its_own in ((shop, "orders", FILES), (files, "all", TABLES)):
         monkeypatch.setenv("INCREMENTAL_ASSETS_LAKE", workspace.lake)
         with workspace.instance() as instance:
-            [planned] = dry_run_lines([workspace.definition(name)], Asked(), instance)
+            [planned] = dry_run_lines([workspace.definition(name)], SyncOptions(), instance)
         assert documented("sync --dry-run") - not_its_own == {*fields(planned)}
     definition = dataclasses.replace(shop.definition("notes"), proposal=Proposal())
     changed = {"change": "changed", "fields": [{"field": "a", "change": "type", "before": "x", "after": "y"}]}

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import grpc
@@ -398,12 +399,29 @@ def test_a_user_setting_reaches_the_server_but_not_past_what_results_depend_on(t
     assert "delta-spark" in settings["spark.jars"] and "spark.driver.host" not in settings
 
 
+def test_the_installed_delta_spark_says_which_jars_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a constant of ours and the installed package name two Delta Lakes; and one that nobody has pinned is fetched and run."""
+    delta, _ = launch.own_coordinates()
+    assert delta == f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
+    real = launch.version
+    monkeypatch.setattr(launch, "version", lambda name: "4.4.1" if name == "delta-spark" else real(name))
+    with pytest.raises(SparkUnavailable, match=r"delta-spark 4\.4\.1 is installed .* io\.delta_delta-spark_4\.2_2\.13-4\.4\.0\.jar"):
+        ensure_server(tmp_path)
+
+    def none(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(launch, "version", none)
+    with pytest.raises(SparkUnavailable, match="delta-spark is not installed in this environment"):
+        launch.jars()
+
+
 def test_packages_of_the_user_are_fetched_once_with_the_products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else an object store's connector is resolved by each server anew, within the time it has to start, and copied for each session."""
     ours = launch.jar_folder()
     monkeypatch.setattr(launch, "jars", lambda: [launch.jar_folder() / "a.jar"])
     monkeypatch.setenv(launch.CONF, "spark.jars.packages=org.example:one:1, org.example:two:2;spark.jars.excludes=org.example:three")
-    assert launch.coordinates() == (*launch.COORDINATES, "org.example:one:1", "org.example:two:2")
+    assert launch.coordinates() == (*launch.own_coordinates(), "org.example:one:1", "org.example:two:2")
     assert launch.jar_folder() != ours
     settings = launch.settings(tmp_path)
     assert not {"spark.jars.packages", "spark.jars.excludes"} & set(settings)

@@ -4,6 +4,8 @@ Belongs here: one test a thing, against the upstream's code alone, so that an up
 what it breaks. Does not belong: our own behaviour.
 """
 
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -297,7 +299,74 @@ def test_files_of_a_project_are_found_and_read_by_dagsters_rules(tmp_path: Path,
     assert origin.location_name == "shop"  # as workspace.yaml says: one name, or schedules and runs would be two locations'
 
 
+def test_a_pyspark_resource_may_be_one_of_another_kind(instance: dg.DagsterInstance) -> None:
+    """``spark`` is one that opens nothing by itself, made by a function that imports the class only then; who asks for a
+    ``PySparkResource`` gets it all the same, and it is told when the run has ended."""
+    from dagster_pyspark import PySparkResource
+
+    told: list[str] = []
+
+    class Quiet(PySparkResource):
+        spark_config: dict[str, Any] = {}  # noqa: RUF012 pydantic gives each resource its own
+
+        def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+            told.append(f"begins, with {context.resources.lake}")
+
+        def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+            told.append("ends")
+
+        @property
+        def spark_session(self) -> str:
+            return "a session of our own"
+
+    @dg.resource(required_resource_keys={"lake"})
+    def spark(context: dg.InitResourceContext) -> Iterator[PySparkResource]:
+        with Quiet.from_resource_context_cm(context) as made:
+            yield made
+
+    @dg.asset
+    def asks(spark: PySparkResource) -> None:
+        told.append(spark.spark_session)
+
+    assert dg.materialize([asks], instance=instance, resources={"spark": spark, "lake": "the lake"}).success
+    assert told == ["begins, with the lake", "a session of our own", "ends"]
+    for name in ("spark_session", "spark_context"):
+        assert isinstance(vars(PySparkResource)[name], property), "what ours replaces"
+    assert "setup_for_execution" in vars(PySparkResource), "where the base starts a JVM"
+
+
 # ---------------------------------------------------------------------- Delta and Spark
+def test_delta_spark_names_the_jars_that_are_fetched() -> None:
+    """The coordinates are made by its rule, as importing it takes half a second; if the rule changes, other JARs are the published ones."""
+    from delta import configure_spark_with_delta_pip
+    from pyspark.sql import SparkSession
+
+    from incremental_assets.spark.embedded.launch import own_coordinates
+
+    configured: Any = configure_spark_with_delta_pip(SparkSession.builder, extra_packages=[own_coordinates()[1]])
+    assert configured._options["spark.jars.packages"] == ",".join(own_coordinates())
+
+
+def test_importing_delta_and_dagsters_spark_starts_nothing_and_harms_no_session(spark_home: Path) -> None:
+    """They are installed beside everything: a JVM for an import, or a session that is not Connect's from then on, would be everybody's."""
+    from incremental_assets.spark.session import ensure_server
+
+    code = (
+        "import sys, psutil, delta, dagster_pyspark; from delta.tables import DeltaTable; from pathlib import Path;"
+        "from pyspark import SparkContext; from pyspark.sql import SparkSession as Classic;"
+        "from incremental_assets.spark.session import open_session;"
+        "from pyspark.sql.functions import col;"
+        "assert not psutil.Process().children() and SparkContext._active_spark_context is None;"
+        "stack = open_session(Path(sys.argv[1]), name='imports'); spark = stack.__enter__();"
+        "print(type(spark).__module__, spark.range(3).where(col('id') > 0).count());"
+        "stack.__exit__(None, None, None);"
+        "assert not psutil.Process().children() and SparkContext._active_spark_context is None"
+    )
+    ensure_server(spark_home)
+    done = subprocess.run([sys.executable, "-c", code, str(spark_home)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.split() == ["pyspark.sql.connect.session", "2"], done.stderr
+
+
 @pytest.fixture
 def table(spark_home: Path, tmp_path: Path) -> Iterator[tuple[Any, str]]:
     """A session, and a small table with deletion vectors and a property."""

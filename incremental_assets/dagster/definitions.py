@@ -1,4 +1,4 @@
-"""The Dagster definitions of a whole project: the datastores found under ``defs``, the lake, the IO manager, the executor.
+"""The Dagster definitions of a whole project: the datastores found under ``defs``, the lake, the IO manager, Spark, the executor.
 
 Belongs here: the definitions that every project shares; ``incremental-assets init`` writes a ``definitions.py`` with one call to
 ``build_definitions``. Does not belong: the definitions of one datastore (``datastore``).
@@ -14,7 +14,7 @@ from incremental_assets.dagster.io_manager import delta_io_manager
 from incremental_assets.dagster.locks import table_lock
 from incremental_assets.dagster.loggers import LOGGERS
 from incremental_assets.dagster.project import dagster_home, lake_root, serve_project
-from incremental_assets.dagster.resources import lake_resource
+from incremental_assets.dagster.resources import lake_resource, spark_resource
 
 
 def build_definitions(project: Path, *, resource_overrides: Mapping[str, Any] | None = None) -> dg.Definitions:
@@ -24,10 +24,11 @@ def build_definitions(project: Path, *, resource_overrides: Mapping[str, Any] | 
     ``resource_overrides`` replaces or adds Dagster resources by their key, for example in tests.
     """
     serve_project(project)
+    found = dg.load_from_defs_folder(path_within_project=project)
     resources = {
+        **({} if "spark" in (found.resources or {}) else {"spark": spark_resource}),  # one that the project has already stays
         "lake": lake_resource(lambda: lake_root(project), lambda: dagster_home(project), table_lock),
         "delta": delta_io_manager,
         **(resource_overrides or {}),
     }
-    found = dg.load_from_defs_folder(path_within_project=project)
     return dg.Definitions.merge(found, dg.Definitions(resources=resources, executor=dg.in_process_executor, loggers=LOGGERS))

@@ -95,7 +95,7 @@ class DeltaIOManager(dg.IOManager):
         table = scope.table(*parts)
         if table.head() is None:
             raise LakeError(f"{'/'.join(context.asset_key.path)} has no table at {table.url} yet; materialize it first.")
-        frame = scope.spark.read.format("delta").load(table.url)
+        frame = scope.assets_spark.read.format("delta").load(table.url)
         if not context.has_asset_partitions:
             return frame
         described = metadata.get(WINDOWS_METADATA)

@@ -1,14 +1,18 @@
-"""The Dagster resource ``lake``: what a run holds of the lake, from the run's beginning to its end.
+"""The Dagster resources of a run: what it holds of the lake, from its beginning to its end, and the Spark session of the user's own assets.
 
-Belongs here: the resource. Does not belong: the object that it provides (``delta.scope``).
+Belongs here: the resources. Does not belong: the objects that they provide (``delta.scope``, ``spark_resource``).
 """
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from incremental_assets.delta.scope import LakeScope, TableLock
+
+if TYPE_CHECKING:
+    from incremental_assets.dagster.spark_resource import ConnectSpark
 
 
 def lake_resource(lake: Callable[[], str], state_dir: Callable[[], Path], held: TableLock | None = None) -> dg.ResourceDefinition:
@@ -24,7 +28,19 @@ def lake_resource(lake: Callable[[], str], state_dir: Callable[[], Path], held: 
         run = context.run
         log = context.log.info if context.log else (lambda _: None)
         scope = LakeScope(lake(), state_dir(), run.job_name if run else "incremental-assets", log, held)
-        with scope.stack:
+        with scope.assets_stack, scope.stack:
             yield scope
 
     return resource
+
+
+@dg.resource(
+    required_resource_keys={"lake"},
+    description="A PySparkResource for assets of your own: the run's Spark Connect session, opened when it is first asked for.",
+)
+def spark_resource(context: dg.InitResourceContext) -> "Iterator[ConnectSpark]":
+    """The resource ``spark``. No ``ConfigurableResource`` in the definitions themselves, for which each command would import the base."""
+    from incremental_assets.dagster.spark_resource import ConnectSpark
+
+    with ConnectSpark.from_resource_context_cm(context) as spark:
+        yield spark

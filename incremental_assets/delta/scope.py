@@ -1,4 +1,4 @@
-"""Keeps what one run uses in the lake: its address, a Spark session, and the locks and connections to release at the end.
+"""Keeps what one run uses in the lake: its address, its Spark sessions, and the locks and connections to release at the end.
 
 Belongs here: this scope of a run, whoever starts the run. Does not belong: the Dagster resource that provides it (``dagster.resources``),
 and what is done with it. The Spark session is opened when it is first needed, so a run that has nothing to do opens none.
@@ -40,14 +40,17 @@ def _unheld(*_: Any) -> contextlib.AbstractContextManager[None]:
 class LakeScope:
     """The scope of one run in the lake.
 
+
     ``stack``: the resources to release, such as the lock, the snapshot and the session; it is closed when the run has ended, after its last
-    event. ``written``: by a container's path, what this run wrote, for the checks of the same run. ``held``: locks the table of a user's
-    own asset against other writers. ``lease``: the lease on the container that this run writes; None if it has none.
+    event. ``assets_stack``: the session of the user's own assets; it is closed then, too. ``written``: by a container's path, what this run
+    wrote, for the checks of the same run. ``held``: locks the table of a user's own asset against other writers. ``lease``: the lease on the
+    container that this run writes; None if it has none.
     """
 
     def __init__(self, lake: str, state_dir: Path, name: str, log: Callable[[str], None], held: "TableLock | None" = None) -> None:
         self.lake = lake
         self.stack = contextlib.ExitStack()
+        self.assets_stack = contextlib.ExitStack()
         self.held = held or _unheld
         self.written: dict[tuple[str, str], Written] = {}
         self.lease: Lease | None = None
@@ -55,6 +58,7 @@ class LakeScope:
         self._name = name
         self._log = log
         self._spark: SparkSession | None = None
+        self._assets_spark: SparkSession | None = None
 
     def table(self, *parts: str) -> LakeTable:
         """The table at this path in the lake."""
@@ -62,12 +66,31 @@ class LakeScope:
 
     @property
     def spark(self) -> "SparkSession":
-        """The Spark session of this run, opened at the first use. No other run uses it, so its settings can be changed."""
+        """The session of the container that the run writes, opened at the first use. No other code uses it: its settings may be changed."""
         if self._spark is None:
             from incremental_assets.spark.session import open_session
 
             self._spark = self.stack.enter_context(open_session(self._state_dir, name=self._name, on_progress=self._log))
         return self._spark
+
+    @property
+    def assets_spark(self) -> "SparkSession":
+        """The session of the user's own assets: of the frames that they load, and of the resource ``spark``.
+
+        It is one session, as Spark refuses to join frames of two. No container is written in it: a sync and a user's asset each change the
+        settings of their session as they need them.
+        """
+        if self._assets_spark is None:
+            from incremental_assets.spark.session import open_session
+
+            opened = open_session(self._shared_dir, name=self._name, on_progress=self._log)
+            self._assets_spark = self.assets_stack.enter_context(opened)
+        return self._assets_spark
+
+    def close_assets_spark(self) -> None:
+        """Closes that session. The next use opens another one."""
+        self._assets_spark = None
+        self.assets_stack.close()
 
     def begin(self) -> None:
         """Releases what an earlier attempt of this run still holds: its lock, its snapshot, its session. Dagster may retry a step."""
@@ -112,12 +135,13 @@ class LakeScope:
             self.lease.expect_held()
 
     def interrupt(self) -> None:
-        """Cancels the queries of this run's session that are running on the Spark server."""
-        if self._spark is not None:
-            from pyspark.errors import PySparkException
+        """Cancels the queries of this run's sessions that are running on the Spark server."""
+        for session in (self._spark, self._assets_spark):
+            if session is not None:
+                from pyspark.errors import PySparkException
 
-            with contextlib.suppress(PySparkException):  # if the server is gone, its queries are gone, too
-                self._spark.interruptAll()
+                with contextlib.suppress(PySparkException):  # if the server is gone, its queries are gone, too
+                    session.interruptAll()
 
 
 def _end_server(state_dir: Path) -> None:

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from incremental_assets.spark.embedded.environment import NoVariable, asked_for, jvm_environment
@@ -25,7 +25,9 @@ from incremental_assets.spark.embedded.pins import JARS, differing
 
 log = logging.getLogger(__name__)
 
-COORDINATES = ("io.delta:delta-spark_2.13:4.4.0", "org.postgresql:postgresql:42.7.14")
+POSTGRES_DRIVER = "org.postgresql:postgresql:42.7.14"
+SCALA = "2.13"
+"""Of the Spark that comes with pyspark."""
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 CONF = "INCREMENTAL_ASSETS_SPARK_CONF"
 MEMORY = "INCREMENTAL_ASSETS_SPARK_MEMORY"
@@ -90,9 +92,33 @@ def driver_memory() -> str:
 
 
 # ------------------------------------------------------------------------------------------------ JARs
+def own_coordinates() -> tuple[str, ...]:
+    """The Maven coordinates of the project's own packages: Delta Lake and PostgreSQL's driver.
+
+    Those of Delta Lake follow from the installed ``delta-spark`` and ``pyspark`` by the rule of ``delta.configure_spark_with_delta_pip``,
+    which is not called because it imports pyspark. Raises SparkUnavailable if the digests of that version are not pinned.
+    """
+    delta, spark = _installed("delta-spark"), _installed("pyspark")
+    artifact = f"delta-spark_{'.'.join(spark.split('.')[:2])}_{SCALA}"
+    if f"io.delta_{artifact}-{delta}.jar" not in JARS:
+        pinned = next(name for name in JARS if name.startswith("io.delta_delta-spark_"))
+        raise SparkUnavailable(
+            f"delta-spark {delta} is installed beside pyspark {spark}. The JARs whose digests are known, and no others are run, are of "
+            f"another: {pinned}. `make install` (or pip install incremental-assets) brings the versions that fit it."
+        )
+    return f"io.delta:{artifact}:{delta}", POSTGRES_DRIVER
+
+
+def _installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError as error:
+        raise SparkUnavailable(f"{package} is not installed in this environment. Run `make install` (or pip install {package}).") from error
+
+
 def coordinates() -> tuple[str, ...]:
     """The Maven coordinates of all packages: the project's own, and the user's ``spark.jars.packages``, such as a store's connector."""
-    return (*COORDINATES, *_own_list("spark.jars.packages"))
+    return (*own_coordinates(), *_own_list("spark.jars.packages"))
 
 
 def _own_list(key: str) -> list[str]:
@@ -147,7 +173,7 @@ def _fetch_jars(folder: Path) -> list[Path]:
             check=False,
         )
         found = sorted((work / "ivy" / "jars").glob("*.jar"))
-        artifacts = [coordinate.split(":")[1] for coordinate in COORDINATES]
+        artifacts = [coordinate.split(":")[1] for coordinate in own_coordinates()]
         if answer.returncode != 0 or not all(any(a in jar.name for jar in found) for a in artifacts):
             said = "\n".join((answer.stdout + answer.stderr).strip().splitlines()[-15:])
             raise SparkUnavailable(
@@ -155,7 +181,7 @@ def _fetch_jars(folder: Path) -> list[Path]:
                 f"Behind a mirror: set {CONF}='spark.jars.repositories=URL'. "
                 f"Without a network: copy {folder} from a machine where `make install` ran."
             )
-        wrong = differing(found, JARS, only_these=wanted == COORDINATES)
+        wrong = differing(found, JARS, only_these=wanted == own_coordinates())
         if wrong:
             raise SparkUnavailable(
                 f"What was fetched is not what was published: {', '.join(wrong)}. Nothing of it is kept. Whoever answers for the "
@@ -244,8 +270,8 @@ def fingerprint() -> str:
 
     If it differs from the digest of the running server (``server.Record``), that one was started with other settings.
     """
-    parts = [str(spark_home()), driver_memory(), *COORDINATES, *(f"{k}={v}" for k, v in sorted(own_settings().items()))]
-    if len(coordinates()) > len(COORDINATES):  # there is a store's connector, which reads these variables when the server starts
+    parts = [str(spark_home()), driver_memory(), *own_coordinates(), *(f"{k}={v}" for k, v in sorted(own_settings().items()))]
+    if len(coordinates()) > len(own_coordinates()):  # there is a store's connector, which reads these variables when the server starts
         parts += [f"{name}={os.environ.get(name)}" for name in STORE_VARIABLES]
     parts += [f"{name}={value}" for name, value in sorted(_asked_for().items())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
@@ -298,7 +324,7 @@ def environment(with_java: Java, scratch: Path) -> dict[str, str]:
     """The environment of the JVM (``environment.jvm_environment``) with this Spark, this Python, and ``scratch`` for temporary files."""
     return jvm_environment(with_java) | {
         "SPARK_HOME": str(spark_home()),
-        "SPARK_SCALA_VERSION": "2.13",
+        "SPARK_SCALA_VERSION": SCALA,
         "SPARK_LOCAL_DIRS": str(scratch),
         "PYSPARK_PYTHON": sys.executable,
     }
