@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 from assets_tests.harness import Project
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.rules import AnyRule, Rule
-from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, ground_asked
+from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.quality import capture
@@ -389,7 +389,7 @@ def scanned(postgres: EmbeddedPostgres, spark_home: Any, tmp_path_factory: pytes
             spark.conf.set("spark.sql.adaptive.enabled", "false")
 
             def scan(rules: Sequence[Rule], keys: tuple[str, ...], nulls: bool, opened: Mapping[str, Sequence[str]]) -> ScanResult:
-                scan_scope = ground_asked(definition, instance, ScanRequest(ScanMode.partitions, keys, nulls), head, None)
+                scan_scope = requested_scope(definition, instance, ScanRequest(ScanMode.partitions, keys, nulls), head, None)
                 other = lambda name: LakeTable(project.lake, "shop", name)  # noqa: E731
                 return Scanner(lambda: spark, "UTC", NOW, other, baseline, lambda: opened).scan(
                     "shop/mixed", mixed, head, scan_scope, rules, ("id",)

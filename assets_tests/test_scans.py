@@ -25,7 +25,7 @@ from incremental_assets.dagster.event_log import failure_of
 from incremental_assets.dagster.locks import scan_lock
 from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 from incremental_assets.dagster.quality.pages import remove_page
-from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, ground_asked
+from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope
 from incremental_assets.quality.predicates import PredicateContext
 from incremental_assets.quality.profile.store import ProfileStore
 from incremental_assets.quality.records import Records
@@ -369,7 +369,7 @@ def test_a_threshold_is_pushed_down_to_the_files(shop: Project, spark_home: Path
     assert head is not None
     asked = PredicateContext({column.name: column.type for column in head.columns}, datetime.datetime.now(datetime.timezone.utc))
     with shop.instance() as instance, open_session(spark_home, name="plan") as spark:
-        scan_scope = ground_asked(definition, instance, ScanRequest(ScanMode.incremental, greater_than="2026-06-02"), head, None)
+        scan_scope = requested_scope(definition, instance, ScanRequest(ScanMode.incremental, greater_than="2026-06-02"), head, None)
         rows = Rows(spark, table, head, scan_scope, asked)
         frame: Any = rows.frame
         assert len(rows.whole.inputFiles()) >= 4 > len(frame.inputFiles()) == 1

@@ -40,7 +40,7 @@ class TablePlan(Plan):
     whole: bool = False
 
     @property
-    def asked(self) -> str:
+    def requested(self) -> str:
         """The windows in words."""
         return in_words(self.container.cursor_type, self.windows)
 

@@ -81,7 +81,7 @@ class FilesPlan(Plan):
         return self.action is Action.SKIP and not self.waiting and not self.listed.unseen
 
     @property
-    def asked(self) -> str:
+    def requested(self) -> str:
         """The number of files to be read, and the paths of the first three."""
         count = len(self.files)
         names = ", ".join(shown_path(file.path) for file in self.files[:3])

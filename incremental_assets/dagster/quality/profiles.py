@@ -24,7 +24,7 @@ from incremental_assets.dagster.partitions import container_key, partitions_defi
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.asset_checks import ScanConfig, request_of, scan_origin
 from incremental_assets.dagster.quality.pages import PAGE, page_path
-from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, ground_asked, scanned_after
+from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope, scanned_after
 from incremental_assets.dagster.quality.scanning import scanned_to
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY
 from incremental_assets.delta.errors import lake_errors
@@ -114,7 +114,7 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
                 return None
             before = scanned_to(records, container, OperationType.PROFILE)
             store = ProfileStore(scope.lake, container.datastore)
-            scan_scope = ground_asked(definition, context.instance, request, head, before, store.known(scope.spark, container.label))
+            scan_scope = requested_scope(definition, context.instance, request, head, before, store.known(scope.spark, container.label))
             rows = _rows(scope, container, head, scan_scope, definition.settings.timezone)
             whole = scan_scope.predicate is None
             refreshed = store.refresh(
@@ -241,7 +241,7 @@ def suggested_checks(definition: ContainerDefinition, instance: dg.DagsterInstan
         raise ConfigurationError(f"{container.label}: there are no rows in its profile to make rules from. Once it has some, run: {again}")
     chosen = tuple(key for key in split.held_out if key is not None)
     try:
-        scan_scope = ground_asked(definition, instance, ScanRequest(ScanMode.partitions, chosen), head, None)
+        scan_scope = requested_scope(definition, instance, ScanRequest(ScanMode.partitions, chosen), head, None)
     except ConfigurationError as error:
         raise _of_other_partitions(container, str(error).rstrip("."), again) from error
     if chosen and scan_scope.partition is None:

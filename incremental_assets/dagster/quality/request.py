@@ -96,7 +96,7 @@ def not_configured(container: Container) -> ConfigurationError:
     )
 
 
-def ground_asked(
+def requested_scope(
     definition: ContainerDefinition,
     instance: dg.DagsterInstance,
     request: ScanRequest,

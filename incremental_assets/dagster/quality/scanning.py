@@ -27,7 +27,7 @@ from incremental_assets.core.names import encode_name
 from incremental_assets.core.rules import ExpectedSchema, Freshness, Rule
 from incremental_assets.dagster.locks import record_lock, scan_lock
 from incremental_assets.dagster.project import dagster_home
-from incremental_assets.dagster.quality.request import ScanRequest, ground_asked, scanned_after
+from incremental_assets.dagster.quality.request import ScanRequest, requested_scope, scanned_after
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.quality.records import OperationResult as Ended
@@ -175,7 +175,7 @@ def _look(
     # Anomalies of rules about the whole table have no partition either. Without this filter they would stand for the rows without
     # identifier.
     noted = {one.partition for one in known.values() if one.is_open and one.rule not in of_table}
-    scan_scope = ground_asked(definition, instance, request, head, before, sorted(noted, key=lambda key: key or ""))
+    scan_scope = requested_scope(definition, instance, request, head, before, sorted(noted, key=lambda key: key or ""))
     scanner = Scanner(
         spark=lambda: scope.spark,
         timezone=definition.settings.timezone,
