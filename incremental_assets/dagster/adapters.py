@@ -1,6 +1,6 @@
-"""The source adapter of each kind of container.
+"""Chooses the source adapter of a container.
 
-Belongs here: the choice by the kind of definition; a new kind of source is added here. Does not belong: the adapters themselves.
+Belongs here: the choice by the class of the definition; a new kind of source is added here. Does not belong: the adapters themselves.
 """
 
 from incremental_assets.catalog.definition import ContainerDefinition
@@ -12,7 +12,7 @@ from incremental_assets.files.definition import FileDefinition
 
 
 def adapter_of(definition: ContainerDefinition) -> SourceAdapter:
-    """Raises TypeError for a definition of an unknown kind."""
+    """Returns the source adapter of the container. Raises TypeError for a definition of an unknown class."""
     if isinstance(definition, FileDefinition):
         return FileAdapter(definition)
     if isinstance(definition, TableDefinition):

@@ -1,6 +1,7 @@
-"""A container of files for Dagster: its plan, its sync, and how its asset looks.
+"""Implements the source adapter of a container of files: its plan, its sync, and the description of its asset.
 
-Belongs here: one listing a plan or a sync. Does not belong: the decisions (``planning``), the steps (``sync``).
+Belongs here: listing the folder once for a plan or a sync, and keeping Dagster's partitions in step with the files. Does not belong: the
+decisions of a plan (``files.plan``), or the steps of a sync (``files.sync``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,11 +38,11 @@ class FileAdapter:
         return Request(Mode.INCREMENTAL, max_files=self.definition.settings.max_files_per_run)
 
     def plan(self, instance: dg.DagsterInstance, request: Request, lake: str) -> tuple[FilesPlan, list[str]]:
-        """Raises ContainerMissing where none of its files is in the folder any more, since the catalog has seen that."""
+        """See ``SourceAdapter``. Raises ContainerMissing where the catalog has found all files of the container gone, and they still are."""
         plan = self._plan(request, lake)
         self._list_again(instance, plan)
         keys = [file.key for file in plan.files]
-        # Of the asked partitions also those whose rows go: the run is asked for them too.
+        # A refresh of given partitions also names those whose files are gone: their rows are removed in the same run.
         return plan, keys if request.keys is None else [*keys, *plan.drop]
 
     def begin(
@@ -94,7 +95,7 @@ class FileAdapter:
         )
 
     def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:
-        return plan.watermark  # a listing of files has no open transactions that could end
+        return plan.watermark  # files have no open transactions whose end a plan could find out
 
     def beside(self, lake: str) -> Sequence[LakeTable]:
         key_path = self.definition.container.key_path
@@ -108,7 +109,9 @@ class FileAdapter:
 
     def _plan(self, request: Request, lake: str) -> FilesPlan:
         definition, key_path = self.definition, self.definition.container.key_path
-        if definition.missing_since is not None and definition.settings.declares:  # its files may be another container's by now
+        # Where the YAML declares the containers, a container that is missing has no pattern of its own any more: files that its old pattern
+        # matches may belong to another container by now.
+        if definition.missing_since is not None and definition.settings.declares:
             raise ContainerMissing(missing(definition))
         listed = list_files(definition)
         if definition.missing_since is not None and not listed.stamps:
@@ -116,18 +119,26 @@ class FileAdapter:
         return make_files_plan(definition, LakeTable(lake, *key_path), Manifest(lake, key_path), request, listed)
 
     def _list_again(self, instance: dg.DagsterInstance, plan: FilesPlan) -> None:
-        """The partitions of a table whose list was lost with its DAGSTER_HOME; and without those that could not be removed by a sync."""
+        """Repairs the list of partitions in Dagster.
+
+        Where the list is empty although files were synced, it was lost with DAGSTER_HOME, and all keys are added again. Partitions of
+        deleted files that an earlier sync had to leave, as an unfinished run named them, are removed.
+        """
         partitions = partitions_definition(self.definition)
         assert isinstance(partitions, dg.DynamicPartitionsDefinition) and partitions.name is not None
         keys = instance.get_dynamic_partitions(partitions.name)
         if plan.known and not keys:
             add_keys(instance, partitions, list(plan.known))
-        if plan.action is Action.SKIP:  # then all that the table holds is remembered
+        # Only if the plan skips is it certain that the manifest knows all files that have rows in the table.
+        if plan.action is Action.SKIP:
             listed = plan.listed
             self._forget(instance, [key for key in keys if key not in listed.stamps and key not in plan.known and not listed.may_hide(key)])
 
     def _forget(self, instance: dg.DagsterInstance, keys: Sequence[str]) -> None:
-        """Partitions of files whose rows were removed. Those that a run still names stay until the next look."""
+        """Removes partitions from Dagster, such as those of files whose rows were removed.
+
+        Keys that the tags of an unfinished run name are left for the next plan: Dagster refuses a run whose partitions do not exist.
+        """
         partitions = partitions_definition(self.definition)
         assert isinstance(partitions, dg.DynamicPartitionsDefinition) and partitions.name is not None
         named = ends_of_unfinished_runs(instance) if keys else ()

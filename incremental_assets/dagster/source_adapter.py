@@ -1,6 +1,6 @@
-"""What Dagster asks of a container's source: to plan a sync, to carry it out, and to describe the container's asset.
+"""Defines the interface between Dagster and the source of a container: planning a sync, carrying it out, and describing the asset.
 
-Belongs here: the protocol. Does not belong: its implementations (``table_adapter``, ``file_adapter``), or what is the same for both.
+Belongs here: the protocols. Does not belong: their implementations (``table_adapter``, ``file_adapter``), or what is the same for both.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,54 +16,70 @@ from incremental_assets.delta.write_batch import WriteBatches
 
 
 class Sync(Protocol):
-    """One sync that has begun. ``result`` is complete when its extractions have been committed."""
+    """One sync that has begun. ``result`` is complete when all write batches have been committed."""
 
     @property
     def result(self) -> SyncResult: ...
 
     def write_batches(self, before_outside: Callable[[Sequence[str]], None]) -> WriteBatches | None:
-        """What the IO manager commits; None where there turned out to be nothing, of which ``result`` says why."""
+        """The write batches for the IO manager to commit. None: there is nothing to commit, and ``result`` has the reason.
+
+        ``before_outside``: see ``WriteBatches``.
+        """
         ...
 
     def finish(self) -> None:
-        """After the last event."""
+        """Does what has to happen after the last event of the run's step was logged, such as removing partitions of deleted files."""
         ...
 
 
 class SourceAdapter(Protocol):
-    """How one container is planned and synced, and how its asset looks in the UI."""
+    """Plans and syncs one container, and describes its asset. There is one implementation for each kind of source."""
 
     @property
     def due(self) -> Request:
-        """What a schedule or sensor asks for."""
+        """The request that a schedule or sensor makes: an incremental sync, within the limits of the datastore."""
         ...
 
     def source(self) -> dg.AssetSpec:
-        """Where the data comes from, as an upstream asset."""
+        """The external asset that stands for the source table, or for the folder of files. It is upstream of the container's asset."""
         ...
 
     def asset_spec(self) -> dg.AssetSpec:
-        """The container's asset, as far as it depends on the source: key, upstream asset, kinds, description and metadata."""
+        """The part of the container's asset spec that depends on the kind of source: key, upstream asset, kinds, description, metadata."""
         ...
 
     def plan(self, instance: dg.DagsterInstance, request: Request, lake: str) -> tuple[Plan, list[str]]:
-        """The plan now, and the partition keys that its run would have. Without Spark. Raises SyncError."""
+        """Plans a sync without Spark and without the container's lock. Returns the plan and the partition keys that its run would have.
+
+        ``lake``: the folder or URL of the lake. Raises SyncError.
+        """
         ...
 
     def begin(
         self, instance: dg.DagsterInstance, request: Request, scope: LakeScope, run_id: str, log: Callable[[str], None]
     ) -> "Sync | Plan":
-        """Plans anew under the lock, and begins; the plan where there is nothing to do. What it holds is on ``scope.stack``."""
+        """Makes a new plan and begins the sync. Returns the plan instead where there is nothing to do. The caller holds the container's lock.
+
+        The plan by which the run was started may be outdated by now, as it was made before the lock was held. Connections and other
+        resources of the sync are released with ``scope.stack``. ``log``: writes to the run's log. Raises SyncError.
+        """
         ...
 
     def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:
-        """Writes down what a plan that skips has found out; the watermark that counts then. The container is locked."""
+        """Stores the state that a skipping plan has found out (``Plan.confirmed``). Returns the watermark that counts afterwards.
+
+        The caller holds the container's lock.
+        """
         ...
 
     def beside(self, lake: str) -> Sequence[LakeTable]:
-        """Small tables that belong to the container's own."""
+        """The small tables in the lake that belong to the container beside its own table, such as the manifest of its files.
+
+        Maintenance covers them, too.
+        """
         ...
 
     def preview(self, plan: Plan) -> Mapping[str, Any]:
-        """Of a dry run: how many rows would be read (None: not known), and how."""
+        """The fields that a dry run shows of a plan: ``rows``, the number of rows to be read (None: not known), and what is read."""
         ...

@@ -1,7 +1,7 @@
-"""A table or view for Dagster: its plan, its sync, and how its asset looks.
+"""Implements the source adapter of a table or view: its plan, its sync, and the description of its asset.
 
-Belongs here: one connection a plan or a sync, and what is found out through it. Does not belong: the decisions (``planning``), the steps
-(``sync``).
+Belongs here: opening one connection for a plan or a sync, and passing on what is read through it. Does not belong: the decisions of a plan
+(``databases.plan``), or the steps of a sync (``databases.sync``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +29,7 @@ from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
 
 LINEAGE_LIMIT = 500
+"""Column lineage is recorded for tables of up to this number of columns."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,10 @@ class TableAdapter:
         return Request(Mode.INCREMENTAL)
 
     def plan(self, instance: dg.DagsterInstance, request: Request, lake: str) -> tuple[TablePlan, list[str]]:
-        """Raises ContainerMissing where it is gone from the source."""
+        """See ``SourceAdapter``. Raises ContainerMissing where the catalog has found the table gone, and it still is.
+
+        Raises SourceError where the identifier's first value is not known yet, as the calendar of partitions begins with it.
+        """
         partitions = container_partitions(self.definition, instance)
         with self._reader() as reader:
             definition = self._seen_by(reader)
@@ -55,6 +59,7 @@ class TableAdapter:
                     f"{container.label}: what its {'/'.join(container.identifier.columns)} begins with is not known yet, and its "
                     f"partitions follow from that. Run: incremental-assets catalog {container.datastore}"
                 )
+            # The table exists in the lake, but Dagster has no partition of it: DAGSTER_HOME was deleted or replaced.
             if isinstance(partitions, IntegerPartitions) and not partitions.known and table.head() is not None:
                 partitions = self._listed_again(instance, reader, partitions)
             plan = make_plan(container, reader, table, partitions, request, newest_watermark(instance, container))
@@ -64,6 +69,7 @@ class TableAdapter:
     def begin(
         self, instance: dg.DagsterInstance, request: Request, scope: LakeScope, run_id: str, log: Callable[[str], None]
     ) -> Sync | Plan:
+        # The connection stays open until the run has ended: the IO manager iterates over the write batches after this method has returned.
         reader = scope.stack.enter_context(self._reader())
         definition = self._seen_by(reader)
         container = definition.container
@@ -134,7 +140,11 @@ class TableAdapter:
 
     # ------------------------------------------------------------------
     def _seen_by(self, reader: PostgresReader) -> TableDefinition:
-        """The definition with what only a connection tells; the reader asks for its container from now on."""
+        """The definition as it has to be for the role of this connection.
+
+        A role that may not see the activity of other sessions gets longer or other safety lags: the definition is then resolved again with
+        ``shows_activity=False``, and the reader is changed to the container that results.
+        """
         if reader.server.shows_activity:
             return self.definition
         definition = replace(self.definition, shows_activity=False)
@@ -153,7 +163,10 @@ class TableAdapter:
         )
 
     def _listed_again(self, instance: dg.DagsterInstance, reader: PostgresReader, partitions: IntegerPartitions) -> IntegerPartitions:
-        """The integer partitions of a table whose list was lost with its DAGSTER_HOME."""
+        """Adds the integer partitions of the whole table to Dagster again, and returns them.
+
+        Dagster stores the keys of dynamic partitions in DAGSTER_HOME. If that was lost, they are derived from the rows of the source.
+        """
         container = self.definition.container
         assert container.identifier is not None and container.partitioning is not None
         keys = integer_keys(reader, partitions.width, container.partitioning.batch, None, (container.identifier.domain,))
