@@ -38,7 +38,7 @@ class FileAdapter:
         return Request(Mode.INCREMENTAL, max_files=self.definition.settings.max_files_per_run)
 
     def plan(self, instance: dg.DagsterInstance, request: Request, lake: str) -> tuple[FilesPlan, list[str]]:
-        """See ``SourceAdapter``. Raises ContainerMissing where the catalog has found all files of the container gone, and they still are."""
+        """See ``SourceAdapter``. Raises ContainerMissing where the catalog has found all files gone, and none has come back."""
         plan = self._plan(request, lake)
         self._list_again(instance, plan)
         keys = [file.key for file in plan.files]

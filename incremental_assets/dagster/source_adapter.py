@@ -59,10 +59,10 @@ class SourceAdapter(Protocol):
     def begin(
         self, instance: dg.DagsterInstance, request: Request, scope: LakeScope, run_id: str, log: Callable[[str], None]
     ) -> "Sync | Plan":
-        """Makes a new plan and begins the sync. Returns the plan instead where there is nothing to do. The caller holds the container's lock.
+        """Makes a new plan and begins the sync. Returns the plan instead where there is nothing to do.
 
-        The plan by which the run was started may be outdated by now, as it was made before the lock was held. Connections and other
-        resources of the sync are released with ``scope.stack``. ``log``: writes to the run's log. Raises SyncError.
+        The caller holds the container's lock. The plan by which the run was started was made before that, and may be outdated. Connections
+        and other resources of the sync are released with ``scope.stack``. ``log``: writes to the run's log. Raises SyncError.
         """
         ...
 

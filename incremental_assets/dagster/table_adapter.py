@@ -142,8 +142,9 @@ class TableAdapter:
     def _seen_by(self, reader: PostgresReader) -> TableDefinition:
         """The definition as it has to be for the role of this connection.
 
-        A role that may not see the activity of other sessions gets longer or other safety lags: the definition is then resolved again with
-        ``shows_activity=False``, and the reader is changed to the container that results.
+        If the role may not see the activity of other sessions, the container needs a safety lag where it would have none otherwise
+        (``core.lag.where_sessions_are_hidden``). The definition is then resolved with ``shows_activity=False``, and the reader gets the
+        container that results.
         """
         if reader.server.shows_activity:
             return self.definition
