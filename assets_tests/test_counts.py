@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from incremental_assets.core.cursor_type import MICROS_PER_DAY, CursorType, IdentifierType
 
 from assets_tests.test_model_container import resolved
 from incremental_assets.core.container import Identifier, Partitioning
+from incremental_assets.core.cursor_type import MICROS_PER_DAY, CursorType, IdentifierType
 from incremental_assets.core.partitions import Granularity, IntegerPartitions, Partitions, TimePartitions, floor_to
 from incremental_assets.core.window import Window
 from incremental_assets.delta import counts

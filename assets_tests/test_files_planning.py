@@ -14,9 +14,9 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from incremental_assets.core.cursor_type import CursorType
 
 from assets_tests.harness import Folder
+from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import ConfigurationError, ContainerMissing, EmptyRefused
 from incremental_assets.core.files import encode_path
 from incremental_assets.core.plan import Action, Mode, Request
@@ -220,7 +220,7 @@ def test_a_run_that_fails_is_not_started_at_each_tick(lake: Lake, monkeypatch: p
 
 def test_names_that_are_no_text_are_shown(lake: Lake) -> None:
     lake.project.put(os.fsdecode(b"latin-\xe9.csv"), "id\n1\n")
-    assert "latin-\\xe9.csv" in lake.plan().asked
+    assert "latin-\\xe9.csv" in lake.plan().requested
     searched = Folder(lake.project.path, Path(), catalog={})
     [found] = searched.catalog()
     assert found.table.glob == "latin-?.csv"

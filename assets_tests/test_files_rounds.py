@@ -69,7 +69,7 @@ def test_a_range_of_files_whose_end_is_gone_is_refreshed_all_the_same(folder: Ma
 @pytest.mark.long
 def test_the_command_line_reads_so_many_files_a_commit_and_goes_on_where_it_stopped(folder: Make) -> None:
     """Else a first sync needs as much memory as there are files, and one that is stopped begins anew."""
-    project = daily(folder, 5, files_a_tick=2)
+    project = daily(folder, 5, max_files_per_run=2)
     for name in ("day_00.csv.gz", "day_09.csv.gz"):
         project.put(name, b"this is no gzip")
     project.configure(containers={"sales": {"glob": "day_*", "format": "csv"}})

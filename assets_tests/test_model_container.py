@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from incremental_assets.core.cursor_type import CursorType, IdentifierType, days_from_civil, format_value, parse_value
 
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Known, Presence
@@ -24,6 +23,7 @@ from incremental_assets.core.container import (
     SourceColumn,
     SourceTable,
 )
+from incremental_assets.core.cursor_type import CursorType, IdentifierType, days_from_civil, format_value, parse_value
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import IncrementalSpec, Strategy, parse_incremental
 from incremental_assets.core.partitions import Granularity

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from incremental_assets.core.cursor_type import IdentifierType
 
+from incremental_assets.core.cursor_type import IdentifierType
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import GRAMMAR, IncrementalSpec, Strategy, parse_incremental, parse_strategy
 

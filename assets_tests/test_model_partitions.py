@@ -11,8 +11,8 @@ import dagster as dg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from incremental_assets.core.cursor_type import MICROS_PER_DAY, CursorType, days_from_civil, parse_value
 
+from incremental_assets.core.cursor_type import MICROS_PER_DAY, CursorType, days_from_civil, parse_value
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.partitions import (
     Granularity,

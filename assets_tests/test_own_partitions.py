@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 import pytest
-from incremental_assets.core.cursor_type import CursorType, parse_value
 
+from incremental_assets.core.cursor_type import CursorType, parse_value
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.own_partitions import own_windows
 

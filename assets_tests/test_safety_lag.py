@@ -8,12 +8,12 @@ from pathlib import Path
 import dagster as dg
 import psycopg
 import pytest
-from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from psycopg import sql
 
 from assets_tests.harness import Project
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.container import ContainerOptions, HoldBack, Identifier, Kind, Origin, SourceColumn, SourceTable
+from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.lag import AUTO_LAG_BATCHES, AUTO_LAG_BLOCK, AUTO_LAG_BLOCKS, AUTO_LAG_SECONDS, automatic_lag, safety_lag
 from incremental_assets.databases.postgres.origins import assigned_by

@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from incremental_assets.core.cursor_type import CursorType
-from incremental_assets.core.lag_window import LagWindow
 
+from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import RebuildNeeded
+from incremental_assets.core.lag_window import LagWindow
 from incremental_assets.core.watermark import Activity, Advance, OpenTransactions, Pending, Session, TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, covered_from
 

@@ -18,18 +18,18 @@ from typing import Any
 
 import psycopg
 import yaml
-from incremental_assets.core.cursor_type import CursorType, IdentifierType, parse_value
-from incremental_assets.quality.scan_scope import scope_of_partitions
 from pydantic import TypeAdapter
 
 from benchmarks.measure import Project
 from incremental_assets.core.container import Container, ContainerOptions, Identifier, Kind, Partitioning
+from incremental_assets.core.cursor_type import CursorType, IdentifierType, parse_value
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Granularity, TimePartitions
 from incremental_assets.core.rules import AnyRule, Rule
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.quality.scan import Scanner
+from incremental_assets.quality.scan_scope import scope_of_partitions
 from incremental_assets.quality.verdict import ScanResult, Status
 from incremental_assets.spark.session import open_session
 

@@ -26,7 +26,7 @@ def operations(
     id: Annotated[
         str | None, typer.Argument(metavar="ID", show_default=False, help="One operation by its id, or by the beginning of its id.")
     ] = None,
-    most: Annotated[int, typer.Option("--most", metavar="N", min=1, help="How many are shown, the newest first.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "--most", metavar="N", min=1, help="How many are shown, the newest first.")] = 20,
     as_json: Json = False,
     project_dir: Project = None,
 ) -> None:
@@ -37,7 +37,7 @@ def operations(
 
     enter(project_dir)
     with command_line_instance() as instance:
-        records = [operation(instance, id)] if id is not None else newest(instance, most)
+        records = [operation(instance, id)] if id is not None else newest(instance, limit)
     if as_json:
         for record in records:
             out(record)

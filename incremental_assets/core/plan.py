@@ -39,7 +39,7 @@ class Request:
     ``keys``: the partition keys of a refresh (None: all partitions). ``reset``: the table is loaded again as a whole
     (``--reset-watermarks``). ``allow_empty``: the sync may remove rows although the source has none in their place (``--allow-empty``).
 
-    The last two concern containers of files. ``most_files``: the highest number of files to read (None: no limit); sensors and schedules
+    The last two concern containers of files. ``max_files``: the highest number of files to read (None: no limit); sensors and schedules
     set it. With such a limit, files that failed before are tried again only beside others, or after their options in the YAML have changed.
     ``again_before`` lifts this restriction for files that failed before this time (microseconds since 1970 UTC); the command line sets it
     to the time at which it starts, so that it tries each failed file once.

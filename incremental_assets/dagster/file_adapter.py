@@ -53,7 +53,7 @@ class FileAdapter:
         if plan.action is Action.SKIP:
             self._forget(instance, plan.phantoms)
             return plan
-        log(f"{container.label}: {plan.reason}: {plan.asked}")
+        log(f"{container.label}: {plan.reason}: {plan.requested}")
         table, manifest = scope.table(*container.key_path), Manifest(scope.lake, container.key_path)
         return FileSync(self.definition, plan, table, manifest, scope, run_id, log, lambda keys: self._forget(instance, keys))
 

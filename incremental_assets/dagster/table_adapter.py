@@ -80,7 +80,7 @@ class TableAdapter:
         if plan.action is Action.SKIP:
             return plan
         expected = reader.estimate(plan.windows, plan.include_nulls)
-        log(f"{container.label}: {plan.reason}: {plan.asked}, about {expected:,} rows by {container.strategy.value}")
+        log(f"{container.label}: {plan.reason}: {plan.requested}, about {expected:,} rows by {container.strategy.value}")
         return TableSync(definition, plan, reader, table, partitions, run_id, log)
 
     def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:

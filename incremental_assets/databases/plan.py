@@ -138,7 +138,7 @@ def make_plan(
         )
         if empty:
             reason += f"; {fallen_back(container)}"
-        return replace(plan(Action.SKIP, reason, (lag_window,), nulls, alarm=empty), learned=learned)
+        return replace(plan(Action.SKIP, reason, (lag_window,), nulls, alarm=empty), confirmed=learned)
     return plan(Action.SYNC, f"reads what is new since the watermark {_shown(container, watermark)}", (lag_window,), nulls)
 
 

@@ -103,7 +103,7 @@ class TableSync:
             self._log(f"{plan.container.label}: more than {most:,} rows: goes in {len(pieces)} windows, each with a commit of its own")
         for number, windows in enumerate(pieces):
             if len(pieces) > 1:
-                self._log(f"window {number + 1} of {len(pieces)}: {replace(plan, windows=windows).asked}")
+                self._log(f"window {number + 1} of {len(pieces)}: {replace(plan, windows=windows).requested}")
             yield self._step(windows, number + 1 == len(pieces))
 
     @contextlib.contextmanager

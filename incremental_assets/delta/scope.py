@@ -40,11 +40,10 @@ def _unheld(*_: Any) -> contextlib.AbstractContextManager[None]:
 class LakeScope:
     """The scope of one run in the lake.
 
-
-    ``stack``: the resources to release, such as the lock, the snapshot and the session; it is closed when the run has ended, after its last
-    event. ``assets_stack``: the session of the user's own assets; it is closed then, too. ``written``: by a container's path, what this run
-    wrote, for the checks of the same run. ``held``: locks the table of a user's own asset against other writers. ``lease``: the lease on the
-    container that this run writes; None if it has none.
+    ``stack``: the resources to release, such as the lock, the snapshot and the session; it is closed when the run has ended, after its
+    last event. ``assets_stack``: the session of the user's own assets; it is closed then, too. ``written``: by a container's path, what
+    this run wrote, for the checks of the same run. ``held``: locks the table of a user's own asset against other writers. ``lease``: the
+    lease on the container that this run writes; None if it has none.
     """
 
     def __init__(self, lake: str, state_dir: Path, name: str, log: Callable[[str], None], held: "TableLock | None" = None) -> None:

@@ -54,7 +54,7 @@ class FolderSettings:
     """The settings of a whole folder in the YAML.
 
     ``settle_seconds``: a file that was modified less than this ago may still be written and is not read yet. ``look_seconds``: the
-    interval between two ticks of the folder's sensors. ``most_files``: the largest number of files that one run of
+    interval between two ticks of the folder's sensors. ``max_files_per_run``: the largest number of files that one run of
     a tick or of the command line reads. ``prune_files``: whether the rows of files that are no longer in the folder are deleted.
     ``schedule``, ``maintenance``: cron expressions; None: none. ``keep_days``: how many days the history of runs and scans is kept; None:
     for ever. ``options``: the settings by name of the container. ``exclude``: patterns of container names that are not synced.

@@ -23,7 +23,7 @@ def first_round(definition: ContainerDefinition, request: Request) -> Request:
     """
     if not isinstance(definition, FileDefinition) or request.mode is Mode.REFRESH:
         return request
-    return replace(request, most_files=definition.settings.max_files_per_run, again_before=time.time_ns() // 1000)
+    return replace(request, max_files=definition.settings.max_files_per_run, again_before=time.time_ns() // 1000)
 
 
 def parts_of_refresh(definition: ContainerDefinition, plan: Plan) -> Sequence[Request]:

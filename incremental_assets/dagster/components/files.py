@@ -84,7 +84,8 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
     exclude: Sequence[str] = field(default_factory=list)
     settle_seconds: float = 5.0
     sensor_seconds: int = 30
-    files_a_tick: int = 1000
+    max_files_per_run: int = 1000
+    files_a_tick: int | None = None  # the name of max_files_per_run before it had this one
     prune_files: bool = False
     max_file_bytes: int = Limits.file_bytes
     max_line_bytes: int = Limits.line_bytes
@@ -136,7 +137,8 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
         self.read_numbers()
         if self.settle_seconds < 0:
             raise ConfigurationError(f"{self.name}: settle_seconds is {self.settle_seconds}; it cannot be negative.")
-        for what, number in (("files_a_tick", self.files_a_tick), ("sensor_seconds", self.sensor_seconds)):
+        per_run = ("max_files_per_run", self.max_files_per_run) if self.files_a_tick is None else ("files_a_tick", self.files_a_tick)
+        for what, number in (per_run, ("sensor_seconds", self.sensor_seconds)):
             if number < 1:
                 raise ConfigurationError(f"{self.name}: {what} is {number}; it is at least 1.")
         limits = _limits(self.name, self.max_file_bytes, self.max_line_bytes, self.max_columns)
@@ -155,7 +157,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
             address=FolderAddress.parse(self.name, _of_the_project(self.path)),
             settle_seconds=self.settle_seconds,
             sensor_seconds=self.sensor_seconds,
-            max_files_per_run=self.files_a_tick,
+            max_files_per_run=per_run[1],
             prune_files=self.prune_files,
             limits=limits,
             schedule=self.schedule,
