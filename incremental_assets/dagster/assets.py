@@ -1,6 +1,7 @@
-"""A container as a Dagster asset: its definition, and what happens when it is materialized.
+"""Builds the asset of a container, and syncs the container when the asset is materialized.
 
-Belongs here: the mapping from ``Container`` to an asset, and from a run's context to a ``Request``. Does not belong: the sync itself.
+Belongs here: the mapping from a container to an asset, and from the context of a run to a ``Request``. Does not belong: the plan and the
+steps of a sync (``databases``, ``files``).
 """
 
 import math
@@ -29,6 +30,7 @@ from incremental_assets.delta.result import result_values
 from incremental_assets.delta.scope import LakeScope
 
 MISSING_TAG = "incremental_assets/missing"
+"""The tag of an asset whose container is gone from the source."""
 
 
 class ModeConfig(str, Enum):
@@ -37,10 +39,13 @@ class ModeConfig(str, Enum):
 
 
 class SyncConfig(dg.Config):
-    """``mode``: schedules send ``incremental``; *Materialize* in the UI means ``refresh``: the chosen partitions are read whole.
+    """The run config of a container's asset (see ``core.plan.Request``).
 
-    ``all_partitions``: a refresh of the whole container, whichever partitions the run is launched with. ``most_files``: of new and changed
-    files at most so many are read; ``again_before``: and of those that could not be read, the ones that were refused before that moment.
+    ``mode``: schedules and sensors launch runs with ``incremental``. *Materialize* in the UI uses the default ``refresh``: the chosen
+    partitions are read completely. ``all_partitions``: refreshes the whole container, whichever partitions the run is launched with.
+    ``reset_watermarks``: loads the whole container anew. ``allow_empty``: the sync may remove rows although the source has none in their
+    place. ``most_files``: the highest number of new and changed files to read (None: no limit). ``again_before``: files that failed before
+    this time are tried again, too (microseconds since 1970 UTC).
     """
 
     mode: ModeConfig = ModeConfig.refresh
@@ -51,17 +56,18 @@ class SyncConfig(dg.Config):
     again_before: int | None = None
 
 
-_CONFIG_SCHEMA: Any = (
-    SyncConfig.to_config_schema()
-)  # once: inferred again for each asset, it was a third of the time that many take to load
+# The schema is made once. When Dagster inferred it again for each asset, that took a third of the time in which many containers are loaded.
+_CONFIG_SCHEMA: Any = SyncConfig.to_config_schema()
 
 
 GetAssetSpec = Callable[[ContainerDefinition], dg.AssetSpec]
+"""A function that returns the asset spec of a container."""
 SyncContainer = Callable[[dg.AssetExecutionContext, ContainerDefinition], Iterator[dg.Output[Any]]]
+"""A function that syncs a container in a run of its asset, and yields the output to be written, if there is any."""
 
 
 def container_spec(definition: ContainerDefinition) -> dg.AssetSpec:
-    """How the container's asset looks, unless its datastore's component says otherwise."""
+    """The spec of the container's asset, unless the component of its datastore overrides it."""
     container, spec = definition.container, adapter_of(definition).asset_spec()
     spec = spec.merge_attributes(
         metadata={
@@ -81,7 +87,10 @@ def container_spec(definition: ContainerDefinition) -> dg.AssetSpec:
 def container_asset(
     definition: ContainerDefinition, get_asset_spec: GetAssetSpec = container_spec, sync: SyncContainer | None = None
 ) -> dg.AssetsDefinition:
-    """The asset of one container. Raises ConfigurationError where the spec is of another asset."""
+    """The asset of one container. ``sync``: None means ``sync_container``.
+
+    Raises ConfigurationError where ``get_asset_spec`` has changed the asset key.
+    """
     spec, carry_out = get_asset_spec(definition), sync or sync_container
     if spec.key != container_key(definition.container):
         raise ConfigurationError(
@@ -89,7 +98,7 @@ def container_asset(
             f"watermark and its history are found; leave it, and change what else the asset shows."
         )
     with warnings.catch_warnings():
-        # Backfill policies have been in beta since 2023; what we lean on is pinned by the characterization tests.
+        # Backfill policies have been in beta since 2023. The characterization tests check the behaviour that is needed here.
         warnings.filterwarnings("ignore", message="Parameter `backfill_policy`", category=dg.BetaWarning)
         return _asset(definition, spec, carry_out)
 
@@ -108,7 +117,7 @@ def _asset(definition: ContainerDefinition, spec: dg.AssetSpec, carry_out: SyncC
         kinds=spec.kinds,
         owners=list(spec.owners) or None,
         tags={name: value for name, value in spec.tags.items() if not name.startswith(KIND_PREFIX)},
-        metadata={**spec.metadata, OF_A_CONTAINER: container.strategy.value},  # what the IO manager goes by
+        metadata={**spec.metadata, OF_A_CONTAINER: container.strategy.value},  # by this key the IO manager recognises a container
         description=spec.description,
         code_version=spec.code_version,
         automation_condition=spec.automation_condition,
@@ -121,16 +130,19 @@ def _asset(definition: ContainerDefinition, spec: dg.AssetSpec, carry_out: SyncC
         for output in carry_out(context, definition):
             writes = True
             yield output
-        if not writes:  # then Dagster runs no check
+        # Dagster runs the checks of an asset only if the run has an output.
+        if not writes:
             repeat_evaluations(context, definition)
 
     return sync
 
 
 def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefinition) -> Iterator[dg.Output[Any]]:
-    """Syncs the container as the run's config and partitions say, unless its datastore's component does something else.
+    """Syncs the container as the run's config and partitions say. The component of the datastore may override this.
 
-    The one output is what the IO manager writes; there is none where nothing is to be written.
+    It yields at most one output: the write batches, which the IO manager commits. A plan that skips has no output. A sync that finds
+    nothing to commit logs an observation instead. A run that waits in vain for the container's lock does not fail: it logs an observation
+    with the status ``skipped``. Raises SyncError.
     """
     config = SyncConfig(**context.op_execution_context.op_config)
     scope: LakeScope = context.resources.lake
@@ -138,7 +150,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     log = context.log.info
     _limit_runtime(context, definition)
     restore_range(instance, definition, context.run.tags)
-    # Everything entered here is given back when the run has ended, after its last event.
+    # The stack of the scope is closed when the run has ended, after its last event. So the lock is still held while the IO manager commits.
     scope.begin()
     try:
         lock = container_lock(dagster_home(), container, run_id, log, instance, lake=scope.lake, on_lost=scope.interrupt)
@@ -171,11 +183,14 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
 
 
 def _limit_runtime(context: dg.AssetExecutionContext, definition: ContainerDefinition) -> None:
-    """*Materialize* in the UI starts a run of no job of ours, so that no limit is among its tags; the daemon reads them as it runs.
+    """Limits the duration of a run that has no limit among its tags.
 
-    A run of several containers gets the time of each, one after another.
+    Such a run was started by *Materialize* in the UI, which uses Dagster's own job and not the container's. The daemon reads the tags while
+    the run executes, so the limit may be added now. It counts from the start of the run. A run of several containers syncs one after
+    another: each of them adds its own limit to the time that has passed until then.
     """
-    if MAX_RUNTIME_SECONDS_TAG in context.run.tags:  # those that it was launched with
+    # `context.run` has the tags with which the run was launched, and not the limit that an earlier container of the same run has added.
+    if MAX_RUNTIME_SECONDS_TAG in context.run.tags:
         return
     record = context.instance.get_run_record_by_id(context.run.run_id)
     started = record.start_time if record is not None and record.start_time is not None else time.time()
@@ -184,6 +199,7 @@ def _limit_runtime(context: dg.AssetExecutionContext, definition: ContainerDefin
 
 
 def _request(context: dg.AssetExecutionContext, config: SyncConfig) -> Request:
+    """The request of the run. The partitions that the run was launched with matter only to a refresh: other syncs plan what they read."""
     mode = Mode(config.mode.value)
     keys: tuple[str, ...] | None = None
     some = not config.reset_watermarks and not config.all_partitions

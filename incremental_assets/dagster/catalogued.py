@@ -1,7 +1,8 @@
-"""A datastore's component as the catalog operation sees it: its settings, its source, and the catalog that is its state.
+"""Defines the part of a datastore's component that the catalog operation uses: its settings, its source, and the catalog as its state.
 
-Belongs here: the passage between a component and the catalog operation, which the command line uses, too. Does not belong: the YAML
-(``datastore``, ``postgres``, ``files``), or the definitions that are made of the catalog (``datastore``).
+Belongs here: the connection between a component and the catalog operation, which the command line uses, too. Does not belong: the YAML
+(``components.datastore``, ``components.postgres``, ``components.files``), or the definitions that are built from the catalog
+(``components.datastore``).
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +26,7 @@ from incremental_assets.dagster.project import current_project
 
 
 class CataloguedComponent(dg.StateBackedComponent, ABC):
-    """A datastore whose containers the catalog operation finds; what it found is the component's state."""
+    """A datastore whose containers the catalog operation finds. Their catalog is the state of the component, in Dagster's sense."""
 
     name: str
     defs_state: ResolvedDefsStateConfig
@@ -33,23 +34,26 @@ class CataloguedComponent(dg.StateBackedComponent, ABC):
     @property
     @abstractmethod
     def picture(self) -> str:
-        """Dagster's word for what stands beside the catalog's asset."""
+        """The kind that Dagster's UI shows as an icon on the catalog's asset."""
 
     @abstractmethod
     def settings(self) -> Settings:
-        """Raises ConfigurationError naming what is wrong."""
+        """The settings of the YAML. Raises ConfigurationError that names the attribute which is wrong."""
 
     @abstractmethod
     def definitions(self, catalog: Catalog) -> Sequence[ContainerDefinition]:
-        """The containers. Raises ConfigurationError where the YAML does not fit what was found."""
+        """The containers of the catalog, as the YAML configures them. Raises ConfigurationError where the YAML does not fit the catalog."""
 
     @abstractmethod
     def said(self) -> CatalogDeclarations:
-        """What the YAML says that the operation must know."""
+        """The settings of the YAML that the catalog operation needs."""
 
     @abstractmethod
     def source(self, before: Catalog | None) -> AbstractContextManager[CatalogSource]:
-        """What the operation asks. Raises SourceError."""
+        """The source of the catalog operation, with an open connection. ``before``: the stored catalog; None: there is none.
+
+        Raises SourceError.
+        """
 
     @property
     def defs_state_config(self) -> DefsStateConfig:
@@ -58,7 +62,11 @@ class CataloguedComponent(dg.StateBackedComponent, ABC):
     def take_catalog(
         self, before: Catalog | None, asked: CatalogOptions | None = None, progress: Callable[[str], None] = lambda _: None, **kept: Any
     ) -> CatalogResult:
-        """Asks the source what is there, and compares. Raises SourceError or ConfigurationError; ``kept`` as ``operation.take_catalog``."""
+        """Runs the catalog operation, and returns its result without storing it. Raises SourceError or ConfigurationError.
+
+        ``before``: the stored catalog; None: there is none. ``asked``: None means the options under ``catalog:`` of the YAML. ``kept``: the
+        arguments ``finished`` and ``keep`` of ``catalog.operation.take_catalog``.
+        """
         of_yaml = self.settings().catalog
         chosen = asked or CatalogOptions(of_yaml.prune, of_yaml.recreate, of_yaml.kinds)
         with self.source(before) as source:
@@ -66,7 +74,7 @@ class CataloguedComponent(dg.StateBackedComponent, ABC):
             return replace(outcome, troubles={**outcome.troubles, **source.troubles})
 
     def listing(self, before: Catalog | None) -> Mapping[str, ListedContainer]:
-        """The one question by which it is seen whether the catalog is as it was."""
+        """Lists the source, to find out whether a stored catalog still describes it. No container is inspected. Raises SyncError."""
         with self.source(before) as source:
             return source.listing()
 
@@ -74,5 +82,5 @@ class CataloguedComponent(dg.StateBackedComponent, ABC):
         return CatalogStore(self.defs_state_config, project)
 
     def write_state_to_path(self, state_path: Path) -> None:
-        """For Dagster's own `dg utils refresh-defs-state`."""
+        """Takes and stores the catalog for Dagster's own command ``dg utils refresh-defs-state``."""
         self.take_catalog(self.store(current_project()).load(None)).catalog.save(state_path)

@@ -1,10 +1,10 @@
-"""A datastore as Dagster definitions: assets, jobs and schedules of its containers, a job over all of them, and their maintenance.
+"""Builds the Dagster definitions of a datastore: assets, jobs and schedules of its containers, a job that syncs all, and maintenance.
 
-Belongs here: the two jobs over a whole datastore, and putting everything together. Does not belong: what one container's sync does.
+Belongs here: the two jobs over a whole datastore, and collecting all definitions. Does not belong: the sync of one container (``assets``).
 
-The job over all is an op and no asset job: those take assets of one partitions definition only. It does what the command line does, by the
-same code: each container is an ordinary run of its own, in worker processes of this one. So it needs no daemon and no queue, waits for its
-runs, fails when one failed, and cancels them when it is terminated.
+The job that syncs all containers consists of an op. It is no asset job, because the assets of such a job must share one partitions
+definition. It uses the code of the command line: each container is an ordinary run of its own, executed by worker processes of this
+process. So it needs no daemon and no queue, waits for its runs, fails if one of them has failed, and cancels them when it is terminated.
 """
 
 from collections.abc import Sequence
@@ -40,13 +40,13 @@ from incremental_assets.quality.retention import prune
 
 
 class DatastoreConfig(dg.Config):
-    """``jobs``: containers side by side."""
+    """The config of the job that syncs all containers. ``jobs``: how many containers are synced at a time."""
 
     jobs: int = 2
 
 
 def datastore_job(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.JobDefinition:
-    """Syncs all containers, as ``incremental-assets sync DATASTORE``."""
+    """The job that syncs all containers, as ``incremental-assets sync DATASTORE`` does."""
     name = encode_name(settings.name)
 
     @dg.op(name=f"{name}_containers", out=dg.Out(dg.Nothing), description=f"Syncs all containers of {settings.name}, a run each.")
@@ -74,7 +74,10 @@ def datastore_job(settings: Settings, definitions: Sequence[ContainerDefinition]
 
 
 def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.JobDefinition:
-    """OPTIMIZE and VACUUM of each table, one after another, each while no sync has it."""
+    """The job that maintains a datastore: OPTIMIZE and VACUUM of each table, one after another, under the lock of its container.
+
+    It also deletes what is older than ``keep_days``. It fails at the end if a table could not be maintained.
+    """
     name = encode_name(settings.name)
 
     @dg.op(
@@ -94,6 +97,7 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
                     kept = maintain(lambda: scope.spark, table, container)
                     for beside in adapter_of(definition).beside(scope.lake):
                         tidy(beside)
+            # A container that another run holds is left to the next maintenance. That is no failure.
             except ContainerBusy as error:
                 context.log.warning(str(error))
                 continue
@@ -107,7 +111,8 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
             context.log.info(f"{container.label}: {kept}")
             context.log_event(dg.AssetObservation(container_key(container), description=str(kept), metadata=_metadata(kept)))
         _forget_old(context, settings, definitions, scope.lake)
-        removed = Records(scope.lake, name).tidy()  # whether there are rules or not: profiles, and rules that were there, leave some, too
+        # Also without rules in the YAML: profiles write records, too, and so have rules that were there before.
+        removed = Records(scope.lake, name).tidy()
         context.log.info(f"records of scans and profiles: joined; {removed:,} rows of scans that broke off removed")
         with next_time_if_moved():
             tidy(ProfileStore(scope.lake, settings.name).table)
@@ -122,7 +127,10 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
 
 
 def _forget_old(context: dg.OpExecutionContext, settings: Settings, definitions: Sequence[ContainerDefinition], lake: str) -> None:
-    """What nobody may ask any more of runs, scans and profiles that are older than the datastore's ``keep_days``."""
+    """Deletes what is older than the datastore's ``keep_days``: runs, records of scans, profile pages, and sample values in profiles.
+
+    ``keep_days`` of None keeps everything.
+    """
     if settings.keep_days is None:
         return
     before = datetime.now(timezone.utc) - timedelta(days=settings.keep_days)
@@ -155,8 +163,12 @@ def datastore_definitions(
     get_asset_spec: GetAssetSpec = container_spec,
     sync: SyncContainer = sync_container,
 ) -> dg.Definitions:
-    """Assets, jobs, schedules and sensors of one datastore. Its component says how an asset looks, and what its run does."""
-    store_events_in_batches()  # in processes that the daemon starts for a run, too
+    """The assets, checks, jobs, schedules and sensors of one datastore.
+
+    ``definitions``: the containers. ``get_asset_spec``, ``sync``: methods of the datastore's component, which a project may override.
+    """
+    # Each process that executes a run builds the definitions first, including those that the daemon starts.
+    store_events_in_batches()
     jobs: list[Any] = [container_job(d) for d in definitions]
     jobs += [scan_job(d) for d in definitions if d.container.options.checks]
     jobs += [profile_job(d) for d in definitions]

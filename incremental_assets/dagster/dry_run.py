@@ -1,6 +1,6 @@
-"""``sync --dry-run``: what a sync would read, as ranges, SQL and row counts, without Spark and without a run.
+"""Makes the records of ``sync --dry-run``: the ranges, SQL and row counts of what a sync would read, without Spark and without a run.
 
-Belongs here: the records of the command. Does not belong: the plan (``databases.plan``, ``files.plan``).
+Belongs here: these records. Does not belong: the plan (``databases.plan``, ``files.plan``).
 """
 
 from collections.abc import Iterator, Sequence

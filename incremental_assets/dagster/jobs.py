@@ -1,6 +1,7 @@
-"""A container's job, and with what a run of it is launched: its config and partitions.
+"""Builds the job of a container, and the config and tags with which its runs are launched.
 
-Belongs here: from a plan to a run's config and tags. Does not belong: the plan itself (``planning``), when it runs (``schedules``).
+Belongs here: turning a plan into the config and tags of runs. Does not belong: making the plan (``databases.plan``, ``files.plan``), or
+deciding when a run starts (``schedules``, ``sensors``).
 """
 
 import contextlib
@@ -23,27 +24,33 @@ from incremental_assets.dagster.project import dagster_home, lake_root
 
 log = logging.getLogger(__name__)
 CONTAINER_TAG, OPERATION_TAG = "incremental_assets/container", "incremental_assets/operation"
+"""Tags of a run: its container (``datastore/container``), and what it does, such as a scan or a profile; a sync has no operation tag."""
 DATASTORE_TAG = "incremental_assets/datastore"
+"""The tag of a run that concerns a whole datastore."""
 
 
 def job_name(definition: ContainerDefinition) -> str:
-    """Not the key alone: that is the name of the asset's op, and ops and jobs share their names."""
+    """The name of the container's job. It has a prefix because Dagster has one namespace for ops and jobs (see ``op_name``)."""
     return f"sync_{op_name(definition)}"
 
 
 def op_name(definition: ContainerDefinition) -> str:
-    """Of the container's asset, as Dagster makes it from the key."""
+    """The name of the op behind the container's asset, which Dagster derives from the asset key. Run configs name it."""
     return "__".join(definition.container.key_path)
 
 
 def is_sync(run: dg.DagsterRun) -> bool:
-    """And no scan or profile, whose runs name the container too."""
+    """Whether the run is a sync. Runs of scans and profiles have the container's tag, too."""
     return run.tags.get(OPERATION_TAG, "sync") == "sync"
 
 
 @dataclass(frozen=True)
 class RunLaunch:
-    """What a run of a plan is started with: one for each stretch of neighbouring partitions."""
+    """The config and tags with which the runs of a plan are launched.
+
+    ``tags``: one mapping for each run. A refresh of several contiguous ranges of partitions has a run for each range, as the tags of a run
+    name one range only; all others have one run. ``run_config``: the same for all of them.
+    """
 
     plan: Plan
     run_config: Mapping[str, Any]
@@ -53,14 +60,17 @@ class RunLaunch:
 def plan_container(
     definition: ContainerDefinition, instance: dg.DagsterInstance, request: Request, lake: str | None = None
 ) -> tuple[Plan, list[str]]:
-    """The plan of one container now, and the partition keys its run would have. Raises SyncError."""
+    """Plans a sync of the container now. Returns the plan and the partition keys that its run would have.
+
+    ``lake``: the folder or URL of the lake; None: that of the current project. Raises SyncError.
+    """
     return adapter_of(definition).plan(instance, request, lake or lake_root())
 
 
 def keep_learned(definition: ContainerDefinition, instance: dg.DagsterInstance, plan: Plan) -> int | None:
-    """Keeps what a plan that skips has found out, unless somebody else has the container: then it is theirs to find out.
+    """Stores the state that a skipping plan has found out (``Plan.confirmed``). Returns the watermark that counts afterwards.
 
-    The watermark that counts from now on.
+    Where another run holds the container, nothing is stored, and nobody waits: that run finds out the same for itself.
     """
     if plan.confirmed is None:
         return plan.watermark
@@ -72,7 +82,7 @@ def keep_learned(definition: ContainerDefinition, instance: dg.DagsterInstance, 
 
 
 def config_of(definition: ContainerDefinition, request: Request) -> Mapping[str, Any]:
-    """The run config that asks a container's asset for what was requested."""
+    """The run config that passes the request on to the container's asset (``assets.SyncConfig``). The partition keys are not part of it."""
     config: dict[str, Any] = {"mode": request.mode.value}
     if request.mode is Mode.REFRESH and request.keys is None:
         config["all_partitions"] = True
@@ -88,7 +98,10 @@ def config_of(definition: ContainerDefinition, request: Request) -> Mapping[str,
 
 
 def launch_of(definition: ContainerDefinition, instance: dg.DagsterInstance, plan: Plan, keys: Sequence[str]) -> RunLaunch:
-    """Run config and partition tags; new integer partitions are added first, as a run names only those that exist."""
+    """The config and tags of the runs of a plan that does not skip. ``keys``: the partition keys, as ``plan_container`` returns them.
+
+    New dynamic partitions (integers, files) are added to Dagster first: it refuses a run whose tags name a partition that does not exist.
+    """
     run_config = config_of(definition, plan.request)
     partitions_def = partitions_definition(definition)
     limit = {MAX_RUNTIME_SECONDS_TAG: str(max_runtime_seconds(definition))}
@@ -101,12 +114,15 @@ def launch_of(definition: ContainerDefinition, instance: dg.DagsterInstance, pla
         runs = contiguous_ranges(keys, ordered)
     else:
         runs = [(keys[0], keys[-1])] if plan.request.keys is None else contiguous_ranges(keys, partitions_def.get_partition_keys())
-    if plan.request.keys is None:  # one sync is one run; rows that land elsewhere get their events all the same
+    # A sync that is not a refresh of given partitions is one run, whichever partitions it writes. Of several ranges its tags name the last
+    # one; the IO manager logs the events of all other partitions that it writes.
+    if plan.request.keys is None:
         runs = runs[-1:]
     return RunLaunch(plan, run_config, [{RANGE_START: first, RANGE_END: last, **limit} for first, last in runs])
 
 
 def container_job(definition: ContainerDefinition) -> Any:
+    """The job that syncs the container. Schedules, sensors and the command line launch it; *Materialize* in the UI does not."""
     return dg.define_asset_job(
         job_name(definition),
         selection=dg.AssetSelection.assets(container_key(definition.container)),

@@ -1,6 +1,6 @@
-"""A project loaded for the command line: its datastores with their catalogs, the containers a selection names, its Dagster definitions.
+"""Loads a project for the command line: its datastores with their catalogs, the containers of a selection, and its Dagster definitions.
 
-Belongs here: reading the project. Does not belong: running it (``runner``).
+Belongs here: reading the project. Does not belong: running its jobs (``runner``).
 """
 
 import contextlib
@@ -26,8 +26,12 @@ from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
 @dataclass
 class Datastore:
-    """One component of the project. ``trouble``: why its catalog could not be read, where it could not; ``misfit``: what the YAML names
-    and the stored catalog does not have, which a look at the source may heal."""
+    """One datastore of the project.
+
+    ``component``: its component, from the YAML. ``catalog``: the stored catalog; None: there is none yet. ``definitions``: the containers;
+    empty without a catalog, or with a ``misfit``. ``trouble``: why the catalog operation failed; None: it did not. ``misfit``: why the YAML
+    does not fit the stored catalog; None: it fits. A new catalog may remedy that, as a table may be newer than the stored one.
+    """
 
     component: CataloguedComponent
     catalog: Catalog | None
@@ -41,7 +45,10 @@ class Datastore:
 
 
 def _target(project: Path) -> tuple[str, str]:
-    """Modules of the code location and of its defs folder, as the project's dg configuration names them."""
+    """The names of the code location's module and of its defs module, as the project's dg configuration has them.
+
+    Raises ConfigurationError where the configuration names no root module.
+    """
     section = dg_settings(project)
     root = section.get("root_module")
     if not root:
@@ -50,7 +57,10 @@ def _target(project: Path) -> tuple[str, str]:
 
 
 def load_datastores(project: Path) -> list[Datastore]:
-    """The datastores of the project, with the catalogs that are stored. Raises ConfigurationError for YAML that does not hold."""
+    """Loads the datastores of the project with their stored catalogs. The sources are not queried.
+
+    Raises ConfigurationError where the YAML is invalid, or where two datastores have the same name.
+    """
     code_location, _ = _target(project)
     importlib.import_module(code_location)  # it may set variables that the YAML refers to
     try:
@@ -72,7 +82,10 @@ def load_datastores(project: Path) -> list[Datastore]:
 
 
 def _yaml_trouble(error: Exception) -> str:
-    """The message of Dagster's component errors that names file and line; else the innermost one."""
+    """The message for people: of a chain of exceptions, the innermost text that names a file and its line, or else the innermost text.
+
+    Pydantic's links to its documentation are left out.
+    """
     texts: list[str] = []
     seen: BaseException | None = error
     while seen is not None:
@@ -84,15 +97,16 @@ def _yaml_trouble(error: Exception) -> str:
 
 
 def _load(project: Path, component: CataloguedComponent) -> Datastore:
-    component.settings()  # raises for YAML that does not hold, whatever the catalog knows
+    component.settings()  # raises ConfigurationError for an invalid YAML, even if there is no catalog yet
     catalog = _stored(component.store(project))
     try:
         return Datastore(component, catalog, component.definitions(catalog) if catalog else [])
-    except ConfigurationError as error:  # the table may be newer than the catalog
+    except ConfigurationError as error:  # the YAML may name a table that is newer than the catalog
         return Datastore(component, catalog, [], misfit=error)
 
 
 def _stored(store: CatalogStore) -> Catalog | None:
+    """The stored catalog; None where there is none. Dagster's instance is opened only for a catalog that is stored through it."""
     if not store.is_versioned:
         return store.load(None)
     with command_line_instance() as instance:
@@ -100,13 +114,18 @@ def _stored(store: CatalogStore) -> Catalog | None:
 
 
 def reload_catalog(project: Path, datastore: Datastore) -> None:
-    """After an operation has written it."""
+    """Reads the stored catalog again, after a catalog operation has written it. Raises ConfigurationError."""
     fresh = _load(project, datastore.component)
     datastore.catalog, datastore.definitions, datastore.misfit = fresh.catalog, fresh.definitions, fresh.misfit
 
 
 def ensure_catalog(project: Path, datastore: Datastore, instance: dg.DagsterInstance, progress: Callable[[str], None]) -> None:
-    """Runs the catalog where there is none, and where what it looks at has changed; trouble is kept for the containers."""
+    """Runs the catalog operation where there is no catalog, where the YAML does not fit it, and where the source has changed.
+
+    ``progress``: is called with messages for people. A failure of the source is kept in ``datastore.trouble``, and raises nothing. Raises
+    ConfigurationError where without a new catalog no container can be synced; else it is passed to ``progress`` only, and the sync goes on
+    with the stored catalog.
+    """
     try:
         if datastore.catalog is not None and datastore.misfit is None and _is_current(datastore):
             return
@@ -123,7 +142,7 @@ def ensure_catalog(project: Path, datastore: Datastore, instance: dg.DagsterInst
     if run.refused is not None and (datastore.catalog is None or datastore.misfit is not None):
         raise run.refused
     if run.refused is not None:
-        progress(str(run.refused))  # what no longer fits fails by itself, with its own message; the other containers are synced
+        progress(str(run.refused))  # a container that does not fit any more fails with its own message; the others are synced
     elif run.failure is not None:
         datastore.trouble = run.failure
     else:
@@ -131,6 +150,11 @@ def ensure_catalog(project: Path, datastore: Datastore, instance: dg.DagsterInst
 
 
 def _is_current(datastore: Datastore) -> bool:
+    """Whether the stored catalog still describes the source, judged by one query for the listing. Raises SyncError.
+
+    It is not current if a container is new, changed, gone or back, or if the identifier of one or its first and last value are not decided
+    yet. Kinds that the YAML leaves out, and hidden and excluded containers, do not matter.
+    """
     settings, catalog = datastore.component.settings(), datastore.catalog
     assert catalog is not None
     known, listed = catalog.by_name, datastore.component.listing(catalog)
@@ -147,9 +171,10 @@ def _is_current(datastore: Datastore) -> bool:
 
 
 def load_definitions(project: Path, only: Iterable[ContainerDefinition] | None = None) -> dg.Definitions:
-    """The code location's definitions, with the catalogs as stored now. Raises ConfigurationError for what Dagster refuses.
+    """The Dagster definitions of the code location, with the stored catalogs. Raises ConfigurationError for what Dagster refuses.
 
-    ``only``: these containers are enough, unless something of the project's own, such as a job, names others. None: all of them.
+    ``only``: the containers that are needed; building definitions of the others is avoided (see ``only_containers``). Where something of
+    the project's own, such as a job, names others, all are built nevertheless. None: all.
     """
     if only is not None:
         with contextlib.suppress(ConfigurationError), only_containers(definition.container.label for definition in only):
@@ -158,6 +183,7 @@ def load_definitions(project: Path, only: Iterable[ContainerDefinition] | None =
 
 
 def _loaded(project: Path) -> dg.Definitions:
+    """The ``Definitions`` of the code location's module, or the result of its function ``defs``. Raises ConfigurationError."""
     module = importlib.import_module(_target(project)[0])
     found = next((v for v in vars(module).values() if isinstance(v, dg.Definitions)), None)
     try:
@@ -166,7 +192,7 @@ def _loaded(project: Path) -> dg.Definitions:
             found = lazy() if callable(lazy) else None
         if isinstance(found, dg.Definitions):
             found.get_repository_def()
-    except (dg.DagsterError, CheckError) as error:  # a cron, an owner or a tag that is none
+    except (dg.DagsterError, CheckError) as error:  # such as an invalid cron expression, owner or tag
         raise ConfigurationError(f"Dagster refuses the project: {_yaml_trouble(error)}") from error
     if not isinstance(found, dg.Definitions):
         raise ConfigurationError(f"{module.__name__} has no Dagster Definitions named defs.")
@@ -174,7 +200,7 @@ def _loaded(project: Path) -> dg.Definitions:
 
 
 def find_datastore(datastores: Sequence[Datastore], name: str) -> Datastore:
-    """Raises ConfigurationError where there is none of that name."""
+    """The datastore of this name. Raises ConfigurationError where there is none, with the nearest name."""
     found = next((d for d in datastores if d.name == name), None)
     if found is None:
         raise ConfigurationError(f"there is no datastore {name!r}.{nearest(name, [d.name for d in datastores])}")
@@ -182,9 +208,12 @@ def find_datastore(datastores: Sequence[Datastore], name: str) -> Datastore:
 
 
 def select(datastores: Sequence[Datastore], names: Sequence[str], tags: Sequence[str]) -> list[tuple[Datastore, ContainerDefinition]]:
-    """The containers that ``DATASTORE`` or ``DATASTORE/CONTAINER`` arguments name (none: all), narrowed by ``K=V`` tags.
+    """The containers that the arguments of a command select, each once, in the order of the arguments.
 
-    Raises ConfigurationError for a name that nothing has.
+    ``names``: arguments of the form ``DATASTORE`` or ``DATASTORE/CONTAINER``; empty: all datastores. ``tags``: arguments of the form
+    ``K=V``; a selected container has all of them. Raises ConfigurationError for an unknown name, for tags that no selected container has,
+    and where the YAML of a selected datastore does not fit its catalog. Containers of a datastore whose catalog operation has failed
+    (``trouble``) may be missing; their names raise nothing.
     """
     wanted: dict[str, str] = {}
     for tag in tags:

@@ -1,6 +1,7 @@
-"""Syncs as ordinary Dagster runs of this process, each planned first; several side by side are several processes (``workers``).
+"""Syncs containers for the command line: plans each, executes it as an ordinary Dagster run, and returns one record for each container.
 
-Belongs here: running, and reading a run's events back into a line. Does not belong: words on a terminal (``cli``).
+Belongs here: executing the runs, and making the records of ``sync --json`` from their events. Does not belong: the processes that sync
+several containers at a time (``runs.workers``), or the output on a terminal (``cli``).
 """
 
 import functools
@@ -35,7 +36,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SyncOptions:
-    """What the command line asked of each container. ``keys``: (from, to), both included."""
+    """The options of a sync, which hold for each of its containers.
+
+    ``mode``: None means ``incremental``. ``keys``: the first and the last partition key of a refresh, both inclusive; None: no partitions
+    were named. ``reset``: loads the whole container anew. ``allow_empty``: the sync may remove rows although the source has none in their
+    place. ``started_by``: the value of the tag by which the UI shows who started the run.
+    """
 
     mode: Mode | None = None
     keys: tuple[str, str] | None = None
@@ -44,7 +50,7 @@ class SyncOptions:
     started_by: str = "command line"
 
     def request(self, definition: ContainerDefinition, instance: dg.DagsterInstance) -> Request:
-        """Raises ConfigurationError where the container cannot be asked that."""
+        """The request for one container. Raises ConfigurationError where the options do not apply to it."""
         container = definition.container
         if self.mode is Mode.INCREMENTAL and container.identifier is None:
             raise ConfigurationError(
@@ -60,38 +66,45 @@ class SyncOptions:
 
 
 class Runner:
-    """Runs syncs of containers in this process, one after another."""
+    """Syncs containers in this process, one after another."""
 
     def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
         self._definitions = definitions
         self._instance = instance
-        self._left = self._done = 0  # files, of the last run
+        # Of the last run of a container of files: how many files it has left to be read, and how many it has read or refused.
+        self._left = self._done = 0
 
     def sync(self, chosen: Sequence[ContainerDefinition], asked: SyncOptions) -> Iterator[dict[str, Any]]:
-        """The line of each container, as it finishes. Raises KeyboardInterrupt once a run was cancelled."""
+        """Yields the record of each container as it finishes. Raises KeyboardInterrupt after a run was cancelled.
+
+        Raises ConfigurationError before the first run where the options do not apply to one of the containers.
+        """
         for definition, request in [(d, asked.request(d, self._instance)) for d in chosen]:
             yield from self._one(definition, request, asked.started_by)
 
     def _one(self, definition: ContainerDefinition, request: Request, started_by: str) -> list[dict[str, Any]]:
-        """In as many rounds as it takes."""
+        """Syncs one container in as many rounds as it needs (``files.rounds``). Returns its record, as a list of one."""
         lines: list[dict[str, Any]] = []
         asked: Request | None = first_round(definition, request)
         while asked is not None:
             found, asked = self._round(definition, asked, started_by)
+            # A further round that has nothing to do ends the sync. Its record is left out.
             if lines and all(one["status"] == "skipped" for one in found):
                 break
             lines += found
-        for one in lines[1:-1]:  # each round says how much is left; the first and the last one are enough of that
+        # The message of each round says how many files are left. Those of the first and the last round are enough.
+        for one in lines[1:-1]:
             one["message"] = one["message"] if one["status"] != "synced" else ""
         return [in_one(lines)]
 
     def _round(self, definition: ContainerDefinition, request: Request, started_by: str) -> tuple[list[dict[str, Any]], Request | None]:
-        """The lines of one plan, and what is to be asked next."""
+        """Plans and executes one round. Returns the records of its runs, and the request of the next round; None: there is no next one."""
         container = definition.container
         started = time.monotonic()
         told: dict[str, Any] = {"mode": request.mode.value, "strategy": container.strategy.value}
         try:
-            holder_of(dagster_home(), container, self._instance)  # a killed run would keep its pool
+            # This marks a killed run as failed, which would otherwise keep its slot in the container's pool.
+            holder_of(dagster_home(), container, self._instance)
             plan, keys = plan_container(definition, self._instance, request)
             watermark = None if container.cursor_type is None else json_value(container.cursor_type, plan.watermark)
             if plan.action is Action.SKIP:
@@ -115,6 +128,7 @@ class Runner:
         return lines, None if failed else next_round(plan, self._left, self._done)
 
     def _run(self, definition: ContainerDefinition, plan: Plan, run_config: Any, tags: Any, started_by: str) -> dict[str, Any]:
+        """Executes one run, and makes its record from its events."""
         container = definition.container
         run_id = new_run_id()
         started = time.monotonic()
@@ -140,6 +154,7 @@ class Runner:
         if is_interrupted(events):
             self._say_cancelled(run_id)
         failure = trouble or failure_of(events)[1]
+        # The returned events of a failed run lack what its failed step has logged. The stored ones show whether rows were written.
         if failure:
             events = asset_events_of(self._instance, run_id)
         key = container_key(container)
@@ -147,6 +162,7 @@ class Runner:
         checks = summary_in(events)
         if failure and (checks is None or not written):
             return line(container.label, "failed", message=failure, watermark=watermark, **common)
+        # Without a materialization nothing was written. The observation, if there is one, has the status and the message.
         if not written:
             seen = [e.asset_observation_data.asset_observation for e in events if e.is_asset_observation]
             observed = next((one for one in seen if "sync/message" in one.metadata), None)
@@ -160,7 +176,8 @@ class Runner:
         values = plain(metadata)
         self._count(values)
         status, message = str(values.get("sync/status", "synced")), str(values.get("sync/message", ""))
-        if failure:  # the rows are in the lake; a blocking rule is broken
+        # The rows are in the lake and were checked: the run has failed because a blocking rule is broken.
+        if failure:
             status, message = "failed", failure
         elif checks is not None and (checks["failed"] or checks["errored"]):
             status, message = "warning", f"{message}; quality: {checks['message']}"
@@ -168,11 +185,15 @@ class Runner:
         return line(container.label, status, metadata=metadata, partitions=partitions, message=message, checks=checks, **common)
 
     def _count(self, said: Mapping[str, Any]) -> None:
+        """Takes the numbers of files from the metadata of a run's event."""
         self._left = int(said.get("sync/files_left", 0))
         self._done = int(said.get("sync/files_read", 0)) + int(said.get("sync/files_refused", 0))
 
     def _say_cancelled(self, run_id: str) -> None:
-        """Dagster takes an interrupt that it did not ask for as a failure; this one was asked for, at the terminal."""
+        """Reports the run as cancelled, and raises KeyboardInterrupt.
+
+        Dagster reports a run as failed if it was interrupted without a request for its termination, as by Ctrl-C at the terminal.
+        """
         run = self._instance.get_run_by_id(run_id)
         if run is not None and run.status is not dg.DagsterRunStatus.CANCELED:
             self._instance.report_run_canceled(run)
@@ -182,9 +203,12 @@ class Runner:
 def sync_in_workers(
     project: Path, chosen: Sequence[ContainerDefinition], asked: SyncOptions, instance: dg.DagsterInstance, jobs: int
 ) -> Iterator[dict[str, Any]]:
-    """The same in up to ``jobs`` processes, each with its own Spark session."""
+    """Syncs containers in up to ``jobs`` worker processes, each with its own Spark session. Yields records as ``Runner.sync`` does.
+
+    Raises ConfigurationError before the first run where the options do not apply to one of the containers.
+    """
     for definition in chosen:
-        asked.request(definition, instance)  # wrong usage is told before anything runs
+        asked.request(definition, instance)  # only to raise the errors of wrong usage before anything runs
     tasks = [(d.container.datastore, d.container.name, asked) for d in chosen]
 
     def lost(task: tuple[str, str, SyncOptions], message: str) -> list[dict[str, Any]]:
@@ -195,7 +219,11 @@ def sync_in_workers(
 
 
 def worker(chosen: Collection[tuple[str, str]], project: Path) -> Callable[[tuple[str, str, SyncOptions]], list[dict[str, Any]]]:
-    """What a worker process does with a task: (datastore, container, what was asked). ``chosen``: the containers of all tasks."""
+    """Loads the project in a worker process, and returns the function that executes one task there.
+
+    A task is a tuple of datastore, container and options. ``chosen``: datastore and container of all tasks; definitions of other containers
+    need not be built.
+    """
     from incremental_assets.dagster.loading import load_datastores, load_definitions
     from incremental_assets.dagster.project import enter_project
 
@@ -215,4 +243,5 @@ def worker(chosen: Collection[tuple[str, str]], project: Path) -> Callable[[tupl
 
 
 def _in_order(cursor_type: Any, keys: list[str]) -> list[str]:
+    """The partition keys, which are sorted as text, in the order of their values: keys of integers are sorted as numbers."""
     return sorted(keys, key=int) if cursor_type is not None and not cursor_type.is_time else keys

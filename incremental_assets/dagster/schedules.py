@@ -1,7 +1,8 @@
-"""Schedules: of one container, and of all containers of a datastore.
+"""Builds the schedules of single containers and of whole datastores.
 
-Belongs here: what a tick decides. A tick plans in plain SQL first and says in numbers why there is nothing to do; it starts neither a run
-nor Spark then. Does not belong: the plan itself.
+Belongs here: the decision of a tick whether to start runs. A tick first plans each container without Spark; where there is nothing to do,
+it starts neither a run nor Spark, and the reason with its numbers is shown as the reason of the skip. Does not belong: making the plan
+(``databases.plan``, ``files.plan``).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,22 +34,26 @@ from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.runs.side_by_side import ParallelPlanning
 
 TICK_SECONDS = 40.0
-"""Of the minute that Dagster's daemon waits for a tick."""
+"""How long a tick may plan: most of the 60 seconds that Dagster's daemon waits for it."""
 _WAITING = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
+"""The statuses of a run that has not begun to execute, and so cannot hold the container's lock yet."""
 Requests = Iterator[dg.RunRequest | dg.SkipReason]
 
 
 def container_schedule(definition: ContainerDefinition, cron: str) -> dg.ScheduleDefinition:
-    """Runs by default; skips with the numbers when there is nothing to do."""
+    """The schedule of one container. It is switched on by default. A tick with nothing to do is skipped, with the reason."""
     name, label = job_name(definition), definition.container.label
     return _schedule(f"{name}_schedule", name, [definition], cron, f"Syncs {label} when something has changed.")
 
 
 def datastore_schedule(settings: Settings, definitions: Sequence[ContainerDefinition], cron: str) -> dg.ScheduleDefinition:
-    """All containers, those with a schedule of their own too: one run each for those with something to do."""
+    """The schedule of all containers of a datastore, including those with a schedule of their own.
+
+    A tick requests runs of those containers that have something to do.
+    """
     return _schedule(
         f"sync_{encode_name(settings.name)}_schedule",
-        IMPLICIT_ASSET_JOB_NAME,  # the only asset job whose assets may differ in their partitions
+        IMPLICIT_ASSET_JOB_NAME,  # the only asset job of Dagster whose assets may have different partitions definitions
         definitions,
         cron,
         f"Syncs those containers of {settings.name} in which something has changed.",
@@ -74,18 +79,22 @@ def _schedule(name: str, job: str, definitions: Sequence[ContainerDefinition], c
 
 @dataclass(frozen=True)
 class NotDue:
-    """Why no run is started; ``plan`` where it says so, and not that somebody else is at work."""
+    """The result for a container of which no run is started. ``reason``: a sentence for people.
+
+    ``plan``: the plan that skips. None: no plan was made, because a run syncs the container or is about to, or because it is missing.
+    """
 
     reason: str
     plan: Plan | None = None
 
 
 class _Tick:
-    """The ticks of one schedule, in this process.
+    """Evaluates the ticks of one schedule.
 
-    Trouble must not look like having nothing to do: where a container cannot be planned, or not in time, its run is started all the same;
-    its own plan decides, or fails with the reason. Where the source is away for all, the tick fails, once. What was not begun in time is
-    first in the next tick, so that none is left out for ever.
+    A failure must not be shown as a skip. So where a container cannot be planned, or not in time, its run is requested all the same: the
+    run makes its own plan, and fails with the reason if it has to. Where the source cannot be reached for any container, the tick itself
+    fails, so that there is one failure and not one for each container. Containers whose planning was not begun in time are the first of the
+    next tick, so that none is left out for ever.
     """
 
     def __init__(self, schedule: str, definitions: Sequence[ContainerDefinition]) -> None:
@@ -94,6 +103,7 @@ class _Tick:
         self._planning = ParallelPlanning()
 
     def requests(self, context: dg.ScheduleEvaluationContext) -> Requests:
+        """Yields the run requests of one tick, or else one SkipReason. Raises Failure where the source cannot be reached."""
         instance = context.instance
         seen = self._planning.plan(self._in_turn(instance), lambda definition: launch_if_due(instance, definition), TICK_SECONDS)
         self._remember(instance, seen.left)
@@ -122,7 +132,8 @@ class _Tick:
             if not requests:
                 raise dg.Failure(str(seen.unreachable[0][1]))
             context.log.error(f"{named}: {seen.unreachable[0][1]}")
-            requests.append(_own_plan(context, seen.unreachable[0][0]))  # which fails with the reason, where it is still so
+            # Only some are unreachable. One run is enough to show the failure: it fails with the reason if the source is still away.
+            requests.append(_own_plan(context, seen.unreachable[0][0]))
         if seen.left:
             reasons.append(
                 f"{len(seen.left):,} of {len(self._definitions):,} containers were not planned within {TICK_SECONDS:g} s; the next tick "
@@ -134,7 +145,7 @@ class _Tick:
             yield dg.SkipReason("\n".join(reasons))
 
     def _in_turn(self, instance: dg.DagsterInstance) -> list[ContainerDefinition]:
-        """All of them, from the one that the last tick did not come to."""
+        """All containers, beginning with the first one that an earlier tick has left."""
         first = instance.daemon_cursor_storage.get_cursor_values({self._cursor}).get(self._cursor)
         at = next((n for n, definition in enumerate(self._definitions) if definition.container.label == first), 0)
         return self._definitions[at:] + self._definitions[:at]
@@ -145,15 +156,16 @@ class _Tick:
 
 
 def _own_plan(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition) -> dg.RunRequest:
-    """A run that plans by itself what is due."""
+    """The request of a run without partitions, which makes its own plan of an incremental sync."""
     return _request(context, definition, config_of(definition, adapter_of(definition).due), {})
 
 
 def at_work(instance: dg.DagsterInstance, definition: ContainerDefinition) -> NotDue | None:
-    """Who syncs the container, or is about to; None where nobody does."""
+    """Returns which run syncs the container or is about to; None where none does."""
     container = definition.container
     label = container.label
-    # First the lock, not the status of a run: a killed one stays "started", and its pool stays taken, until somebody says so.
+    # The lock says which run syncs the container; the status of a run does not. A killed run stays "started", and keeps its slot in the
+    # pool, until it is reported as failed. `holder_of` does that.
     holder = holder_of(dagster_home(), container, instance)
     if holder is not None:
         return NotDue(f"{label}: it is being synced by {holder}")
@@ -165,7 +177,10 @@ def at_work(instance: dg.DagsterInstance, definition: ContainerDefinition) -> No
 
 
 def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition) -> RunLaunch | NotDue:
-    """What a run of the container would be started with now, or why none is. Raises SyncError where it cannot be planned."""
+    """Plans the container. Returns the config and tags to launch its run with, or the reason why no run is started.
+
+    Raises SyncError where it cannot be planned, and ContainerMissing where it is missing although the YAML names it.
+    """
     label = definition.container.label
     busy = at_work(instance, definition)
     if busy is not None:
@@ -185,8 +200,10 @@ def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition)
 def _request(
     context: dg.ScheduleEvaluationContext, definition: ContainerDefinition, run_config: Mapping[str, Any], tags: Mapping[str, str]
 ) -> dg.RunRequest:
+    """The run request of one container. ``tags``: of one run, as in ``RunLaunch.tags``."""
     label = definition.container.label
-    at = context.scheduled_execution_time.isoformat()  # a tick of several requests must name each, so that a retried one starts none twice
+    # Dagster needs a key for each request of a tick that has several. A tick that is retried then starts no run twice.
+    at = context.scheduled_execution_time.isoformat()
     return dg.RunRequest(
         run_key=f"{label} {tags.get(RANGE_START, '')} {at}",
         asset_selection=[container_key(definition.container)],

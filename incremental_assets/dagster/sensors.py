@@ -1,6 +1,7 @@
-"""Sensors: of a container, for files that came or changed; of a folder that is searched, for files that no container has.
+"""Builds the sensors of files: one for each container, for new and changed files, and one for each folder that the catalog searches.
 
-Belongs here: what a tick looks at, and its cursor. Does not belong: the plan (``planning``), or the catalog operation.
+The sensor of a folder starts the catalog operation when files have come that belong to no container. Belongs here: what a tick compares,
+and its cursor. Does not belong: the plan of a sync (``files.plan``), or the catalog operation (``catalog_asset``).
 """
 
 import dataclasses
@@ -25,12 +26,18 @@ from incremental_assets.files.definition import FileDefinition, FolderSettings
 from incremental_assets.files.plan import FilesPlan
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 60, 3600
-"""After a run that failed, until the same is tried again: twice as long each time."""
+"""How long the sensor waits after a run that failed, until it requests a run for an unchanged folder again.
+
+The first wait is doubled after each further run, up to the longest one."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FolderState:
-    """The folder, what the YAML says of it, and the version of the table: as long as all are the same, a comparison tells nothing new."""
+    """Everything on which a container's plan depends. While it is the same, a new plan would have the same result.
+
+    ``folder``: a digest of paths and stamps of the container's files (see ``digest``). ``yaml``: the settings by which they are read.
+    ``version``: the Delta version of the container's table; None: there is no table.
+    """
 
     folder: str
     yaml: str
@@ -39,7 +46,11 @@ class FolderState:
 
 @dataclasses.dataclass(frozen=True)
 class Cursor:
-    """What was seen last, and what came of it: nothing was left to do, or the ``runs``-th run for it was asked for (at ``at``)."""
+    """The sensor's cursor: the state that its last tick saw, and what the tick did.
+
+    ``settled``: there is nothing more to do for this state. ``runs``: how many ticks in a row have requested runs for this state. ``at``:
+    when the last of them did (seconds since 1970 UTC).
+    """
 
     sight: FolderState
     settled: bool
@@ -51,15 +62,16 @@ class Cursor:
 
     @classmethod
     def from_json(cls, text: str | None) -> "Cursor | None":
+        """The cursor; None where there is none, or where its text is of an older version. All is compared once then."""
         try:
             found = json.loads(text or "null")
             return None if found is None else cls(**{**found, "sight": FolderState(**found["sight"])})
-        except (KeyError, TypeError, ValueError):  # of an older version: all is compared once
+        except (KeyError, TypeError, ValueError):
             return None
 
 
 def files_sensor(definition: FileDefinition) -> dg.SensorDefinition:
-    """Runs by default, unless the container or its datastore has a schedule."""
+    """The sensor of one container. It is switched on by default, unless the container or its datastore has a schedule."""
     container, settings = definition.container, definition.settings
     scheduled = container.options.schedule or settings.schedule
 
@@ -77,13 +89,17 @@ def files_sensor(definition: FileDefinition) -> dg.SensorDefinition:
 
 
 def tick(instance: dg.DagsterInstance, definition: FileDefinition, cursor: str | None) -> dg.SensorResult:
-    """Fails with the reason where the folder is not there: that must not look like having nothing to do."""
+    """Evaluates one tick. ``cursor``: the text of the last tick's cursor; None: there is none.
+
+    Raises Failure where the folder cannot be listed or the container cannot be planned: that must not be shown as a skip.
+    """
     before, label = Cursor.from_json(cursor), definition.container.label
     try:
         own = ((path, stamp) for path, stamp in definition.listing(_ignore) if definition.owns(path))
         sight = FolderState(str(digest(own)), f"{definition.glob} {definition.prunes} {definition.how}", _version(definition))
         if before is not None and before.sight == sight and before.settled:
             return dg.SensorResult(skip_reason=f"{label}: nothing to do: the folder is as it was", cursor=cursor)
+        # The count begins again when the state has changed: a file that comes or changes ends the wait after a failure.
         runs = before.runs if before is not None and before.sight == sight else 0
         waits = _waits(instance, label, before) if before is not None and runs else None
         if waits is not None:
@@ -95,6 +111,7 @@ def tick(instance: dg.DagsterInstance, definition: FileDefinition, cursor: str |
         raise dg.Failure(str(error)) from error
     if isinstance(launch, NotDue):
         settled = isinstance(launch.plan, FilesPlan) and launch.plan.is_settled
+        # Without a plan nothing is known of this state. The old cursor stays, so that the next tick plans.
         kept = cursor if launch.plan is None else Cursor(sight, settled).to_json()
         return dg.SensorResult(skip_reason=launch.reason, cursor=kept)
     requests = [dg.RunRequest(run_config=launch.run_config, tags={CONTAINER_TAG: label, **tags}) for tags in launch.tags]
@@ -102,7 +119,10 @@ def tick(instance: dg.DagsterInstance, definition: FileDefinition, cursor: str |
 
 
 def _waits(instance: dg.DagsterInstance, label: str, before: Cursor) -> str | None:
-    """Why the same is not tried again yet."""
+    """The reason why no run is requested yet for a state whose last run has failed; None where one may be requested.
+
+    ``before``: the cursor, with ``runs`` of at least 1.
+    """
     runs = instance.get_runs(dg.RunsFilter(tags={CONTAINER_TAG: label}), limit=20)
     latest = next((run for run in runs if is_sync(run)), None)
     wait = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** (before.runs - 1))
@@ -113,7 +133,10 @@ def _waits(instance: dg.DagsterInstance, label: str, before: Cursor) -> str | No
 
 
 def unclaimed_sensor(settings: FolderSettings, patterns: Sequence[str]) -> dg.SensorDefinition:
-    """Runs the catalog when files have come that no container's pattern matches. ``patterns``: of all containers, hidden ones too."""
+    """The sensor that runs the catalog operation when files have come that no container's pattern matches.
+
+    ``patterns``: the glob patterns of all containers, including hidden ones.
+    """
 
     @dg.sensor(
         name=f"{catalog_job_name(settings.name)}_files",
@@ -129,18 +152,21 @@ def unclaimed_sensor(settings: FolderSettings, patterns: Sequence[str]) -> dg.Se
 
 
 def find_unclaimed(instance: dg.DagsterInstance, settings: FolderSettings, patterns: Sequence[str], cursor: str | None) -> dg.SensorResult:
-    """Once for the same files: what the catalog leaves out (``exclude``) belongs to no container, and stays so.
+    """Evaluates one tick. ``cursor``: the digest of the files without container that the last requested run was for; None: there is none.
 
-    Again where its run has failed, every five minutes.
+    The operation is run once for the same files: those that it leaves out (``exclude``) belong to no container afterwards either. Where its
+    run has failed, it is run again every ``FIRST_AGAIN_SECONDS``. Raises Failure where the folder cannot be listed.
     """
+    # Comparing each file with all patterns would take too long. The patterns of a folder that is searched are made by the catalog: each
+    # names its folder in full, so only patterns of a file's own folder can match it.
     near: defaultdict[str, list[str]] = defaultdict(list)
-    for pattern in patterns:  # those that the catalog makes name their folder
+    for pattern in patterns:
         near[fixed_part(pattern)].append(pattern)
 
     def unclaimed() -> Iterator[tuple[str, FileStamp]]:
         for path, _ in settings.address.list("", _ignore):
             if format_of(path) is not None and owner_of(path, near.get(path.rpartition("/")[0], ())) is None:
-                yield path, FileStamp(0, 0)
+                yield path, FileStamp(0, 0)  # only new names matter: an unclaimed file that changes stays unclaimed
 
     try:
         found = digest(unclaimed())
@@ -155,12 +181,12 @@ def find_unclaimed(instance: dg.DagsterInstance, settings: FolderSettings, patte
 
 
 def _ignore(where: str, message: str) -> None:
-    """What cannot be looked into now may be later; the plan, and the catalog, tell of it."""
+    """Ignores a folder that cannot be listed: a later tick may be able to, and the plan and the catalog report it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Digest:
-    """Of a set of files, in any order: the sum of their hashes."""
+    """A digest of a set of files that does not depend on their order. ``total``: the sum of the files' hashes modulo 2^128."""
 
     count: int = 0
     total: int = 0
@@ -173,7 +199,7 @@ _HASHES = 2**128
 
 
 def digest(files: Iterable[tuple[str, FileStamp]]) -> Digest:
-    """Of paths and stamps; its memory does not grow with their number."""
+    """The digest of files, given as paths and stamps. The memory that this needs does not grow with their number."""
     total, count = 0, 0
     for path, stamp in files:
         line = f"{path}\0{stamp.modified}\0{stamp.size}\0{stamp.etag}".encode("utf-8", "surrogateescape")

@@ -1,7 +1,8 @@
-"""What the components of all kinds of datastores share: the catalog as their state, and the definitions that are built from it.
+"""Defines what the components of all kinds of datastores share: common attributes of the YAML, and building the Dagster definitions.
 
-Belongs here: `catalog:` of the YAML, and the passage between a component and the catalog operation. Does not belong: any one kind's YAML
-(``postgres.component``, ``files.component``).
+Belongs here: ``catalog:`` of the YAML, the values of other common attributes, and the base class of the components. Does not belong: the
+YAML of one kind of datastore (``components.postgres``, ``components.files``), or the use of a component by the catalog operation
+(``catalogued``).
 """
 
 import math
@@ -27,7 +28,7 @@ from incremental_assets.dagster.project import is_wanted
 
 
 class CatalogEntry(dg.Model):
-    """How the catalog operation looks at the datastore."""
+    """The attributes under ``catalog:`` in the YAML: the options of the catalog operation."""
 
     schedule: str | None = Field(default=None, description="cron; runs by default")
     name: str | None = Field(default=None, description="the schedule's, shown with its runs")
@@ -36,14 +37,18 @@ class CatalogEntry(dg.Model):
     include: list[Literal["table", "view"]] = Field(default_factory=lambda: ["table", "view"], description="what becomes a container")
 
     def settings(self, datastore: str) -> CatalogSettings:
-        """Raises ConfigurationError naming what is wrong."""
+        """The attributes as settings. ``datastore``: its name, for messages. Raises ConfigurationError where ``include`` is empty."""
         if not self.include:
             raise ConfigurationError(f"{datastore}: catalog: include is empty, which leaves no container; it takes table, view, or both.")
         return CatalogSettings(self.schedule, self.name, self.prune, self.recreate, kinds_of(self.include))
 
 
 def maintenance_cron(datastore: str, word: str | None) -> str | None:
-    """``daily``: at some minute between two and six in the morning, another one for each datastore; ``off`` or nothing: never."""
+    """The cron expression of the attribute ``maintenance``; None: no schedule.
+
+    ``word``: ``daily`` means a minute between 2:00 and 6:00 UTC that depends on the datastore's name, so that several datastores are not
+    all maintained at once. ``off`` and None mean never. All else is a cron expression itself.
+    """
     if word in (None, "off"):
         return None
     minute = zlib.crc32(datastore.encode()) % 240
@@ -51,7 +56,7 @@ def maintenance_cron(datastore: str, word: str | None) -> str | None:
 
 
 def checked_days(datastore: str, days: int | None) -> int | None:
-    """Raises ConfigurationError for less than a day."""
+    """The attribute ``keep_days``; None: everything is kept. Raises ConfigurationError for less than 1."""
     if days is not None and days < 1:
         raise ConfigurationError(f"{datastore}: keep_days is {days}; it is at least 1, or null, which keeps everything for ever.")
     return days
@@ -66,14 +71,17 @@ _Limit = TypeVar("_Limit", int, int | None)
 
 
 def run_limit(label: str, seconds: _Limit) -> _Limit:
-    """Raises ConfigurationError where it is none."""
+    """The attribute ``max_runtime_seconds`` of a datastore or container. ``label``: its name, for messages.
+
+    Raises ConfigurationError for less than 1.
+    """
     if seconds is not None and seconds < 1:
         raise ConfigurationError(f"{label}: max_runtime_seconds is {seconds}; it is at least 1.")
     return seconds
 
 
 def numeric_attributes(component: type) -> dict[str, tuple[type, tuple[object, ...]]]:
-    """The attributes of a component that are numbers: int or float, and what else each may be (None, ``auto``)."""
+    """The numeric attributes of a component, by name: the type (int or float), and the other values that are allowed (None, ``auto``)."""
     found: dict[str, tuple[type, tuple[object, ...]]] = {}
     for name, hint in get_type_hints(component).items():
         parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
@@ -85,31 +93,34 @@ def numeric_attributes(component: type) -> dict[str, tuple[type, tuple[object, .
 
 
 def local_state() -> ResolvedDefsStateConfig:
-    """The default: a file of the project, written by the operation alone."""
+    """The default place of the state: a file of the project. Dagster does not refresh it in development; only the operation writes it."""
     return DefsStateConfigArgs(key=None, management_type=DefsStateConfigArgs.local_filesystem().management_type, refresh_if_dev=False)
 
 
 class DatastoreComponent(CataloguedComponent, ABC):
-    """A datastore whose containers become assets.
+    """The base class of the components: a datastore whose containers become assets.
 
-    A project may have a subclass that overrides ``get_asset_spec`` or ``sync``, as the components of other Dagster integrations have them.
+    A project may use a subclass that overrides ``get_asset_spec`` or ``sync``. Components of other Dagster integrations have methods like
+    these.
     """
 
     def get_asset_spec(self, container: ContainerDefinition) -> dg.AssetSpec:
-        """How the container's asset looks; override it to change tags, owners, group, description, metadata or automation.
+        """The spec of the container's asset. Override it to change tags, owners, group, description, metadata or automation condition.
 
-        Its key has to stay: table, watermark and history are found by it.
+        The asset key must stay: the table, the watermark and the history are found by it.
         """
         return container_spec(container)
 
     def sync(self, context: dg.AssetExecutionContext, container: ContainerDefinition) -> Iterator[dg.Output[Any]]:
-        """What a run of the container's asset does; override it to do something before or after ``yield from super().sync(…)``."""
+        """Syncs the container in a run of its asset. Override it to do something before or after ``yield from super().sync(…)``."""
         yield from sync_container(context, container)
 
     # ------------------------------------------------------------------
     def read_numbers(self) -> None:
-        """Makes numbers of the attributes that are to be some. Dagster hands any text on, as it may come from a template such as
-        ``{{ env.ROWS }}``. Raises ConfigurationError where a text is no such number."""
+        """Converts the values of the numeric attributes to numbers. Raises ConfigurationError where one is no such number.
+
+        Dagster accepts any text for a numeric attribute, because the text may come from a template such as ``{{ env.ROWS }}``.
+        """
         for name, (kind, others) in numeric_attributes(type(self)).items():
             value = getattr(self, name)
             if value in others:

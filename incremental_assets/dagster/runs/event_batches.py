@@ -1,12 +1,12 @@
-"""Dagster's events of one run's partitions, written to its SQLite databases many at a time.
+"""Writes the events of a run's partitions to Dagster's SQLite databases in batches.
 
-Belongs here: logging evaluations of checks together, and that one method of Dagster's storage, until Dagster has it. Does not belong: which
-events there are.
+Belongs here: logging evaluations of checks as a batch, and the batch method that Dagster's SQLite storage lacks. Does not belong: the
+content of the events.
 
-A run of 1,000 partitions has 2,000 events, and one more for each rule and partition. SQLite's storage makes an engine and a transaction for
-each of them, twice: 40 ms of the processor each, minutes for the run. Dagster hands such events over in batches where
-``DAGSTER_EVENT_BATCH_SIZE`` says so, which its PostgreSQL storage may write at once and its SQLite storage writes one by one
-(docs/decisions/events-in-batches.md).
+A run of 1,000 partitions has 2,000 events, and one more for each rule and partition. Dagster's SQLite storage creates an engine and a
+transaction for each of them, twice: that takes 40 ms of processor time each, and minutes for the run. Where ``DAGSTER_EVENT_BATCH_SIZE`` is
+set, Dagster passes such events to its storage in batches. A storage may write a batch at once; the SQLite storage writes its events one by
+one (docs/decisions/events-in-batches.md).
 """
 
 import os
@@ -34,11 +34,13 @@ from dagster_shared.record import replace
 from sqlalchemy.engine import Connection
 
 BATCH_VARIABLE = "DAGSTER_EVENT_BATCH_SIZE"
+"""The environment variable by which Dagster limits the number of events of a batch."""
 BATCH = 1000
+"""The number of events of a batch where the environment says nothing."""
 
 
 def log_evaluations_together(context: dg.OpExecutionContext, evaluations: Sequence[dg.AssetCheckEvaluation]) -> None:
-    """As ``context.log_event`` of each, which writes each by itself: an evaluation is the one event that Dagster does not batch."""
+    """Logs the evaluations as one batch. ``context.log_event`` would write each by itself: Dagster does not batch this type of event."""
     step, batch = context.get_step_execution_context(), generate_event_batch_id()
     for number, evaluation in enumerate(evaluations, 1):
         outcome = "passed." if evaluation.passed else "did not pass."
@@ -50,11 +52,12 @@ def log_evaluations_together(context: dg.OpExecutionContext, evaluations: Sequen
             f"Asset check '{evaluation.check_name}' on '{evaluation.asset_key.to_user_string()}' {outcome}{about}",
             DagsterEventBatchMetadata(batch, is_end=number == len(evaluations)),
         )
+        # `log_event` appends to the same list, and so the order of the op's events is kept.
         context._events.append(event)
 
 
 def store_events_in_batches() -> None:
-    """From now on, in this process; does nothing where Dagster's storage has a method of its own."""
+    """Makes Dagster's SQLite storage write events in batches, in this process. Does nothing where a storage of Dagster has the method."""
     os.environ.setdefault(BATCH_VARIABLE, str(BATCH))
     if "store_event_batch" not in vars(SqliteEventLogStorage):
         SqliteEventLogStorage.store_event_batch = _store_event_batch
@@ -62,7 +65,11 @@ def store_events_in_batches() -> None:
 
 
 def _store_event_batch(self: SqliteEventLogStorage, events: Sequence[EventLogEntry]) -> None:
-    """As ``store_event`` of each, with a transaction for the run's database and one for that of all assets."""
+    """Stores the events as ``store_event`` would store each, with one connection to the run's database and one transaction on the index.
+
+    The index is the database of all runs, which has the events of assets and checks. Batches with other events, or of several runs, are
+    left to Dagster's own method.
+    """
     runs = {event.run_id for event in events}
     if len(runs) != 1 or any(event.dagster_event_type not in ASSET_EVENTS | ASSET_CHECK_EVENTS for event in events):
         EventLogStorage.store_event_batch(self, events)
@@ -83,7 +90,7 @@ def _store_event_batch(self: SqliteEventLogStorage, events: Sequence[EventLogEnt
                 within.store_asset_check_event(event, ids[-1])
                 continue
             of_assets.append((event, ids[-1]))
-            # The asset's own row says what was last of each kind, so that the others need not be written there.
+            # The row of an asset only has its last event of each type. So only the newest of each asset and type is written there.
             of = (event.get_dagster_event().asset_key, event.dagster_event_type)
             newest.pop(of, None)
             newest[of] = of_assets[-1]
@@ -93,10 +100,10 @@ def _store_event_batch(self: SqliteEventLogStorage, events: Sequence[EventLogEnt
 
 
 def _plan_evaluations(self: SqliteEventLogStorage, event: EventLogEntry, event_id: int | None) -> None:
-    """A row for each partition of a check that is planned.
+    """Writes a row for each partition for which an evaluation of a check is planned. It replaces Dagster's own method.
 
-    Dagster writes all rows in one statement, which SQLite refuses from 31,250 partitions on, and the keys of all partitions into each row,
-    which is 100 MB for each check of 10,000 partitions.
+    Dagster's method writes all rows in one statement, which SQLite refuses from 31,250 partitions on. It also stores the keys of all
+    partitions in each row, which is 100 MB for each check of 10,000 partitions.
     """
     planned = event.get_dagster_event().asset_check_planned_data
     keys = list(planned.partitions_subset.get_partition_keys()) if planned.partitions_subset else [None]
@@ -117,12 +124,16 @@ def _plan_evaluations(self: SqliteEventLogStorage, event: EventLogEntry, event_i
 
 
 class _Within:
-    """Dagster's storage within a transaction that is open: its methods for checks open connections of their own."""
+    """Dagster's storage, with methods that use a transaction which is already open.
+
+    The storage's own methods for checks open a connection of their own each time.
+    """
 
     def __init__(self, storage: SqliteEventLogStorage, connection: Connection) -> None:
         self._storage, self._connection = storage, connection
 
     def __getattr__(self, name: str) -> Any:
+        """Returns a method of the storage bound to this object, so that it calls ``index_connection`` below, or another attribute of it."""
         member = getattr(type(self._storage), name, None)
         return member.__get__(self) if callable(member) else getattr(self._storage, name)
 
