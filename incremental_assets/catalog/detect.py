@@ -30,7 +30,7 @@ _SUBJECT = _words(
 )
 """Words in the names of columns that belong to the subject of the row, such as a birthday or a delivery.
 
-People set such values in any order, and change them, so that they tell nothing about new rows."""
+People set such values in any order, and change them, so that they say nothing about new rows."""
 # Words in the names of integer columns that number the batches in which rows are loaded.
 _BATCH = _words("batch load run import job")
 _TYPES = {
@@ -207,7 +207,7 @@ def _written_once(evidence: TableEvidence) -> tuple[bool, str]:
 
 
 def _judge(table: SourceTable, column: SourceColumn, evidence: TableEvidence) -> _Candidate | str | None:
-    """Returns a candidate, or the reason why a column that looks like one is none; None for all other columns."""
+    """Returns a candidate, or the reason why a column that seems to be one is none; None for all other columns."""
     cursor_type = axis_of(column)
     if cursor_type is None:
         return None

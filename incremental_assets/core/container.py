@@ -207,7 +207,7 @@ class Partitioning:
 class Container:
     """Everything that a sync needs to know about one container. It is made by ``core.resolve`` or, for files, ``files.definition``.
 
-    ``identifier`` and ``partitioning`` are both None for the strategy ``snapshot``. ``primary_key``: the columns that tell rows apart;
+    ``identifier`` and ``partitioning`` are both None for the strategy ``snapshot``. ``primary_key``: the columns that identify a row;
     ``key_is_enforced``: the source itself guarantees that they are unique and not NULL, so that a sync need not check it. ``lag``: the
     safety lag, in seconds for times and values for integers. ``lag_is_auto``: the YAML does not set it. ``lag_reason``: why the lag has
     this value, as a sentence. ``indexed``, ``rows``, ``bytes`` and ``comment`` are those of ``SourceTable``.

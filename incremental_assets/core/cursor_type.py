@@ -1,7 +1,7 @@
 """Cursor types: each value of an incremental identifier is represented as an exact integer (days, microseconds, or the integer itself).
 
-Belongs here: the identifier types of the grammar, the cursor types (``Axis``), and the exact conversion between identifier values and text.
-Does not belong: windows (``core.window``), or SQL beyond the text of a literal. Values are exchanged as text because text does not round:
+Belongs here: the identifier types of the grammar, the cursor types, and the exact conversion between identifier values and text. Does not
+belong: windows (``core.window``), or SQL beyond the text of a literal. Values are exchanged as text because text does not round:
 microseconds, and dates before the year 1, which Python's ``datetime`` cannot represent, are converted without loss in both directions.
 """
 
@@ -26,8 +26,8 @@ class IdentifierType(str, Enum):
 class CursorType(str, Enum):
     """The cursor type of an identifier: the unit and the origin of its integer values. The type of the source's column decides it.
 
-    ``DAY``: days since 1970-01-01. ``LOCAL``: microseconds since 1970-01-01 00:00 in local time (a column without time zone).
-    ``INSTANT``: microseconds since 1970-01-01 00:00 UTC. ``INTEGER``: the value itself.
+    ``DATE``: days since 1970-01-01. ``TIMESTAMP_NTZ``: microseconds since 1970-01-01 00:00 in local time (a column without time zone).
+    ``TIMESTAMP``: microseconds since 1970-01-01 00:00 UTC. ``INTEGER``: the value itself.
     """
 
     DATE = "day"
@@ -41,7 +41,7 @@ class CursorType(str, Enum):
 
     @property
     def steps_per_day(self) -> int:
-        """The number of units in a day: 1 for ``DAY``, else microseconds. It has no meaning for ``INTEGER``."""
+        """The number of units in a day: 1 for ``DATE``, else microseconds. It has no meaning for ``INTEGER``."""
         return 1 if self is CursorType.DATE else MICROS_PER_DAY
 
     def lag_steps(self, lag: int) -> int:

@@ -15,8 +15,8 @@ class ListedContainer:
     """One entry of a datastore's listing. The catalog compares it with the stored one to decide whether to inspect the container again.
 
     ``fingerprint`` changes with columns, keys, indexes, defaults and triggers. ``activity`` changes whenever rows were written; None if the
-    source does not count writes. ``identity``: an id (PostgreSQL's OID) that tells a table from a later one of the same name; None for
-    views and files. ``rows`` is an estimate. ``files``: the number of files of a container of files.
+    source does not count writes. ``identity``: an id (PostgreSQL's OID) that distinguishes a table from a later one of the same name; None
+    for views and files. ``rows`` is an estimate. ``files``: the number of files of a container of files.
     """
 
     kind: Kind

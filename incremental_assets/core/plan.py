@@ -59,7 +59,7 @@ class Plan:
 
     ``reason``: one sentence for people. ``watermark``: the watermark in effect now (``TableState.counting_watermark``); None if there is
     none. ``state`` and ``base_version``: the stored state and the Delta version of the table as it is; None if there is no table or no
-    state. ``alarm``: a skipped sync has the status ``warning`` instead of ``skipped``. ``learned``: set if the plan skips and has
+    state. ``alarm``: a skipped sync has the status ``warning`` instead of ``skipped``. ``confirmed``: set if the plan skips and has
     nevertheless found out that noted transactions have ended; it is the state to store, with a watermark that may have moved without
     reading a row. Else None.
     """

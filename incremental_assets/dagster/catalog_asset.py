@@ -104,7 +104,7 @@ def catalog_definitions(component: CataloguedComponent, settings: Settings, know
 def _asset_and_job(
     component: CataloguedComponent, settings: Settings, known: Sequence[ContainerDefinition], told: Callable[[CatalogResult], None]
 ) -> tuple[dg.AssetsDefinition, Any]:
-    """The asset and the job of the operation. ``told`` is called with the outcome of each run in this process."""
+    """The asset and the job of the operation. ``told`` is called with the result of each run in this process."""
     asset = _asset(component, settings, catalog_key(settings.name, known), told)
     job = dg.define_asset_job(
         job_name(settings.name),

@@ -24,10 +24,10 @@ _PLACE = ("Permission denied", "No space left", "Read-only file system", "Disk q
 
 @contextlib.contextmanager
 def lake_errors(label: str, url: str) -> Iterator[None]:
-    """Raises Spark's errors inside the block as LakeMoved, SourceError or LakeError, with the cause in one line.
+    """Raises Spark's errors inside the block as ConcurrentWriteError, SourceError or LakeError, with the cause in one line.
 
-    LakeMoved: Delta refused a commit because of a concurrent write. SourceError: the JDBC driver failed while Spark read from the source.
-    LakeError: everything else, such as a location that cannot be written or a Spark server that has ended.
+    ConcurrentWriteError: Delta refused a commit because of a concurrent write. SourceError: the JDBC driver failed while Spark read from
+    the source. LakeError: everything else, such as a location that cannot be written or a Spark server that has ended.
     """
     try:
         yield

@@ -26,7 +26,7 @@ def moved(label: str, table: LakeTable, what: str) -> ConcurrentWriteError:
 
 
 def expect_unmoved(label: str, table: LakeTable, head: Head) -> None:
-    """Raises LakeMoved if rows were committed since the version ``head``.
+    """Raises ConcurrentWriteError if rows were committed since the version ``head``.
 
     This is the last check before a write. Commits that are made while the write runs are found by Delta's own conflict detection.
     """

@@ -137,7 +137,7 @@ class Lease:
         self._thread.start()
 
     def expect_held(self) -> None:
-        """Raises LakeMoved if another host may have taken the lease over."""
+        """Raises ConcurrentWriteError if another host may have taken the lease over."""
         if self._taken_over or time.monotonic() - self._good_since >= self._me.seconds:
             raise ConcurrentWriteError(
                 f"{self._label}: the lease {self._table.url} could not be renewed for {self._me.seconds:g} seconds, and another host may "
@@ -168,7 +168,10 @@ class Lease:
                 return
 
     def _change(self, state: _State) -> None:
-        """Writes the next version. Raises LakeMoved if another holder has the lease by now, DeltaError if the store cannot be written."""
+        """Writes the next version.
+
+        Raises ConcurrentWriteError if another holder has the lease by now, DeltaError if the store cannot be written.
+        """
         try:
             _write(self._delta, state)
         # The version exists already: another host has taken over, or we wrote it ourselves in an earlier attempt whose answer was lost.

@@ -38,8 +38,8 @@ _GONE = "__incremental_assets_gone"
 def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult:
     """Merges a write batch into the table in one commit.
 
-    Raises LakeMoved on a concurrent write, EmptyRefused if rows would be deleted without permission, and SourceError if the source's
-    snapshot is no longer held.
+    Raises ConcurrentWriteError on a concurrent write, EmptyRefused if rows would be deleted without permission, and SourceError if the
+    source's snapshot is no longer held.
     """
     container = write_batch.container
     identifier = container.identifier

@@ -31,8 +31,8 @@ _UNHASHED = re.compile(r"\b(map<|variant\b)")
 def overwrite(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult:
     """Replaces the rows of the batch's windows, files or whole table by the rows read, in one commit.
 
-    Raises LakeMoved on a concurrent write, EmptyRefused if rows would be deleted without permission, and SourceError if the source's
-    snapshot is no longer held.
+    Raises ConcurrentWriteError on a concurrent write, EmptyRefused if rows would be deleted without permission, and SourceError if the
+    source's snapshot is no longer held.
     """
     container = write_batch.container
     frame = write_batch.frame(spark)

@@ -129,7 +129,7 @@ class LakeScope:
         return False
 
     def expect_lease(self) -> None:
-        """Raises LakeMoved if another host may have taken the lease over. It must be called right before each write."""
+        """Raises ConcurrentWriteError if another host may have taken the lease over. It must be called right before each write."""
         if self.lease is not None:
             self.lease.expect_held()
 

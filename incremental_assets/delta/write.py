@@ -39,9 +39,9 @@ saves."""
 def commit(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, log: Callable[[str], None]) -> WriteResult:
     """Writes the rows of a write batch, then the container's new sync state.
 
-    Raises LakeMoved if the table is not at the version that the plan saw or was changed by a concurrent write; RebuildNeeded if its columns
-    cannot follow those of the source; EmptyRefused if rows would be deleted without permission; SourceError if the source fails while
-    Spark reads; LakeError if the table cannot be written.
+    Raises ConcurrentWriteError if the table is not at the version that the plan saw or was changed by a concurrent write; RebuildNeeded if
+    its columns cannot follow those of the source; EmptyRefused if rows would be deleted without permission; SourceError if the source fails
+    while Spark reads; LakeError if the table cannot be written.
     """
     container = write_batch.container
     head = table.head()
@@ -107,8 +107,8 @@ def _interpret(spark: "SparkSession") -> None:
 def _prepare(spark: "SparkSession", table: LakeTable, head: Head | None, write_batch: WriteBatch) -> tuple[Head, Evolution]:
     """Brings the table into the form that it needs before rows are written: creates it, or adds and widens columns.
 
-    Returns the metadata of the newest version and the schema changes that were made. Raises LakeMoved if another process created the table
-    at the same time.
+    Returns the metadata of the newest version and the schema changes that were made. Raises ConcurrentWriteError if another process created
+    the table at the same time.
     """
     if head is None:
         create_table(spark, table, write_batch)

@@ -1,7 +1,7 @@
 """Defines the types that pass between reading a source and writing the lake: write batches and their outcomes.
 
 Belongs here: these types. Does not belong: reading a source (``databases``, ``files``) or committing rows (``delta.write``). A sync makes
-an ``Extraction`` (a write batch: the rows of one commit, all of one snapshot of the source); the commit answers with an ``Outcome``.
+a ``WriteBatch`` (the rows of one commit, all of one snapshot of the source); the commit returns a ``WriteResult``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -86,8 +86,8 @@ class WriteResult:
 class WriteBatches:
     """The output value of a container's asset: the write batches of one sync.
 
-    The IO manager iterates over ``steps``. Each step is a context manager that holds a snapshot of the source while its write batch is
-    committed. ``done`` is called with each outcome before the next step is opened. ``metadata`` returns the metadata of the materialization
+    The IO manager iterates over ``batches``. Each of them is a context manager that holds a snapshot of the source while its write batch is
+    committed. ``done`` is called with each result before the next one is opened. ``metadata`` returns the metadata of the materialization
     events, once all batches are committed. ``before_outside`` is called with the keys of partitions in which rows were written although the
     run was not about them, before their events are logged. ``rows_of``: returns the number of rows of each given partition and of each
     partition that was written; None means that they are counted in the lake. ``of_partition``: returns further metadata of one partition's

@@ -47,7 +47,7 @@ LEAVE_SECONDS = 20
 
 
 class DemoFailed(RuntimeError):
-    """A step did not show what it has to show. The message says which step, and where to look. ``code`` is the exit code."""
+    """A step did not show what it has to show. The message names the step, and where to find out more. ``code`` is the exit code."""
 
     def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)
@@ -81,7 +81,7 @@ class _Demo:
         self.steps = 0
         self.url = ""
 
-    # ------------------------------------------------------------------ the story
+    # ------------------------------------------------------------------ the sequence of the steps
     def play(self, scale: float) -> int:
         """Play all steps, and return the exit code."""
         self._start_over(scale)

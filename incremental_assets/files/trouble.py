@@ -1,6 +1,7 @@
 """Distinguishes failures of the disk, the machine or the network, and links out of the folder, from faults of a file itself.
 
-Belongs here: recognizing such failures, and what to do about them. Does not belong: reading files (``files.listing``, ``files.staging``).
+Belongs here: recognizing such failures, and what to do about them. Does not belong: reading files (``files.listing``,
+``files.readers``).
 
 The distinction matters as a refused file is not read again until it changes, and a file is not at fault when a disk fails.
 """

@@ -27,12 +27,12 @@ DISTINCT, REPEATED, REPEATED_IN_TABLE = "distinct_values", "repeated_rows", "rep
 
 
 class Grouped:
-    """One grouping of the rows, shared by all rules that need it. Raises CannotAsk if the table lacks one of its columns."""
+    """One grouping of the rows, shared by all rules that need it. Raises RuleNotApplicable if the table lacks one of its columns."""
 
     def __init__(self, rows: Rows, grouping: Grouping, rules: Sequence[Unique | DistinctCount], range_of: Range) -> None:
         self._rows, self._grouping, self._range_of = rows, grouping, range_of
         self._in_table = any(isinstance(rule, Unique) and rule.scope is UniqueScope.TABLE for rule in rules)
-        # Quoting raises CannotAsk for a column that the table does not have.
+        # Quoting raises RuleNotApplicable for a column that the table does not have.
         self._names = [rows.asked.column(name) for name in grouping.columns]
         # The key columns are renamed, because a column of the table may be called ``n`` or ``again``, like the columns that are added here.
         self._keys = [f"key_{number}" for number in range(len(self._names))]
@@ -103,7 +103,8 @@ class Grouped:
 class Lookup:
     """The lookup of a column's values among the values of a field in another container.
 
-    Raises CannotAsk if the other container has no table or no such field, if its table cannot be read, or if the types cannot be compared.
+    Raises RuleNotApplicable if the other container has no table or no such field, if its table cannot be read, or if the types cannot be
+    compared.
     """
 
     def __init__(self, rows: Rows, rule: ExistsIn, other: LakeTable | None, range_of: Range) -> None:

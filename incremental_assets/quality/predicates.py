@@ -82,18 +82,21 @@ class PredicateContext:
     timezone: str = "UTC"
 
     def column(self, name: str) -> str:
-        """Return the quoted name of a column. Raises CannotAsk if the table has no such column. Delta column names are case-insensitive."""
+        """Return the quoted name of a column. Delta column names are case-insensitive.
+
+        Raises RuleNotApplicable if the table has no such column.
+        """
         if not any(name.lower() == known.lower() for known in self.types):
             raise RuleNotApplicable(f"the table has no column {name!r}")
         return quote(name)
 
     def type_of(self, name: str) -> str:
-        """Return the Spark type of a column. Raises CannotAsk if the table has no such column."""
+        """Return the Spark type of a column. Raises RuleNotApplicable if the table has no such column."""
         self.column(name)
         return next(kind for known, kind in self.types.items() if known.lower() == name.lower())
 
     def number(self, name: str) -> str:
-        """Return the quoted name of a numeric column. Raises CannotAsk if the column is not numeric."""
+        """Return the quoted name of a numeric column. Raises RuleNotApplicable if the column is not numeric."""
         kind = self.type_of(name)
         if family(kind) != "number":
             raise RuleNotApplicable(f"column {name!r} is {kind}, and holds no numbers; an expression can cast it")
@@ -102,7 +105,7 @@ class PredicateContext:
     def other(self, name: str, than: str) -> str:
         """Return the quoted name of column ``name``, which column ``than`` is compared with.
 
-        Raises CannotAsk if the types of the two columns cannot be compared.
+        Raises RuleNotApplicable if the types of the two columns cannot be compared.
         """
         kinds = self.type_of(than), self.type_of(name)
         if family(kinds[0]) != family(kinds[1]):
@@ -110,7 +113,7 @@ class PredicateContext:
         return self.column(name)
 
     def constant(self, name: str, value: Value) -> str:
-        """Return a value of the YAML as a constant to compare the column with. Raises CannotAsk if the types cannot be compared."""
+        """Return a value of the YAML as a constant to compare the column with. Raises RuleNotApplicable if the types cannot be compared."""
         kind = self.type_of(name)
         mine = family(kind)
         if isinstance(value, str):
@@ -126,7 +129,7 @@ class PredicateContext:
         return constant(value)
 
     def moment(self, name: str, at: datetime.datetime) -> str:
-        """Return an instant as a constant of the column's type. Raises CannotAsk if the column does not hold dates or times."""
+        """Return an instant as a constant of the column's type. Raises RuleNotApplicable if the column does not hold dates or times."""
         kind = self.type_of(name)
         local = at.astimezone(ZoneInfo(self.timezone))
         if kind == "date":
@@ -163,7 +166,10 @@ def exact(value: Any, kind: str) -> str:
 
 
 def row_predicate(rule: RowRule, asked: PredicateContext) -> str:
-    """Return the condition for a row to pass. It is NULL, which passes too, for rows that the rule does not apply to. Raises CannotAsk."""
+    """Return the condition for a row to pass. It is NULL, which passes too, for rows that the rule does not apply to.
+
+    Raises RuleNotApplicable.
+    """
     column = asked.column
     match rule:
         case NotNull():
@@ -201,7 +207,7 @@ def row_predicate(rule: RowRule, asked: PredicateContext) -> str:
 
 
 def number(rule: NumberRule, asked: PredicateContext) -> str:
-    """Return the aggregate that the rule is about, as Spark SQL. Raises CannotAsk."""
+    """Return the aggregate that the rule is about, as Spark SQL. Raises RuleNotApplicable."""
     match rule:
         case Sum():
             quoted = asked.number(rule.column)

@@ -62,7 +62,8 @@ def fresh(rule: Freshness, rows: Rows, identifier: Sequence[str]) -> TableVerdic
 
     The value is None if no row is new enough, because only files that may hold new enough rows are read. Rows that are dated in the future
     do not count: a single one of them would make a table look fresh that nothing writes to any more. ``identifier`` are the columns to use
-    if the rule names none; for an identifier of two columns the newer value counts. Raises CannotAsk if there is no column to judge by.
+    if the rule names none; for an identifier of two columns the newer value counts. Raises RuleNotApplicable if there is no column to judge
+    by.
     """
     columns = (rule.column,) if rule.column is not None else tuple(identifier)
     if not columns:

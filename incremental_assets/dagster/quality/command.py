@@ -39,7 +39,7 @@ VERBS = {"acknowledge": State.ACKNOWLEDGED, "resolve": State.RESOLVED, "discard"
 
 @dataclass(frozen=True)
 class ScanOptions:
-    """What the command line asks of each container; without options the whole container.
+    """The options of a scan from the command line, which hold for each container; without options the whole container is scanned.
 
     ``incremental``: only partitions from a threshold on. ``after_time`` and ``after_batch``: that threshold as text, for containers whose
     identifier is a time or an integer; None means the watermark of the container's scans. ``keys``: the first and the last partition, both

@@ -187,7 +187,7 @@ def _distribution(column: ColumnProfile) -> Plot:
     return {"data": [line], "layout": _layout("distribution: share of values up to …", x, {"tickformat": ".0%", "range": [0, 1.02]})}
 
 
-# ---------------------------------------------------------------- the look
+# ---------------------------------------------------------------- the layout
 def _layout(title: str, x: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:
     axis = {"automargin": True, "gridcolor": "#edf0f3", "linecolor": "#c8d0d8", "zerolinecolor": "#dfe4ea", "tickfont": {"size": 11}}
     return {

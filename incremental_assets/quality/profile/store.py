@@ -112,7 +112,7 @@ class ProfileStore:
         - ``whole`` says that the frame has all rows of the container. The states of all other partitions are then removed.
         - ``samples`` says whether text values and frequent values are stored.
 
-        Raises LakeError or LakeMoved, and ValueError if two partitions have the same key.
+        Raises LakeError or ConcurrentWriteError, and ValueError if two partitions have the same key.
         """
         spark: Any = frame.sparkSession
         with place_errors(self.table.url):
@@ -152,7 +152,7 @@ class ProfileStore:
         """Return the profile of the partitions, merged from their states; None if there are no states. The container's table is not read.
 
         ``partitions`` None means all of them, ordered by their keys. ``order`` gives the keys in order of arrival, if their names do not
-        tell it. Raises LakeError.
+        show it. Raises LakeError.
         """
         if self.table.head() is None:
             return None
@@ -173,7 +173,7 @@ class ProfileStore:
         """Set to NULL what shows values of rows in states that are older than the given time; return how many states were changed.
 
         Counts, the bounds of numbers and times, and the sketches of distinct values and quantiles stay, so that the states still merge. It
-        goes through delta-rs: the states are few, and the maintenance job need not wait for Spark. Raises LakeError, LakeMoved.
+        goes through delta-rs: the states are few, and the maintenance job need not wait for Spark. Raises LakeError, ConcurrentWriteError.
         """
         with place_errors(self.table.url):
             delta = self.table.opened()

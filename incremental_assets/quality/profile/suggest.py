@@ -29,7 +29,7 @@ _TEMPLATE = "{{"
 """The beginning of a template in Dagster's component YAML. A rule that contains it would not be loaded as it was written."""
 
 Predicate = Callable[[RowRule], str]
-"""Returns the Spark SQL condition for a row to pass a rule; NULL passes too. Raises CannotAsk."""
+"""Returns the Spark SQL condition for a row to pass a rule; NULL passes too. Raises RuleNotApplicable."""
 Ask = Callable[[Sequence[Aggregate]], Values]
 """Computes aggregates over the held-out rows, by partition, in one pass. Those that Spark cannot analyse are left out of the result."""
 
