@@ -39,8 +39,8 @@ class Known:
 
     ``since``: when it got its present ``presence`` (ISO 8601, UTC). ``fingerprint``, ``activity``, ``identity``: from the listing (see
     ``core.evidence.ListedContainer``). ``dropped``: columns that it has had and no longer has. ``pinned``: the proposal that
-    ``identifiers: auto`` uses, kept from the first time that it was used; without columns, the container is synced as a snapshot; None: not decided yet.
-    ``doubt``: why the pinned proposal should no longer be used; None: nothing speaks against it.
+    ``identifiers: auto`` uses, kept from the first time that it was used; without columns, the container is synced as a snapshot; None: not
+    decided yet. ``doubt``: why the pinned proposal should no longer be used; None: nothing speaks against it.
     """
 
     table: SourceTable

@@ -1,6 +1,6 @@
 """``incremental-assets catalog``: runs the operation (``--dry-run``: only asks the source), and returns one record for each container.
 
-Belongs here: the records of the command. Does not belong: how they look on a terminal (``cli``).
+Belongs here: the records of the command. Does not belong: their output on a terminal (``cli``).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """The IO manager: writes containers and Spark DataFrames of any asset to Delta tables, and loads both.
 
-Belongs here: the passage between Dagster's contexts and ``delta.write``. Does not belong: planning a sync, or the write strategies
+Belongs here: the conversion between Dagster's contexts and ``delta.write``. Does not belong: planning a sync, or the write strategies
 themselves.
 
 To use it for an asset of your own, return a Spark DataFrame and name the column that the partitions go by in the asset's metadata as
@@ -164,7 +164,7 @@ class DeltaIOManager(dg.IOManager):
             if key not in of_the_run:
                 context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, **metadata}))
 
-    # ------------------------------------------------------------------ anybody's DataFrame
+    # ------------------------------------------------------------------ DataFrames of a user's own assets
     def _write_frame(self, context: dg.OutputContext, scope: LakeScope, frame: "DataFrame") -> None:
         """Overwrites the partitions of the run, or the whole table of an asset without partitions, with the DataFrame, in one commit."""
         path = tuple(encode_name(part) for part in context.asset_key.path)

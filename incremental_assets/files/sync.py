@@ -327,7 +327,7 @@ class FileSync:
         """The record of a file that could not be read: its rows are those of the version before, unless the table is replaced."""
         before = self._plan.known.get(key)
         remembered = FileCount(before.rows, before.rejected) if before is not None else FileCount(0, 0)
-        # After a recheck, the table itself was asked how many rows the file has; otherwise the record before says so.
+        # After a recheck, the number of the file's rows was queried from the table itself; otherwise it is in the record before.
         held = self._held.get(key, _NOTHING) if self._held is not None else remembered
         replaced = self._plan.whole and bool(self._counts)
         kept = FileCount(0, 0) if replaced else FileCount(held.rows, held.rejected)
