@@ -33,7 +33,7 @@ class CatalogResult:
     """The result of one run.
 
     ``differences``: in the order of names. ``troubles``: by container, what could not be inspected or is not as it should be; the others
-    are complete. ``looked_at``: how many containers were inspected.
+    are complete. ``inspected``: how many containers were inspected.
     """
 
     catalog: Catalog

@@ -1,8 +1,9 @@
 """Cursor types: each value of an incremental identifier is represented as an exact integer (days, microseconds, or the integer itself).
 
-Belongs here: the identifier types of the grammar, the cursor types (``Axis``), and the exact conversion between identifier values and text.
-Does not belong: windows (``core.window``), or SQL beyond the text of a literal. Values are exchanged as text because text does not round:
-microseconds, and dates before the year 1, which Python's ``datetime`` cannot represent, are converted without loss in both directions.
+Belongs here: the identifier types of the grammar, the cursor types (``CursorType``), and the exact conversion between identifier values and
+text. Does not belong: windows (``core.window``), or SQL beyond the text of a literal. Values are exchanged as text because text does not
+round: microseconds, and dates before the year 1, which Python's ``datetime`` cannot represent, are converted without loss in both
+directions.
 """
 
 import re
@@ -26,8 +27,8 @@ class IdentifierType(str, Enum):
 class CursorType(str, Enum):
     """The cursor type of an identifier: the unit and the origin of its integer values. The type of the source's column decides it.
 
-    ``DAY``: days since 1970-01-01. ``LOCAL``: microseconds since 1970-01-01 00:00 in local time (a column without time zone).
-    ``INSTANT``: microseconds since 1970-01-01 00:00 UTC. ``INTEGER``: the value itself.
+    ``DATE``: days since 1970-01-01. ``TIMESTAMP_NTZ``: microseconds since 1970-01-01 00:00 in local time (a column without time zone).
+    ``TIMESTAMP``: microseconds since 1970-01-01 00:00 UTC. ``INTEGER``: the value itself.
     """
 
     DATE = "day"
@@ -41,7 +42,7 @@ class CursorType(str, Enum):
 
     @property
     def steps_per_day(self) -> int:
-        """The number of units in a day: 1 for ``DAY``, else microseconds. It has no meaning for ``INTEGER``."""
+        """The number of units in a day: 1 for ``DATE``, else microseconds. It has no meaning for ``INTEGER``."""
         return 1 if self is CursorType.DATE else MICROS_PER_DAY
 
     def lag_steps(self, lag: int) -> int:
@@ -111,8 +112,8 @@ _TIME = re.compile(
 def parse_value(cursor_type: CursorType, text: str) -> int:
     """Parses an ISO 8601 date or time (``2025-01-08``, ``2025-01-08 14:30:25.5``, ``…Z``, ``…+02:00``) or an integer.
 
-    A time zone is accepted for ``INSTANT`` only, where a text without one is UTC. A date without a time of day is midnight, except for
-    ``DAY``, which accepts no time of day. Raises ConfigurationError for any other text.
+    A time zone is accepted for ``TIMESTAMP`` only, where a text without one is UTC. A date without a time of day is midnight, except for
+    ``DATE``, which accepts no time of day. Raises ConfigurationError for any other text.
     """
     text = text.strip()
     if cursor_type is CursorType.INTEGER:

@@ -16,7 +16,7 @@ class LagWindow:
     """The lag window of one container, apart from its watermark.
 
     ``start``: the inclusive lower end of the domain, below which nothing is ever read (None: there is no such bound). ``lag``: the safety
-    lag in units of the cursor type (``Axis.lag_steps``).
+    lag in units of the cursor type (``CursorType.lag_steps``).
     """
 
     start: int | None

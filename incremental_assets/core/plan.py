@@ -3,6 +3,7 @@
 Belongs here: requests, and the decisions that a plan can make. Does not belong: making the decision (``databases.plan``, ``files.plan``).
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -54,12 +55,12 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(ABC):
     """The plan of one sync: what it will do, and why. Each kind of source has a subclass that adds what is read.
 
     ``reason``: one sentence for people. ``watermark``: the watermark in effect now (``TableState.counting_watermark``); None if there is
     none. ``state`` and ``base_version``: the stored state and the Delta version of the table as it is; None if there is no table or no
-    state. ``alarm``: a skipped sync has the status ``warning`` instead of ``skipped``. ``learned``: set if the plan skips and has
+    state. ``alarm``: a skipped sync has the status ``warning`` instead of ``skipped``. ``confirmed``: set if the plan skips and has
     nevertheless found out that noted transactions have ended; it is the state to store, with a watermark that may have moved without
     reading a row. Else None.
     """
@@ -76,9 +77,9 @@ class Plan:
     confirmed: TableState | None = None
 
     @property
+    @abstractmethod
     def requested(self) -> str:
         """What the sync reads, as text for people."""
-        raise NotImplementedError
 
     def commit_metadata(self, new: int | None, run_id: str) -> dict[str, Any]:
         """The commit metadata: a JSON object that Delta stores as ``userMetadata``. ``new``: the watermark after the commit."""

@@ -274,8 +274,8 @@ def advance(
     2. It notes the transactions that may still commit lower values, and waits for them: ``held_by`` are those that have not ended, and
        ``now`` is the activity in which that was seen.
     3. It takes the snapshot and reads rows. ``covered_to``: the end of the range that the read covers without a gap from the lower end of
-       the lag window of ``old`` on (True: it has no end; None: that place is not covered; see ``Tail.covered_to``). Coverage from ``old``
-       itself is not enough: late rows within the lag would be left behind for good.
+       the lag window of ``old`` on (True: it has no end; None: that place is not covered; see ``LagWindow.covered_to``). Coverage from
+       ``old`` itself is not enough: late rows within the lag would be left behind for good.
 
     ``old`` and ``pending`` are those of the table's state. The watermark becomes ``highest`` only if all transactions that were noted had
     ended before the snapshot. Otherwise it may still move to a pending value whose transactions have ended. It never decreases, and never

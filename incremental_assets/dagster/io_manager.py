@@ -54,13 +54,13 @@ _TYPES = {
 
 
 class DeltaIOManager(dg.IOManager):
-    """Writes ``Extractions`` and Spark DataFrames to the table ``<lake>/<asset key>``, and loads one partition, a range or all of a table.
+    """Writes ``WriteBatches`` and Spark DataFrames to the table ``<lake>/<asset key>``, and loads one partition, a range or all of a table.
 
     A key part that is not a valid folder name is encoded (``core.names.encode_name``).
     """
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-        """Commits the output of an asset: ``Extractions`` of a container, or a Spark DataFrame of any other asset.
+        """Commits the output of an asset: ``WriteBatches`` of a container, or a Spark DataFrame of any other asset.
 
         Raises RetryRequested after a concurrent write, so that the step is tried again. On every error, and when the run is cancelled, the
         queries that still run on the Spark server are interrupted.

@@ -1,7 +1,7 @@
 """A container's partitions in Dagster's terms and back: the definition, the known keys, and the windows of given keys.
 
-Belongs here: Dagster's partitions definitions made from a ``Cut``, and ``core.partitions`` made from those. Does not belong: any window
-arithmetic (``core.partitions``).
+Belongs here: Dagster's partitions definitions made from a ``Partitioning``, and ``core.partitions`` made from those. Does not belong: any
+window arithmetic (``core.partitions``).
 """
 
 import datetime

@@ -81,7 +81,7 @@ class TableSync:
         self.result = SyncResult(plan, plan.watermark, plan.watermark, messages=list(plan.warnings))
 
     def write_batches(self, before_outside: Callable[[Sequence[str]], None]) -> WriteBatches:
-        """The write batches of this sync, to be committed one after another. ``before_outside``: see ``Extractions``."""
+        """The write batches of this sync, to be committed one after another. ``before_outside``: see ``WriteBatches``."""
         return WriteBatches(
             container=self._plan.container,
             partitions=self._partitions,

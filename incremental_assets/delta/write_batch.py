@@ -1,7 +1,7 @@
 """Defines the types that pass between reading a source and writing the lake: write batches and their outcomes.
 
 Belongs here: these types. Does not belong: reading a source (``databases``, ``files``) or committing rows (``delta.write``). A sync makes
-an ``Extraction`` (a write batch: the rows of one commit, all of one snapshot of the source); the commit answers with an ``Outcome``.
+a ``WriteBatch`` (a write batch: the rows of one commit, all of one snapshot of the source); the commit answers with a ``WriteResult``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

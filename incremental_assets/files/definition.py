@@ -53,7 +53,7 @@ class FileOptions:
 class FolderSettings:
     """The settings of a whole folder in the YAML.
 
-    ``settle_seconds``: a file that was modified less than this ago may still be written and is not read yet. ``look_seconds``: the
+    ``settle_seconds``: a file that was modified less than this ago may still be written and is not read yet. ``sensor_seconds``: the
     interval between two ticks of the folder's sensors. ``max_files_per_run``: the largest number of files that one run of
     a tick or of the command line reads. ``prune_files``: whether the rows of files that are no longer in the folder are deleted.
     ``schedule``, ``maintenance``: cron expressions; None: none. ``keep_days``: how many days the history of runs and scans is kept; None:

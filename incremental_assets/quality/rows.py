@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
 PARTITION = "incremental_assets_partition"
-"""The added column whose value tells the partitions apart (``Ground.partition``). It is NULL for rows without an identifier."""
+"""The added column whose value tells the partitions apart (``ScanScope.partition``). It is NULL for rows without an identifier."""
 
 Key = str | None
 """A partition's key; None for the rows without an identifier, and for all rows of a container without partitions."""

@@ -76,7 +76,7 @@ def scope_of_partitions(
     end; if ``since`` is None too, it has no beginning either. ``nulls`` adds the rows without an identifier. ``watermark`` is the watermark
     of the container's table; a partition that ends above it is still being filled. ``noted`` are partitions with something on record, for
     example an open anomaly, whether they have rows or not (None stands for the rows without an identifier); those in the scope go into
-    ``Ground.also``.
+    ``ScanScope.with_open_anomalies``.
     """
     identifier, partitioning = container.identifier, container.partitioning
     assert identifier is not None and partitioning is not None
@@ -135,8 +135,8 @@ def scope_of_files(
 
     ``known`` are the keys of all files, in order of arrival. The scope has the files in ``keys``; if that is None, the rows for which
     ``modified`` holds, a predicate on the modification time; if that is None too, all rows. ``windows`` are the modification times that
-    this covers. ``noted`` is as for ``ground_of``. Files in it that no longer exist are always in the scope, because nothing says when they
-    were removed and no later threshold would include them again.
+    this covers. ``noted`` is as for ``scope_of_partitions``. Files in it that no longer exist are always in the scope, because nothing says
+    when they were removed and no later threshold would include them again.
     """
     order = {key: position for position, key in enumerate(known)}
     everything = keys is None and modified is None

@@ -33,7 +33,7 @@ class Verdict:
     about the table as a whole. ``rows`` counts the rows of the partition, ``asserted`` those that the rule's filter keeps, and ``failed``
     the asserted rows that break the rule; ``failed`` is None for a rule about a number. ``value`` is a number for a chart: the share of
     failed rows among the asserted ones, or the number that the rule is about. ``message`` is one line for the reader. ``asks`` is a digest
-    of what is measured (``Ground.asks``): values with different digests are not comparable.
+    of what is measured (``ScanScope.question_digest``): values with different digests are not comparable.
     """
 
     rule: str

@@ -1,6 +1,6 @@
 """The request of a scan, and the scan scope that follows from it.
 
-Belongs here: the conversion of a request to a ``Ground``, and how far a scan of it moves the scan's own watermark. Does not belong: the
+Belongs here: the conversion of a request to a ``ScanScope``, and how far a scan of it moves the scan's own watermark. Does not belong: the
 scan.
 """
 
