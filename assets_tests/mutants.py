@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assets_tests.harness import small_spark
+from assets_tests.places import file_named
 from incremental_assets.spark.session import ensure_server, stop_server
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -238,7 +239,9 @@ def run(mutant: Mutant, environment: dict[str, str]) -> bool:
         before = file.read_text(encoding="utf-8")
         assert before.count(mutant.old) == 1, f"{mutant.file} does not have this text once:\n{mutant.old}"
         file.write_text(before.replace(mutant.old, mutant.new), encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"assets_tests/{mutant.test}"]
+        test_file, _, test = mutant.test.partition("::")
+        chosen = f"{file_named(test_file).relative_to(ROOT)}::{test}"
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", chosen]
         done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
         if done.returncode not in (0, 1):
             raise RuntimeError(f"{mutant.test} did not run:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")

@@ -27,8 +27,8 @@ from pathlib import Path
 
 import pytest
 
-from assets_tests import test_files_property as of_files
-from assets_tests import test_property as of_tables
+from assets_tests.databases import test_property as of_tables
+from assets_tests.files import test_files_property as of_files
 from assets_tests.harness import Folder, small_spark
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.spark.session import SparkSession, open_session, stop_server

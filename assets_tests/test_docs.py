@@ -191,7 +191,7 @@ def _defined(path: Path) -> frozenset[str]:
 
 def _file(name: str) -> Path | None:
     """From the root, within the package, or a test."""
-    places = (ROOT / name, PACKAGE / name, ROOT / "assets_tests" / name)
+    places = (ROOT / name, PACKAGE / name, *(ROOT / "assets_tests").rglob(name))
     return next((place for place in places if place.exists()), None)
 
 
@@ -199,7 +199,7 @@ def test_each_file_and_function_that_contributing_names_exists() -> None:
     """Without it, somebody follows a walk to a function that has another name by now."""
     text = CONTRIBUTING.read_text(encoding="utf-8")
     named = re.findall(r"`([\w/]+\.py)(?:::([\w.]+))?`", text)
-    named += re.findall(r"(assets_tests/\w+\.py)::(\w+)$", text, re.M)
+    named += re.findall(r"(assets_tests/[\w/]+\.py)::(\w+)$", text, re.M)
     assert len([function for _, function in named if function]) > 60
     for name, function in named:
         path = _file(name)

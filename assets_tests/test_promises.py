@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from assets_tests.mutants import MUTANTS, Mutant, finds
+from assets_tests.places import file_named
 from assets_tests.rotation import commit_number, first_seed
 from assets_tests.soak import ROOT
 from incremental_assets.spark.session import ensure_server
@@ -23,7 +24,7 @@ LONG = {"long", "s3"}
 @cache
 def named_tests(file: str) -> dict[str, bool]:
     """The tests of a file, and whether each is a long one."""
-    tree = ast.parse(Path(ROOT, "assets_tests", file).read_text(encoding="utf-8"))
+    tree = ast.parse(file_named(file).read_text(encoding="utf-8"))
     whole = any(isinstance(node, ast.Assign) and _marks(node.value) & LONG for node in tree.body)
     return {
         node.name: whole or any(_marks(mark) & LONG for mark in node.decorator_list)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from assets_tests.core.test_watermark_rule import Rule, wrong_histories
 from assets_tests.rotation import commit_number, first_seed
 from assets_tests.soak import ROOT, Ledger, Played, record, soak
-from assets_tests.test_watermark_rule import Rule, wrong_histories
 
 
 def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -59,17 +59,17 @@ _SUMMED = "f'cast({quoted} AS decimal(20,0))' if asked.type_of(rule.column) == '
 REVIEWED = {
     ("delta/sql.py", "value"): NUMBER,
     ("quality/capture.py", "most"): NUMBER,
-    ("quality/groups.py", "self._column"): "quoted by Asked.column",
-    ("quality/groups.py", "same"): "of _names, which Asked.column has quoted, and of keys of its own",
-    ("quality/groups.py", "name"): "of _names, which Asked.column has quoted",
+    ("quality/groups.py", "self._column"): "quoted by PredicateContext.column",
+    ("quality/groups.py", "same"): "of _names, which PredicateContext.column has quoted, and of keys of its own",
+    ("quality/groups.py", "name"): "of _names, which PredicateContext.column has quoted",
     ("quality/groups.py", "key"): "key_0, key_1, …",
     ("quality/groups.py", "keys"): "key_0, key_1, …",
     ("quality/predicates.py", "value"): NUMBER,
-    ("quality/predicates.py", "quoted"): "quoted by Asked.number",
+    ("quality/predicates.py", "quoted"): "quoted by PredicateContext.number",
     (
         "quality/predicates.py",
         "f'cast({quoted} AS decimal(20,0))' if asked.type_of(rule.column) == 'bigint' else quoted",
-    ): "by Asked.number",
+    ): "by PredicateContext.number",
     ("quality/profile/states.py", "', '.join(fields)"): MADE_SO,
     ("quality/profile/states.py", "found.get(name, 'NULL')"): MADE_SO,
     ("quality/profile/states.py", "kind"): MADE_SO,
@@ -83,7 +83,7 @@ REVIEWED = {
     ("quality/profile/suggest.py", "predicate(rule)"): "by row_predicate",
     ("quality/profile/suggest.py", "present"): "by row_predicate",
     ("quality/records.py", "listed"): "hexadecimal digits",
-    ("quality/scan.py", "quoted"): "quoted by Asked.column",
+    ("quality/scan.py", "quoted"): "quoted by PredicateContext.column",
     ("quality/table_rules.py", "-AHEAD_SECONDS"): NUMBER,
     ("files/readers/read.py", "cells.value(cell, column.type, self._reading)"): "of a cell v0, v1, … and a type",
     ("files/readers/read.py", "cells.mask(quote(name))"): "quoted",
@@ -91,7 +91,7 @@ REVIEWED = {
     ("files/readers/read.py", "cell"): "v0, v1, …",
     ("files/readers/records.py", "' or '.join(sorted(RESERVED))"): MADE_SO,
     ("files/readers/records.py", "', '.join(wrong)"): MADE_SO,
-    ("files/staging.py", "ours"): "the name of a temporary folder",
+    ("files/readers/staging.py", "ours"): "the name of a temporary folder",
     **{("databases/postgres/connection.py", one): MESSAGE for one in ("label", "address.user")},
     ("databases/postgres/extract.py", "c.decode.format(f'c{i}')"): MADE_SO,
     ("databases/postgres/session.py", "self._row('select pg_backend_pid()')[0]"): NUMBER,
@@ -293,12 +293,12 @@ def test_types_are_written_in_one_place() -> None:
 # Module → what it hands to PostgreSQL as SQL without psycopg's quoting.
 TRUSTED_POSTGRES = {
     "databases/postgres/extract.py": {"trusted"},  # names of types, as PostgreSQL's catalog prints them
-    "databases/postgres/queries.py": {"str(int(value))", "_LITERAL[axis]", "where"},  # the YAML's own ``where:``
+    "databases/postgres/queries.py": {"str(int(value))", "_LITERAL[cursor_type]", "where"},  # the YAML's own ``where:``
     "databases/postgres/types.py": {
         "_EPOCH_MICROS if server_version >= 140000 else _EPOCH_MICROS_BEFORE_14",
         "'case when {0} is not null then concat({0}) end' if base in _CAST_CHANGES else '{0}::text'",
     },
-    "databases/postgres/reader.py": {"row_hash", "_BUCKET_TYPES[identifier.axis]"},
+    "databases/postgres/reader.py": {"row_hash", "_BUCKET_TYPES[identifier.cursor_type]"},
     "databases/postgres/introspect.py": {"aggregate"},
 }
 

@@ -111,8 +111,8 @@ _TIME = re.compile(
 def parse_value(cursor_type: CursorType, text: str) -> int:
     """Parses an ISO 8601 date or time (``2025-01-08``, ``2025-01-08 14:30:25.5``, ``…Z``, ``…+02:00``) or an integer.
 
-    A time zone is accepted for ``INSTANT`` only, where a text without one is UTC. A date without a time of day is midnight, except for
-    ``DAY``, which accepts no time of day. Raises ConfigurationError for any other text.
+    A time zone is accepted for ``TIMESTAMP`` only, where a text without one is UTC. A date without a time of day is midnight, except for
+    ``DATE``, which accepts no time of day. Raises ConfigurationError for any other text.
     """
     text = text.strip()
     if cursor_type is CursorType.INTEGER:

@@ -33,7 +33,7 @@ class Granularity(str, Enum):
 def floor_to(cursor_type: CursorType, granularity: Granularity, value: int) -> int:
     """The start of the hour, day, week or month in which ``value`` lies, in the same units. A week begins on Sunday, as in Dagster.
 
-    The cursor type ``DAY`` has no hours: for it, an hour is the day.
+    The cursor type ``DATE`` has no hours: for it, an hour is the day.
     """
     if granularity is Granularity.HOUR:
         return value // MICROS_PER_HOUR * MICROS_PER_HOUR if cursor_type is not CursorType.DATE else value

@@ -3,6 +3,7 @@
 Belongs here: requests, and the decisions that a plan can make. Does not belong: making the decision (``databases.plan``, ``files.plan``).
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -54,7 +55,7 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(ABC):
     """The plan of one sync: what it will do, and why. Each kind of source has a subclass that adds what is read.
 
     ``reason``: one sentence for people. ``watermark``: the watermark in effect now (``TableState.counting_watermark``); None if there is
@@ -76,9 +77,9 @@ class Plan:
     confirmed: TableState | None = None
 
     @property
+    @abstractmethod
     def requested(self) -> str:
         """What the sync reads, as text for people."""
-        raise NotImplementedError
 
     def commit_metadata(self, new: int | None, run_id: str) -> dict[str, Any]:
         """The commit metadata: a JSON object that Delta stores as ``userMetadata``. ``new``: the watermark after the commit."""

@@ -2,7 +2,7 @@
 
 Belongs here: the state that is stored with a table, the decision which transactions still count as open, and the decision how far the
 watermark moves. Does not belong: the queries for open transactions (``databases.postgres.transactions``), or storing the state (``delta``).
-docs/how-a-sync-works.md explains the rule and its limits; assets_tests/test_watermark_rule.py tests ``advance`` with random histories.
+docs/how-a-sync-works.md explains the rule and its limits; assets_tests/core/test_watermark_rule.py tests ``advance`` with random histories.
 """
 
 import json

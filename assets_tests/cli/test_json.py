@@ -31,7 +31,7 @@ from incremental_assets.dagster.watermarks import current, history
 from incremental_assets.quality.records import OperationResult, ScanOperation
 from incremental_assets.quality.verdict import ScanResult, Status, Verdict
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "json.md"
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "json.md"
 TABLES, FILES = {"sql"}, {"files", "drops"}
 """Fields of a dry run that only the one kind of container has."""
 

@@ -18,7 +18,7 @@ from assets_tests.harness import Project
 from assets_tests.served import Served, serving
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 CALLS, SCAN_CALLS = (
     dict(re.findall(r"^### ([^\n]+)\n+```graphql\n(.*?)^```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.S | re.M))
     for page in ("catalog.md", "quality.md")

@@ -268,7 +268,7 @@ def test_raw_output_need_not_be_captured(tmp_path: Path) -> None:
 def test_an_instance_without_home_keeps_what_dagster_yaml_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain ``dagster dev`` and ``dg dev`` in a project make a temporary home, but read dagster.yaml here: it names .dagster_home."""
     monkeypatch.chdir(tmp_path)
-    own = Path(__file__).parent.parent / "dagster.yaml"
+    own = Path(__file__).parent.parent.parent / "dagster.yaml"
     (tmp_path / "dagster.yaml").write_text(own.read_text())
     with dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(tmp_path / "temporary"), config_dir=str(tmp_path))) as made:
         made.add_dynamic_partitions("kept", ["a"])

@@ -446,7 +446,7 @@ def test_two_that_tidy_at_once_are_no_error(records: Records, monkeypatch: pytes
 
 _WORKER = """
 import sys, time
-from assets_tests.test_quality_records import Records, by_person, scan, State
+from assets_tests.quality.test_quality_records import Records, by_person, scan, State
 lake, container = sys.argv[1:]
 records = Records(lake, "shop")
 print("ready", flush=True)

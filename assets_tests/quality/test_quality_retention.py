@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assets_tests.test_quality_records import failed_row, operation, verdict
+from assets_tests.quality.test_quality_records import failed_row, operation, verdict
 from incremental_assets.core.anomalies import Anomaly, Finding, State, after_scan, by_person, capped, fingerprint
 from incremental_assets.core.rules import Severity
 from incremental_assets.quality import records as module

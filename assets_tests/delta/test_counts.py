@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from assets_tests.test_model_container import resolved
+from assets_tests.core.test_model_container import resolved
 from incremental_assets.core.container import Identifier, Partitioning
 from incremental_assets.core.cursor_type import MICROS_PER_DAY, CursorType, IdentifierType
 from incremental_assets.core.partitions import Granularity, IntegerPartitions, Partitions, TimePartitions, floor_to

@@ -18,8 +18,8 @@ import pytest
 from psycopg import sql
 
 from assets_tests import hostile
+from assets_tests.files.test_files_property import History, lake
 from assets_tests.harness import Folder, Project
-from assets_tests.test_files_property import History, lake
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 from incremental_assets.delta.maintenance import maintain

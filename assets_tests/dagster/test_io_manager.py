@@ -196,7 +196,7 @@ def test_an_own_asset_waits_for_who_writes_to_its_table(shop: Shop, monkeypatch:
 def test_four_runs_at_once_write_four_partitions_of_one_table(shop: Shop) -> None:
     """As a backfill of an asset without single_run launches them: processes of their own, from the first write on."""
     code = (
-        "import sys, dagster as dg; from assets_tests.test_io_manager import at_own_days;"
+        "import sys, dagster as dg; from assets_tests.dagster.test_io_manager import at_own_days;"
         "from incremental_assets.dagster.io_manager import *;"
         "from incremental_assets.dagster.resources import lake_resource; from incremental_assets.dagster.locks import table_lock;"
         "from pathlib import Path;"
