@@ -14,7 +14,7 @@ from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.evidence import ColumnEvidence, TableEvidence
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
 from incremental_assets.core.partitions import Granularity, default_granularity
-from incremental_assets.core.resolve import AT_INSERT, DEFAULT_WIDTH_PARTITIONS, axis_of, round_width
+from incremental_assets.core.resolve import AT_INSERT, DEFAULT_WIDTH_PARTITIONS, cursor_type_of, round_width
 
 
 def _words(text: str) -> frozenset[str]:
@@ -162,7 +162,9 @@ def _by_changes(
     columns, trusted = (changed.column.name,), changed.sure and _is_complete(changed.column, evidence)
     why = [f"{changed.column.name}: {changed.why}"]
     if not _is_complete(changed.column, evidence):
-        partner = _best(table, [c for c in candidates if c.role is _Role.ARRIVED and axis_of(c.column) is axis_of(changed.column)])
+        partner = _best(
+            table, [c for c in candidates if c.role is _Role.ARRIVED and cursor_type_of(c.column) is cursor_type_of(changed.column)]
+        )
         if partner is not None and _is_complete(partner.column, evidence):
             columns, trusted = (partner.column.name, changed.column.name), changed.sure and partner.sure
             why.append(f"{partner.column.name}: {partner.why}; the greater of both, as {changed.column.name} can be NULL")
@@ -170,7 +172,7 @@ def _by_changes(
             why.append(f"{changed.column.name} can be NULL: such rows are read again with every sync")
     why += [_indexed(table, name) for name in columns]
     why.append(f"key ({', '.join(table.primary_key)}); deleted rows stay in the lake until a refresh")
-    return Proposal(columns, axis_of(changed.column), Strategy.UPSERT, None, table.primary_key, trusted, (*why, *reasons))
+    return Proposal(columns, cursor_type_of(changed.column), Strategy.UPSERT, None, table.primary_key, trusted, (*why, *reasons))
 
 
 def _by_arrival(table: SourceTable, evidence: TableEvidence, candidates: Sequence[_Candidate], reasons: list[str]) -> Proposal:
@@ -188,7 +190,7 @@ def _by_arrival(table: SourceTable, evidence: TableEvidence, candidates: Sequenc
     why = [f"{name}: {found.why}", _indexed(table, name), told]
     partition_by = "batch" if _is_batch(table, found.column, evidence) else None
     trusted = found.sure and once and _is_complete(found.column, evidence)
-    return Proposal((name,), axis_of(found.column), Strategy.APPEND, partition_by, table.primary_key, trusted, (*why, *reasons))
+    return Proposal((name,), cursor_type_of(found.column), Strategy.APPEND, partition_by, table.primary_key, trusted, (*why, *reasons))
 
 
 def _written_once(evidence: TableEvidence) -> tuple[bool, str]:
@@ -208,7 +210,7 @@ def _written_once(evidence: TableEvidence) -> tuple[bool, str]:
 
 def _judge(table: SourceTable, column: SourceColumn, evidence: TableEvidence) -> _Candidate | str | None:
     """Returns a candidate, or the reason why a column that seems to be one is none; None for all other columns."""
-    cursor_type = axis_of(column)
+    cursor_type = cursor_type_of(column)
     if cursor_type is None:
         return None
     known = evidence.columns.get(column.name, ColumnEvidence())
@@ -284,7 +286,7 @@ def _is_complete(column: SourceColumn, evidence: TableEvidence) -> bool:
 def _is_batch(table: SourceTable, column: SourceColumn, evidence: TableEvidence) -> bool:
     """Whether each value of an integer stands for many rows, so that one partition per value is proposed."""
     distinct = evidence.columns.get(column.name, ColumnEvidence()).distinct
-    if axis_of(column) is not CursorType.INTEGER or distinct is None or not table.rows:
+    if cursor_type_of(column) is not CursorType.INTEGER or distinct is None or not table.rows:
         return False
     # A negative number is a share of the rows: PostgreSQL expects the number of distinct values to grow with the table.
     return distinct > 0 and table.rows / distinct >= BATCH_ROWS

@@ -14,7 +14,7 @@ from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.core.evidence import ListedContainer, TableEvidence
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
-from incremental_assets.core.resolve import axis_of, identifier_axis
+from incremental_assets.core.resolve import cursor_type_of, identifier_cursor_type
 
 BATCH = 200
 """How many containers are inspected at a time. After each batch, progress is reported and the finished entries are kept."""
@@ -77,10 +77,10 @@ class CatalogDeclarations:
             return None
         chosen = [column for name in spec.columns if (column := table.column(name)) is not None]
         try:
-            axes = {identifier_axis(table.name, column, spec.type) for column in chosen}
+            cursor_types = {identifier_cursor_type(table.name, column, spec.type) for column in chosen}
         except ConfigurationError:
             return None
-        return (spec.columns, axes.pop()) if len(chosen) == len(spec.columns) and len(axes) == 1 else None
+        return (spec.columns, cursor_types.pop()) if len(chosen) == len(spec.columns) and len(cursor_types) == 1 else None
 
     def lacks_span(self, known: Known) -> bool:
         """Whether first and last identifier of an unchanged container have to be queried all the same.
@@ -252,4 +252,4 @@ def _still_fits(proposal: Proposal, table: SourceTable) -> bool:
     """Whether the columns of a proposal still have its cursor type, and, for ``upsert``, its key is still the table's primary key."""
     columns: list[SourceColumn | None] = [table.column(name) for name in proposal.columns]
     same_key = proposal.strategy is not Strategy.UPSERT or table.primary_key == proposal.primary_key
-    return same_key and all(column is not None and axis_of(column) is proposal.cursor_type for column in columns)
+    return same_key and all(column is not None and cursor_type_of(column) is proposal.cursor_type for column in columns)

@@ -39,14 +39,14 @@ _AXES: dict[str, tuple[CursorType, str]] = {
 }
 
 
-def axis_of(column: SourceColumn) -> CursorType | None:
+def cursor_type_of(column: SourceColumn) -> CursorType | None:
     """The cursor type of a column's values; None if the column cannot be an incremental identifier."""
     if column.base not in _AXES or (column.base == "numeric" and not column.type.replace(" ", "").endswith(",0)")):
         return None  # a value with a fraction has no exact integer; a numeric without a declared scale may have fractions
     return _AXES[column.base][0]
 
 
-def identifier_axis(where: str, column: SourceColumn, type_: IdentifierType) -> CursorType:
+def identifier_cursor_type(where: str, column: SourceColumn, type_: IdentifierType) -> CursorType:
     """The cursor type of a column that the YAML declares as an identifier of type ``type_``.
 
     ``where`` begins the message of the ConfigurationError, which is raised if the declared type does not fit the column's type.
@@ -55,7 +55,7 @@ def identifier_axis(where: str, column: SourceColumn, type_: IdentifierType) -> 
     fits = found is not None and (
         found[1] == type_.value or (found[1] == "timestamp" and type_ in (IdentifierType.DATETIME, IdentifierType.TIMESTAMP))
     )
-    if found is None or not fits or axis_of(column) is None:
+    if found is None or not fits or cursor_type_of(column) is None:
         suggestion = f" Write {found[1]!r}." if found and column.base != "numeric" else " Choose a date, timestamp or integer column."
         raise ConfigurationError(
             f"{where}: identifier {column.name!r} is declared {type_.value} but the column is {column.type}.{suggestion}"
@@ -184,10 +184,10 @@ def _refuse_earlier_times(label: str, table: SourceTable, identifier: Identifier
 
 def _identifier(label: str, table: SourceTable, spec: IncrementalSpec) -> Identifier:
     columns = [c for name in spec.columns if (c := table.column(name)) is not None]
-    axes = {identifier_axis(label, column, spec.type) for column in columns}
-    if len(axes) != 1 or not 1 <= len(columns) <= 2:
+    cursor_types = {identifier_cursor_type(label, column, spec.type) for column in columns}
+    if len(cursor_types) != 1 or not 1 <= len(columns) <= 2:
         raise ConfigurationError(f"{label}: an identifier is one column, or two of the same type.")
-    cursor_type = axes.pop()
+    cursor_type = cursor_types.pop()
     try:
         start = parse_value(cursor_type, spec.start) if spec.start is not None else None
     except ConfigurationError as error:

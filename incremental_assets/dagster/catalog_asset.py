@@ -122,7 +122,7 @@ def _asset(
     spec = dg.AssetSpec(
         key,
         group_name=key.path[0],
-        kinds={component.picture},
+        kinds={component.ui_kind},
         description=f"What is in the datastore `{settings.name}`: each run compares it with what is known, and shows the differences.",
     )
     check = dg.AssetCheckSpec(CHECK, asset=key, description="Whether each container could be looked at, and is as it should be.")

@@ -33,7 +33,7 @@ class CataloguedComponent(dg.StateBackedComponent, ABC):
 
     @property
     @abstractmethod
-    def picture(self) -> str:
+    def ui_kind(self) -> str:
         """The kind that Dagster's UI shows as an icon on the catalog's asset."""
 
     @abstractmethod
@@ -45,7 +45,7 @@ class CataloguedComponent(dg.StateBackedComponent, ABC):
         """The containers of the catalog, as the YAML configures them. Raises ConfigurationError where the YAML does not fit the catalog."""
 
     @abstractmethod
-    def said(self) -> CatalogDeclarations:
+    def declarations(self) -> CatalogDeclarations:
         """The settings of the YAML that the catalog operation needs."""
 
     @abstractmethod
@@ -70,7 +70,7 @@ class CataloguedComponent(dg.StateBackedComponent, ABC):
         of_yaml = self.settings().catalog
         chosen = asked or CatalogOptions(of_yaml.prune, of_yaml.recreate, of_yaml.kinds)
         with self.source(before) as source:
-            outcome = take_catalog(source, before, chosen, self.said(), progress, **kept)
+            outcome = take_catalog(source, before, chosen, self.declarations(), progress, **kept)
             return replace(outcome, troubles={**outcome.troubles, **source.troubles})
 
     def listing(self, before: Catalog | None) -> Mapping[str, ListedContainer]:

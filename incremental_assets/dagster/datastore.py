@@ -95,8 +95,8 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
             try:
                 with container_lock(dagster_home(), container, context.run_id, context.log.info, context.instance, lake=scope.lake):
                     kept = maintain(lambda: scope.spark, table, container)
-                    for beside in adapter_of(definition).beside(scope.lake):
-                        tidy(beside)
+                    for companion in adapter_of(definition).companion_tables(scope.lake):
+                        tidy(companion)
             # A container that another run holds is left to the next maintenance. That is no failure.
             except ContainerBusy as error:
                 context.log.warning(str(error))

@@ -97,7 +97,7 @@ class FileAdapter:
     def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:
         return plan.watermark  # files have no open transactions whose end a plan could find out
 
-    def beside(self, lake: str) -> Sequence[LakeTable]:
+    def companion_tables(self, lake: str) -> Sequence[LakeTable]:
         key_path = self.definition.container.key_path
         return [Manifest(lake, key_path).table, Attempts(lake, key_path).table, rejected_table(lake, key_path)]
 

@@ -44,7 +44,7 @@ MOST_RETRIES = 3
 RETRY_SECONDS = 2
 """How many seconds pass before it is tried again."""
 
-_AXES = {"date": CursorType.DATE, "timestamp_ntz": CursorType.TIMESTAMP_NTZ, "timestamp": CursorType.TIMESTAMP}
+_CURSOR_TYPES = {"date": CursorType.DATE, "timestamp_ntz": CursorType.TIMESTAMP_NTZ, "timestamp": CursorType.TIMESTAMP}
 """The cursor type of a column by its Spark type; integers and decimals are not listed."""
 _TYPES = {
     CursorType.DATE: IdentifierType.DATE,
@@ -68,7 +68,7 @@ class DeltaIOManager(dg.IOManager):
         scope: LakeScope = context.resources.lake  # pyright: ignore[reportAttributeAccessIssue]
         try:
             if isinstance(obj, WriteBatches):
-                self._write_extractions(context, scope, obj)
+                self._commit_batches(context, scope, obj)
             else:
                 self._write_frame(context, scope, obj)
         except ConcurrentWriteError as moved:
@@ -114,7 +114,7 @@ class DeltaIOManager(dg.IOManager):
         return frame.where(scope_predicate(identifier, windows, False))
 
     # ------------------------------------------------------------------ containers
-    def _write_extractions(self, context: dg.OutputContext, scope: LakeScope, output: WriteBatches) -> None:
+    def _commit_batches(self, context: dg.OutputContext, scope: LakeScope, output: WriteBatches) -> None:
         """Commits the write batches of a container's sync one by one, then adds metadata and events.
 
         Each partition that was written gets its own row count.
@@ -219,7 +219,7 @@ def _identifier(column: str, types: dict[str, str], key: dg.AssetKey) -> Identif
     """
     if column not in types:
         raise ConfigurationError(f"{'/'.join(key.path)}: partition_expr names {column!r}; the columns are {', '.join(types)}.")
-    cursor_type = _AXES.get(types[column], CursorType.INTEGER)
+    cursor_type = _CURSOR_TYPES.get(types[column], CursorType.INTEGER)
     if cursor_type is CursorType.INTEGER and not types[column].startswith(("bigint", "int", "smallint", "tinyint", "decimal")):
         raise ConfigurationError(
             f"{'/'.join(key.path)}: partition_expr {column!r} is {types[column]}; a date, timestamp or integer is needed."

@@ -165,8 +165,8 @@ def _is_current(datastore: Datastore) -> bool:
 
     seen = {name: one.fingerprint for name, one in listed.items() if matters(name, one.kind)}
     present = {n: one for n, one in known.items() if one.presence is Presence.PRESENT and matters(n, one.table.kind)}
-    said = datastore.component.said()
-    undecided = [n for n, one in present.items() if said.lacks_span(one)]
+    declarations = datastore.component.declarations()
+    undecided = [n for n, one in present.items() if declarations.lacks_span(one)]
     return not undecided and seen == {name: one.fingerprint for name, one in present.items()}
 
 

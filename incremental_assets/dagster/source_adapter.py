@@ -73,7 +73,7 @@ class SourceAdapter(Protocol):
         """
         ...
 
-    def beside(self, lake: str) -> Sequence[LakeTable]:
+    def companion_tables(self, lake: str) -> Sequence[LakeTable]:
         """The small tables in the lake that belong to the container beside its own table, such as the manifest of its files.
 
         Maintenance covers them, too.

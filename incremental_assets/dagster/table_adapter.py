@@ -135,7 +135,7 @@ class TableAdapter:
             metadata=metadata,
         )
 
-    def beside(self, lake: str) -> Sequence[LakeTable]:
+    def companion_tables(self, lake: str) -> Sequence[LakeTable]:
         return []
 
     # ------------------------------------------------------------------

@@ -99,7 +99,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
 
     # ------------------------------------------------------------------ for the catalog operation
     @property
-    def picture(self) -> str:
+    def ui_kind(self) -> str:
         """Dagster's kind of the catalog's asset, for its icon."""
         return "file"
 
@@ -108,7 +108,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
         """The folder as the catalog operation uses it. ``before``: the stored catalog, None where there is none."""
         yield FolderCatalog(self.settings(), before)
 
-    def said(self) -> CatalogDeclarations:
+    def declarations(self) -> CatalogDeclarations:
         """The parts of the YAML that the catalog operation needs."""
         settings = self.settings()
         return CatalogDeclarations(named=settings.named, excluded=settings.is_excluded)

@@ -139,7 +139,7 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
 
     # ------------------------------------------------------------------ for the catalog operation
     @property
-    def picture(self) -> str:
+    def ui_kind(self) -> str:
         """Dagster's kind of the catalog's asset, for its icon."""
         return "postgres"
 
@@ -150,7 +150,7 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
         with settings.address.connect() as connection:
             yield PostgresCatalog(connection, settings.name, settings.schema, settings.address)
 
-    def said(self) -> CatalogDeclarations:
+    def declarations(self) -> CatalogDeclarations:
         """The parts of the YAML that the catalog operation needs."""
         settings = self.settings()
         return CatalogDeclarations(settings.specs, settings.named, settings.is_excluded, settings.is_auto)
