@@ -14,8 +14,10 @@ OF_DAGSTER = {"dagster_event", "event_specific_data", "partitions_subset"}
 
 
 def fields(tree: ast.AST) -> set[str]:
-    """Names that a class of the module annotates."""
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    """Names that a dataclass of the module annotates."""
+    classes = [
+        node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and "dataclass" in "".join(map(ast.unparse, node.decorator_list))
+    ]
     annotated = [each for one in classes for each in one.body if isinstance(each, ast.AnnAssign)]
     return {each.target.id for each in annotated if isinstance(each.target, ast.Name)}
 
