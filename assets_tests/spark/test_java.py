@@ -85,7 +85,9 @@ def test_only_an_old_java_says_what_to_install(java_11: Path, bare: Path) -> Non
 
 def test_without_java_the_command_line_fails_with_instructions(bare: Path) -> None:
     """Else scripts go on without Java, and fail later and elsewhere."""
-    answer = subprocess.run([sys.executable, "-m", finding.__name__, "path"], capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        [sys.executable, "-m", "incremental_assets.spark.embedded.java", "path"], capture_output=True, text=True, check=False
+    )
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr.startswith("No Java was found.\nInstall Java 17 or 21") and "brew install openjdk@21" in answer.stderr
 
