@@ -109,7 +109,7 @@ class Workspace:
         return dg.Definitions.merge(datastore_definitions(settings, chosen), catalog_definitions(self.component, settings, chosen), own)
 
     def sync(self, *names: str, asked: SyncOptions | None = None, stale: bool = False, **kwargs: Any) -> dict[str, dict[str, Any]]:
-        """Syncs the named containers (all when none): the lines of ``--json`` by container name. ``kwargs`` are those of ``Asked``.
+        """Syncs the named containers (all when none): the lines of ``--json`` by container name. ``kwargs`` are those of ``SyncOptions``.
 
         ``stale``: by the catalog of the last sync, as a schedule does.
         """
@@ -121,7 +121,7 @@ class Workspace:
         return {line["container"].partition("/")[2]: line for line in lines}
 
     def scan(self, *names: str, **kwargs: Any) -> dict[str, dict[str, Any]]:
-        """Scans the named containers: the lines of `scan --json` by container name. ``kwargs`` are those of ``AskedScan``."""
+        """Scans the named containers: the lines of `scan --json` by container name. ``kwargs`` are those of ``ScanOptions``."""
         os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(self.home), self.lake
         chosen = [d for d in self.catalog() if not names or d.table.name in names]
         with self.instance() as instance:

@@ -15,10 +15,13 @@ import pytest
 from psycopg import sql
 
 from assets_tests.harness import Project
+from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.operation import CatalogOptions, CatalogResult, hide
-from incremental_assets.catalog.state import Catalog, Presence
-from incremental_assets.core.container import Kind
+from incremental_assets.catalog.state import Catalog, Known, Presence
+from incremental_assets.core.container import Kind, Origin, SourceColumn, SourceTable
+from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.grammar import Strategy
 from incremental_assets.dagster import catalog_store
 from incremental_assets.dagster.catalog_store import CatalogStore
 from incremental_assets.databases.postgres.extract import ordering_cuts
@@ -343,6 +346,77 @@ def test_a_catalog_of_the_first_version_is_still_read(looks: Looks, tmp_path: Pa
     (tmp_path / "state").write_text('{"format": 3}')
     with pytest.raises(ConfigurationError, match="another version"):
         Catalog.load(tmp_path / "state")
+
+
+def test_a_stored_catalog_keeps_its_keys(tmp_path: Path) -> None:
+    """After an upgrade a container whose identifier was detected would have none, and be loaded whole without a word."""
+    origin = Origin(identity=True, in_turn=True, block=1, at_insert="now", at_update="now")
+    column = SourceColumn("updated_at", "timestamptz", "timestamptz", True, "now()", "s", origin)
+    table = SourceTable("orders", Kind.TABLE, (column,), ("id",), ("id",), 5, 9, "all", "2026", "2027", 7, "*.csv", "csv", 3, True)
+    proposal = Proposal(("updated_at",), CursorType.TIMESTAMP, Strategy.UPSERT, "month", ("id",), True, ("why",))
+    catalog = Catalog(
+        20_000, "2026-01-01", (Known(table, "f", "2026-01-01", 4, Presence.MISSING, (column,), proposal, proposal, "doubt", "1"),)
+    )
+    path = tmp_path / "state"
+    catalog.save(path)
+    assert Catalog.load(path) == catalog
+    assert keys_in(json.loads(path.read_text())) == set(
+        [
+            "found_on",
+            "found_at",
+            "entries",
+            "format",
+            "table",
+            "fingerprint",
+            "since",
+            "activity",
+            "presence",
+            "dropped",
+            "identity",
+            "proposal",
+            "pinned",
+            "doubt",
+            "name",
+            "kind",
+            "columns",
+            "primary_key",
+            "indexed",
+            "rows",
+            "bytes",
+            "comment",
+            "first",
+            "last",
+            "span",
+            "glob",
+            "files",
+            "subscribed",
+            "type",
+            "base",
+            "not_null",
+            "default",
+            "sequence",
+            "origin",
+            "identity",
+            "in_turn",
+            "block",
+            "at_insert",
+            "at_update",
+            "axis",
+            "strategy",
+            "partition_by",
+            "trusted",
+            "reasons",
+        ]
+    )
+    path.write_text(path.read_text().replace('"axis"', '"cursor_type"'))  # as some commits before a release had it
+    assert Catalog.load(path) == catalog
+
+
+def keys_in(value: Any) -> set[str]:
+    """All keys of a JSON value, however deep."""
+    if isinstance(value, dict):
+        return {key for key, below in value.items() for key in (key, *keys_in(below))}
+    return {key for below in value for key in keys_in(below)} if isinstance(value, list) else set()
 
 
 # ---------------------------------------------------------------------- as runs of Dagster, and on the command line

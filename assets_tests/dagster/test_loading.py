@@ -113,6 +113,7 @@ def test_a_project_overrides_how_an_asset_looks_and_what_its_run_does(shop: Proj
     _, lines, _ = shop.cli("sync", "shop/a", "--json")
     assert [line["status"] for line in lines] == ["synced"]
     assert [(shop.path / name).read_text() for name in ("before", "after")] == ["shop/a", "shop/a"]
+    assert len(list(shop.path.glob("defs/.local_defs_state/*/state"))) == 1, "it has the catalog of the class before it"
     enter_project(shop.path)
     load_datastores(shop.path)
     spec = load_definitions(shop.path).resolve_asset_graph().get(dg.AssetKey(["shop", "a"]))

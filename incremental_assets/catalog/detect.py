@@ -8,6 +8,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Annotated
+
+from pydantic import AliasChoices, Field
 
 from incremental_assets.core.container import Kind, SourceColumn, SourceTable
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
@@ -68,7 +71,9 @@ class Proposal:
     """
 
     columns: tuple[str, ...] = ()
-    cursor_type: CursorType | None = None
+    cursor_type: Annotated[CursorType | None, Field(validation_alias=AliasChoices("axis", "cursor_type"), serialization_alias="axis")] = (
+        None  # stored catalogs have it as ``axis``
+    )
     strategy: Strategy = Strategy.SNAPSHOT
     partition_by: str | int | None = None
     primary_key: tuple[str, ...] = ()

@@ -74,7 +74,7 @@ class Catalog:
 
     def save(self, path: Path) -> None:
         """Replaces the file atomically: a reader sees the old catalog or the new one."""
-        write_whole(path, _ADAPTER.dump_json(self, indent=1))
+        write_whole(path, _ADAPTER.dump_json(self, indent=1, by_alias=True))
 
     @classmethod
     def load(cls, path: Path) -> "Catalog":

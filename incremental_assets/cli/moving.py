@@ -34,7 +34,7 @@ def catalog(
         list[str] | None,
         typer.Option(metavar="table|view", help="Look only at tables, or only at views; the others stay as they are known."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the differences, and keep nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run/--no-dry-run", help="Only show the differences, and keep nothing.")] = False,
     as_json: Json = False,
     project_dir: Project = None,
 ) -> None:
@@ -100,13 +100,14 @@ def sync(
     from_: Annotated[str | None, typer.Option("--from", metavar="KEY", help="Refresh from this partition …")] = None,
     to: Annotated[str | None, typer.Option("--to", metavar="KEY", help="… to this one, both included.")] = None,
     reset_watermarks: Annotated[
-        bool, typer.Option("--reset-watermarks", help="Load the containers anew, whole; the history of watermarks stays.")
+        bool,
+        typer.Option("--reset-watermarks/--no-reset-watermarks", help="Load the containers anew, whole; the history of watermarks stays."),
     ] = False,
     allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="Allow a refresh to empty a table or a partition that has rows.")
+        bool, typer.Option("--allow-empty/--no-allow-empty", help="Allow a refresh to empty a table or a partition that has rows.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print ranges, SQL and row counts, without Spark and without a run.")
+        bool, typer.Option("--dry-run/--no-dry-run", help="Only print ranges, SQL and row counts, without Spark and without a run.")
     ] = False,
     jobs: Annotated[int, typer.Option(metavar="N", min=1, help="How many containers are synced at the same time.")] = 2,
     as_json: Json = False,

@@ -110,7 +110,7 @@ class CatalogStore:
 
     def keep_finished(self, found: Mapping[str, Known]) -> None:
         """Stores the entries that the running operation has finished so far."""
-        write_whole(self._finished, _FINISHED.dump_json(dict(found)))
+        write_whole(self._finished, _FINISHED.dump_json(dict(found), by_alias=True))
 
     @property
     def _path(self) -> Path:

@@ -57,7 +57,9 @@ class CataloguedComponent(dg.StateBackedComponent, ABC):
 
     @property
     def defs_state_config(self) -> DefsStateConfig:
-        return DefsStateConfig.from_args(self.defs_state, default_key=f"{type(self).__name__}[{encode_name(self.name)}]")
+        # A project's own subclass finds the catalog that the class before it has stored.
+        ours = next(one.__name__ for one in type(self).__mro__ if one.__module__.startswith("incremental_assets."))
+        return DefsStateConfig.from_args(self.defs_state, default_key=f"{ours}[{encode_name(self.name)}]")
 
     def take_catalog(
         self, before: Catalog | None, asked: CatalogOptions | None = None, progress: Callable[[str], None] = lambda _: None, **kept: Any

@@ -137,6 +137,8 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
         self.read_numbers()
         if self.settle_seconds < 0:
             raise ConfigurationError(f"{self.name}: settle_seconds is {self.settle_seconds}; it cannot be negative.")
+        if self.files_a_tick is not None and self.max_files_per_run != 1000:
+            raise ConfigurationError(f"{self.name}: files_a_tick is the old name of max_files_per_run; leave it out.")
         per_run = ("max_files_per_run", self.max_files_per_run) if self.files_a_tick is None else ("files_a_tick", self.files_a_tick)
         for what, number in (per_run, ("sensor_seconds", self.sensor_seconds)):
             if number < 1:
