@@ -23,6 +23,8 @@ def as_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_metadata(value: Any) -> Any:
+    if isinstance(value, dg.MetadataValue):  # Dagster's values are tuples, too
+        return value
     if isinstance(value, int):
         return dg.MetadataValue.int(value)
     if isinstance(value, tuple):
