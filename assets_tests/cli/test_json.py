@@ -81,9 +81,9 @@ def test_a_line_of_sync() -> None:
 
 
 def test_a_line_of_scan(folder: Callable[..., Folder]) -> None:
-    """``told`` is what the run's event says, which is the same as under ``checks``."""
+    """``recorded`` is what the run's event says, which is the same as under ``checks``."""
     workspace = folder(containers={"all": {"glob": "*.csv"}})
-    told = command._line(workspace.definition("all"), "failed", message="", told=line_of(scan_summary()))
+    told = command._line(workspace.definition("all"), "failed", message="", recorded=line_of(scan_summary()))
     same("scan", told, ("anomalies", "watermark"))
 
 

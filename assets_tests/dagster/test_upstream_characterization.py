@@ -82,9 +82,8 @@ def test_each_partition_of_a_range_run_may_have_metadata_of_its_own(instance: dg
     assert found == {key: {"common": 1, "own": ord(key)} for key in "abc"}
 
 
-def test_a_batch_of_events_leaves_what_single_events_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the UI shows of partitions, of the asset and of the run must not depend on how their events were written."""
-    found: list[Any] = []
+def with_single_events_and_with_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
+    """An instance that stores events one by one, and then one that stores them in batches."""
     for size in ("0", "1000"):
         monkeypatch.setenv(BATCH_VARIABLE, size)
         store_events_in_batches()
@@ -92,29 +91,36 @@ def test_a_batch_of_events_leaves_what_single_events_leave(tmp_path: Path, monke
         home.mkdir()
         (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
         with dg.DagsterInstance.from_config(str(home)) as instance:
-            result = implicit_job().execute_in_process(instance=instance, tags=RANGE)
-            key = dg.AssetKey("letters")
-            record = instance.get_asset_records([key])[0].asset_entry
-            assert record.last_materialization is not None and record.last_materialization.asset_materialization is not None
-            found.append(
-                (
-                    sorted(instance.get_materialized_partitions(key)),
-                    [
-                        (one.event_log_entry.dagster_event_type, one.partition_key, one.asset_materialization.metadata["own"].value)
-                        for one in instance.fetch_materializations(key, limit=10).records
-                        if one.asset_materialization
-                    ],
-                    [entry.dagster_event_type for entry in instance.all_logs(result.run_id)],
-                    record.last_materialization.asset_materialization.partition,
-                    record.last_run_id == result.run_id,
-                    sorted(
-                        instance.event_log_storage.get_latest_tags_by_partition(
-                            key, dg.DagsterEventType.ASSET_MATERIALIZATION, ["dagster/data_version"]
-                        )
-                    ),
-                    len(instance.get_records_for_run(result.run_id).records),
-                )
+            yield instance
+
+
+def test_a_batch_of_events_leaves_what_single_events_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the UI shows of partitions, of the asset and of the run must not depend on how their events were written."""
+    found: list[Any] = []
+    for instance in with_single_events_and_with_batches(tmp_path, monkeypatch):
+        result = implicit_job().execute_in_process(instance=instance, tags=RANGE)
+        key = dg.AssetKey("letters")
+        record = instance.get_asset_records([key])[0].asset_entry
+        assert record.last_materialization is not None and record.last_materialization.asset_materialization is not None
+        found.append(
+            (
+                sorted(instance.get_materialized_partitions(key)),
+                [
+                    (one.event_log_entry.dagster_event_type, one.partition_key, one.asset_materialization.metadata["own"].value)
+                    for one in instance.fetch_materializations(key, limit=10).records
+                    if one.asset_materialization
+                ],
+                [entry.dagster_event_type for entry in instance.all_logs(result.run_id)],
+                record.last_materialization.asset_materialization.partition,
+                record.last_run_id == result.run_id,
+                sorted(
+                    instance.event_log_storage.get_latest_tags_by_partition(
+                        key, dg.DagsterEventType.ASSET_MATERIALIZATION, ["dagster/data_version"]
+                    )
+                ),
+                len(instance.get_records_for_run(result.run_id).records),
             )
+        )
     assert found[0] == found[1] and found[0][0] == ["a", "b", "c"]
 
 
@@ -148,29 +154,23 @@ def test_a_batch_of_evaluations_leaves_what_single_ones_leave(
 ) -> None:
     """The checks that the UI shows, of each partition and of the whole, are those that a run without batches would leave."""
     found: list[Any] = []
-    for size in ("0", "1000"):
-        monkeypatch.setenv(BATCH_VARIABLE, size)
-        store_events_in_batches()
-        home = tmp_path / size
-        home.mkdir()
-        (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-        with dg.DagsterInstance.from_config(str(home)) as instance:
-            result = checked_job().execute_in_process(instance=instance, tags=RANGE)
-            storage = instance.event_log_storage
-            history = [
-                (name, one.status, one.partition, one.event.dagster_event_type if one.event else None, one.run_id == result.run_id)
-                for name in ("one", "two")
-                for one in storage.get_asset_check_execution_history(dg.AssetCheckKey(dg.AssetKey("letters"), name), limit=20)
-            ]
-            kinds = [entry.dagster_event_type for entry in instance.all_logs(result.run_id)]
-            found.append(
-                (
-                    history,
-                    kinds,
-                    len(result.get_asset_check_evaluations()),
-                    sorted(instance.get_materialized_partitions(dg.AssetKey("letters"))),
-                )
+    for instance in with_single_events_and_with_batches(tmp_path, monkeypatch):
+        result = checked_job().execute_in_process(instance=instance, tags=RANGE)
+        storage = instance.event_log_storage
+        history = [
+            (name, one.status, one.partition, one.event.dagster_event_type if one.event else None, one.run_id == result.run_id)
+            for name in ("one", "two")
+            for one in storage.get_asset_check_execution_history(dg.AssetCheckKey(dg.AssetKey("letters"), name), limit=20)
+        ]
+        kinds = [entry.dagster_event_type for entry in instance.all_logs(result.run_id)]
+        found.append(
+            (
+                history,
+                kinds,
+                len(result.get_asset_check_evaluations()),
+                sorted(instance.get_materialized_partitions(dg.AssetKey("letters"))),
             )
+        )
     assert found[0] == found[1] and len(found[0][0]) == 8 and found[0][2] == 9
     assert "event batch" not in capfd.readouterr().err  # where a batch fails, Dagster says so and writes single events
 

@@ -84,14 +84,9 @@ def container_spec(definition: ContainerDefinition) -> dg.AssetSpec:
     return spec.replace_attributes(group_name=container.key_path[0], description=description)
 
 
-def container_asset(
-    definition: ContainerDefinition, get_asset_spec: GetAssetSpec = container_spec, sync: SyncContainer | None = None
-) -> dg.AssetsDefinition:
-    """The asset of one container. ``sync``: None means ``sync_container``.
-
-    Raises ConfigurationError where ``get_asset_spec`` has changed the asset key.
-    """
-    spec, carry_out = get_asset_spec(definition), sync or sync_container
+def container_asset(definition: ContainerDefinition, get_asset_spec: GetAssetSpec, carry_out: SyncContainer) -> dg.AssetsDefinition:
+    """The asset of one container. Raises ConfigurationError where ``get_asset_spec`` has changed the asset key."""
+    spec = get_asset_spec(definition)
     if spec.key != container_key(definition.container):
         raise ConfigurationError(
             f"{definition.container.label}: get_asset_spec gave it the key {spec.key.to_user_string()}. Its key is where its table, its "

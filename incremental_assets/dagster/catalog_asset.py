@@ -102,10 +102,10 @@ def catalog_definitions(component: CataloguedComponent, settings: Settings, know
 
 
 def _asset_and_job(
-    component: CataloguedComponent, settings: Settings, known: Sequence[ContainerDefinition], told: Callable[[CatalogResult], None]
+    component: CataloguedComponent, settings: Settings, known: Sequence[ContainerDefinition], report: Callable[[CatalogResult], None]
 ) -> tuple[dg.AssetsDefinition, Any]:
-    """The asset and the job of the operation. ``told`` is called with the result of each run in this process."""
-    asset = _asset(component, settings, catalog_key(settings.name, known), told)
+    """The asset and the job of the operation. ``report`` is called with the result of each run in this process."""
+    asset = _asset(component, settings, catalog_key(settings.name, known), report)
     job = dg.define_asset_job(
         job_name(settings.name),
         selection=dg.AssetSelection.assets(asset),
@@ -116,7 +116,7 @@ def _asset_and_job(
 
 
 def _asset(
-    component: CataloguedComponent, settings: Settings, key: dg.AssetKey, told: Callable[[CatalogResult], None]
+    component: CataloguedComponent, settings: Settings, key: dg.AssetKey, report: Callable[[CatalogResult], None]
 ) -> dg.AssetsDefinition:
     """The asset of the catalog with its check. Its materialization takes the catalog, stores it, and shows the differences."""
     spec = dg.AssetSpec(
@@ -136,7 +136,7 @@ def _asset(
         tags |= {} if f"{TAG}started_by" in context.run.tags else {f"{TAG}started_by": context.run.tags.get("user", "UI")}
         context.instance.add_run_tags(context.run_id, tags)
         outcome = renew_catalog(component, context.instance, asked, context.log.info)
-        told(outcome)
+        report(outcome)
         # Each message is an event in the log. A message for each difference of a large datastore would take longer than the rest of the
         # operation.
         for at in range(0, len(outcome.differences), LINES_A_MESSAGE):

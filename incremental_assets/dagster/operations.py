@@ -110,13 +110,13 @@ def _message(instance: dg.DagsterInstance, run_id: str) -> str:
     failed, text = failure_of(events)
     if failed is not None:
         return text
-    told = summary_in(events) or summary_in(events, PROFILE_SUMMARY)
+    newest = summary_in(events) or summary_in(events, PROFILE_SUMMARY)
     for event in events:
         if event.is_step_materialization:
             said = str(plain(event.step_materialization_data.materialization.metadata).get("sync/message", ""))
-            return f"{said}; quality: {told['message']}" if told is not None else said
-    if told is not None:
-        return str(told["message"])
+            return f"{said}; quality: {newest['message']}" if newest is not None else said
+    if newest is not None:
+        return str(newest["message"])
     observed = [event.asset_observation_data.asset_observation for event in events if event.is_asset_observation]
     return str(plain(observed[-1].metadata).get("sync/message", "")) if observed else ""
 

@@ -101,7 +101,7 @@ class Runner:
         """Plans and executes one round. Returns the records of its runs, and the request of the next round; None: there is no next one."""
         container = definition.container
         started = time.monotonic()
-        told: dict[str, Any] = {"mode": request.mode.value, "strategy": container.strategy.value}
+        common: dict[str, Any] = {"mode": request.mode.value, "strategy": container.strategy.value}
         try:
             # This marks a killed run as failed, which would otherwise keep its slot in the container's pool.
             holder_of(dagster_home(), container, self._instance)
@@ -112,16 +112,16 @@ class Runner:
                 moved = {} if container.cursor_type is None else {NEW: json_value(container.cursor_type, now)}
                 status = "warning" if plan.alarm else "skipped"
                 seconds = time.monotonic() - started
-                skipped = line(container.label, status, metadata=moved, message=plan.reason, watermark=watermark, seconds=seconds, **told)
+                skipped = line(container.label, status, metadata=moved, message=plan.reason, watermark=watermark, seconds=seconds, **common)
                 return [skipped], None
             parts = parts_of_refresh(definition, plan)
             if len(parts) > 1:
                 return [one for part in parts for one in self._round(definition, part, started_by)[0]], None
             launch = launch_of(definition, self._instance, plan, keys)
         except ContainerMissing as error:
-            return [line(container.label, "failed" if is_named(definition) else "warning", message=str(error), **told)], None
+            return [line(container.label, "failed" if is_named(definition) else "warning", message=str(error), **common)], None
         except SyncError as error:
-            return [line(container.label, "failed", message=str(error), seconds=time.monotonic() - started, **told)], None
+            return [line(container.label, "failed", message=str(error), seconds=time.monotonic() - started, **common)], None
         self._left = self._done = 0
         lines = [self._run(definition, plan, launch.run_config, tags, started_by) for tags in launch.tags]
         failed = any(one["status"] == "failed" for one in lines)

@@ -101,11 +101,11 @@ def scan_lines(
 class _Ran:
     """A run that has ended.
 
-    ``told``: the summary that it recorded, None where it recorded none. ``failure``: why it failed, or "". ``seconds``: how long it took.
+    ``recorded``: its summary, None where it recorded none. ``failure``: why it failed, or "". ``seconds``: how long it took.
     """
 
     run_id: str
-    told: dict[str, Any] | None
+    recorded: dict[str, Any] | None
     failure: str
     seconds: float
 
@@ -139,8 +139,8 @@ def _run(definitions: dg.Definitions, job: str, op: str, summary: str, config: d
             instance.report_run_canceled(run)
         raise KeyboardInterrupt
     failure = trouble or failure_of(events)[1]
-    told = summary_in(asset_events_of(instance, run_id) if failure else events, summary)
-    return _Ran(run_id, told, failure, time.monotonic() - started)
+    recorded = summary_in(asset_events_of(instance, run_id) if failure else events, summary)
+    return _Ran(run_id, recorded, failure, time.monotonic() - started)
 
 
 def _scanned(
@@ -152,13 +152,13 @@ def _scanned(
     this is so of another rule; else ``passed``. It is ``skipped`` where there is no table yet.
     """
     ran = _run(definitions, scan_job_name(definition), scan_op_name(definition), SUMMARY, config, instance)
-    told, seconds = ran.told, ran.seconds
-    if told is None:
+    recorded, seconds = ran.recorded, ran.seconds
+    if recorded is None:
         status = "failed" if ran.failure else "skipped"
         return _line(definition, status, message=ran.failure or NO_TABLE, run_id=ran.run_id, seconds=seconds)
-    bad = bool(told["error_rules"]) or bool(ran.failure)
-    status = "failed" if bad else "warning" if told["failed"] or told["errored"] else "passed"
-    return _line(definition, status, told=told, message=ran.failure or told["message"], run_id=ran.run_id, seconds=seconds)
+    bad = bool(recorded["error_rules"]) or bool(ran.failure)
+    status = "failed" if bad else "warning" if recorded["failed"] or recorded["errored"] else "passed"
+    return _line(definition, status, recorded=recorded, message=ran.failure or recorded["message"], run_id=ran.run_id, seconds=seconds)
 
 
 def profile_lines(
@@ -171,9 +171,9 @@ def profile_lines(
     # The list is complete before the first run starts, so that wrong usage is reported before anything runs.
     for definition, config in [(d, asked.config(d, instance)) for d in chosen]:
         ran = _run(definitions, profile_job_name(definition), profile_op_name(definition), PROFILE_SUMMARY, config, instance)
-        status = "failed" if ran.failure else "skipped" if ran.told is None else "profiled"
-        numbers = {name: (ran.told or {}).get(name) for name in ("rows_profiled", "partitions", "delta_version", "watermark", "page")}
-        message = ran.failure or (ran.told or {}).get("message") or NO_TABLE
+        status = "failed" if ran.failure else "skipped" if ran.recorded is None else "profiled"
+        numbers = {name: (ran.recorded or {}).get(name) for name in ("rows_profiled", "partitions", "delta_version", "watermark", "page")}
+        message = ran.failure or (ran.recorded or {}).get("message") or NO_TABLE
         own = {"run_id": ran.run_id, "seconds": round(ran.seconds, 3), "message": message}
         yield {"container": definition.container.label, "status": status, **numbers, **own}
 
@@ -188,12 +188,12 @@ def _line(
     status: str,
     *,
     message: str,
-    told: dict[str, Any] | None = None,
+    recorded: dict[str, Any] | None = None,
     run_id: str | None = None,
     seconds: float = 0.0,
 ) -> dict[str, Any]:
     """One record of ``scan --json``. Its fields are a contract with the users' scripts."""
-    numbers = {name: (told or {}).get(name) for name in _NUMBERS}
+    numbers = {name: (recorded or {}).get(name) for name in _NUMBERS}
     label = definition.container.label
     return {"container": label, "status": status, **numbers, "run_id": run_id, "seconds": round(seconds, 3), "message": message}
 

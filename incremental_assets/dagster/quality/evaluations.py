@@ -49,14 +49,14 @@ def log_evaluations(context: Any, definition: ContainerDefinition, summary: Scan
         everywhere = False
         # A rule of the whole table has one verdict, which is the same for each partition.
         if isinstance(rule, ExpectedSchema | Freshness):
-            told: dict[str | None, Verdict] = dict.fromkeys(planned or [None], verdicts[None])
+            by_partition: dict[str | None, Verdict] = dict.fromkeys(planned or [None], verdicts[None])
         else:
             # The verdict on the rows without identifier, which are in no partition, comes first.
-            told = dict(sorted(verdicts.items(), key=lambda item: item[0] is not None))
+            by_partition = dict(sorted(verdicts.items(), key=lambda item: item[0] is not None))
             # Dagster expects one evaluation of the whole run then.
             if partitioned and planned is None and verdicts:
-                told[None], everywhere = overall(list(verdicts.values())), True
-        for place, verdict in told.items():
+                by_partition[None], everywhere = overall(list(verdicts.values())), True
+        for place, verdict in by_partition.items():
             shown = samples(summary.result.failed_rows, rule.id, place, everywhere=everywhere and place is None)
             evaluations.append(_evaluation(key, rule, place, verdict, summary, targets.get(place), shown))
     log_evaluations_together(context, sorted(evaluations, key=lambda one: not one.passed))

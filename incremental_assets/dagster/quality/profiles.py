@@ -67,15 +67,15 @@ def profile_job(definition: ContainerDefinition) -> dg.JobDefinition:
         """Runs one profile and logs its observation."""
         request = request_of(context, ScanConfig(**context.op_config), definition)
         try:
-            told = _profile(context, definition, request)
+            result = _profile(context, definition, request)
         except BaseException:
             context.resources.lake.interrupt()
             raise
-        if told is None:
+        if result is None:
             context.log.info(f"{container.label}: there is no table yet; sync it first")
             return
-        context.log.info(f"{container.label}: {told['message']}")
-        context.log_event(dg.AssetObservation(container_key(container), description=told["message"], metadata=_metadata(told)))
+        context.log.info(f"{container.label}: {result['message']}")
+        context.log_event(dg.AssetObservation(container_key(container), description=result["message"], metadata=_metadata(result)))
 
     @dg.job(
         name=profile_job_name(definition),
@@ -99,15 +99,15 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
     Raises SyncError; the failure is recorded then.
     """
     scope: LakeScope = context.resources.lake
-    container, told = definition.container, scan_origin(context)
+    container, origin = definition.container, scan_origin(context)
     records = Records(scope.lake, container.key_path[0])
     started = time.time_ns() // 1000
     operation = ScanOperation(
-        id=told.run_id, container=container.label, type=OperationType.PROFILE, started=started, ended=started, result=Ended.FAILURE,
-        triggered_by=told.triggered_by, schedule=told.schedule, options=json.dumps(request.options(), ensure_ascii=False),
+        id=origin.run_id, container=container.label, type=OperationType.PROFILE, started=started, ended=started, result=Ended.FAILURE,
+        triggered_by=origin.triggered_by, schedule=origin.schedule, options=json.dumps(request.options(), ensure_ascii=False),
         identifier=container.signature,
     )  # fmt: skip
-    with scan_lock(dagster_home(), container, told.run_id, context.log.info, context.instance, profile=True):
+    with scan_lock(dagster_home(), container, origin.run_id, context.log.info, context.instance, profile=True):
         try:
             head = scope.table(*container.key_path).head()
             if head is None:
@@ -122,7 +122,7 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
                 container.label,
                 head.columns,
                 delta_version=head.version,
-                operation_id=told.run_id,
+                operation_id=origin.run_id,
                 partition=None if scan_scope.partition is None else PARTITION,
                 # The old states of a listed partition that has no rows any more are replaced by those of no rows. For a profile of all rows
                 # nothing is listed: the states of everything without rows are removed.
@@ -203,16 +203,16 @@ def _told_on_page(page: Path, container: Container, merged: Profile | None, refr
     return ". ".join([read, *notes])
 
 
-def _metadata(told: Mapping[str, Any]) -> dict[str, Any]:
+def _metadata(result: Mapping[str, Any]) -> dict[str, Any]:
     """The metadata of the observation that reports the profile."""
-    columns = told["columns"]
+    columns = result["columns"]
     names = list(columns[0]) if columns else ["column"]
     records = [dg.TableRecord({name: "" if one[name] is None else one[name] for name in names}) for one in columns]
     return {
         "profile/columns": dg.MetadataValue.table(records, schema=dg.TableSchema([dg.TableColumn(name) for name in names])),
-        "profile/rows": dg.MetadataValue.int(told["rows_profiled"]),
-        **({} if told["page"] is None else {PAGE: dg.MetadataValue.path(told["page"])}),
-        PROFILE_SUMMARY: dg.MetadataValue.json({name: value for name, value in told.items() if name != "columns"}),
+        "profile/rows": dg.MetadataValue.int(result["rows_profiled"]),
+        **({} if result["page"] is None else {PAGE: dg.MetadataValue.path(result["page"])}),
+        PROFILE_SUMMARY: dg.MetadataValue.json({name: value for name, value in result.items() if name != "columns"}),
     }
 
 

@@ -92,7 +92,7 @@ def scan_container(
     scope: LakeScope,
     request: ScanRequest,
     rules: Sequence[Rule],
-    told: ScanOrigin,
+    origin: ScanOrigin,
     log: Callable[[str], None],
     tell: Callable[[ScanSummary], None],
     *,
@@ -100,7 +100,7 @@ def scan_container(
 ) -> ScanSummary | None:
     """Scans the container, records the results, and returns their summary; None where there is no table yet.
 
-    ``rules``: those of the container's rules that are evaluated. ``told``: how the scan was started. ``log``: writes to the run's log.
+    ``rules``: those of the container's rules that are evaluated. ``origin``: how the scan was started. ``log``: writes to the run's log.
     ``tell``: called with the summary before the results are recorded; a process that is killed meanwhile has recorded nothing, and the scan
     is made again. ``in_sync``: the scan is part of a sync's run, which does not wait for a scan or profile of another run.
 
@@ -110,13 +110,13 @@ def scan_container(
     records = Records(scope.lake, container.key_path[0])
     started = _now()
     operation = ScanOperation(
-        id=told.run_id,
+        id=origin.run_id,
         container=container.label,
         started=started,
         ended=started,
         result=Ended.FAILURE,
-        triggered_by=told.triggered_by,
-        schedule=told.schedule,
+        triggered_by=origin.triggered_by,
+        schedule=origin.schedule,
         options=json.dumps(request.options(), ensure_ascii=False),
         rules=len(rules),
         identifier=container.signature,
@@ -124,14 +124,14 @@ def scan_container(
     home = dagster_home()
     with contextlib.ExitStack() as held:
         if not in_sync:
-            held.enter_context(scan_lock(home, container, told.run_id, log, instance))
+            held.enter_context(scan_lock(home, container, origin.run_id, log, instance))
         try:
             head = scope.table(*container.key_path).head()
             if head is None:
                 return None
             looked = _look(definition, instance, scope, request, rules, records, head)
             # The record lock is taken only now. Reading the rows may take hours, in which syncs record what their checks find.
-            held.enter_context(record_lock(home, container, told.run_id, log, instance))
+            held.enter_context(record_lock(home, container, origin.run_id, log, instance))
             summary, changes = _judged(definition, request, rules, records, operation, looked)
             tell(summary)
             records.record(summary.operation, summary.result.verdicts, summary.result.failed_rows, changes)

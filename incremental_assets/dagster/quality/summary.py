@@ -79,6 +79,6 @@ def summary_in(events: Iterable[dg.DagsterEvent], name: str = SUMMARY) -> dict[s
         if event.is_asset_observation:
             found = event.asset_observation_data.asset_observation.metadata.get(name)
             if found is not None:
-                told: Any = found.value
-                return told
+                recorded: Any = found.value
+                return recorded
     return None
