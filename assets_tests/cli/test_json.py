@@ -83,8 +83,8 @@ def test_a_line_of_sync() -> None:
 def test_a_line_of_scan(folder: Callable[..., Folder]) -> None:
     """``recorded`` is what the run's event says, which is the same as under ``checks``."""
     workspace = folder(containers={"all": {"glob": "*.csv"}})
-    told = command._line(workspace.definition("all"), "failed", message="", recorded=line_of(scan_summary()))
-    same("scan", told, ("anomalies", "watermark"))
+    record = command._line(workspace.definition("all"), "failed", message="", recorded=line_of(scan_summary()))
+    same("scan", record, ("anomalies", "watermark"))
 
 
 def test_a_line_of_profile(folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch) -> None:
