@@ -75,9 +75,8 @@ def _store_event_batch(self: SqliteEventLogStorage, events: Sequence[EventLogEnt
         EventLogStorage.store_event_batch(self, events)
         return
     inserts = [self.prepare_insert_event(event) for event in events]
-    with self.run_connection(*runs) as connection:
-        for insert in inserts:
-            connection.execute(insert)
+    # Dagster stores single events where a batch raises. The index is written first, because all runs share it and it may be locked: then
+    # nothing of the batch is stored yet, and no event is stored twice.
     with self.index_transaction() as connection:
         within = cast("SqliteEventLogStorage", _Within(self, connection))
         ids: list[int] = []
@@ -97,6 +96,9 @@ def _store_event_batch(self: SqliteEventLogStorage, events: Sequence[EventLogEnt
         self._store_asset_event_tags(connection, [event for event, _ in of_assets], [number for _, number in of_assets])
         for event, number in newest.values():
             self._store_asset_event(connection, event, number)
+    with self.run_connection(*runs) as connection:
+        for insert in inserts:
+            connection.execute(insert)
 
 
 def _plan_evaluations(self: SqliteEventLogStorage, event: EventLogEntry, event_id: int | None) -> None:
