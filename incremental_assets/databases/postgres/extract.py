@@ -177,7 +177,7 @@ def _read(
     container = reader.container
     assert reader.snapshot_id is not None, "reads happen inside a snapshot"
     # Each part is a query of its own, because a predicate outside the subquery could not use ctid.
-    scopes = [sql.SQL("({}) and ({})").format(scope, partitioning) for partitioning in cuts] or [scope]
+    scopes = [sql.SQL("({}) and ({})").format(scope, condition) for condition in cuts] or [scope]
     options = {
         **reader.jdbc_options,
         "fetchsize": str(FETCH_SIZE),

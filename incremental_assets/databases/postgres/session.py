@@ -6,7 +6,6 @@ Belongs here: the lifetime of the connection and of the snapshot. Does not belon
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from incremental_assets.core.errors import SourceError
 from incremental_assets.databases.postgres.connection import OWN_LOCK, PostgresAddress, ask, source_errors
 from incremental_assets.databases.postgres.queries import relation
 from incremental_assets.databases.postgres.watch import Limits, SnapshotWatch, settings_at
+from incremental_assets.databases.source import Server
 
 LOCK_TIMEOUT = "set local lock_timeout = '30s'"
 """How long a sync waits for its ACCESS SHARE lock on the table, behind an ALTER or TRUNCATE of somebody else."""
@@ -32,24 +32,6 @@ _Self = TypeVar("_Self", bound="PostgresSession")
 
 def _nothing() -> None:
     """The default for ``PostgresSession.interrupt``: no write is running that would have to be cancelled."""
-
-
-@dataclass(frozen=True)
-class Server:
-    """Facts about the source's server.
-
-    ``source``: identifies the database as ``<system identifier>/<OID of the database>``; it is stored in the sync state. The system
-    identifier is ``hidden`` if the role may not read it. ``version``: as ``server_version_num``, e.g. 140000. ``started``: when the server
-    was started, in microseconds since 1970 UTC. ``is_replica``: it is in recovery. ``is_pooled``: the connection goes through a connection
-    pooler. ``shows_activity``: this role may see what the sessions of other roles are doing (``pg_read_all_stats``).
-    """
-
-    source: str
-    version: int
-    started: int
-    is_replica: bool
-    is_pooled: bool
-    shows_activity: bool = True
 
 
 class PostgresSession:
