@@ -16,7 +16,7 @@ from incremental_assets.core.files import FILE, MODIFIED
 from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
 from incremental_assets.dagster.partitions import add_keys, container_key, ends_of_unfinished_runs, partitions_definition
-from incremental_assets.dagster.source_adapter import Sync
+from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.files.attempts import Attempts
@@ -47,7 +47,7 @@ class FileAdapter:
 
     def begin(
         self, instance: dg.DagsterInstance, request: Request, scope: LakeScope, run_id: str, log: Callable[[str], None]
-    ) -> Sync | Plan:
+    ) -> ContainerSync | Plan:
         container = self.definition.container
         plan = self._plan(request, scope.lake)
         if plan.action is Action.SKIP:

@@ -18,13 +18,13 @@ from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.dagster.learned import keep_learned
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
 from incremental_assets.dagster.partitions import add_keys, container_key, container_partitions, partitions_definition
-from incremental_assets.dagster.source_adapter import Sync
 from incremental_assets.dagster.watermarks import newest_watermark
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.plan import TablePlan, integer_keys, make_plan, run_keys
 from incremental_assets.databases.postgres.extract import carried_columns, describe_read
 from incremental_assets.databases.postgres.source import PostgresSource
 from incremental_assets.databases.sync import TableSync
+from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
 
@@ -68,7 +68,7 @@ class TableAdapter:
 
     def begin(
         self, instance: dg.DagsterInstance, request: Request, scope: LakeScope, run_id: str, log: Callable[[str], None]
-    ) -> Sync | Plan:
+    ) -> ContainerSync | Plan:
         # The connection stays open until the run has ended: the IO manager iterates over the write batches after this method has returned.
         reader = scope.stack.enter_context(self._reader())
         definition = self._seen_by(reader)

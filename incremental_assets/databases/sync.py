@@ -6,14 +6,12 @@ writing rows (``delta``), and the lock (``dagster.locks``).
 """
 
 import contextlib
-import functools
 import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 from incremental_assets.core.container import Container, OnNull, SourceTable
 from incremental_assets.core.cursor_type import format_value
@@ -24,23 +22,18 @@ from incremental_assets.core.plan import Action
 from incremental_assets.core.watermark import Activity, Advance, Holder, OpenTransactions, TableState, advance
 from incremental_assets.core.window import Window, covered_from, merge
 from incremental_assets.databases.definition import TableDefinition
-from incremental_assets.databases.pieces import is_read_by_key, pieces_of
+from incremental_assets.databases.pieces import pieces_of
 from incremental_assets.databases.plan import TablePlan, check_key, fallen_back, fresh_state
-from incremental_assets.databases.source import Highest, SourceDatabase, SourceSnapshot
-from incremental_assets.delta.guards import release
-from incremental_assets.delta.result import SyncResult, result_values
+from incremental_assets.databases.rows import TableRows
+from incremental_assets.databases.source import Highest, SourceDatabase
+from incremental_assets.delta.container_sync import ContainerSync
+from incremental_assets.delta.result import SyncResult
 from incremental_assets.delta.table import LakeTable
-from incremental_assets.delta.write_batch import ByKey, WriteBatch, WriteBatches, WriteResult
-
-if TYPE_CHECKING:
-    from pyspark.sql.connect.session import SparkSession
-    from pyspark.sql.dataframe import DataFrame
+from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 
 
-class TableSync:
-    """One sync, which carries out one plan. An instance is used once.
-
-    ``result`` is complete when all write batches have been committed. The steps raise SourceError if the source cannot be read,
+class TableSync(ContainerSync):
+    """The sync of a table or view. The steps raise SourceError if the source cannot be read,
     RebuildNeeded if the table does not fit the source any more, and ConfigurationError if values cannot be carried as configured.
     """
 
@@ -55,10 +48,9 @@ class TableSync:
         log: Callable[[str], None],
     ) -> None:
         self._definition = definition
+        super().__init__(table, partitions, SyncResult(plan, plan.watermark, plan.watermark, messages=list(plan.warnings)))
         self._plan = plan
         self._source = source
-        self._table = table
-        self._partitions = partitions
         self._run_id = run_id
         self._log = log
         self._started = time.monotonic()
@@ -67,29 +59,11 @@ class TableSync:
         """Whether the next commit replaces the whole table. If a load goes window by window, only its first commit does."""
         self._base_version = plan.base_version
         self._container = plan.container
-        self._kept: list[DataFrame] = []
-        """DataFrames whose rows Spark keeps on its disks until the commit."""
-        self.result = SyncResult(plan, plan.watermark, plan.watermark, messages=list(plan.warnings))
 
-    def write_batches(self, before_outside: Callable[[Sequence[str]], None]) -> WriteBatches:
-        """The write batches of this sync, to be committed one after another. ``before_outside``: see ``WriteBatches``."""
-        return WriteBatches(
-            container=self._plan.container,
-            partitions=self._partitions,
-            batches=self._steps(),
-            done=self._done,
-            metadata=lambda: result_values(self.result, self._table.url),
-            before_outside=before_outside,
-        )
-
-    def finish(self) -> None:
-        """Does nothing: a sync of a database has nothing to do after its last event."""
-
-    # ------------------------------------------------------------------ the steps
-    def _steps(self) -> Iterator[contextlib.AbstractContextManager[WriteBatch]]:
+    def write_batches(self) -> Iterator[contextlib.AbstractContextManager[WriteBatch]]:
         plan = self._plan
         most = self._definition.settings.rows_a_window
-        pieces = pieces_of(plan, self._source, self._partitions, most)
+        pieces = pieces_of(plan, self._source, self.partitions, most)
         if len(pieces) > 1:
             self._log(f"{plan.container.label}: more than {most:,} rows: goes in {len(pieces)} windows, each with a commit of its own")
         for number, windows in enumerate(pieces):
@@ -126,75 +100,33 @@ class TableSync:
             moved = self._advance(container, windows, highest, held_by, now)
             self._check_rows(container, windows, nulls, highest)
             state = self._next_state(container, moved, windows, nulls)
-            rows = source.snapshot_rows(container, state.text_columns)
-            readers = source.free_connections(settings.max_source_connections)
-
-            def read(spark: "SparkSession") -> "DataFrame":
-                if is_read_by_key(plan, source, settings.rows_a_window):
-                    return self._read_by_key(spark, rows, readers)
-                return rows.windows(spark, windows, nulls, highest.value, readers)
-
+            snapshot = source.snapshot_rows(container, state.text_columns)
+            rows = TableRows(
+                replace(plan, container=container), source, snapshot, self.partitions, settings, windows, nulls, highest.value, self._log
+            )
             write_batch = WriteBatch(
                 container=container,
                 windows=tuple(windows),
                 include_nulls=nulls,
                 whole=self._whole,
-                columns=rows.columns,
+                columns=snapshot.columns,
                 base_version=self._base_version,
                 state=state,
                 expected=source.estimate(windows, nulls),
                 allow_empty=plan.request.allow_empty or (plan.action is Action.SYNC and plan.watermark is not None),
                 commit_metadata=plan.commit_metadata(moved.watermark, self._run_id),
-                frame=read,
-                still_there=source.still_there,
-                emptied=lambda: self._emptied(windows, nulls),
-                by_key=ByKey(rows.by_key, rows.existing),
+                rows=rows,
+                by_key=snapshot,
             )
             try:
                 yield write_batch
             except (LakeError, SourceError) as error:
-                raise rows.explained(error, windows, nulls) from error
+                raise snapshot.explained(error, windows, nulls) from error
             finally:
-                while self._kept:
-                    release(self._kept.pop())
+                rows.release()
+                self.result.messages += rows.messages
             self.result.new = state.watermark
             self._note_holders(container, source.transactions.holders(held_by) if moved.held_back else [])
-
-    def _read_by_key(self, spark: "SparkSession", rows: SourceSnapshot, readers: int) -> "DataFrame":
-        """Reads a container without identifier by ranges of its primary key, each in a newer snapshot, so that none is held for long.
-
-        The fingerprint in the new state was taken in the first snapshot, so the next sync finds what has changed since.
-        """
-        most = self._definition.settings.rows_a_window
-        ranges = rows.key_ranges(most, readers)
-        if len(ranges) < 2:
-            self.result.messages.append(
-                f"more than {most:,} rows were read in one snapshot, as there are no statistics to cut the key by; ANALYZE makes some"
-            )
-            return rows.windows(spark, self._plan.windows, True, None, readers)
-        key = self._container.primary_key[0]
-        said = (
-            f"more than {most:,} rows: read in {len(ranges)} ranges of {key}, each in a snapshot of its own, and committed at once; "
-            f"the next sync finds what changed meanwhile"
-        )
-        self._log(f"{self._container.label}: {said}")
-        self.result.messages.append(said)
-        self._kept = rows.by_key_ranges(spark, ranges)
-        return functools.reduce(lambda one, other: one.unionAll(other), self._kept)
-
-    def _emptied(self, windows: Sequence[Window], nulls: bool) -> Sequence[Window]:
-        """The windows of this write batch for which the source has no row.
-
-        If several partitions are refreshed, each of them is checked by itself. In all other cases the result is either all of the windows
-        or none.
-        """
-        keys, partitions, identifier = self._plan.request.keys, self._partitions, self._container.identifier
-        if keys is None or len(keys) == 1 or partitions is None or identifier is None or self._plan.whole:
-            return windows if self._source.is_empty(windows, nulls) else ()
-        each = [partitions.window_of(key).intersect(identifier.domain) for key in keys]
-        # A piece may contain only one half of a partition, and that half may well have no rows. So the whole partition is checked.
-        here = [window for window in each if window is not None and any(window.intersect(piece) for piece in windows)]
-        return self._source.without_rows(here)
 
     def _current(self, found: SourceTable) -> Container:
         """The container with the columns that the source has in the snapshot, which the catalog may not know yet.
@@ -288,7 +220,7 @@ class TableSync:
         )
         # If the read did not cover the lag window, the old fingerprint stays valid as long as the watermark stays and nobody else has
         # changed the table's rows. Without a fingerprint the next sync reads the lag window again.
-        untouched = moved.watermark == before.watermark and self._table.is_as_left(before.data_version)
+        untouched = moved.watermark == before.watermark and self.table.is_as_left(before.data_version)
         kept = before.fingerprint if untouched else None
         fingerprint = source.fingerprint(lag_windows, nulls) if covers else kept
         return replace(
@@ -322,8 +254,8 @@ class TableSync:
             if holder.since and holder.age_seconds(datetime.now(timezone.utc)) > limit:
                 self.result.warnings.append(text)
 
-    def _done(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
-        """Records the outcome of one commit, and takes its state as the starting point of the next one."""
+    def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
+        # The state that was committed is the starting point of the next write batch.
         self.result.add(outcome)
         excluded_before = self._state.excluded_columns if self._state is not None else ()
         self._state = replace(write_batch.state, data_version=outcome.data_version)

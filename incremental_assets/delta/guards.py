@@ -51,7 +51,7 @@ def refuse_emptying(
     """
     if write_batch.allow_empty or head.version == 0:
         return
-    emptied = tuple(write_batch.emptied())
+    emptied = tuple(write_batch.rows.emptied())
     if not emptied:
         return
     identifier = write_batch.container.identifier

@@ -52,7 +52,7 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
 
     predicate = scope_predicate(identifier, write_batch.windows, write_batch.include_nulls)
     # The rows are persisted because they are used several times below; each use would read them from the source again.
-    read = aligned(write_batch.frame(spark)).persist()
+    read = aligned(write_batch.rows.frame(spark)).persist()
     held = [read]
     try:
         first = quote(container.primary_key[0])
@@ -65,7 +65,7 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
             # The source may treat two spellings as one key (citext, or 1 and 1.0), while Spark and the lake compare the spellings. The
             # lookup of the lake's spelling then returns a row that the read has returned already under its new spelling. That row must
             # not be merged a second time, and the row with the old spelling must be deleted from the lake.
-            chunks = [aligned(write_batch.by_key.frame(spark, chunk)) for chunk in _chunks(iter(found))]
+            chunks = [aligned(write_batch.by_key.by_key(spark, chunk)) for chunk in _chunks(iter(found))]
             came = read.selectExpr(*map(quote, keys))
             moved = functools.reduce(lambda a, b: a.unionByName(b), chunks).join(came, keys, "left_anti").dropDuplicates(keys).persist()
             held.append(moved)
@@ -87,7 +87,7 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
             f"WHEN NOT MATCHED AND NOT s.{_GONE} THEN INSERT ({', '.join(map(quote, names))}) "
             f"VALUES ({', '.join('s.' + quote(name) for name in names)})",
         ]
-        write_batch.still_there()
+        write_batch.rows.still_there()
         expect_unmoved(container.label, table, head)
         # This is a setting of the whole session, so each run must have a session of its own: two containers in one session have once
         # swapped their commit metadata.

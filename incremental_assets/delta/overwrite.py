@@ -35,7 +35,7 @@ def overwrite(spark: "SparkSession", table: LakeTable, head: Head, write_batch: 
     source's snapshot is no longer held.
     """
     container = write_batch.container
-    frame = write_batch.frame(spark)
+    frame = write_batch.rows.frame(spark)
     writer_options = {"userMetadata": json.dumps(write_batch.commit_metadata)}
     predicate = "true"
     if write_batch.whole and head.version > 0:
@@ -64,7 +64,7 @@ def overwrite(spark: "SparkSession", table: LakeTable, head: Head, write_batch: 
         frame = frame.persist()
     try:
         changed = _changes(spark, table, head, frame, predicate, container.primary_key) if count else (None, None, None)
-        write_batch.still_there()
+        write_batch.rows.still_there()
         expect_unmoved(container.label, table, head)
         frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)
     finally:

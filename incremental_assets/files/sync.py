@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.files import FILE, MODIFIED, shown_path
@@ -22,11 +22,13 @@ from incremental_assets.core.names import backticked
 from incremental_assets.core.plan import Mode
 from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import TableState
+from incremental_assets.core.window import Window
+from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.errors import lake_errors
-from incremental_assets.delta.result import SyncResult, result_values
+from incremental_assets.delta.result import SyncResult
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.delta.write_batch import WriteBatch, WriteBatches, WriteResult
+from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 from incremental_assets.files.attempt import Attempt
 from incremental_assets.files.attempts import Attempts
 from incremental_assets.files.definition import FileDefinition
@@ -34,6 +36,10 @@ from incremental_assets.files.manifest import EVERY_FILE, FileRecord, Manifest
 from incremental_assets.files.plan import FilesPlan
 from incremental_assets.files.readers.read import FileCount, FileRows, ReadFile, Reading
 from incremental_assets.files.rejected import rejected_table, replace_rejected
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
 
 SHOWN_FILES = 20
 """The largest number of files that the metadata of an event lists by name, for each kind of trouble."""
@@ -63,8 +69,29 @@ class _StoredRows:
 _NOTHING = _StoredRows()
 
 
-class FileSync:
-    """Carries out one plan. An instance is used once; ``result`` is complete when its write batch has been committed.
+@dataclass(frozen=True)
+class _BatchRows:
+    """The ``BatchRows`` of a sync of files. ``rows``: None where no file was read, as when rows are only removed."""
+
+    rows: FileRows | None
+    columns: Sequence[Column]
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        if self.rows is not None:
+            return self.rows.good()
+        # An empty frame with the table's columns deletes the rows of the files to be dropped.
+        empty = ", ".join(f"cast(NULL AS {c.type}) AS {backticked(c.name)}" for c in self.columns)
+        return spark.sql(f"SELECT {empty} WHERE false")
+
+    def still_there(self) -> None:
+        """Does nothing: a file that changed meanwhile has another stamp than its record, and is read again by the next sync."""
+
+    def emptied(self) -> Sequence[Window]:
+        return ()
+
+
+class FileSync(ContainerSync):
+    """The sync of a container of files. It has one write batch.
 
     ``forget``: removes the partitions with the given keys from Dagster.
     """
@@ -80,7 +107,8 @@ class FileSync:
         log: Callable[[str], None],
         forget: Callable[[Sequence[str]], None],
     ) -> None:
-        self._definition, self._plan, self._table, self._manifest = definition, plan, table, manifest
+        super().__init__(table, None, SyncResult(plan, plan.watermark, plan.watermark, warnings=list(plan.warnings)))
+        self._definition, self._plan, self._manifest = definition, plan, manifest
         self._scope, self._run_id, self._log, self._forget = scope, run_id, log, forget
         self._started = time.monotonic()
         self._attempt = Attempt(scope, Attempts(scope.lake, plan.container.key_path), log)
@@ -90,16 +118,14 @@ class FileSync:
         self._held: Mapping[str, _StoredRows] | None = None  # None: the plan asks for no recheck
         self._found: Mapping[str, _StoredRows] = {}  # files in the tables that the manifest lacks or has otherwise
         self._records: list[FileRecord] = []
-        self.result = SyncResult(plan, plan.watermark, plan.watermark, warnings=list(plan.warnings))
 
-    def write_batches(self, before_outside: Callable[[Sequence[str]], None]) -> WriteBatches | None:
-        """Reads the files, and returns the write batch to be committed; None where there is nothing to commit.
+    def prepare(self) -> bool:
+        """Reads the files. Returns whether there is anything to commit.
 
-        That is so where no file could be read and no rows are to be removed; the whole table is never replaced by nothing.
-        ``before_outside``: is called with the keys of partitions that are written but do not belong to the run.
+        There is nothing where no file could be read and no rows are to be removed; the whole table is never replaced by nothing.
         """
         plan = self._plan
-        head = self._table.head()
+        head = self.table.head()
         self._manifest.keep_only(plan.remembered)
         if plan.recheck:
             self._recheck()
@@ -109,23 +135,14 @@ class FileSync:
         self._columns = self._rows.columns if self._rows is not None else in_lake
         self._note()
         if not self._counts and (plan.whole or not self._drop):
-            return self._nothing(head)
+            self._note_nothing(head)
+            return False
         # The manifest is emptied before the table is replaced, so that a sync that breaks off here leaves no file that counts as read.
         if plan.whole:
             self._manifest.clear()
-        return WriteBatches(
-            container=plan.container,
-            partitions=None,
-            batches=self._steps(),
-            done=self._done,
-            metadata=self._metadata,
-            before_outside=before_outside,
-            rows_of=self._rows_of,
-            of_partition=self._of_partition,
-            total=None if plan.recheck else self._total,  # after a recheck the rows are counted in the table itself
-        )
+        return True
 
-    def _nothing(self, head: Head | None) -> None:
+    def _note_nothing(self, head: Head | None) -> None:
         """Records the outcome of a sync that has nothing to commit, as of the commit that the table has now."""
         plan = self._plan
         if plan.whole:
@@ -169,9 +186,9 @@ class FileSync:
     def _in_tables(self) -> Mapping[str, _StoredRows]:
         """Counts the rows of each file in the container's table and in the table of rejected rows beside it, by key."""
         beside = rejected_table(self._scope.lake, self._plan.container.key_path)
-        with lake_errors(self._plan.container.label, self._table.url):
+        with lake_errors(self._plan.container.label, self.table.url):
             counted = f"SELECT {FILE.name}, count(*), max(unix_micros({MODIFIED.name})) FROM {{}} GROUP BY 1"
-            rows = {key: (n, at) for key, n, at in self._scope.spark.sql(counted.format(self._table.sql_name)).collect()}
+            rows = {key: (n, at) for key, n, at in self._scope.spark.sql(counted.format(self.table.sql_name)).collect()}
             bad = self._scope.spark.sql(counted.format(beside.sql_name)).collect() if beside.head() is not None else []
         rejected = {key: (n, at) for key, n, at in bad}
         none = (0, None)
@@ -249,8 +266,7 @@ class FileSync:
             result.more["files/rejected"] = dict(list(files.items())[:SHOWN_FILES])
 
     # ------------------------------------------------------------------ the commit
-    def _steps(self) -> Iterator[AbstractContextManager[WriteBatch]]:
-        """Yields the one write batch of the sync: the rows of all files that were read."""
+    def write_batches(self) -> Iterator[AbstractContextManager[WriteBatch]]:
         plan = self._plan
         columns = (FILE, MODIFIED, *self._columns)
         newest = max((file.modified for file in self._files if file.key in self._counts), default=None)
@@ -258,9 +274,6 @@ class FileSync:
         before = None if plan.whole else plan.watermark
         watermark = max((value for value in (before, newest) if value is not None), default=None)
         self.result.new = watermark
-        # Where no file was read, an empty frame with the table's columns deletes the rows of the files to be dropped.
-        empty = ", ".join(f"cast(NULL AS {c.type}) AS {backticked(c.name)}" for c in columns)
-        rows = self._rows
         yield nullcontext(
             WriteBatch(
                 container=plan.container,
@@ -273,9 +286,7 @@ class FileSync:
                 expected=sum(count.rows for count in self._counts.values()),
                 allow_empty=True,  # a file without rows may replace one with rows; the plan has refused a folder without any file
                 commit_metadata=plan.commit_metadata(watermark, self._run_id),
-                frame=lambda spark: rows.good() if rows is not None else spark.sql(f"SELECT {empty} WHERE false"),
-                # A file that changed meanwhile has another stamp than its record, and is read again by the next sync.
-                still_there=lambda: None,
+                rows=_BatchRows(self._rows, columns),
                 files=(*self._counts, *self._drop),
                 # True where no file has rows in the table yet. A recheck may have found files in it that the manifest does not have.
                 only_adds=not plan.recheck
@@ -284,10 +295,10 @@ class FileSync:
             )
         )
 
-    def _done(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
-        """Is called once the write batch is committed: writes the rejected rows, and makes the manifest's records."""
+    def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
+        """See ``ContainerSync``. Writes the rejected rows, and makes the manifest's records."""
         self.result.add(outcome)
-        head = self._table.head()
+        head = self.table.head()
         assert head is not None
         self._replace_rejected(write_batch.files or ())
         self._records = self._all_records(head.table_id, outcome.data_version)
@@ -333,23 +344,23 @@ class FileSync:
         kept = FileCount(0, 0) if replaced else FileCount(held.rows, held.rejected)
         return replace(self._record(key, kept, table_id, version), refused=self._refusals[key])
 
-    def _metadata(self) -> dict[str, Any]:
-        """The metadata that each event of the sync carries."""
-        return {**result_values(self.result, self._table.url), "dagster/column_schema": (FILE, MODIFIED, *self._columns)}
+    def metadata(self) -> dict[str, Any]:
+        return {**super().metadata(), "dagster/column_schema": (FILE, MODIFIED, *self._columns)}
 
-    def _rows_of(self, keys: Sequence[str]) -> Mapping[str, int]:
+    def rows_of(self, keys: Sequence[str]) -> Mapping[str, int]:
         """The number of rows in the table, by key, of the given files and of all files that were read or refused."""
         rows = {key: self._plan.known[key].rows for key in keys if key in self._plan.known}
         rows |= {record.file: 0 if record.dropped else record.rows for record in self._records}
         return {key: rows.get(key, 0) for key in dict.fromkeys((*keys, *self._counts, *self._refusals))}
 
-    def _total(self) -> int:
-        """The number of rows of the table after this sync, as the sum over the records of its files."""
+    def total_rows(self) -> int | None:
+        """See ``ContainerSync``. It is the sum over the records of the files; after a recheck the rows are counted in the table itself."""
+        if self._plan.recheck:
+            return None
         rows = {} if self._plan.whole else {key: record.rows for key, record in self._plan.known.items()}
         return sum((rows | {record.file: 0 if record.dropped else record.rows for record in self._records}).values())
 
-    def _of_partition(self, key: str) -> Mapping[str, Any]:
-        """The further metadata of the event of one file's partition."""
+    def partition_metadata(self, key: str) -> Mapping[str, Any]:
         stamp, count = self._plan.listed.stamps.get(key), self._counts.get(key)
         values: dict[str, Any] = {"file/path": shown_path(self._plan.listed.paths.get(key, key))}
         if stamp is not None:
