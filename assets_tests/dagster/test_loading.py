@@ -12,7 +12,7 @@ import pytest
 
 from assets_tests.harness import Project
 from incremental_assets.dagster.jobs import job_name
-from incremental_assets.dagster.loading import load_datastores, load_definitions, select
+from incremental_assets.dagster.loading import load_datastores, load_definitions, load_project, select
 from incremental_assets.dagster.project import enter_project
 
 OWN = """
@@ -97,6 +97,17 @@ def test_a_job_of_the_project_that_names_another_container_is_no_trouble(shop: P
     assert containers_of(definitions) == {"a", "catalog"}
     assert definitions.resolve_job_def(job_name(chosen[0])), "jobs that nobody asks for are not made"
     assert load_definitions(shop.path).resolve_job_def("mine")
+
+
+def test_what_runs_is_made_of_the_yaml_that_the_command_has_loaded(shop: Project) -> None:
+    """A command that loads the YAML twice takes longer, and runs what it has not checked if somebody edits a file in between."""
+    enter_project(shop.path)
+    loaded = load_project(shop.path)
+    chosen = [definition for _, definition in select(loaded.datastores, ["shop/a"], [])]
+    yaml = shop.path / "defs" / "shop" / "defs.yaml"
+    yaml.write_text(yaml.read_text().replace("name: shop", "name: renamed"))
+    assert containers_of(loaded.definitions(chosen)) == {"a", "catalog"}
+    assert containers_of(loaded.definitions(chosen)) == set(), "further definitions are of the YAML as it is then"
 
 
 def own_component(shop: Project, text: str) -> None:
