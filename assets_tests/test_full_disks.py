@@ -1,6 +1,7 @@
-"""Disks without space: Spark's scratch and DAGSTER_HOME, each on a small file system of its own.
+"""A sync that runs out of disk space leaves the table whole, and the next one goes on.
 
-Belongs here: what a sync leaves behind that could not write beside the lake. Does not belong: a lake without space (``test_bad_input``).
+Belongs here: full disks below Spark's temporary files and below DAGSTER_HOME. Does not belong: a full disk below the lake
+(``test_bad_input``).
 """
 
 import os
@@ -28,7 +29,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(folder: Path) -> Path:
-    """Takes what space is left."""
+    """Writes a file that takes all space of the folder's disk, and returns it."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file:
         for size in (1 << 20, 1 << 12, 1):
@@ -41,8 +42,10 @@ def fill(folder: Path) -> Path:
 
 
 @pytest.mark.long
-def test_spark_without_scratch_space(project: MakeProject, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query that has nowhere to put what it sorts fails: the rows of before must stay, and the next sync must bring the new ones."""
+def test_a_full_disk_below_sparks_temporary_files_leaves_the_table_whole(
+    project: MakeProject, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a query fails because it cannot write what it sorts, the old rows must stay and the next sync must bring the new ones."""
     monkeypatch.setenv(
         "INCREMENTAL_ASSETS_SPARK_CONF", f"{os.environ['INCREMENTAL_ASSETS_SPARK_CONF']};spark.sql.autoBroadcastJoinThreshold=-1"
     )
@@ -68,8 +71,8 @@ def test_spark_without_scratch_space(project: MakeProject, small_disk: Path, mon
 
 
 @pytest.mark.long
-def test_a_home_of_dagster_without_space(project: MakeProject, small_disk: Path) -> None:
-    """A run that cannot be recorded must not leave a watermark without its rows, or a container that no later sync can mend."""
+def test_a_full_disk_below_dagster_home_leaves_the_container_syncable(project: MakeProject, small_disk: Path) -> None:
+    """A run that cannot be recorded must not leave a watermark without its rows, or a container that cannot be synced any more."""
     shop = project(incremental=["public.t:id:integer"])
     shop.write()
     (shop.path / ".dagster_home" / "dagster.yaml").unlink()
@@ -79,9 +82,9 @@ def test_a_home_of_dagster_without_space(project: MakeProject, small_disk: Path)
     shop.cli("sync", "--json")
     shop.execute("insert into t select i, 'b' from generate_series(101, 150) i")
     filler = fill(small_disk)
-    code, lines, said = shop.cli("sync", "--json", check=None)
-    assert code == 1, (lines, said)
-    assert "Traceback" not in said and "cannot be used" in said and "Free space" in said, (lines, said)
+    code, lines, stderr = shop.cli("sync", "--json", check=None)
+    assert code == 1, (lines, stderr)
+    assert "Traceback" not in stderr and "cannot be used" in stderr and "Free space" in stderr, (lines, stderr)
     filler.unlink()
     shop.cli("sync", "--json")
     shop.assert_equal("t")
