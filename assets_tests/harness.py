@@ -47,6 +47,14 @@ def small_spark() -> None:
     )
 
 
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 300) -> None:
+    """Calls the condition until it is true. Fails after so many seconds, and says for what it has waited."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} seconds: {what}"
+        time.sleep(0.05)
+
+
 class Workspace:
     """One datastore in a project of its own. ``spark_home`` is shared, so that a session of tests has one Spark server."""
 

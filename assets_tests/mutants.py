@@ -157,14 +157,14 @@ MUTANTS = (
         "delta/merge.py",
         '            f"WHEN MATCHED AND s.{_GONE} THEN DELETE",\n            f"WHEN MATCHED THEN',
         '            f"WHEN MATCHED AND NOT s.{_GONE} THEN',
-        "test_refresh.py::test_rows_that_have_moved_away_are_no_loss",
+        "test_refresh.py::test_a_refresh_follows_rows_that_moved_to_another_partition",
     ),
     Mutant(
         "An upsert takes rows that moved to another partition for deleted ones",
         "delta/merge.py",
         "found += [chunk[position] for position in write_batch.by_key.existing(chunk)]",
         "pass",
-        "test_refresh.py::test_rows_that_have_moved_away_are_no_loss",
+        "test_refresh.py::test_a_refresh_follows_rows_that_moved_to_another_partition",
     ),
     Mutant(
         "The fingerprint does not change with the container's settings",
@@ -192,7 +192,7 @@ MUTANTS = (
         "databases/postgres/extract.py",
         " SET TRANSACTION SNAPSHOT '{snapshot}';",
         "",
-        "test_sync.py::test_all_readers_see_the_one_frozen_state",
+        "test_sync.py::test_all_readers_see_the_same_snapshot_of_the_source",
     ),
     Mutant(
         "A key that occurs twice is merged",

@@ -112,7 +112,7 @@ class Player:
             of_tables.watch(history, patch)
             history.play()
         except Exception as error:
-            raise Found("\n".join(history.told)) from error
+            raise Found("\n".join(history.log)) from error
         finally:
             history.close()
 

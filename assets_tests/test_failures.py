@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from assets_tests.harness import Project
-from assets_tests.test_kill import wait_for
+from assets_tests.harness import Project, wait_for
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.locks import container_lock
 from incremental_assets.delta.table import STATE_PROPERTY

@@ -1,9 +1,9 @@
 """A sync that runs out of disk space leaves the table whole, and the next one goes on.
 
-Belongs here: full disks below Spark's temporary files and below DAGSTER_HOME. Does not belong: a full disk below the lake
-(``test_bad_input``).
+Belongs here: full disks below the lake, below Spark's temporary files, and below DAGSTER_HOME.
 """
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -17,15 +17,28 @@ from incremental_assets.spark.session import stop_server
 MakeProject = Callable[..., Project]
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 40 MB."""
-    folder = tmp_path / "small"
+@contextlib.contextmanager
+def mounted(folder: Path, size: str) -> Iterator[Path]:
+    """A file system of this size, mounted at the folder. The test is skipped where that is not allowed."""
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(folder)], capture_output=True, check=False).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False).returncode:
         pytest.skip("a file system of a given size can only be mounted by root outside of containers")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 40 MB."""
+    with mounted(tmp_path / "small", "40m") as folder:
+        yield folder
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 400 kB."""
+    with mounted(tmp_path / "tiny", "400k") as folder:
+        yield folder
 
 
 def fill(folder: Path) -> Path:
@@ -39,6 +52,23 @@ def fill(folder: Path) -> Path:
             except OSError:
                 continue
     return filler
+
+
+@pytest.mark.long
+def test_a_full_disk_below_the_lake_leaves_the_table_whole(project: MakeProject, tiny_disk: Path) -> None:
+    """A half-written table must not be read as a whole one, and the next sync must write the rows once there is space."""
+    made = project(incremental=["public.t:id:integer"])
+    made.execute("create table t (id int, noise text); insert into t values (1, 'a')")
+    made.lake = str(tiny_disk / "lake")
+    made.one("t")
+    noise = "(select string_agg(md5(random()::text || g || i), '') from generate_series(1, 50) g)"
+    made.execute(f"insert into t select i, {noise} from generate_series(2, 900) i")
+    full = made.one("t", ok=False)
+    assert full["status"] == "failed" and "No space left" in full["message"] and "then sync again" in full["message"], full["message"]
+    assert made.rows("t", "id") == [(1,)]
+    subprocess.run(["mount", "-o", "remount,size=50m", str(tiny_disk)], check=True)
+    made.one("t")
+    made.assert_equal("t")
 
 
 @pytest.mark.long

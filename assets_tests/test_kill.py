@@ -21,7 +21,7 @@ import psutil
 import psycopg
 import pytest
 
-from assets_tests.harness import Project
+from assets_tests.harness import Project, wait_for
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.embedded import server
@@ -74,13 +74,6 @@ class Command:
         """Waits until the process ends. Returns its exit code and the JSON lines that it printed."""
         out, _ = self.process.communicate(timeout=seconds)
         return self.process.returncode, [json.loads(text) for text in out.splitlines() if text.startswith("{")]
-
-
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} seconds: {what}"
-        time.sleep(0.05)
 
 
 def count(project: Project, query: str) -> int:

@@ -11,8 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from assets_tests.harness import Project
-from assets_tests.test_kill import wait_for
+from assets_tests.harness import Project, wait_for
 
 MakeProject = Callable[..., Project]
 OPTIONS = {"primary_key": ["id"], "partition_by": "month", "readers": 1}

@@ -245,7 +245,7 @@ def make(folder: Callable[..., Folder]) -> Folder:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_short_history(
+def test_a_short_history_loses_and_doubles_no_row(
     folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch, spark_home: Path, pytestconfig: pytest.Config
 ) -> None:
     """Without it, a sync that breaks off between two of its steps loses a file's rows, or has them twice, for good."""

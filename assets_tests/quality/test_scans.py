@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType, Schema
 
 from assets_tests.dagster.test_dagster import materialize
-from assets_tests.harness import Folder, Project
-from assets_tests.test_kill import Command, wait_for
+from assets_tests.harness import Folder, Project, wait_for
+from assets_tests.test_kill import Command
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.event_log import failure_of
