@@ -333,7 +333,7 @@ def test_a_write_that_commits_late_changes_nothing(gated: Callable[[str], Projec
     if who == "slow host":
         code, lines = command.end()
         assert code == 0 and lines[0]["status"] == "synced", (code, lines, command.stderr)  # the second attempt succeeded
-        assert "somebody else wrote" in command.stderr and "Traceback" not in command.stderr, command.stderr
+        assert "another writer committed to" in command.stderr and "Traceback" not in command.stderr, command.stderr
     wait_for_the_last_commit(shop)
     found = other.compare("gated")
     assert found.equal, f"the late write has committed: {found}"

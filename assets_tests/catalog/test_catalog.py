@@ -230,7 +230,7 @@ def test_two_writers_of_the_catalog(looks: Looks, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(catalog_store, "get_local_state_path", lambda key, project: project / "state")
         patched.setattr(catalog_store, "LOCK_SECONDS", 0.2)
-        with store.locked(), pytest.raises(ConfigurationError, match="somebody else is taking its catalog"), store.locked():
+        with store.locked(), pytest.raises(ConfigurationError, match="another process is taking its catalog"), store.locked():
             pass
 
 

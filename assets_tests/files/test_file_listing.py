@@ -399,7 +399,7 @@ def test_times_and_etags_of_each_driver_are_understood(canned: dict[str, Any], d
 def test_a_store_without_times_is_refused(canned: dict[str, Any]) -> None:
     """Otherwise its files are read once and never again."""
     canned["x"] = [{"name": "x/a.csv", "type": "file", "size": 1}]
-    with pytest.raises(SourceUnreachable, match="it does not tell when its files were modified"):
+    with pytest.raises(SourceUnreachable, match="it does not report when its files were modified"):
         listed("canned://x")
 
 

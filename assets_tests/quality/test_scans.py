@@ -282,7 +282,7 @@ def test_a_run_that_writes_nothing_leaves_the_state_of_its_partitions(shop: Proj
     [
         ({"greater_than": "2026-02-01"}, "greater_than goes with looks: incremental"),
         ({"looks": "full", "partitions": ["2026-01-01"]}, "partitions do not go with looks: full"),
-        ({"looks": "partitions"}, "which ones"),
+        ({"looks": "partitions"}, "looks: partitions needs partitions"),
         ({"partitions": ["2026-01-02"]}, "there is no partition '2026-01-02'"),
     ],
 )
