@@ -113,7 +113,8 @@ def test_a_sync_in_the_same_run_leaves_the_own_assets_session_alone(shop: Projec
 
 
 def test_what_an_own_asset_sets_reaches_no_container(tmp_path: Any, spark_home: Any) -> None:
-    """Else a time zone, or the metadata of commits, that somebody sets for an asset changes what the next container of the run writes."""
+    """Otherwise a time zone, or the metadata of commits, that somebody sets for an asset changes what the next container of the run
+    writes."""
     scope = LakeScope(str(tmp_path / "lake"), spark_home, "test", lambda _: None)
     with scope.assets_stack, scope.stack:
         scope.assets_spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")

@@ -71,7 +71,7 @@ def post(ui: Served, query: str, **headers: str) -> tuple[int, str]:
 
 @pytest.mark.long
 def test_its_own_page_and_programs_of_this_machine_may_change_things(ui: Served) -> None:
-    """Else the other tests would prove nothing: the very same mutation goes through from where it may come."""
+    """Otherwise the other tests would prove nothing: the very same mutation goes through from where it may come."""
     own = f"http://127.0.0.1:{ui.port}"
     for query, expected, headers in (
         (PAUSE, True, {"Origin": own}),

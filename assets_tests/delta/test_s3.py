@@ -154,7 +154,7 @@ HOSTILE = [
 
 
 def test_listing_finds_each_key_as_it_is_and_page_after_page(s3: Any, bucket: str) -> None:
-    """Else rows of a file with a strange name never come, or the files after the first thousand."""
+    """Otherwise rows of a file with a strange name never come, or the files after the first thousand."""
     names = [*HOSTILE, *(f"many/part-{number:05d}.csv" for number in range(1100))]
     for name in names:
         s3.put_object(Bucket=bucket, Key=f"in/{name}", Body=name.encode())
@@ -179,7 +179,7 @@ def test_listing_finds_each_key_as_it_is_and_page_after_page(s3: Any, bucket: st
 
 
 def test_keys_that_are_no_paths_are_told_and_not_passed_over(s3: Any, bucket: str) -> None:
-    """Else their rows are missing, and nobody is told."""
+    """Otherwise their rows are missing, and nobody is told."""
     s3.put_object(Bucket=bucket, Key="in/a/ok.csv", Body=b"")
     s3.put_object(Bucket=bucket, Key="in/a//lost.csv", Body=b"")
     troubles: dict[str, str] = {}
@@ -339,7 +339,7 @@ def test_a_lake_that_cannot_be_reached_says_what_to_do(s3: Any, bucket: str, mon
 
 
 def test_a_spark_that_cannot_use_the_store_at_all_is_told_from_a_broken_file() -> None:
-    """Else each file is remembered as one that cannot be read, and is not tried again once Spark has its connector."""
+    """Otherwise each file is remembered as one that cannot be read, and is not tried again once Spark has its connector."""
     said = "(java.lang.RuntimeException) java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
     assert "INCREMENTAL_ASSETS_SPARK_CONF" in (store_remedy(said) or "")
     assert store_remedy("software.amazon.awssdk.services.s3.model.S3Exception: At least one of the pre-conditions did not hold") is None

@@ -65,7 +65,7 @@ class Known(dict[str, Anomaly]):
 
 # ---------------------------------------------------------------- single steps
 def test_the_same_failure_is_one_anomaly_however_often_it_is_found() -> None:
-    """Else the list grows with each scan, and nobody can say what is new."""
+    """Otherwise the list grows with each scan, and nobody can say what is new."""
     known = Known().scan(found(), now=10, run="r1")
     first = known.one
     assert (first.state, first.first_seen, first.changed_at, first.changed_by, first.operation) == (State.ACTIVE, 10, 10, "scan r1", "r1")
@@ -75,7 +75,7 @@ def test_the_same_failure_is_one_anomaly_however_often_it_is_found() -> None:
 
 
 def test_what_a_scan_passed_is_resolved_only_where_it_looked_and_only_if_asked_to() -> None:
-    """Else anomalies of partitions that nobody has looked at vanish; or, without auto_resolve, any do."""
+    """Otherwise anomalies of partitions that nobody has looked at vanish; or, without auto_resolve, any do."""
     known = Known().scan(found(1, "a"), found(2, "b"), at="ab")
     assert not known.scan(at="a", resolve=False).changed
     assert [one.partition for one in known.scan(at="a", now=40, run="r2").changed] == ["a"]
@@ -86,7 +86,7 @@ def test_what_a_scan_passed_is_resolved_only_where_it_looked_and_only_if_asked_t
 
 
 def test_one_that_comes_back_is_reopened_with_its_past() -> None:
-    """Else it looks new, and what was learnt of it is not found any more."""
+    """Otherwise it looks new, and what was learnt of it is not found any more."""
     known = Known().scan(found(), now=10).person(State.RESOLVED, "repaired by hand", now=20)
     known.scan(found(1, "b", rows=3), at="ab", now=30, run="r9")
     assert (known.one.state, known.one.first_seen, known.one.partition, known.one.rows) == (State.ACTIVE, 10, "b", 3)
@@ -94,7 +94,7 @@ def test_one_that_comes_back_is_reopened_with_its_past() -> None:
 
 
 def test_what_a_person_discarded_no_scan_brings_back() -> None:
-    """Else each night reports again what was said to be no problem."""
+    """Otherwise each night reports again what was said to be no problem."""
     known = Known().scan(found()).person(State.DISCARDED, "test data")
     for findings, places in (((found(),), "a"), ((found(1, "b"),), "ab"), ((found(1, severity=Severity.WARN),), "a"), ((), "ab")):
         assert not known.scan(*findings, at=places, now=30).changed
@@ -102,7 +102,7 @@ def test_what_a_person_discarded_no_scan_brings_back() -> None:
 
 
 def test_a_row_that_moved_to_another_partition_keeps_its_anomaly_and_what_was_said_of_it() -> None:
-    """Else an acknowledged problem of an updated row is reported anew, and the old one is never closed."""
+    """Otherwise an acknowledged problem of an updated row is reported anew, and the old one is never closed."""
     known = Known().scan(found(1, "a")).person(State.ACKNOWLEDGED, "known")
     known.scan(found(1, "b"), at="b", now=30)
     assert (known.one.state, known.one.partition, known.one.comment) == (State.ACKNOWLEDGED, "b", "known")
@@ -111,7 +111,7 @@ def test_a_row_that_moved_to_another_partition_keeps_its_anomaly_and_what_was_sa
 
 
 def test_a_key_that_is_broken_in_two_partitions_is_one_anomaly_that_does_not_wander() -> None:
-    """Else each scan of both writes another change, and the history is nothing but noise."""
+    """Otherwise each scan of both writes another change, and the history is nothing but noise."""
     known = Known().scan(found(1, "c"), found(1, "b", rows=2), at="bc")
     assert (known.one.partition, known.one.rows) == ("b", 3)
     assert not known.scan(found(1, "c"), found(1, "b"), at="bc").changed
@@ -122,14 +122,14 @@ def test_a_key_that_is_broken_in_two_partitions_is_one_anomaly_that_does_not_wan
 
 
 def test_a_changed_severity_is_recorded_and_nothing_else() -> None:
-    """Else what was made an error is still counted as a warning, or an acknowledged one is open anew."""
+    """Otherwise what was made an error is still counted as a warning, or an acknowledged one is open anew."""
     known = Known().scan(found(severity=Severity.WARN)).person(State.ACKNOWLEDGED, "known")
     known.scan(found(severity=Severity.ERROR), now=30)
     assert (known.one.severity, known.one.state, known.one.comment) == (Severity.ERROR, State.ACKNOWLEDGED, "known")
 
 
 def test_a_change_is_always_later_than_what_it_was_made_from() -> None:
-    """Else, with a clock set back, the newest change is not the last one, and a resolved anomaly shows as active."""
+    """Otherwise, with a clock set back, the newest change is not the last one, and a resolved anomaly shows as active."""
     known = Known().scan(found(), now=1000).person(State.ACKNOWLEDGED, now=7)
     assert known.one.changed_at == 1001
     assert known.scan(now=1001).one.changed_at == 1002
@@ -137,7 +137,7 @@ def test_a_change_is_always_later_than_what_it_was_made_from() -> None:
 
 
 def test_a_row_that_was_looked_at_where_it_is_now_is_resolved_there() -> None:
-    """Else a row that was mended, and got a new ``updated_at`` by that, stays on the list until its old month is scanned again."""
+    """Otherwise a row that was mended, and got a new ``updated_at`` by that, stays on the list until its old month is scanned again."""
     known = Known().scan(found(1), found(2), found(3))
     known.scan(found(2, "b"), at="b", now=30, moved={key(1): "b", key(2): "b"})
     assert {one.key: (one.state, one.partition) for one in known.values()} == {
@@ -157,7 +157,7 @@ def test_a_row_that_was_looked_at_where_it_is_now_is_resolved_there() -> None:
     ],
 )
 def test_a_person_is_told_what_can_be_done_with_an_anomaly(state: State, allowed: set[State]) -> None:
-    """Else a resolved one is acknowledged and open again, or the refusal leaves its reader without a next step."""
+    """Otherwise a resolved one is acknowledged and open again, or the refusal leaves its reader without a next step."""
     one = replace(Known().scan(found(), run="r1").one, state=state)
     words = {State.ACKNOWLEDGED: "acknowledge", State.RESOLVED: "resolve", State.DISCARDED: "discard"}
     for wanted in State:
@@ -176,7 +176,7 @@ def test_a_person_is_told_what_can_be_done_with_an_anomaly(state: State, allowed
 
 # ---------------------------------------------------------------- what a scan found
 def test_failed_rows_are_findings_by_their_key_and_the_rest_is_the_partitions() -> None:
-    """Else failed rows beyond those kept, or without a key, are on nobody's list."""
+    """Otherwise failed rows beyond those kept, or without a key, are on nobody's list."""
     rows = [
         FailedRow("a", key(1), "{}", (RULE, "other")),
         FailedRow("a", key(1), "{}", (RULE,)),  # a duplicate
@@ -194,13 +194,13 @@ def test_failed_rows_are_findings_by_their_key_and_the_rest_is_the_partitions() 
 
 
 def test_a_rule_that_could_not_be_asked_has_looked_at_nothing() -> None:
-    """Else a typing error in a rule resolves all of its anomalies."""
+    """Otherwise a typing error in a rule resolves all of its anomalies."""
     verdicts = [verdict(status.value, status) for status in Status]
     assert looked_at_of(verdicts) == {(RULE, "passed"), (RULE, "failed")}
 
 
 def test_different_subjects_have_different_fingerprints() -> None:
-    """Else two failures are one anomaly, and resolving the one hides the other."""
+    """Otherwise two failures are one anomaly, and resolving the one hides the other."""
     subjects = [("shop/a", "r", p, k) for p in (None, "a", "None", "key", "") for k in (None, "a", "", "partition")]
     subjects += [("shop/a", "ra", None, None), ("shop/ar", "a", None, None)]
     ids = {(c, r, k if k is not None else ("partition", p)): fingerprint(c, r, p, k) for c, r, p, k in subjects}
@@ -324,7 +324,7 @@ def one_scan(world: World, known: Known, partitions: list[str | None], errored: 
 
 @pytest.mark.parametrize("cap", [6, 1], ids=["all failed rows on record", "one row a rule and partition"])
 def test_open_anomalies_are_what_is_really_broken_in_what_was_looked_at(cap: int) -> None:
-    """Else, after whatever happened, the list shows what was repaired, or hides what is broken."""
+    """Otherwise, after whatever happened, the list shows what was repaired, or hides what is broken."""
     for seed in range(1000):
         draw = random.Random(seed)
         world, known = World(draw, cap), Known()

@@ -120,7 +120,7 @@ def test_a_newer_version_that_was_judged_meanwhile_is_not_overruled(records: Rec
 
 # ---------------------------------------------------------------- what is read is what was written
 def test_all_is_read_as_it_was_written(records: Records) -> None:
-    """Else the list, the baselines or the watermark are of something else than what the scan said."""
+    """Otherwise the list, the baselines or the watermark are of something else than what the scan said."""
     assert not records.anomalies() and not records.operations() and not records.metrics(SHOP, [RULE], ["a"]) and not records.history("x")
     assert records.scan_watermark(SHOP) is None and records.tidy() == 0
     anomalies = {
@@ -142,7 +142,7 @@ def test_all_is_read_as_it_was_written(records: Records) -> None:
 
 @pytest.mark.parametrize("container", ["shop/order items", "shop/50%2F=a", "shop/'; --", "shop/Ü\\x"])
 def test_containers_of_any_name_have_records_of_their_own(records: Records, container: str) -> None:
-    """Else a container with such a name has no anomalies, or those of another."""
+    """Otherwise a container with such a name has no anomalies, or those of another."""
     scan(records, "run1", [1], container, value=0.1)
     scan(records, "run1", [1, 2], value=0.9)  # one run of Dagster's, another container
     assert len(records.anomalies(container)) == 1 and len(records.anomalies(SHOP)) == 2 and len(records.anomalies()) == 3
@@ -151,7 +151,7 @@ def test_containers_of_any_name_have_records_of_their_own(records: Records, cont
 
 
 def test_readers_in_sql_find_times_and_can_read_and_write_with_spark_and_delta_rs(records: Records, lake: Path) -> None:
-    """Else a reader has to divide microseconds; or a feature of Delta's shuts one of the two out."""
+    """Otherwise a reader has to divide microseconds; or a feature of Delta's shuts one of the two out."""
     scan(records, "run1", [1])
     for name in TABLES:
         delta = table(lake, name)
@@ -172,7 +172,7 @@ def test_readers_in_sql_find_times_and_can_read_and_write_with_spark_and_delta_r
 def test_a_scan_that_is_broken_off_leaves_nothing_that_counts(
     records: Records, lake: Path, reached: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a scan killed half way resolves anomalies, moves the watermark, or is a baseline."""
+    """Otherwise a scan killed half way resolves anomalies, moves the watermark, or is a baseline."""
     scan(records, "run1", [1, 2], value=0.1, watermark="5")
     before = (records.anomalies(), records.operations(), records.metrics(SHOP, [RULE], ["a"]), records.scan_watermark(SHOP))
     written: list[str] = []
@@ -201,7 +201,7 @@ def test_a_scan_that_is_broken_off_leaves_nothing_that_counts(
 
 
 def test_an_operation_that_is_recorded_again_is_still_one(records: Records) -> None:
-    """Else a run that Dagster tried again stands twice in the list, and each anomaly was opened twice."""
+    """Otherwise a run that Dagster tried again stands twice in the list, and each anomaly was opened twice."""
     changes = after_scan({}, set(), [Finding(RULE, "a", KEY, 1, "NULL", Severity.ERROR)], SHOP, "run1", 10, True)
     failed = operation(result=OperationResult.FAILURE)
     records.record(failed, [verdict(value=0.1)], [failed_row()], changes)
@@ -214,7 +214,7 @@ def test_an_operation_that_is_recorded_again_is_still_one(records: Records) -> N
 
 
 def test_changes_of_another_scan_are_refused(records: Records) -> None:
-    """Else they count without the scan that made them, or are in the list of another container."""
+    """Otherwise they count without the scan that made them, or are in the list of another container."""
     (change,) = after_scan({}, set(), [Finding(RULE, "a", KEY, 1, "NULL", Severity.ERROR)], SHOP, "run1", 10, True)
     for other in (operation("run2"), operation(container="shop/lines")):
         with pytest.raises(ValueError, match="of another scan"):
@@ -226,7 +226,7 @@ def test_changes_of_another_scan_are_refused(records: Records) -> None:
 
 # ---------------------------------------------------------------- anomalies
 def test_the_history_tells_who_did_what_when_and_why(records: Records, lake: Path) -> None:
-    """Else nobody can say who said that it is no problem; or what is shown is not what was said last."""
+    """Otherwise nobody can say who said that it is no problem; or what is shown is not what was said last."""
     scan(records, "run1", [1])
     (id,) = records.anomalies()
     records.change(by_person(records.anomalies()[id], State.ACKNOWLEDGED, "ann", "asked the supplier", time.time_ns() // 1000))
@@ -247,7 +247,7 @@ def test_the_history_tells_who_did_what_when_and_why(records: Records, lake: Pat
 
 
 def test_of_two_changes_in_one_microsecond_the_persons_counts(records: Records) -> None:
-    """Else a person's word is lost to a scan that did not know of it; a scan would say again what it found."""
+    """Otherwise a person's word is lost to a scan that did not know of it; a scan would say again what it found."""
     scan(records, "run1", [1])
     (one,) = records.anomalies().values()
     now = one.changed_at + 5
@@ -262,7 +262,7 @@ def test_of_two_changes_in_one_microsecond_the_persons_counts(records: Records) 
 
 # ---------------------------------------------------------------- watermark and metrics
 def test_the_watermark_is_of_the_newest_successful_scan_that_has_one(records: Records) -> None:
-    """Else rows are never scanned (a failed scan's), or all again (a scan of one partition has none); text is kept to the digit."""
+    """Otherwise rows are never scanned (a failed scan's), or all again (a scan of one partition has none); text is kept to the digit."""
     exact = "2026-01-01 00:00:00.100000"
     records.record(operation("r1", watermark="2025-01-01"), [], [], [])
     records.record(dataclasses.replace(operation("r2", watermark=exact), identifier="updated_at:timestamp:instant"), [], [], [])
@@ -274,7 +274,7 @@ def test_the_watermark_is_of_the_newest_successful_scan_that_has_one(records: Re
 
 
 def test_what_is_newest_does_not_depend_on_a_clock_that_was_set_back(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else an older scan's watermark and numbers come back, for as long as the clock was set back by."""
+    """Otherwise an older scan's watermark and numbers come back, for as long as the clock was set back by."""
     for number, clock in enumerate((5_000, 3_000, 3_000, 6_000)):
         monkeypatch.setattr(module, "_now", lambda clock=clock: clock)
         records.record(operation(f"r{number}", watermark=str(number)), [verdict(value=number)], [], [])
@@ -284,7 +284,7 @@ def test_what_is_newest_does_not_depend_on_a_clock_that_was_set_back(records: Re
 
 
 def test_metrics_are_the_newest_that_are_numbers_of_what_was_asked_for(records: Records) -> None:
-    """Else a rule that could not be asked last night is the baseline of tonight, or another rule's numbers are."""
+    """Otherwise a rule that could not be asked last night is the baseline of tonight, or another rule's numbers are."""
     records.record(
         operation("r1"), [verdict("a", 1), verdict("b", 2, Status.PASSED), verdict(None, 3), verdict("a", 4, rule="other")], [], []
     )
@@ -301,7 +301,7 @@ def test_metrics_are_the_newest_that_are_numbers_of_what_was_asked_for(records: 
 def test_tidying_removes_what_was_broken_off_a_day_ago_and_nothing_else(
     records: Records, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else killed scans fill the lake for ever; or a scan that is being recorded loses its rows, or a person his word."""
+    """Otherwise killed scans fill the lake for ever; or a scan that is being recorded loses its rows, or a person his word."""
     now, plain = module._now(), Records._append
 
     def broken_off(run: str, ago: int) -> None:
@@ -331,7 +331,7 @@ def test_tidying_removes_what_was_broken_off_a_day_ago_and_nothing_else(
 
 
 def test_reading_does_not_slow_down_with_each_scan(records: Records, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else, with a scan every five minutes, the list of anomalies takes seconds after a day."""
+    """Otherwise, with a scan every five minutes, the list of anomalies takes seconds after a day."""
     monkeypatch.setattr(append_only, "COMPACT_AFTER", 5)
     scan(records, "first", [1])
     (one,) = records.anomalies().values()
@@ -343,7 +343,7 @@ def test_reading_does_not_slow_down_with_each_scan(records: Records, lake: Path,
 
 
 def test_a_place_that_cannot_be_used_is_told_in_one_line(records: Records, lake: Path) -> None:
-    """Else the run ends with a stack trace of delta-rs."""
+    """Otherwise the run ends with a stack trace of delta-rs."""
     scan(records, "run1", [1])
     (file,) = (lake / "shop" / "_quality" / "anomalies").rglob("*/*.parquet")
     file.unlink()
@@ -356,7 +356,7 @@ def test_a_place_that_cannot_be_used_is_told_in_one_line(records: Records, lake:
 
 
 def test_tables_of_another_version_are_read_and_written(records: Records, lake: Path) -> None:
-    """Else an update of the product, or going back, loses the records or cannot add to them."""
+    """Otherwise an update of the product, or going back, loses the records or cannot add to them."""
     scan(records, "run1", [1], watermark="5")
     path = str(lake / "shop" / "_quality" / "scan_operations")
     older = table(lake, "scan_operations").to_pyarrow_table().drop_columns(["schedule"])
@@ -369,7 +369,7 @@ def test_tables_of_another_version_are_read_and_written(records: Records, lake: 
 
 # ---------------------------------------------------------------- side by side
 def test_a_table_that_another_makes_at_the_same_moment_is_used(records: Records, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the first scans of a datastore, when two hosts begin at once, end with an error."""
+    """Otherwise the first scans of a datastore, when two hosts begin at once, end with an error."""
     create, opened, tries = DeltaTable.create, LakeTable.opened, []
 
     def made_by_another(*args: Any, **options: Any) -> DeltaTable:
@@ -389,7 +389,7 @@ def test_a_table_that_another_makes_at_the_same_moment_is_used(records: Records,
 
 
 def test_a_table_is_made_once_however_many_begin_at_the_same_moment(tmp_path: Path) -> None:
-    """Else it is made anew above the first one's, and the first append of a scan is refused: the scan was for nothing."""
+    """Otherwise it is made anew above the first one's, and the first append of a scan is refused: the scan was for nothing."""
     tables = [AppendOnly(LakeTable(str(tmp_path), f"{number}"), pa.schema([("container", pa.string())])) for number in range(12)]
     together = threading.Barrier(3)
 
@@ -409,7 +409,7 @@ def test_a_table_is_made_once_however_many_begin_at_the_same_moment(tmp_path: Pa
 def test_an_append_that_a_changed_property_got_in_the_way_of_is_tried_again(
     records: Records, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else an hour's scan is lost, as somebody changed a property of the table, or another version of ours added a column."""
+    """Otherwise an hour's scan is lost, as somebody changed a property of the table, or another version of ours added a column."""
     scan(records, "run1", [1])
     opened, moved, times = AppendOnly.opened, [], 0
 
@@ -431,7 +431,7 @@ def test_an_append_that_a_changed_property_got_in_the_way_of_is_tried_again(
 
 
 def test_two_that_tidy_at_once_are_no_error(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else maintenance fails for what the other one has done already; but a full disk is told of."""
+    """Otherwise maintenance fails for what the other one has done already; but a full disk is told of."""
     scan(records, "run1", [1])
     for cause, told in ((CommitFailedError("a concurrent transaction deleted data"), False), (OSError("No space left"), True)):
 
@@ -460,7 +460,7 @@ for number in range(4):
 
 
 def test_scans_of_two_processes_go_side_by_side_while_a_third_tidies(records: Records, lake: Path) -> None:
-    """Else, of two hosts that scan at once, one's scan fails, or its records are lost; or maintenance gets in their way."""
+    """Otherwise, of two hosts that scan at once, one's scan fails, or its records are lost; or maintenance gets in their way."""
     containers = ("shop/orders", "shop/lines")
     command = [sys.executable, "-c", _WORKER, str(lake)]
     workers = [

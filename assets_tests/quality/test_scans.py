@@ -287,7 +287,7 @@ def test_a_run_that_writes_nothing_leaves_the_state_of_its_partitions(shop: Proj
     ],
 )
 def test_options_of_the_scan_job_that_do_not_go_together_are_refused(shop: Project, config: dict[str, Any], says: str) -> None:
-    """Else a person who asked for little, in the launchpad, waits for a scan of everything; or is told that nothing is broken."""
+    """Otherwise a person who asked for little, in the launchpad, waits for a scan of everything; or is told that nothing is broken."""
     shop.catalog()
     DeltaTable.create(shop.table("orders").address, Schema([Field("day", PrimitiveType("date"))]))
     with shop.instance() as instance:
