@@ -28,7 +28,7 @@ def test_the_work_for_each_table_does_not_grow_with_the_number_of_tables(monkeyp
     assert looks_a_table(200) == looks_a_table(10)
 
 
-def test_the_specifications_are_sorted_once() -> None:
+def test_the_maps_of_specifications_are_made_once() -> None:
     settings = datastore(10, specified=True).settings()
     assert isinstance(settings, DatastoreSettings)
     assert settings.specs is settings.specs and settings.named is settings.named

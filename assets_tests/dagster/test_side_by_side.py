@@ -86,7 +86,7 @@ def test_an_unreachable_source_is_not_tried_for_each_container() -> None:
     assert names(seen.done) == ["a", "c"] and names(seen.unreachable) == ["b"]
 
 
-def test_a_plan_knows_its_time_limit() -> None:
+def test_a_plan_knows_how_much_time_is_left() -> None:
     """From it follows the time-out of its queries: a source must not go on with what nobody waits for."""
     seen: PlannedContainers[float | None] = ParallelPlanning().plan(containers("a"), lambda _: seconds_left(), 60)
     ((_, left),) = seen.done

@@ -38,7 +38,7 @@ def answer(url: str, query: str = "SELECT 1") -> object:
         return row[0] if row else None
 
 
-def test_a_server_keeps_its_databases_after_a_restart(folder: Path) -> None:
+def test_a_server_keeps_its_port_after_a_restart(folder: Path) -> None:
     server = EmbeddedPostgres(folder, settings={"work_mem": "7MB"})
     assert not server.is_running
     assert server.start() is server
@@ -137,7 +137,7 @@ def test_a_taken_port_is_an_error_that_names_it(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another user for the server")
-def test_a_project_folder_that_only_root_can_reach_works(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_runs_for_a_project_folder_that_only_root_can_reach(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     private = folder.parent / "private"
     private.mkdir(mode=0o700)
     server = EmbeddedPostgres(private / "project" / ".demo" / "postgres")

@@ -434,14 +434,14 @@ def test_an_append_that_conflicts_with_a_changed_property_is_retried(records: Re
 def test_two_maintenances_at_once_are_no_error(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise maintenance fails because another one has done its work already. A full disk must still be reported."""
     scan(records, "run1", [1])
-    for cause, history in ((CommitFailedError("a concurrent transaction deleted data"), False), (OSError("No space left"), True)):
+    for cause, is_reported in ((CommitFailedError("a concurrent transaction deleted data"), False), (OSError("No space left"), True)):
 
         def fails(_: LakeTable, cause: Exception = cause) -> None:
             with place_errors("there"):
                 raise cause
 
         monkeypatch.setattr(maintenance, "tidy", fails)
-        with pytest.raises(LakeError, match="No space left") if history else contextlib.nullcontext():
+        with pytest.raises(LakeError, match="No space left") if is_reported else contextlib.nullcontext():
             records.tidy()
 
 

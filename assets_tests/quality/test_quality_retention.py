@@ -119,7 +119,7 @@ def test_the_number_of_anomalies_of_rows_is_limited_and_the_rest_is_counted() ->
     assert of_partitions == {"0": 7, "1": 7, "2": 12, "3": 17, "4": 17}
 
 
-def test_open_and_discarded_anomalies_stay_within_the_limit() -> None:
+def test_open_and_discarded_anomalies_stay_although_the_limit_is_reached() -> None:
     identities = [fingerprint(SHOP, "r", "a", json.dumps({"id": n})) for n in range(10)]
     known = {one.id: one for one in after_scan({}, {("r", "a")}, _found(range(10)), SHOP, "run", 1, True)}
     known[identities[3]] = by_person(known[identities[3]], State.DISCARDED, "ann", None, 2)
