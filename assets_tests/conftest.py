@@ -1,4 +1,5 @@
-"""Fixtures for everybody: one PostgreSQL and one Spark Connect server a test process, a fresh database and project a test."""
+"""Fixtures of all tests: one PostgreSQL and one Spark Connect server for each process of tests, a new database and project for each
+test."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from incremental_assets.demo.postgres import EmbeddedPostgres
 
 _numbers = itertools.count()
 
-settings.register_profile("untimed", deadline=None)  # how long an example takes says how busy the machine is
+settings.register_profile("untimed", deadline=None)  # how long an example takes depends on what else the machine does
 settings.load_profile("untimed")
 
 small_spark()
@@ -45,7 +46,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
 
 @pytest.fixture(scope="session")
 def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the session's Spark server lives; started by the first test that needs it."""
+    """The folder of the session's Spark server, which the first test that needs it starts."""
     from incremental_assets.spark.session import stop_server
 
     home = tmp_path_factory.mktemp("spark")
@@ -55,7 +56,7 @@ def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def database(postgres: EmbeddedPostgres) -> str:
-    """The URL of a fresh database."""
+    """The URL of a new, empty database."""
     return postgres.create_database(f"t{next(_numbers)}", drop=True)
 
 

@@ -76,7 +76,7 @@ def containers_of(definitions: dg.Definitions) -> set[str]:
     }
 
 
-def test_definitions_are_made_of_what_is_asked_for_alone(shop: Project) -> None:
+def test_definitions_are_made_only_for_the_named_containers(shop: Project) -> None:
     """Dagster takes more than a minute for ten thousand containers; who syncs one of them would wait for all."""
     enter_project(shop.path)
     chosen = [definition for _, definition in select(load_datastores(shop.path), ["shop/b"], [])]
@@ -87,8 +87,8 @@ def test_definitions_are_made_of_what_is_asked_for_alone(shop: Project) -> None:
     assert containers_of(load_definitions(shop.path)) == everything, "only while it was asked for"
 
 
-def test_a_job_of_the_project_that_names_another_container_is_no_trouble(shop: Project) -> None:
-    """Else a job that somebody writes over one container makes every other one impossible to sync."""
+def test_a_job_of_the_project_over_another_container_does_not_stop_a_sync(shop: Project) -> None:
+    """Otherwise a job that somebody writes over one container makes every other one impossible to sync."""
     (shop.path / "definitions.py").write_text(OWN)
     importlib.invalidate_caches()
     enter_project(shop.path)
@@ -118,7 +118,7 @@ def own_component(shop: Project, text: str) -> None:
 
 
 def test_a_project_overrides_how_an_asset_looks_and_what_its_run_does(shop: Project) -> None:
-    """Else who wants a tag, a group or a message after each sync has to fork the component."""
+    """Otherwise who wants a tag, a group or a message after each sync has to fork the component."""
     own_component(shop, OWN_COMPONENT)
     shop.execute("insert into a values (1)")
     _, lines, _ = shop.cli("sync", "shop/a", "--json")
@@ -132,7 +132,7 @@ def test_a_project_overrides_how_an_asset_looks_and_what_its_run_does(shop: Proj
 
 
 def test_a_project_that_gives_an_asset_another_key_is_refused(shop: Project) -> None:
-    """Else its table would be written under one name, and its watermark and partitions be looked up under another."""
+    """Otherwise its table would be written under one name, and its watermark and partitions be looked up under another."""
     own_component(shop, OWN_COMPONENT.replace('.replace_attributes(group_name="sales")', '.replace_attributes(key="elsewhere")'))
     code, _, errors = shop.cli("sync", "shop/a", "--json", check=None, spark=False)
     assert code and "shop/a: get_asset_spec gave it the key elsewhere" in errors

@@ -1,4 +1,4 @@
-"""Each rule against the same question in plain SQL, asked of the PostgreSQL table that the lake's was made from.
+"""Each rule is compared with the same question in plain SQL, in the PostgreSQL table from which the lake's table was made.
 
 Belongs here: what a rule says of rows, partitions and tables; its words; what is refused before anything runs. Does not belong: runs, the
 command line (``test_scans``), anomalies (``test_anomalies``), what is kept of a scan (``test_quality_records``).
@@ -450,8 +450,8 @@ def of(kind: str, *lists: Sequence[Case]) -> Any:
 
 
 @of(ROWS, WHOLE, PART)
-def test_rows_that_break_a_rule(scanned: Scanned, case: Case) -> None:
-    """Otherwise bad rows pass, good ones are held against their owner, or the numbers in the UI are not those of the table."""
+def test_rules_of_rows_find_the_same_rows_as_sql(scanned: Scanned, case: Case) -> None:
+    """Otherwise bad rows pass, good rows are reported, or the numbers in the UI are wrong."""
     found = scanned.verdicts(case)
     expected = answers(scanned.source, case)
     assert set(found) == ({MARCH} if case in PART else {*PLACES})
@@ -470,8 +470,9 @@ def test_rows_that_break_a_rule(scanned: Scanned, case: Case) -> None:
 
 
 @of(NUMBERS, WHOLE)
-def test_numbers_of_a_partition(scanned: Scanned, case: Case) -> None:
-    """A wrong number is a wrong alarm, and a wrong line in the chart. Of no rows, a sum and a count are 0, and other numbers are none."""
+def test_numbers_of_a_partition_are_those_of_sql(scanned: Scanned, case: Case) -> None:
+    """A wrong number is a wrong alarm and a wrong point in the chart. Without rows, a sum and a count are 0, and there are no other
+    numbers."""
     expected = answers(scanned.source, case)
     for place, verdict in scanned.verdicts(case).items():
         answer = expected[place]
@@ -482,8 +483,9 @@ def test_numbers_of_a_partition(scanned: Scanned, case: Case) -> None:
 
 
 @of(NUMBERS, CHANGES, PART)
-def test_changes_against_earlier_partitions(scanned: Scanned, case: Case) -> None:
-    """A partition in its own baseline hides its change; an empty month in it makes the next one look like a jump; today is never full."""
+def test_changes_are_measured_against_earlier_partitions_only(scanned: Scanned, case: Case) -> None:
+    """A partition must not be in its own baseline, empty partitions must not be in it either, and the newest partition is not complete
+    yet."""
     expected, now = changed(scanned.source, case), answers(scanned.source, case)
     for place, verdict in scanned.verdicts(case).items():
         number = now[place]["v"]
@@ -492,15 +494,16 @@ def test_changes_against_earlier_partitions(scanned: Scanned, case: Case) -> Non
 
 
 def test_earlier_partitions_are_taken_from_earlier_scans(scanned: Scanned) -> None:
-    """Or each scan would read the partitions before its own again."""
+    """Otherwise each scan reads the earlier partitions again."""
     (verdict,) = [verdict for verdict in scanned.part.verdicts if verdict.rule == "stored"]
     assert verdict.status is Status.FAILED and "of the mean 7 of 1 earlier" in verdict.message, verdict
     assert [keys for _, keys in scanned.asked] == [[JANUARY, FEBRUARY]], "the first scans have all partitions on their own ground"
 
 
 @of(TROUBLE, WHOLE, PART)
-def test_a_rule_that_cannot_be_asked_is_neither_passed_nor_failed(scanned: Scanned, case: Case) -> None:
-    """It says so of each partition, with or without rows, and all other rules are asked all the same. PostgreSQL refuses as well."""
+def test_a_rule_that_cannot_be_evaluated_is_neither_passed_nor_failed(scanned: Scanned, case: Case) -> None:
+    """Its verdict for each partition is errored, with or without rows, and the other rules are evaluated. PostgreSQL refuses the SQL,
+    too."""
     found = scanned.verdicts(case)
     tables = case.rule.rule == "freshness"
     assert set(found) == ({None} if tables else {MARCH} if case in PART else {*PLACES})
@@ -512,8 +515,8 @@ def test_a_rule_that_cannot_be_asked_is_neither_passed_nor_failed(scanned: Scann
 
 
 @of(TABLE, WHOLE)
-def test_rules_of_the_table(scanned: Scanned, case: Case) -> None:
-    """Otherwise a table that nobody fills any more, or one with other columns, looks well."""
+def test_rules_of_the_table_are_judged_as_by_sql(scanned: Scanned, case: Case) -> None:
+    """Otherwise a table that is no longer filled, or that has other columns, passes."""
     (verdict,) = scanned.verdicts(case).values()
     row = scanned.source.execute(f"select v, {case.good} from (select {case.sql} v from mixed) x".encode()).fetchone()
     assert row is not None
@@ -523,7 +526,7 @@ def test_rules_of_the_table(scanned: Scanned, case: Case) -> None:
 
 
 def test_a_failed_row_is_kept_as_it_was(scanned: Scanned) -> None:
-    """The row may be mended, or gone, when somebody looks: microseconds, digits and NULLs are all that is left of it."""
+    """The row may be corrected or gone when somebody looks at it, so the record must keep its microseconds, digits and NULLs."""
     (row,) = [row for row in scanned.whole.failed_rows if row.key == '{"id":"3"}']
     assert row.partition == JANUARY
     broken = {case.name for case in WHOLE if case.kind == ROWS and not answers(scanned.source, case)[JANUARY]["good"]}
@@ -538,8 +541,8 @@ def test_a_failed_row_is_kept_as_it_was(scanned: Scanned) -> None:
     assert null.partition is None and "day" in kept and kept["day"] is None and kept["customer"] == 2 and kept["amount"] is None
 
 
-def test_few_rows_are_kept_and_all_are_counted(scanned: Scanned) -> None:
-    """A million bad rows must not be written out; but those with an open anomaly are, or it could not be seen that they are bad still."""
+def test_a_limited_number_of_failed_rows_is_kept_and_all_are_counted(scanned: Scanned) -> None:
+    """A million failed rows must not be stored, except those with an open anomaly, as it must be known whether they still fail."""
     by_rule = {verdict.rule: verdict.failed for verdict in scanned.part.verdicts if verdict.status is Status.FAILED}
     bad_ones = next(case for case in PART if case.name == "part_bad")
     kept = captured(scanned.part, bad_ones, MARCH)
@@ -563,8 +566,8 @@ def rule(words: Mapping[str, Any]) -> Rule:
     return ADAPTER.validate_python(words)
 
 
-def test_rules_of_one_key_and_filter_are_planned_together() -> None:
-    """Each key more is a pass over the rows more; and a filter must not be lost when rules are put together."""
+def test_rules_with_the_same_key_and_filter_share_a_pass() -> None:
+    """Each further key takes a further pass over the rows, and a filter must not be lost when rules share a pass."""
     plan = plan_scan(
         [
             made("a", "unique", {"columns": ["x", "Y"]}),
@@ -584,7 +587,7 @@ def test_rules_of_one_key_and_filter_are_planned_together() -> None:
 
 
 def test_spark_names_the_rule_that_broke_a_pass() -> None:
-    """Or a rule in good order is called errored, only because another's SQL begins like its own."""
+    """Otherwise a correct rule is called errored because another rule's SQL begins with the same text."""
     rules = [Aggregate("good", "a", lambda: None, ("ok",)), Aggregate("bad", "b", lambda: None, ("ok AND 1 / x > 0", None))]
     quoted = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== SQL (line 1, position 8) ==\nok AND 1 / x > 0\n       ^^^^^"
     assert named_by(PySparkException(quoted), rules) == "bad"
@@ -607,12 +610,12 @@ def test_spark_names_the_rule_that_broke_a_pass() -> None:
         ("${env:HOME}", r"'\u0024{env:HOME}'"),
     ],
 )
-def test_constants_are_what_was_written(written: Any, sql: str) -> None:
-    """0.1 as a double is no 0.1 of a numeric column; a quote that is not escaped is SQL that somebody else wrote."""
+def test_constants_of_rules_keep_their_value_and_type(written: Any, sql: str) -> None:
+    """0.1 as a double is not equal to 0.1 in a numeric column, and a quote that is not escaped would become SQL."""
     assert constant(written) == sql
 
 
-def test_now_is_that_of_the_columns_clock() -> None:
+def test_now_is_the_time_in_the_zone_of_the_column() -> None:
     """At noon in London it is evening in Tokyo: a row of this evening there is not in the future."""
     said = [row_predicate(rule({"rule": "not_in_future", "column": name}), ASKED) for name in ("AT", "seen", "day")]  # pyright: ignore[reportArgumentType]
     assert said == [
@@ -658,14 +661,14 @@ def test_exact_numbers_are_compared_as_they_are_written() -> None:
         ({"rule": "nearly_null", "columns": ["a"]}, "nearly_null"),
     ],
 )
-def test_words_that_make_no_sense_are_refused(words: Mapping[str, Any], says: str) -> None:
-    """When the project loads, and not at night in a run."""
+def test_invalid_attributes_of_a_rule_are_refused(words: Mapping[str, Any], says: str) -> None:
+    """They must be refused when the project loads, and not only in a run."""
     with pytest.raises(ValidationError, match=re.escape(says)):
         rule(words)
 
 
-def test_a_rules_id_is_made_from_what_it_is_about() -> None:
-    """Records, anomalies and the UI go by it: it stays when bounds, severity or the order in the file change."""
+def test_the_id_of_a_rule_stays_when_its_bounds_change() -> None:
+    """Records, anomalies and the UI use the id, so it must stay when bounds, severity or the order in the file change."""
     assert rule({"rule": "between", "column": "a b", "min": 1, "max": 2}).id == "between_a_U20_b"
     assert rule({"rule": "unique", "columns": ["a", "b"]}).id == "unique_a_b"
     assert rule({"rule": "compare", "column": "a", "operator": "<=", "field": "b"}).id == "compare_a_at_most_b"
@@ -706,14 +709,14 @@ def check(words: Mapping[str, Any], columns: Sequence[str] | None = KNOWN, has_p
 
 @pytest.mark.parametrize("text", IN_ROWS)
 def test_a_condition_that_spark_knows_is_not_refused(text: str) -> None:
-    """A project that does not load for a function that the checker does not know is worse than one rule that says so in its scan."""
+    """A function that the check does not know must not keep the project from loading; Spark may know it."""
     check({"rule": "expression", "expression": text})
     check({"rule": "metric", "expression": "count(*)", "min": 1, "filter": text})
 
 
 @pytest.mark.parametrize("text", IN_NUMBERS)
 def test_an_aggregate_that_spark_knows_is_not_refused(text: str) -> None:
-    """As above."""
+    """The same holds for aggregates."""
     check({"rule": "metric", "expression": text, "min": 1})
     check({"rule": "metric_change", "expression": text, "max_change": 1})
 
@@ -740,21 +743,21 @@ def test_an_aggregate_that_spark_knows_is_not_refused(text: str) -> None:
         ({"rule": "freshness", "max_age": "1 day"}, "say which column"),
     ],
 )  # fmt: skip
-def test_what_leads_nowhere_is_refused_with_its_place(words: Mapping[str, Any], says: str) -> None:
-    """The line of the YAML, and the name that was meant, are what one needs to mend it."""
+def test_wrong_names_and_sql_are_refused_with_their_line(words: Mapping[str, Any], says: str) -> None:
+    """To correct a rule, its reader needs the line of the YAML and the name that was probably meant."""
     with pytest.raises(ConfigurationError, match=r"\Ashop/defs.yaml:7: shop/orders: check \w+: .*" + re.escape(says)):
         check(words, has_partitions=words["rule"] != "freshness")
 
 
-def test_names_are_not_checked_where_none_are_known() -> None:
-    """Columns of files show when they are read; the SQL is checked all the same."""
+def test_names_are_not_checked_where_the_columns_are_unknown() -> None:
+    """Columns of files are known only when the files are read, but the SQL can be checked before."""
     check({"rule": "expression", "expression": "whatever > 0"}, None)
     with pytest.raises(ConfigurationError, match="no expression"):
         check({"rule": "expression", "expression": "whatever >"}, None)
 
 
 def test_two_rules_of_one_id_are_refused() -> None:
-    """Their records and anomalies would be one."""
+    """The records and anomalies of the two rules could not be distinguished."""
     rules = [
         rule({"rule": "not_null", "columns": ["a"], "place": f"defs.yaml:{line}", **more})
         for line, more in ((3, {}), (4, {"tolerance": 5}))

@@ -181,7 +181,9 @@ def anomalies(
         if state is not None:
             raise ConfigurationError(f"anomalies {names[0]} takes ids, not --state.")
         if not names[1:]:
-            raise ConfigurationError(f"anomalies {names[0]}: of which one? Its id is the first column of: incremental-assets anomalies")
+            raise ConfigurationError(
+                f"anomalies {names[0]}: name an anomaly by its id, which is the first column of: incremental-assets anomalies"
+            )
         for record in change_anomalies([store.name for store in datastores], names[0], names[1:], comment):
             out(record) if as_json else say(f"{record['id']}: {record['container']} {record['rule']}: {record['state']}")
         return

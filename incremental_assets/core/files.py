@@ -68,15 +68,15 @@ class Limits:
 
     def too_large(self, what: str) -> str:
         """The reason for refusing a file because of ``file_bytes``."""
-        return f"{what} more than max_file_bytes ({self.file_bytes:,}). If it is what it should be, say a higher max_file_bytes"
+        return f"{what} more than max_file_bytes ({self.file_bytes:,}). If the file is right, set a higher max_file_bytes"
 
     def too_long(self, what: str) -> str:
         """The reason for refusing a file because of ``line_bytes``."""
-        return f"{what} more than max_line_bytes ({self.line_bytes:,}). If it is what it should be, say a higher max_line_bytes"
+        return f"{what} more than max_line_bytes ({self.line_bytes:,}). If the file is right, set a higher max_line_bytes"
 
     def too_many(self, count: int, what: str) -> str:
         """The reason for refusing a file with ``count`` columns; ``what`` is what they are called."""
-        return f"it has {count:,} {what}, more than max_columns ({self.columns:,}). If they are names and no data, say a higher max_columns"
+        return f"it has {count:,} {what}, more than max_columns ({self.columns:,}). If they are no data, set a higher max_columns"
 
 
 LONGEST_LINE = 2**31 - 2**20

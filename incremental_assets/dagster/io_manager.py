@@ -212,7 +212,7 @@ def _column(metadata: dict[str, Any], key: dg.AssetKey) -> str:
     column = getattr(value, "value", value)
     if not isinstance(column, str):
         raise ConfigurationError(
-            f"{'/'.join(key.path)}: its partitions go by which column? Say so: @asset(metadata={{'partition_expr': '<column>'}})."
+            f"{'/'.join(key.path)}: the column of its partitions is not known. Add @asset(metadata={{'partition_expr': '<column>'}})."
         )
     return column
 

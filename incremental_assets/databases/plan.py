@@ -176,7 +176,7 @@ def _state(container: Container, table: LakeTable, head: Head | None, source: So
         raise RebuildNeeded(_rebuild(container, f"the table was filled from schema {state.schema} (now {container.schema})"))
     relation = source.relation() if container.identifier is not None else None
     if state.relation is not None and relation is not None and state.relation != relation:
-        raise RebuildNeeded(_rebuild(container, "its table was dropped and created anew, so nobody knows what lies below the watermark"))
+        raise RebuildNeeded(_rebuild(container, "its table was dropped and created anew, so that its rows below the watermark are unknown"))
     if state.strategy != container.strategy.value:
         raise RebuildNeeded(_rebuild(container, f"its strategy was {state.strategy} and is {container.strategy.value}"))
     check_key(container, state)
@@ -262,7 +262,7 @@ def _unchanged_but_pending(
         if reason is None:
             return None, None
         fingerprint = source.fingerprint((new,), nulls)
-    reason += f", and moves to {_shown(container, moved.watermark)}: whoever might have committed rows below that has ended"
+    reason += f", and moves to {_shown(container, moved.watermark)}: all transactions that could commit rows below it have ended"
     return reason, replace(state, watermark=moved.watermark, pending=moved.pending, fingerprint=fingerprint)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def moved(label: str, table: LakeTable, what: str) -> ConcurrentWriteError:
     """The error for a concurrent write. ``what`` says in words what has happened to this sync's own commit."""
-    return ConcurrentWriteError(f"{label}: somebody else wrote to {table.url} during this sync; {what}. Sync again.")
+    return ConcurrentWriteError(f"{label}: another writer committed to {table.url} during this sync; {what}. Sync again.")
 
 
 def expect_unmoved(label: str, table: LakeTable, head: Head) -> None:

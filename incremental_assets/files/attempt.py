@@ -96,7 +96,7 @@ class Attempt:
                     self._refuse(chosen[0])
                     left = [file for file in left if file.key not in self.refused]
                 else:
-                    self._log(f"the Spark server ended while it read {len(chosen):,} files; fewer of them are read by one of their own")
+                    self._log(f"the Spark server ended while it read {len(chosen):,} files; a server of its own now reads fewer of them")
                 self._write([])
                 apart = self._apart()
                 if not apart and chosen[0].key in self.refused:
@@ -105,7 +105,7 @@ class Attempt:
                 if not apart:
                     raise SparkUnavailable(
                         f"The Spark server ended while it read {len(chosen):,} files, such as {chosen[0].path!r}. Sync again: then fewer "
-                        f"of them are read at once, until it is known which of them it was."
+                        f"of them are read at once, until it is known which file ends the server."
                     ) from error
                 continue
             self.postponed = tuple(file for file in left if file not in chosen)

@@ -181,7 +181,7 @@ class FolderAddress:
         if remedy is not None:
             where = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
             said = f"{self._reason(error)}{where}. {remedy}, then sync again"
-            return SourceInterrupted(f"{what} could not be read now, which is not its fault: {said}.")
+            return SourceInterrupted(f"{what} could not be read now, though nothing is wrong with the file: {said}.")
         return SourceError(f"{what} cannot be read: {self._reason(error)}. Is it complete, is it what its name says, and may it be read?")
 
     def _tree(self) -> "_Tree":
@@ -351,7 +351,7 @@ def _stamp(detail: Mapping[str, Any]) -> FileStamp:
     """The stamp in a driver's details of a file. Raises ValueError where they have no modification time."""
     modified = next((detail[key] for key in _TIME_KEYS if detail.get(key) not in (None, "")), None)
     if modified is None:
-        raise ValueError("it does not tell when its files were modified")
+        raise ValueError("it does not report when its files were modified")
     etag = next((detail[key] for key in _ETAG_KEYS if detail.get(key)), None)
     return FileStamp(_micros(modified), int(detail.get("size") or 0), None if etag is None else str(etag).strip('"'))
 

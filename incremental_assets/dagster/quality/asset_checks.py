@@ -195,7 +195,7 @@ def request_of(context: dg.OpExecutionContext, config: ScanConfig, definition: C
             expect_files(definition, context.instance, config.partitions)
         request = _request_of_run(keys if config.partitions is None else config.partitions)
         if config.looks is LooksConfig.partitions and not request.keys:
-            raise ConfigurationError(f"{label}: looks: partitions: which ones? Choose some, or write them under partitions.")
+            raise ConfigurationError(f"{label}: looks: partitions needs partitions. Choose some, or write them under partitions.")
         return ScanRequest(request.mode, request.keys, auto_resolve=config.auto_resolve)
     return ScanRequest(ScanMode(config.looks.value), greater_than=config.greater_than, auto_resolve=config.auto_resolve)
 

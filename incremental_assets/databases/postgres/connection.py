@@ -189,7 +189,7 @@ def _remedy(error: psycopg.Error) -> str:
     if "does not exist" in text:
         return "Check the name in the datastore's url."
     if "refused" in text or "timeout" in text or "resolve" in text or "no route" in text:
-        return "Check host and port in the datastore's url, and that the server runs and lets this machine in."
+        return "Check host and port in the datastore's url, and that the server runs and accepts connections from this machine."
     return "Check the datastore's url."
 
 
@@ -209,7 +209,9 @@ def source_errors(label: str, address: PostgresAddress) -> Iterator[None]:
     except psycopg.errors.UndefinedColumn as error:
         raise SourceError(f"{label}: {_reason(error, address.password)} Run: incremental-assets catalog") from error
     except psycopg.errors.LockNotAvailable as error:
-        raise SourceError(f"{label}: the table is locked by somebody's ALTER, TRUNCATE or VACUUM FULL; sync again later.") from error
+        raise SourceError(
+            f"{label}: the table is locked by an ALTER, TRUNCATE or VACUUM FULL of another session; sync again later."
+        ) from error
     except psycopg.errors.QueryCanceled as error:
         if seconds_left() is None:
             raise SourceError(f"{label}: a query was ended: {_reason(error, address.password)} Nothing was written; sync again.") from error

@@ -162,9 +162,8 @@ class PostgresSession:
             # Spark's error has the driver's "I/O error" but not its cause, a socket that timed out. So it is recognised by the time.
             if reason is None and watch.seconds >= self.limits.silence and "I/O error occurred" in f"{error} {error.__cause__}":
                 reason = (
-                    f"{self.container.label}: the source sent nothing to a reader for {self.limits.silence} s; nothing was written. Is the "
-                    "network between Spark and the source whole? A query that takes so long to its first row needs a higher "
-                    "max_silence_seconds."
+                    f"{self.container.label}: the source sent nothing to a reader for {self.limits.silence} s; nothing was written. Check "
+                    "the network between Spark and the source. If a query takes so long to its first row, set a higher max_silence_seconds."
                 )
             if reason is not None:
                 raise SourceError(reason) from error

@@ -149,7 +149,7 @@ def _look(address: FolderAddress, reading: Reading, file: ReadFile, head: Beginn
     Raises SourceError for a Parquet file beyond the limits; those are checked by its footer, before Spark reads it.
     """
     if head.blank:
-        raise SourceError(refusal(file, "it is empty: not even a file without rows is"))
+        raise SourceError(refusal(file, "it is empty, which a complete file of its format never is, even without rows"))
     if reading.format is FileFormat.AVRO:
         return head.schema or file.key
     import pyarrow.parquet as pq
