@@ -89,7 +89,7 @@ def test_a_line_of_scan_has_the_documented_fields(folder: Callable[..., Folder])
 
 def test_a_line_of_profile_has_the_documented_fields(folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch) -> None:
     watermark = {"previous": None, "new": 1}
-    ran = command._Ran("r", {"rows_profiled": 1, "watermark": watermark}, "", 0.1)
+    ran = command.EndedRun("r", (), "", "", 0.1), {"rows_profiled": 1, "watermark": watermark}
     monkeypatch.setattr(command, "_run", lambda *arguments: ran)
     workspace = folder(containers={"all": {"glob": "*.csv"}})
     with workspace.instance() as instance:

@@ -315,7 +315,7 @@ def test_partitions_of_a_run_that_failed_after_its_commit_get_their_events_later
         raise LakeError("the disk is full")
 
     with monkeypatch.context() as broken:
-        broken.setattr(FileSync, "_total", full)
+        broken.setattr(FileSync, "total_rows", full)
         assert project.one("sales", ok=False)["status"] == "failed"
     assert project.one("sales")["partitions"] == ["sales/orders_1.csv"]
     assert project.files("sales") == {"sales/orders_1.csv": 1}
