@@ -16,7 +16,7 @@ import pytest
 from assets_tests.harness import Folder, Project
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.core.anomalies import Anomaly, State
-from incremental_assets.core.rules import Severity
+from incremental_assets.core.rules.rule import Severity, Status, Verdict
 from incremental_assets.core.watermark import Holder
 from incremental_assets.dagster import catalog_command
 from incremental_assets.dagster.dry_run import dry_run_lines
@@ -24,12 +24,11 @@ from incremental_assets.dagster.metadata import line
 from incremental_assets.dagster.operations import operations
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.quality import command
-from incremental_assets.dagster.quality.scanning import ScanSummary
-from incremental_assets.dagster.quality.summary import line_of
+from incremental_assets.dagster.quality.summary import ScanSummary, line_of
 from incremental_assets.dagster.runner import SyncOptions
 from incremental_assets.dagster.watermarks import current, history
 from incremental_assets.quality.records import OperationResult, ScanOperation
-from incremental_assets.quality.verdict import ScanResult, Status, Verdict
+from incremental_assets.quality.scan import ScanResult
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "json.md"
 TABLES, FILES = {"sql"}, {"files", "drops"}

@@ -12,8 +12,7 @@ import pytest
 
 from incremental_assets.core.anomalies import Anomaly, Finding, State, after_scan, by_person, findings_of, fingerprint, looked_at_of
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.rules import Severity
-from incremental_assets.quality.verdict import FailedRow, Status, Verdict
+from incremental_assets.core.rules.rule import FailedRow, Severity, Status, Verdict
 
 SHOP, RULE = "shop/orders", "not_null_price"
 ANN = "ann"

@@ -30,14 +30,17 @@ from pydantic import TypeAdapter
 from assets_tests.harness import Folder, Project, Workspace
 from incremental_assets.catalog.definition import Settings
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.rules import AnyRule, Between, Change, NotNull, RowRule
+from incremental_assets.core.rules.checks import AnyRule
+from incremental_assets.core.rules.numbers import Change
+from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable
+from incremental_assets.core.rules.values import Between, NotNull, RowRule
+from incremental_assets.core.schema import Column
 from incremental_assets.dagster.datastore import maintenance_job
 from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 from incremental_assets.dagster.quality.profiles import suggested_checks
 from incremental_assets.delta.guards import expr
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.quality.predicates import PredicateContext, RuleNotApplicable, row_predicate
 from incremental_assets.quality.profile.column import (
     ColumnProfile,
     Form,
@@ -134,7 +137,7 @@ def lake(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     head = LakeTable(str(place), "shop", "orders").head()
     assert head is not None
     columns, store = head.columns, ProfileStore(str(place), "shop")
-    predicates = PredicateContext({column.name: column.type for column in columns}, dt.datetime.now(dt.timezone.utc))
+    in_sql = ScannedTable(columns, dt.datetime.now(dt.timezone.utc))
 
     @contextlib.contextmanager
     def opened() -> Iterator[Any]:
@@ -170,12 +173,12 @@ def lake(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
         held = held.withColumn("small", expr("CASE WHEN id > 5970 THEN 77 ELSE small END"))
         held = held.withColumn("code", expr("CASE WHEN id > 3000 THEN 'gone' ELSE code END"))
         counts = rows_by_partition(merged)
-        rows_held = Rows(spark, store.table, head, ScanScope(cast(Any, None), None, "day", None), predicates)
+        rows_held = Rows(spark, store.table, head, ScanScope(cast(Any, None), None, "day", None), in_sql)
         found = suggest(
             fitted,
             split,
             lambda wanted: rows_held.aggregate(held.withColumn(PARTITION, expr("day")), wanted),
-            lambda rule: "no_such_function(local)" if rule.id == "not_in_future_local" else row_predicate(rule, predicates),
+            lambda rule: "no_such_function(local)" if rule.id == "not_in_future_local" else rule.condition(in_sql),
             rows=counts,
         )
         few = frame.where("day = DATE'2026-01-02' AND id < 500").withColumn("small", expr("9"))
@@ -489,15 +492,15 @@ def test_proposed_bounds_are_numbers_that_spark_and_yaml_accept(greatest: str) -
     """Spark accepts no number of 39 digits and YAML no infinity, so such bounds failed when they were proposed or pasted."""
     column = ColumnProfile("x", "double", Form.FLOATING, 100, distinct=90, minimum="1.0", maximum=greatest)
     profile, split = _profile_of(column)
-    predicates = PredicateContext({"x": "double"}, dt.datetime.now(dt.timezone.utc))
-    found = suggest(profile, split, _answer({"new": {}}, 50), lambda rule: row_predicate(rule, predicates), rows={})
+    in_sql = ScannedTable([Column("x", "double")], dt.datetime.now(dt.timezone.utc))
+    found = suggest(profile, split, _answer({"new": {}}, 50), lambda rule: rule.condition(in_sql), rows={})
     rules = {rule.rule: rule for rule in RULES.validate_python(yaml.safe_load(found.yaml()))}
     assert rules["not_null"] and all(rule.words() == one.rule.words() for rule, one in zip(rules.values(), found.kept, strict=True))
     assert ("between" in rules) is (greatest != "1.79e308"), "no number of the type is beyond it"
     if "between" in rules:
         between = rules["between"]
         assert isinstance(between, Between) and isinstance(between.max, int | float) and float(greatest) <= between.max < math.inf
-        assert not re.search(r"\d{39}", row_predicate(between, predicates)), row_predicate(between, predicates)
+        assert not re.search(r"\d{39}", between.condition(in_sql)), between.condition(in_sql)
 
 
 @pytest.mark.parametrize(

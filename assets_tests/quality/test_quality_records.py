@@ -23,14 +23,14 @@ from deltalake.exceptions import CommitFailedError
 
 from incremental_assets.core.anomalies import Anomaly, Finding, State, after_scan, by_person
 from incremental_assets.core.errors import LakeError
-from incremental_assets.core.rules import Severity
+from incremental_assets.core.rules.rule import FailedRow, Severity, Status, Verdict
 from incremental_assets.delta import append_only, maintenance
 from incremental_assets.delta.append_only import AppendOnly
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.quality import records as module
 from incremental_assets.quality.records import OperationResult, Records, ScanOperation, ScanWatermark
-from incremental_assets.quality.verdict import FailedRow, ScanResult, Status, Verdict
+from incremental_assets.quality.scan import ScanResult
 
 SHOP, RULE, DAY = "shop/orders", "not_null_price", 24 * 3600 * 1_000_000
 TABLES = ("failed_rows", "check_metrics", "anomalies", "scan_operations")  # as they are written

@@ -12,11 +12,10 @@ import pytest
 
 from assets_tests.quality.test_quality_records import failed_row, operation, verdict
 from incremental_assets.core.anomalies import Anomaly, Finding, State, after_scan, by_person, capped, fingerprint
-from incremental_assets.core.rules import Severity
+from incremental_assets.core.rules.rule import Severity, Status
 from incremental_assets.quality import records as module
 from incremental_assets.quality.records import OperationResult, OperationType, Records
 from incremental_assets.quality.retention import prune
-from incremental_assets.quality.verdict import Status
 
 SHOP, LINES = "shop/orders", "shop/lines"
 HOUR = 3600 * 1_000_000

@@ -22,18 +22,23 @@ from pydantic import TypeAdapter, ValidationError
 from pyspark.errors import PySparkException
 
 from assets_tests.harness import Project
+from incremental_assets.core.anomalies import Anomaly, State
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.rules import AnyRule, Rule
+from incremental_assets.core.rules.checks import AnyRule, check_rules
+from incremental_assets.core.rules.numbers import within
+from incremental_assets.core.rules.rule import Rule, Severity, Status, Verdict
+from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable, constant
+from incremental_assets.core.rules.values import RowRule
+from incremental_assets.core.schema import Column
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope
-from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.scope import LakeScope
 from incremental_assets.demo.postgres import EmbeddedPostgres
-from incremental_assets.quality import capture
-from incremental_assets.quality.declared import check_rules
-from incremental_assets.quality.planner import Grouping, plan_scan
-from incremental_assets.quality.predicates import PredicateContext, RuleNotApplicable, constant, row_predicate, within
-from incremental_assets.quality.rows import Aggregate, named_by
-from incremental_assets.quality.scan import Scanner
-from incremental_assets.quality.verdict import ScanResult, Status, Verdict
+from incremental_assets.quality import failed_rows
+from incremental_assets.quality.groups import Grouping, groupings
+from incremental_assets.quality.numbers import by_filter
+from incremental_assets.quality.records import OperationResult, Records, ScanOperation
+from incremental_assets.quality.rows import Aggregate, Condition, named_by
+from incremental_assets.quality.scan import ScanResult, scan
 
 ADAPTER: TypeAdapter[Rule] = TypeAdapter(AnyRule)
 NOW = datetime.datetime(2024, 4, 20, 12, tzinfo=datetime.timezone.utc)
@@ -342,7 +347,10 @@ PASSING: list[Rule] = [
     made("p9", "volumetric", {"max_change": 9}),
 ]
 STORED = made("stored", "volumetric", {"max_change": 0.5, "over": 2})
-OPEN = {"part_bad": ['{"id":"134"}', '{"id":"140"}', '{"id":"1"}'], "part_tag": ['{"id":"118"}']}
+OPEN = [
+    Anomaly(f"{rule} {id}", "shop/mixed", rule, MARCH, f'{{"id":"{id}"}}', 1, "", Severity.ERROR, State.ACTIVE, 0, 0, "scan earlier")
+    for rule, id in (("part_bad", 134), ("part_bad", 140), ("part_bad", 1), ("part_tag", 118))
+]
 
 
 # ---------------------------------------------------------------- the scans
@@ -354,18 +362,28 @@ class Scanned:
     whole: ScanResult
     part: ScanResult
     passing: ScanResult
-    asked: list[tuple[list[str], list[str]]] = field(repr=False)
+    asked: list[tuple[list[str], list[str | None]]] = field(repr=False)
 
     def verdicts(self, case: Case) -> dict[str | None, Verdict]:
         result = self.part if case in PART else self.whole
         return {verdict.partition: verdict for verdict in result.verdicts if verdict.rule == case.name}
 
 
+class NotedRecords(Records):
+    """The records of scans, which note for which rules and partitions their verdicts are asked for."""
+
+    def __init__(self, lake: str, datastore_key: str) -> None:
+        super().__init__(lake, datastore_key)
+        self.asked: list[tuple[list[str], list[str | None]]] = []
+
+    def metrics(self, container: str, rules: Any, partitions: Any, statuses: Any = ()) -> Any:
+        self.asked.append(([*rules], [*partitions]))
+        return super().metrics(container, rules, partitions, statuses)
+
+
 @pytest.fixture(scope="module")
 def scanned(postgres: EmbeddedPostgres, spark_home: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scanned]:
     """One sync without rules, then three scans of what it wrote."""
-    from incremental_assets.spark.session import open_session
-
     with pytest.MonkeyPatch.context() as patch:
         for name in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT"):
             patch.delenv(name, raising=False)
@@ -375,31 +393,26 @@ def scanned(postgres: EmbeddedPostgres, spark_home: Any, tmp_path_factory: pytes
         )  # fmt: skip
         project.execute(SOURCE)
         assert {line["status"] for line in project.sync().values()} == {"synced"}
-        definition, mixed = project.definition("mixed"), project.table("mixed")
-        head = mixed.head()
+        definition, head = project.definition("mixed"), project.table("mixed").head()
         assert head is not None
-        asked: list[tuple[list[str], list[str]]] = []
-
-        def baseline(rules: Sequence[str], keys: Sequence[str]) -> dict[tuple[str, str], tuple[int, float | None]]:
-            asked.append(([*rules], [*keys]))
-            return {("stored", JANUARY): (7, 7.0), ("stored", FEBRUARY): (0, 0.0)}
-
-        with open_session(spark_home, name="test_rules") as spark, project.instance() as instance:
+        records, lake = NotedRecords(project.lake, "shop"), LakeScope(project.lake, spark_home, "test_rules", print)
+        with lake.stack, project.instance() as instance:
             # Of few rows, planning anew between the stages of a query costs more than it brings.
-            spark.conf.set("spark.sql.adaptive.enabled", "false")
+            lake.spark.conf.set("spark.sql.adaptive.enabled", "false")
 
-            def scan(rules: Sequence[Rule], keys: tuple[str, ...], nulls: bool, opened: Mapping[str, Sequence[str]]) -> ScanResult:
+            def scanned_by(rules: Sequence[Rule], keys: tuple[str, ...], nulls: bool, opened: Sequence[Anomaly] = ()) -> ScanResult:
                 scan_scope = requested_scope(definition, instance, ScanRequest(ScanMode.partitions, keys, nulls), head, None)
-                other = lambda name: LakeTable(project.lake, "shop", name)  # noqa: E731
-                return Scanner(lambda: spark, "UTC", NOW, other, baseline, lambda: opened).scan(
-                    "shop/mixed", mixed, head, scan_scope, rules, ("id",)
-                )
+                return scan(lake, head, scan_scope, rules, now=NOW, timezone="UTC", earlier=records, anomalies=opened)
 
-            whole = scan([case.rule for case in (*WHOLE, *CHANGES)], KEYS, True, {})
-            passing = scan(PASSING, KEYS, True, {})
-            patch.setattr(capture, "MOST_ROWS", 2)
-            part = scan([*(case.rule for case in PART), STORED], (MARCH,), False, OPEN)
-        yield Scanned(project.source, whole, part, passing, asked)
+            whole = scanned_by([case.rule for case in (*WHOLE, *CHANGES)], KEYS, True)
+            passing = scanned_by(PASSING, KEYS, True)
+            asks = requested_scope(definition, instance, ScanRequest(), head, None).question_digest(STORED)
+            january = Verdict("stored", JANUARY, Status.PASSED, rows=7, value=7.0, asks=asks)
+            february = Verdict("stored", FEBRUARY, Status.UNASSERTED, rows=0, value=0.0, asks=asks)
+            records.record(ScanOperation("earlier", "shop/mixed", 0, 1, OperationResult.SUCCESS), [january, february], (), ())
+            patch.setattr(failed_rows, "MOST_ROWS", 2)
+            part = scanned_by([*(case.rule for case in PART), STORED], (MARCH,), False, OPEN)
+        yield Scanned(project.source, whole, part, passing, records.asked)
         project.source.close()
 
 
@@ -463,7 +476,7 @@ def test_rules_of_rows_find_the_same_rows_as_sql(scanned: Scanned, case: Case) -
         ids = sorted(answer["ids"]) if verdict.status is Status.FAILED else []
         if case in PART:
             first = sorted(ids, key=str)[:2]
-            opened = [int(json.loads(key)["id"]) for key in OPEN.get(case.name, ())]
+            opened = [int(json.loads(one.key or "")["id"]) for one in OPEN if one.rule == case.name]
             assert captured(scanned.part, case, place) == sorted({*first, *(key for key in opened if key in ids)}), verdict
         else:
             assert captured(scanned.whole, case, place) == ids, verdict
@@ -557,38 +570,39 @@ def test_rules_share_passes_over_the_rows(scanned: Scanned) -> None:
 
 
 # ---------------------------------------------------------------- without Spark
-ASKED = PredicateContext(
-    {"id": "bigint", "note": "string", "day": "date", "at": "timestamp_ntz", "seen": "timestamp", "ok": "boolean"}, NOW, "Asia/Tokyo"
-)
+IN_SQL = ScannedTable([Column("day", "date"), Column("at", "timestamp_ntz"), Column("seen", "timestamp")], NOW, "Asia/Tokyo")
 
 
 def rule(words: Mapping[str, Any]) -> Rule:
     return ADAPTER.validate_python(words)
 
 
+def condition(words: Mapping[str, Any]) -> str:
+    made = rule(words)
+    assert isinstance(made, RowRule)
+    return made.condition(IN_SQL)
+
+
 def test_rules_with_the_same_key_and_filter_share_a_pass() -> None:
     """Each further key takes a further pass over the rows, and a filter must not be lost when rules share a pass."""
-    plan = plan_scan(
-        [
-            made("a", "unique", {"columns": ["x", "Y"]}),
-            made("b", "distinct_count", {"columns": ["y", "X"], "max": 3}),
-            made("c", "unique", {"columns": ["x"], "scope": "table"}),
-            made("d", "unique", {"columns": ["x"], "filter": "x > 1"}),
-            made("e", "sum", {"column": "x", "max": 3}),
-            made("f", "metric", {"expression": "avg(x)", "max": 3, "filter": "x > 1"}),
-            made("g", "volumetric", {"max_change": 1, "filter": "x > 1"}),
-            made("h", "positive", {"column": "x", "filter": "x > 2"}),
-        ]
-    )
-    named = {grouping: [one.name for one in rules] for grouping, rules in plan.groups.items()}
+    rules = [
+        made("a", "unique", {"columns": ["x", "Y"]}),
+        made("b", "distinct_count", {"columns": ["y", "X"], "max": 3}),
+        made("c", "unique", {"columns": ["x"], "scope": "table"}),
+        made("d", "unique", {"columns": ["x"], "filter": "x > 1"}),
+        made("e", "sum", {"column": "x", "max": 3}),
+        made("f", "metric", {"expression": "avg(x)", "max": 3, "filter": "x > 1"}),
+        made("g", "volumetric", {"max_change": 1, "filter": "x > 1"}),
+        made("h", "positive", {"column": "x", "filter": "x > 2"}),
+    ]
+    named = {grouping: [one.name for one in some] for grouping, some in groupings(rules).items()}
     assert named == {Grouping(("x", "y"), None): ["a", "b"], Grouping(("x",), None): ["c"], Grouping(("x",), "x > 1"): ["d"]}
-    assert {condition: [one.name for one in rules] for condition, rules in plan.numbers.items()} == {None: ["e"], "x > 1": ["f", "g"]}
-    assert [one.name for one in plan.rows] == ["h"] and [one.name for one in plan.changes] == ["g"]
+    assert {condition: [one.name for one in some] for condition, some in by_filter(rules).items()} == {None: ["e"], "x > 1": ["f", "g"]}
 
 
 def test_spark_names_the_rule_that_broke_a_pass() -> None:
     """Otherwise a correct rule is called errored because another rule's SQL begins with the same text."""
-    rules = [Aggregate("good", "a", lambda: None, ("ok",)), Aggregate("bad", "b", lambda: None, ("ok AND 1 / x > 0", None))]
+    rules = [Aggregate("good", "a", "ok"), Aggregate("bad", "b", Condition("ok AND 1 / x > 0"))]
     quoted = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== SQL (line 1, position 8) ==\nok AND 1 / x > 0\n       ^^^^^"
     assert named_by(PySparkException(quoted), rules) == "bad"
     assert named_by(PySparkException(quoted), rules[:1]) is None
@@ -617,14 +631,14 @@ def test_constants_of_rules_keep_their_value_and_type(written: Any, sql: str) ->
 
 def test_now_is_the_time_in_the_zone_of_the_column() -> None:
     """At noon in London it is evening in Tokyo: a row of this evening there is not in the future."""
-    said = [row_predicate(rule({"rule": "not_in_future", "column": name}), ASKED) for name in ("AT", "seen", "day")]  # pyright: ignore[reportArgumentType]
+    said = [condition({"rule": "not_in_future", "column": name}) for name in ("AT", "seen", "day")]
     assert said == [
         "`AT` <= TIMESTAMP_NTZ'2024-04-20 21:00:00.000000'",
         "`seen` <= TIMESTAMP'2024-04-20 12:00:00.000000Z'",
         "`day` <= DATE'2024-04-20'",
     ]
     with pytest.raises(RuleNotApplicable, match="no column 'nope'"):
-        row_predicate(rule({"rule": "positive", "column": "nope"}), ASKED)  # pyright: ignore[reportArgumentType]
+        condition({"rule": "positive", "column": "nope"})
 
 
 def test_exact_numbers_are_compared_as_they_are_written() -> None:

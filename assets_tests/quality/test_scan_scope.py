@@ -13,7 +13,7 @@ from incremental_assets.core.cursor_type import CursorType, IdentifierType, pars
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Granularity, IntegerPartitions, TimePartitions
-from incremental_assets.core.rules import Metric
+from incremental_assets.core.rules.numbers import Metric
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.dagster.quality.request import threshold
 from incremental_assets.quality.scan_scope import scope_of_files, scope_of_partitions, whole_table

@@ -21,12 +21,12 @@ from assets_tests.harness import Folder, Project, wait_for
 from assets_tests.test_kill import Command
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import Mode
+from incremental_assets.core.rules.sql import ScannedTable
 from incremental_assets.dagster.event_log import failure_of
 from incremental_assets.dagster.locks import scan_lock
 from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 from incremental_assets.dagster.quality.pages import remove_page
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope
-from incremental_assets.quality.predicates import PredicateContext
 from incremental_assets.quality.profile.store import ProfileStore
 from incremental_assets.quality.records import Records
 from incremental_assets.quality.rows import Rows
@@ -367,10 +367,10 @@ def test_a_threshold_is_pushed_down_to_the_files(shop: Project, spark_home: Path
     definition, table = shop.definition("orders"), shop.table("orders")
     head = table.head()
     assert head is not None
-    asked = PredicateContext({column.name: column.type for column in head.columns}, datetime.datetime.now(datetime.timezone.utc))
+    in_sql = ScannedTable(head.columns, datetime.datetime.now(datetime.timezone.utc))
     with shop.instance() as instance, open_session(spark_home, name="plan") as spark:
         scan_scope = requested_scope(definition, instance, ScanRequest(ScanMode.incremental, greater_than="2026-06-02"), head, None)
-        rows = Rows(spark, table, head, scan_scope, asked)
+        rows = Rows(spark, table, head, scan_scope, in_sql)
         frame: Any = rows.frame
         assert len(rows.whole.inputFiles()) >= 4 > len(frame.inputFiles()) == 1
         plan = frame._explain_string()

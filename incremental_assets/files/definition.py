@@ -22,8 +22,8 @@ from incremental_assets.core.files import FILE, MODIFIED, FileFormat, FileStamp,
 from incremental_assets.core.globs import fixed_part, owner_of
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.names import nearest
+from incremental_assets.core.rules.checks import check_rules
 from incremental_assets.files.listing import FolderAddress, OnTrouble
-from incremental_assets.quality.declared import check_rules
 
 _COLUMNS = (SourceColumn(FILE.name, "text", "text", True), SourceColumn(MODIFIED.name, "timestamp with time zone", "file time", True))
 """The columns that every container of files has. All others are known only once a file has been read."""

@@ -12,7 +12,7 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.partitions import Partitions
-from incremental_assets.core.rules import Rule, digest
+from incremental_assets.core.rules.rule import Rule, digest
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.delta.sql import file_predicate, partition_of, scope_predicate
 

@@ -15,12 +15,13 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import ConfigurationError, ContainerBusy
-from incremental_assets.core.rules import Rule
+from incremental_assets.core.rules.rule import Rule
 from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
 from incremental_assets.dagster.partitions import container_key, expect_files, keys_of_run, partitions_definition
 from incremental_assets.dagster.quality.evaluations import enforce, log_evaluations
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest
-from incremental_assets.dagster.quality.scanning import ScanOrigin, ScanSummary, scan_container
+from incremental_assets.dagster.quality.scanning import ScanOrigin, scan_container
+from incremental_assets.dagster.quality.summary import ScanSummary
 from incremental_assets.delta.scope import LakeScope
 
 
