@@ -136,9 +136,13 @@ def test_limits_are_said_for_all_or_for_one_container() -> None:
         name="landing",
         path="/x",
         max_columns=7,
-        containers={"a": FilesEntry(glob="a*.csv", max_line_bytes=5), "b": FilesEntry(glob="b*.csv")},
+        prune_files=True,
+        containers={"a": FilesEntry(glob="a*.csv", max_line_bytes=5, prune_files=False), "b": FilesEntry(glob="b*.csv")},
     )
-    assert made.settings().limits == Limits(columns=7) and made.settings().options["a"].max_line_bytes == 5
+    settings = made.settings()
+    assert (settings.options["a"].limits, settings.options["a"].prune) == (Limits(columns=7, line_bytes=5), False)
+    assert (settings.options["b"].limits, settings.options["b"].prune) == (Limits(columns=7), True)
+    assert (settings.defaults.limits, settings.defaults.prune) == (Limits(columns=7), True)  # of containers that the YAML does not name
     for wrong in (
         FileDatastore(name="landing", path="/x", max_file_bytes=0),
         FileDatastore(name="landing", path="/x", max_line_bytes=2**31),

@@ -26,9 +26,10 @@ from incremental_assets.dagster.file_adapter import FileAdapter
 from incremental_assets.dagster.sensors import Cursor, find_unclaimed, tick
 from incremental_assets.delta.maintenance import tidy
 from incremental_assets.delta.table import CONTAINER_PROPERTY, STATE_PROPERTY, LakeTable
+from incremental_assets.files.container_listing import FileListing, list_files
 from incremental_assets.files.definition import FileDefinition
 from incremental_assets.files.manifest import COMPACT_AFTER, FileRecord, Manifest
-from incremental_assets.files.plan import FileListing, FilesPlan, list_files, make_files_plan
+from incremental_assets.files.plan import FilesPlan, make_files_plan
 
 BY_HAND, TICK = Request(Mode.INCREMENTAL), Request(Mode.INCREMENTAL, max_files=2)
 
@@ -81,7 +82,7 @@ def lake(folder: Callable[..., Folder]) -> Lake:
 
 
 def read(plan: FilesPlan) -> list[str]:
-    return [file.key for file in plan.files]
+    return [file.key for file in plan.due]
 
 
 def test_files_that_cannot_be_read_never_keep_others_from_being_read(lake: Lake) -> None:
@@ -165,7 +166,7 @@ def test_of_several_partitions_one_may_have_vanished(lake: Lake) -> None:
     lake.project.put("a.csv", "id\n1\n")
     lake.holds({"a.csv": 1})
     plan = lake.plan(Request(Mode.REFRESH, ("a.csv", "never.csv")))
-    assert read(plan) == ["a.csv"] and plan.phantoms == ("never.csv",) and "'never.csv'" in plan.warnings[0]
+    assert read(plan) == ["a.csv"] and plan.unknown == ("never.csv",) and "'never.csv'" in plan.warnings[0]
     with pytest.raises(ConfigurationError, match="there is no file for the partition"):
         lake.plan(Request(Mode.REFRESH, ("never.csv",)))
 
@@ -313,7 +314,7 @@ def test_a_broken_file_that_is_being_written_anew_waits(lake: Lake) -> None:
     lake.holds({}, {"a.csv": "half a gzip"})
     lake.project.put("a.csv", "id\n1\n2", at=time.time())
     plan = lake.plan()
-    assert not plan.files and plan.waiting == 1
+    assert not plan.due and plan.recent == 1
 
 
 def test_an_excluded_container_keeps_its_files_to_itself(folder: Callable[..., Folder]) -> None:
