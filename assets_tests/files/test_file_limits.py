@@ -98,6 +98,10 @@ def test_stored_bytes_lines_and_one_value_are_limited(tmp_path: Path) -> None:
     assert "max_line_bytes" in str(
         reason("id\n".encode("utf-16") + ("x" * 51).encode("utf-16-le"), Limits(line_bytes=50), encoding="utf-16")
     )
+    # A line is measured as Spark reads it, in UTF-8: in UTF-16, these two have 80 bytes each, and the third has the byte of a line feed in
+    # each of its characters.
+    assert reason(("id\n" + "x" * 40 + "\n" + "y" * 40).encode("utf-16"), Limits(line_bytes=50), encoding="utf-16") is None
+    assert "max_line_bytes" in str(reason(("id\n" + "Ċ" * 26).encode("utf-16"), Limits(line_bytes=50), encoding="utf-16"))
     array = b"[" + b",".join(b'{"id": 1}\n' for _ in range(10)) + b"]"
     assert reason(array, Limits(line_bytes=200), "a.json", FileFormat.JSON) is None
     assert "one JSON value" in str(reason(array, Limits(line_bytes=100), "a.json", FileFormat.JSON))

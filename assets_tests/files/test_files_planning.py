@@ -7,6 +7,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,16 @@ from incremental_assets.core.plan import Action, Mode, Request
 from incremental_assets.core.watermark import TableState
 from incremental_assets.dagster.components.files import FileDatastore
 from incremental_assets.dagster.file_adapter import FileAdapter
+from incremental_assets.dagster.schedules import _Tick
 from incremental_assets.dagster.sensors import Cursor, find_unclaimed, tick
 from incremental_assets.delta.maintenance import tidy
+from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import CONTAINER_PROPERTY, STATE_PROPERTY, LakeTable
 from incremental_assets.files.container_listing import FileListing, list_files
 from incremental_assets.files.definition import FileDefinition
 from incremental_assets.files.manifest import COMPACT_AFTER, FileRecord, Manifest
 from incremental_assets.files.plan import FilesPlan, make_files_plan
+from incremental_assets.files.sync import FileSync
 
 BY_HAND, TICK = Request(Mode.INCREMENTAL), Request(Mode.INCREMENTAL, max_files=2)
 
@@ -219,6 +223,33 @@ def test_a_run_that_fails_is_not_started_at_each_tick(lake: Lake, monkeypatch: p
         assert tick(instance, lake.definition, third.cursor).run_requests  # something is new: at once
 
 
+def test_a_tick_lists_the_folder_once_and_the_run_once_more(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a folder of a million files takes a tick longer than Dagster waits for it; or a run goes by what was there before its lock."""
+    for number in range(3):
+        lake.project.put(f"d/{number}.csv", "id\n1\n")
+    monkeypatch.setenv("INCREMENTAL_ASSETS_LAKE", str(lake.project.lake_root))
+    folders: list[str] = []
+    scandir = os.scandir
+
+    def counted(path: str) -> Any:
+        folders.append(os.fspath(path))
+        return scandir(path)
+
+    definition = lake.definition
+    with lake.project.instance() as instance, monkeypatch.context() as watched:
+        watched.setattr("os.scandir", counted)
+        asked = tick(instance, definition, None)
+        [request] = asked.run_requests or []
+        assert request.tags["dagster/asset_partition_range_end"] == "d/2.csv"
+        assert sorted(folders) == sorted([f"{lake.project.root}/", f"{lake.project.root}/d"])
+        (lake.project.root / "d/0.csv").unlink()
+        lake.project.put("e/3.csv", "id\n1\n")
+        scope = LakeScope(str(lake.project.lake_root), tmp_path, "test", print)
+        begun = FileAdapter(definition).begin(instance, TICK, scope, "of a run", print)
+    assert isinstance(begun, FileSync) and isinstance(begun.result.plan, FilesPlan)
+    assert read(begun.result.plan) == ["d/1.csv", "d/2.csv"] and begun.result.plan.later == 1
+
+
 def test_names_that_are_no_text_are_shown(lake: Lake) -> None:
     lake.project.put(os.fsdecode(b"latin-\xe9.csv"), "id\n1\n")
     assert "latin-\\xe9.csv" in lake.plan().requested
@@ -279,6 +310,20 @@ def test_files_of_no_container_start_the_catalog_once(folder: Callable[..., Fold
     project.put("orders_4.csv", "id\n1\n")
     again = look(patterns(), left.cursor)
     assert not again.run_requests  # tmp stays out, and is not asked for again
+
+
+def test_a_tick_that_plans_all_in_time_begins_with_the_first_again(folder: Callable[..., Folder]) -> None:
+    """Else, after one slow tick, all later ones begin with the container that it has left, for ever."""
+    project = folder(containers={"a": {"glob": "a.csv"}, "b": {"glob": "b.csv"}})
+    definitions = project.catalog()
+    with project.instance() as instance:
+        instance.daemon_cursor_storage.set_cursor_values({"incremental_assets/tick/of_two": "landing/b"})
+        ticks = _Tick("of_two", definitions)
+        assert [one.table.name for one in ticks._in_turn(instance)] == ["b", "a"]
+        context = dg.build_schedule_context(instance, datetime.now(timezone.utc))
+        [skipped] = ticks.requests(context)
+        assert isinstance(skipped, dg.SkipReason) and str(skipped.skip_message).count("no file matches") == 2
+        assert [one.table.name for one in ticks._in_turn(instance)] == ["a", "b"]
 
 
 def test_a_relative_folder_is_one_of_the_project(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -151,8 +151,11 @@ class _Tick:
         return self._definitions[at:] + self._definitions[:at]
 
     def _remember(self, instance: dg.DagsterInstance, left: Sequence[ContainerDefinition]) -> None:
-        if left:
-            instance.daemon_cursor_storage.set_cursor_values({self._cursor: left[0].container.label})
+        """Stores with which container the next tick begins: with the first that was left, else with the first of all."""
+        storage = instance.daemon_cursor_storage
+        first = left[0].container.label if left else ""
+        if storage.get_cursor_values({self._cursor}).get(self._cursor, "") != first:
+            storage.set_cursor_values({self._cursor: first})
 
 
 def _own_plan(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition) -> dg.RunRequest:

@@ -151,12 +151,11 @@ class FileSync:
 
     @property
     def _states(self) -> Mapping[str, FileState]:
-        """The state in which the sync leaves each file that was due, by key."""
-        counts, refusals = self._counts, self._refusals
-        return {
-            file.key: FileState.REFUSED if file.key in refusals else FileState.READ if file.key in counts else FileState.WAITING
-            for file in self._due
-        }
+        """The state in which the sync leaves each file that was due, or whose rows it drops, by key."""
+        states = dict.fromkeys((file.key for file in self._due), FileState.WAITING)
+        states |= dict.fromkeys(self._counts, FileState.READ)
+        states |= dict.fromkeys(self._refusals, FileState.REFUSED)
+        return states | dict.fromkeys(self._drop, FileState.GONE)
 
     def _note(self) -> None:
         """Adds the counts, messages and warnings of the read to the result."""
@@ -257,14 +256,18 @@ class FileSync:
     def _all_records(self, table_id: str, version: int) -> list[FileRecord]:
         """Returns the manifest's records of this sync, as of one commit of the table. A file that waits has none."""
         blank = partial(self._blank, table_id=table_id, version=version)
+        records: list[FileRecord] = []
+        for key, state in self._states.items():
+            if state is FileState.READ:
+                records.append(self._record(blank(key), self._counts[key]))
+            elif state is FileState.REFUSED:
+                records.append(self._refused(blank(key)))
+            elif state is FileState.GONE:
+                records.append(replace(blank(key), dropped=True))
         corrected = self._recheck.corrected if self._recheck is not None else {}
-        states = self._states
-        return [
-            *(self._record(blank(key), count) for key, count in self._counts.items()),
-            *(self._refused(blank(key)) for key, state in states.items() if state is FileState.REFUSED),
-            *(replace(blank(key), rows=one.rows, rejected=one.rejected, dropped=one == NO_ROWS) for key, one in corrected.items()),
-            *(replace(blank(key), dropped=True) for key in self._drop),
-        ]
+        for key, one in corrected.items():
+            records.append(replace(blank(key), rows=one.rows, rejected=one.rejected, dropped=one == NO_ROWS))
+        return records
 
     def _blank(self, key: str, table_id: str, version: int) -> FileRecord:
         """A record of a file without stamp and rows, written now."""
