@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from incremental_assets.core.file_groups import FileGroup, group_files
 from incremental_assets.core.files import (
     LONGEST_KEY,
+    ComparedFiles,
     FileFormat,
-    FilePlan,
     FileStamp,
+    compare_files,
     decode_path,
     encode_path,
     format_of,
     is_hidden,
-    plan_files,
 )
 from incremental_assets.core.globs import PatternReach, fixed_part, matches, owner_of
 
@@ -157,28 +157,27 @@ def test_a_file_is_compared_with_its_own_last_state() -> None:
     """Otherwise a file that arrives late with an old time is never read."""
     known = {"old": stamp(50), "rewritten": stamp(60), "gone": stamp(70), "touched back": stamp(80)}
     found = {"old": stamp(50), "rewritten": stamp(90), "late": stamp(3), "touched back": stamp(8), "now": stamp(995)}
-    plan = plan_files(found, known, now=1000, settle=10)
-    assert plan == FilePlan(new=("late",), changed=("touched back", "rewritten"), removed=("gone",), waiting=("now",), left=0)
-    assert plan.read == ("touched back", "rewritten", "late")
+    plan = compare_files(found, known, now=1000, settle=10)
+    assert plan == ComparedFiles(due=("touched back", "rewritten", "late"), waiting=("now",), recent=1, gone=("gone",))
 
 
 def test_a_clock_that_is_far_ahead_holds_no_file_back() -> None:
     """Otherwise files from a machine with a wrong clock are loaded years later."""
-    plan = plan_files({"ahead": stamp(5000), "a little ahead": stamp(1009)}, {}, now=1000, settle=10)
-    assert plan.new == ("ahead",) and plan.waiting == ("a little ahead",)
+    plan = compare_files({"ahead": stamp(5000), "a little ahead": stamp(1009)}, {}, now=1000, settle=10)
+    assert plan.due == ("ahead",) and plan.waiting == ("a little ahead",)
 
 
 def test_a_refresh_reads_just_what_was_asked_for() -> None:
     """Otherwise *Materialize* on one partition reads others, or not the one that was asked for."""
     found = {"a": stamp(1), "b": stamp(2), "c": stamp(3), "just written": stamp(999)}
-    plan = plan_files(found, {"a": stamp(1), "b": stamp(1), "gone": stamp(0)}, now=1000, settle=10, asked=["a", "just written", "gone"])
-    assert plan == FilePlan(new=("just written",), changed=("a",), removed=("gone",), waiting=(), left=0)
+    plan = compare_files(found, {"a": stamp(1), "b": stamp(1), "gone": stamp(0)}, now=1000, settle=10, asked=["a", "just written", "gone"])
+    assert plan == ComparedFiles(due=("a", "just written"), waiting=(), recent=0, gone=("gone",))
 
 
 def test_the_oldest_files_are_read_first_up_to_the_limit() -> None:
     """Otherwise a full landing folder is one run that never ends, or the files that have waited longest wait for ever."""
-    plan = plan_files({"c": stamp(1), "a": stamp(3), "b": stamp(2), "d": stamp(4)}, {"b": stamp(0)}, now=1000, settle=0, most=2)
-    assert plan == FilePlan(new=("c",), changed=("b",), removed=(), waiting=(), left=2)
+    plan = compare_files({"c": stamp(1), "a": stamp(3), "b": stamp(2), "d": stamp(4)}, {"b": stamp(0)}, now=1000, settle=0, most=2)
+    assert plan == ComparedFiles(due=("b", "c"), waiting=("a", "d"), recent=0, gone=())
 
 
 stamps = st.builds(FileStamp, st.integers(0, 30), st.integers(0, 2), st.sampled_from([None, "x", "y"]))
@@ -186,21 +185,23 @@ folders = st.dictionaries(st.sampled_from("abcdefgh"), stamps)
 
 
 @given(folders, folders, st.integers(0, 30), st.integers(0, 10), st.none() | st.integers(0, 5))
-def test_each_file_is_planned_once(
+def test_each_file_is_in_one_state(
     found: dict[str, FileStamp], known: dict[str, FileStamp], now: int, settle: int, most: int | None
 ) -> None:
     """Otherwise a file is read twice in one commit, or overlooked without a word."""
-    plan = plan_files(found, known, now, settle, most=most)
+    plan = compare_files(found, known, now, settle, most=most)
     unchanged = {path for path, one in found.items() if path in known and one.same(known[path])}
-    fates = [*plan.new, *plan.changed, *plan.waiting, *unchanged]
-    assert len(fates) == len(set(fates)) == len(found) - plan.left
-    assert set(plan.new).isdisjoint(known) and set(plan.changed) <= set(known)
-    assert set(plan.removed) == set(known) - set(found)
-    for part, of in ((plan.new, found), (plan.changed, found), (plan.waiting, found), (plan.removed, known)):
+    states = [*plan.due, *plan.waiting, *unchanged]
+    assert len(states) == len(set(states)) == len(found)
+    assert set(plan.gone) == set(known) - set(found)
+    changed, new = [path for path in plan.due if path in known], [path for path in plan.due if path not in known]
+    assert list(plan.due) == changed + new
+    recent, later = plan.waiting[: plan.recent], plan.waiting[plan.recent :]
+    assert all(abs(now - found[path].modified) < settle for path in recent)
+    for part, of in ((changed, found), (new, found), (recent, found), (later, found), (plan.gone, known)):
         assert list(part) == sorted(part, key=lambda path: (of[path].modified, path))
-    assert most is None or len(plan.read) <= most
-    left = set(found) - set(fates)
-    assert all(found[one].modified <= found[other].modified for one in plan.read for other in left)
+    assert len(plan.due) <= most if most is not None else not later
+    assert all(found[one].modified <= found[other].modified for one in plan.due for other in later)
 
 
 @given(folders)
@@ -208,9 +209,9 @@ def test_repeated_syncs_read_every_file(found: dict[str, FileStamp]) -> None:
     """Otherwise some file is left to the next sync each time."""
     known: dict[str, FileStamp] = {}
     for _ in range(len(found)):
-        known |= {path: found[path] for path in plan_files(found, known, 10_000, 5, most=1).read}
+        known |= {path: found[path] for path in compare_files(found, known, 10_000, 5, most=1).due}
     assert known == found
-    assert plan_files(found, known, 10_000, 5) == FilePlan((), (), (), (), 0)
+    assert compare_files(found, known, 10_000, 5) == ComparedFiles((), (), 0, ())
 
 
 # ---------------------------------------------------------------- globs

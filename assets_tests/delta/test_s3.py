@@ -183,7 +183,7 @@ def test_keys_that_spark_cannot_read_are_reported(s3: Any, bucket: str) -> None:
     s3.put_object(Bucket=bucket, Key="in/a/ok.csv", Body=b"")
     s3.put_object(Bucket=bucket, Key="in/a//lost.csv", Body=b"")
     troubles: dict[str, str] = {}
-    found = [path for path, _ in FolderAddress.parse("landing", f"s3://{bucket}/in").list(on_trouble=lambda p, m: troubles.update({p: m}))]
+    found = [path for path, _ in FolderAddress.parse("landing", f"s3://{bucket}/in").list(unseen=troubles)]
     assert found == ["a/ok.csv"]
     assert list(troubles) == ["a/"] and "//" in troubles["a/"]
 

@@ -98,6 +98,10 @@ def test_stored_bytes_lines_and_one_value_are_limited(tmp_path: Path) -> None:
     assert "max_line_bytes" in str(
         reason("id\n".encode("utf-16") + ("x" * 51).encode("utf-16-le"), Limits(line_bytes=50), encoding="utf-16")
     )
+    # A line is measured as Spark reads it, in UTF-8: in UTF-16, these two have 80 bytes each, and the third has the byte of a line feed in
+    # each of its characters.
+    assert reason(("id\n" + "x" * 40 + "\n" + "y" * 40).encode("utf-16"), Limits(line_bytes=50), encoding="utf-16") is None
+    assert "max_line_bytes" in str(reason(("id\n" + "Ċ" * 26).encode("utf-16"), Limits(line_bytes=50), encoding="utf-16"))
     array = b"[" + b",".join(b'{"id": 1}\n' for _ in range(10)) + b"]"
     assert reason(array, Limits(line_bytes=200), "a.json", FileFormat.JSON) is None
     assert "one JSON value" in str(reason(array, Limits(line_bytes=100), "a.json", FileFormat.JSON))
@@ -137,9 +141,13 @@ def test_limits_are_set_for_a_datastore_or_for_one_container() -> None:
         name="landing",
         path="/x",
         max_columns=7,
-        containers={"a": FilesEntry(glob="a*.csv", max_line_bytes=5), "b": FilesEntry(glob="b*.csv")},
+        prune_files=True,
+        containers={"a": FilesEntry(glob="a*.csv", max_line_bytes=5, prune_files=False), "b": FilesEntry(glob="b*.csv")},
     )
-    assert made.settings().limits == Limits(columns=7) and made.settings().options["a"].max_line_bytes == 5
+    settings = made.settings()
+    assert (settings.options["a"].limits, settings.options["a"].prune) == (Limits(columns=7, line_bytes=5), False)
+    assert (settings.options["b"].limits, settings.options["b"].prune) == (Limits(columns=7), True)
+    assert (settings.defaults.limits, settings.defaults.prune) == (Limits(columns=7), True)  # of containers that the YAML does not name
     for wrong in (
         FileDatastore(name="landing", path="/x", max_file_bytes=0),
         FileDatastore(name="landing", path="/x", max_line_bytes=2**31),

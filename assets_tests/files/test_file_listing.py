@@ -183,7 +183,7 @@ def test_errors_in_folders_that_can_hold_no_match_are_not_reported(tmp_path: Pat
         ("i*", [], ["itself"]),
     ):
         troubles: dict[str, str] = {}
-        assert [path for path, _ in address(tmp_path).list("", troubles.__setitem__, [wanted])] == files
+        assert [path for path, _ in address(tmp_path).list("", troubles, [wanted])] == files
         assert sorted(troubles) == told, wanted
     with pytest.raises(SourceUnreachable, match="is not there"):
         list(address(tmp_path / "gone").list("x", None, ["a/*.csv"]))
@@ -205,7 +205,7 @@ def test_a_link_to_itself_is_reported(tmp_path: Path) -> None:
     (tmp_path / "itself.csv").symlink_to("itself.csv")
     write(tmp_path / "a.csv")
     troubles: dict[str, str] = {}
-    assert [path for path, _ in address(tmp_path).list("", troubles.__setitem__)] == ["a.csv"]
+    assert [path for path, _ in address(tmp_path).list("", troubles)] == ["a.csv"]
     assert list(troubles) == ["itself.csv"] and "symbolic links" in troubles["itself.csv"]
 
 
@@ -222,7 +222,7 @@ def test_a_link_that_leaves_the_folder_is_refused_and_named(tmp_path: Path) -> N
     (tmp_path / "inbox2").mkdir()
     (inbox / "sibling.csv").symlink_to(write(tmp_path / "inbox2" / "begins_alike.csv"))
     troubles: dict[str, str] = {}
-    found = [path for path, _ in address(inbox).list("", troubles.__setitem__)]
+    found = [path for path, _ in address(inbox).list("", troubles)]
     assert sorted(found) == ["inside.csv", "sub/real.csv", "sub/up.csv"]
     assert sorted(troubles) == ["absolute.csv", "chain.csv", "sibling.csv", "sub/climbs.csv"]
     assert f"'absolute.csv' in {inbox} is a link that leads out of the folder, to {secret}" in troubles["absolute.csv"]
@@ -245,7 +245,7 @@ def test_a_link_of_a_remote_folder_is_refused(canned: dict[str, Any]) -> None:
         {"name": "x/c.csv", "size": 1, "type": "file", "islink": True, "mtime": 1.0},
     ]
     troubles: dict[str, str] = {}
-    assert [path for path, _ in address("canned://x").list("", troubles.__setitem__)] == ["a.csv"]
+    assert [path for path, _ in address("canned://x").list("", troubles)] == ["a.csv"]
     assert sorted(troubles) == ["b.csv", "c.csv"] and "is a link" in troubles["b.csv"]
 
 
@@ -298,7 +298,7 @@ def test_a_sub_folder_that_may_not_be_read_is_reported_and_skipped(tmp_path: Pat
     write(tmp_path / "open" / "b.csv")
     refusing(monkeypatch, tmp_path / "closed", PermissionError(13, "Permission denied"))
     troubles: dict[str, str] = {}
-    assert [path for path, _ in address(tmp_path).list("", troubles.__setitem__)] == ["open/b.csv"]
+    assert [path for path, _ in address(tmp_path).list("", troubles)] == ["open/b.csv"]
     assert list(troubles) == ["closed"]
     assert f"landing: 'closed' in {tmp_path} may not be read (Permission denied). Allow the user" in troubles["closed"]
     with pytest.raises(SourceError, match="may not be read"):
@@ -416,7 +416,7 @@ def test_a_remote_sub_folder_that_may_not_be_read_is_reported_and_skipped(canned
     canned["x/closed"] = RuntimeError("403 Forbidden for the prefix.")
     canned[""] = [{"name": "x", "type": "directory", "size": 0}]
     troubles: dict[str, str] = {}
-    assert [path for path, _ in address("canned://x").list("", troubles.__setitem__)] == ["a.csv"]
+    assert [path for path, _ in address("canned://x").list("", troubles)] == ["a.csv"]
     assert troubles == {
         "closed": "landing: 'closed' in canned://x cannot be read: 403 Forbidden for the prefix. Check address, credentials and network."
     }

@@ -74,10 +74,10 @@ def test_only_files_that_end_the_server_are_refused_and_all_others_read(count: i
             chosen, rows = attempt.read(left, server.read)
             assert rows is None or rows == tuple(chosen)
             attempt.done()
-            assert {file.key for file in (*chosen, *attempt.postponed)} | set(attempt.refused) == {file.key for file in left}
+            assert {file.key for file in (*chosen, *attempt.waiting)} | set(attempt.refused) == {file.key for file in left}
             read |= {file.key for file in chosen}
             refused |= attempt.refused
-            left = list(attempt.postponed)
+            left = list(attempt.waiting)
         if not left:
             break
     assert not left and set(refused) == culprits and read == {file.key for file in files(count)} - culprits
@@ -95,7 +95,7 @@ def test_one_file_that_ends_the_server_is_found_with_few_servers() -> None:
         attempt.read(left, server.read)
         attempt.done()
         assert server.apart
-        left = list(attempt.postponed)
+        left = list(attempt.waiting)
     assert server.ended <= 12
     assert set(attempt.refused) == {"f700"}
 

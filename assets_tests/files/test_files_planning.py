@@ -7,6 +7,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,16 @@ from incremental_assets.core.plan import Action, Mode, Request
 from incremental_assets.core.watermark import TableState
 from incremental_assets.dagster.components.files import FileDatastore
 from incremental_assets.dagster.file_adapter import FileAdapter
+from incremental_assets.dagster.schedules import _Tick
 from incremental_assets.dagster.sensors import Cursor, find_unclaimed, tick
 from incremental_assets.delta.maintenance import tidy
+from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import CONTAINER_PROPERTY, STATE_PROPERTY, LakeTable
+from incremental_assets.files.container_listing import FileListing, list_files
 from incremental_assets.files.definition import FileDefinition
 from incremental_assets.files.manifest import COMPACT_AFTER, FileRecord, Manifest
-from incremental_assets.files.plan import FileListing, FilesPlan, list_files, make_files_plan
+from incremental_assets.files.plan import FilesPlan, make_files_plan
+from incremental_assets.files.sync import FileSync
 
 BY_HAND, TICK = Request(Mode.INCREMENTAL), Request(Mode.INCREMENTAL, max_files=2)
 
@@ -81,7 +86,7 @@ def lake(folder: Callable[..., Folder]) -> Lake:
 
 
 def read(plan: FilesPlan) -> list[str]:
-    return [file.key for file in plan.files]
+    return [file.key for file in plan.due]
 
 
 def test_files_that_cannot_be_read_never_keep_others_from_being_read(lake: Lake) -> None:
@@ -165,7 +170,7 @@ def test_a_refresh_of_several_partitions_goes_on_where_one_is_gone(lake: Lake) -
     lake.project.put("a.csv", "id\n1\n")
     lake.holds({"a.csv": 1})
     plan = lake.plan(Request(Mode.REFRESH, ("a.csv", "never.csv")))
-    assert read(plan) == ["a.csv"] and plan.phantoms == ("never.csv",) and "'never.csv'" in plan.warnings[0]
+    assert read(plan) == ["a.csv"] and plan.unknown == ("never.csv",) and "'never.csv'" in plan.warnings[0]
     with pytest.raises(ConfigurationError, match="there is no file for the partition"):
         lake.plan(Request(Mode.REFRESH, ("never.csv",)))
 
@@ -216,6 +221,33 @@ def test_a_run_that_fails_is_not_started_at_each_tick(lake: Lake, monkeypatch: p
         assert "in 120 s" in waiting or "in 119 s" in waiting
         lake.project.put("b.csv", "id\n1\n")
         assert tick(instance, lake.definition, third.cursor).run_requests  # something is new: at once
+
+
+def test_a_tick_lists_the_folder_once_and_the_run_once_more(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a tick over a million files takes longer than Dagster waits, or a run goes by a listing from before its lock."""
+    for number in range(3):
+        lake.project.put(f"d/{number}.csv", "id\n1\n")
+    monkeypatch.setenv("INCREMENTAL_ASSETS_LAKE", str(lake.project.lake_root))
+    folders: list[str] = []
+    scandir = os.scandir
+
+    def counted(path: str) -> Any:
+        folders.append(os.fspath(path))
+        return scandir(path)
+
+    definition = lake.definition
+    with lake.project.instance() as instance, monkeypatch.context() as watched:
+        watched.setattr("os.scandir", counted)
+        asked = tick(instance, definition, None)
+        [request] = asked.run_requests or []
+        assert request.tags["dagster/asset_partition_range_end"] == "d/2.csv"
+        assert sorted(folders) == sorted([f"{lake.project.root}/", f"{lake.project.root}/d"])
+        (lake.project.root / "d/0.csv").unlink()
+        lake.project.put("e/3.csv", "id\n1\n")
+        scope = LakeScope(str(lake.project.lake_root), tmp_path, "test", print)
+        begun = FileAdapter(definition).begin(instance, TICK, scope, "of a run", print)
+    assert isinstance(begun, FileSync) and isinstance(begun.result.plan, FilesPlan)
+    assert read(begun.result.plan) == ["d/1.csv", "d/2.csv"] and begun.result.plan.later == 1
 
 
 def test_file_names_that_are_not_utf8_are_shown(lake: Lake) -> None:
@@ -280,6 +312,20 @@ def test_files_of_no_container_start_the_catalog_once(folder: Callable[..., Fold
     assert not again.run_requests  # tmp stays out, and is not asked for again
 
 
+def test_a_tick_that_plans_all_in_time_begins_with_the_first_again(folder: Callable[..., Folder]) -> None:
+    """Else, after one slow tick, all later ones begin with the container that it has left, for ever."""
+    project = folder(containers={"a": {"glob": "a.csv"}, "b": {"glob": "b.csv"}})
+    definitions = project.catalog()
+    with project.instance() as instance:
+        instance.daemon_cursor_storage.set_cursor_values({"incremental_assets/tick/of_two": "landing/b"})
+        ticks = _Tick("of_two", definitions)
+        assert [one.table.name for one in ticks._in_turn(instance)] == ["b", "a"]
+        context = dg.build_schedule_context(instance, datetime.now(timezone.utc))
+        [skipped] = ticks.requests(context)
+        assert isinstance(skipped, dg.SkipReason) and str(skipped.skip_message).count("no file matches") == 2
+        assert [one.table.name for one in ticks._in_turn(instance)] == ["a", "b"]
+
+
 def test_a_relative_path_is_below_the_projects_folder(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Otherwise the daemon, which runs elsewhere, looks into another folder than the command line."""
     monkeypatch.setenv("INCREMENTAL_ASSETS_PROJECT", str(lake.project.path))
@@ -313,7 +359,7 @@ def test_a_broken_file_that_is_being_written_anew_waits(lake: Lake) -> None:
     lake.holds({}, {"a.csv": "half a gzip"})
     lake.project.put("a.csv", "id\n1\n2", at=time.time())
     plan = lake.plan()
-    assert not plan.files and plan.waiting == 1
+    assert not plan.due and plan.recent == 1
 
 
 def test_files_of_an_excluded_container_go_to_no_other_one(folder: Callable[..., Folder]) -> None:
