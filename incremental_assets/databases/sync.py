@@ -127,10 +127,10 @@ class TableSync:
             self._check_rows(container, windows, nulls, highest)
             state = self._next_state(container, moved, windows, nulls)
             rows = source.snapshot_rows(container, state.text_columns)
-            readers = source.free_connections(settings.max_source_connections)
+            readers, most = source.free_connections(settings.max_source_connections), settings.rows_a_window
 
             def read(spark: "SparkSession") -> "DataFrame":
-                if is_read_by_key(plan, source, settings.rows_a_window):
+                if is_read_by_key(plan, source, most):
                     return self._read_by_key(spark, rows, readers)
                 return rows.windows(spark, windows, nulls, highest.value, readers)
 
@@ -149,6 +149,7 @@ class TableSync:
                 still_there=source.still_there,
                 emptied=lambda: self._emptied(windows, nulls),
                 by_key=ByKey(rows.by_key, rows.existing),
+                in_files=None if is_read_by_key(plan, source, most) else rows.in_files(windows, nulls, highest.value, readers),
             )
             try:
                 yield write_batch

@@ -7,7 +7,7 @@ a ``WriteBatch`` (the rows of one commit, all of one snapshot of the source); th
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from incremental_assets.core.container import Container
 from incremental_assets.core.partitions import Partitions
@@ -32,6 +32,7 @@ class WriteBatch:
     ``still_there``: raises SourceError if the snapshot of the source is no longer held. ``emptied``: returns the requested windows for
     which the source has no row. ``by_key``: lookups by primary key, for upserts only. ``files``: the keys of the files whose rows are
     replaced; there are no windows then. ``only_adds``: the source knows that the table has no rows yet in the place of those to be written.
+    ``in_files``: reads the same rows into files instead; None if the source cannot.
     """
 
     container: Container
@@ -50,6 +51,43 @@ class WriteBatch:
     by_key: "ByKey | None" = field(repr=False, default=None)
     files: tuple[str, ...] | None = None
     only_adds: bool = False
+    in_files: "RowsInFiles | None" = field(repr=False, default=None)
+
+
+@dataclass(frozen=True)
+class FilesTarget:
+    """Where files of rows are written, and how.
+
+    ``folder``: the table's folder. ``names``: the names of the columns in the table, in the order in which they are read. ``sort``: the
+    columns by which rows are sorted within a file. ``indexed``: how many of the first columns get statistics.
+    """
+
+    folder: str
+    names: tuple[str, ...]
+    sort: tuple[str, ...]
+    indexed: int
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file in a table's folder that no commit names yet: its path there, its size in bytes, its rows, and Delta's statistics (JSON)."""
+
+    path: str
+    size: int
+    rows: int
+    statistics: str
+
+
+class RowsInFiles(Protocol):
+    """The rows of a write batch, as a source can read them into files of the table itself."""
+
+    def reason_against(self, spark: "SparkSession") -> str | None:
+        """Why the source or the Spark server cannot do it; None if they can."""
+        ...
+
+    def write(self, spark: "SparkSession", target: FilesTarget) -> Sequence[WrittenFile]:
+        """Reads all rows and writes each of them to one file. Raises SourceError if the source fails."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,154 @@
+"""Writes a write batch by adding files that Spark's tasks have written themselves, in one commit through delta-rs.
+
+Belongs here: the rule by which a batch is written so, and the commit. Does not belong: reading the source into files
+(``databases.postgres.arrow_files``), and how a file and its statistics are written (``parquet_files``).
+
+It is much faster than Spark's own writer, which gets the rows one by one from JDBC. It only ever adds whole files, so it writes to places
+in which the table has no row; everything that deletes or changes rows is written by ``overwrite`` or ``merge``.
+"""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from incremental_assets.core.errors import LakeError
+from incremental_assets.delta.guards import expect_unmoved, moved
+from incremental_assets.delta.table import Head, LakeTable, reason, storage_options
+from incremental_assets.delta.write_batch import FilesTarget, WriteBatch, WriteResult, WrittenFile
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+log = logging.getLogger(__name__)
+
+READ_BY = "INCREMENTAL_ASSETS_READ_BY"
+"""The environment variable that says how rows are read that could be read into files: ``jdbc`` never, ``arrow`` always, and else as is
+faster for their number."""
+LEAST_ROWS = 100_000
+"""Fewer rows are read through JDBC, as starting Spark's Python workers takes a second or two."""
+INDEXED_COLUMNS = 32
+"""How many columns get statistics, if the table does not say it: the same number as Delta's default."""
+_WRITER_FEATURES = frozenset(("appendOnly", "invariants", "deletionVectors", "timestampNtz"))
+"""The table features that ask nothing of a writer that adds files, or only what ``_needs`` looks at."""
+
+
+def add_files(
+    spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, tell: Callable[[str], None]
+) -> WriteResult | None:
+    """Writes a batch as files if the rule permits it; None if nothing was done and Spark has to write the batch.
+
+    ``tell`` gets the reason why the rows are not read into files. Raises ConcurrentWriteError if the table is no longer at the version
+    ``head``, and SourceError if the source failed or its snapshot is no longer held.
+    """
+    rows = write_batch.in_files
+    why = reason_for_jdbc(spark, table, head, write_batch)
+    if rows is None or why is not None:
+        log.debug("%s: read through JDBC: %s", write_batch.container.label, why)
+        if rows is not None and write_batch.expected >= LEAST_ROWS:
+            tell(f"reads through JDBC: {why}")
+        return None
+    identifier = write_batch.container.identifier
+    indexed = int(head.properties.get("delta.dataSkippingNumIndexedCols", INDEXED_COLUMNS))
+    target = FilesTarget(
+        table.address, tuple(column.name for column in head.columns), identifier.columns if identifier else (), max(indexed, 0)
+    )
+    files = rows.write(spark, target)
+    _expect_there(table, files)
+    write_batch.still_there()
+    expect_unmoved(write_batch.container.label, table, head)
+    _commit(table, head, write_batch, files)
+    count = sum(file.rows for file in files)
+    return WriteResult(count, count, 0, 0, head.version + 1, head.version + 1)
+
+
+# ---------------------------------------------------------------------- the rule
+def reason_for_jdbc(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch) -> str | None:
+    """Why a batch is read through JDBC and written by Spark; None if it is read into files.
+
+    The cheap questions come first; the last one starts a Python worker of Spark.
+    """
+    asked = os.environ.get(READ_BY, "")
+    if asked == "jdbc":
+        return f"{READ_BY} says so"
+    if write_batch.in_files is None:
+        return "these rows cannot be read into files"
+    if write_batch.expected < LEAST_ROWS and asked != "arrow":
+        return "there are few rows"
+    return _replaces(table, head) or _other_columns(head, write_batch) or _needs(table, head) or write_batch.in_files.reason_against(spark)
+
+
+def _replaces(table: LakeTable, head: Head) -> str | None:
+    return None if head.version == 0 or table.rows() == 0 else "the table has rows already"
+
+
+def _other_columns(head: Head, write_batch: WriteBatch) -> str | None:
+    """The files have the columns as they are read, so these must be those of the table, in name, type and order."""
+    return None if tuple(head.columns) == write_batch.columns else "the table has other columns than the source"
+
+
+def _needs(table: LakeTable, head: Head) -> str | None:
+    """Why delta-rs cannot add files to the table so that all readers see the right rows.
+
+    delta-rs itself refuses some of these tables, but not all: of a table with column mapping, every value of its files is read as NULL.
+    """
+    if "://" in table.address:
+        return "the lake is in an object store"
+    delta = table.opened()
+    if delta is None:
+        return "there is no table"
+    protocol = delta.protocol()
+    if protocol.min_writer_version > 2 and set(protocol.writer_features or ["unknown"]) - _WRITER_FEATURES:
+        unknown = sorted(set(protocol.writer_features or [f"writer version {protocol.min_writer_version}"]) - _WRITER_FEATURES)
+        return f"the table has Delta's {', '.join(unknown)}"
+    if delta.metadata().partition_columns:
+        return "the table has physical partitions"
+    if any(name.startswith("delta.constraints.") for name in head.properties):
+        return "the table has constraints"
+    fields = json.loads(delta.schema().to_json())["fields"]
+    if any(not field["nullable"] or set(field["metadata"]) - {"comment"} for field in fields):
+        return "a column of the table has constraints of its own"
+    return None
+
+
+# ---------------------------------------------------------------------- the commit
+def _expect_there(table: LakeTable, files: Sequence[WrittenFile]) -> None:
+    """Raises LakeError if a file is not where the table's readers look for it: a worker of Spark has written it to another disk."""
+    for file in files:
+        path = os.path.join(table.address, file.path)
+        try:
+            size = os.path.getsize(path)
+        except OSError:
+            size = -1
+        if size != file.size:
+            raise LakeError(
+                f"{path} was written by one of Spark's workers, and this process does not see it ({size} of {file.size} bytes). Do they "
+                f"share the folder? Nothing was committed. {READ_BY}=jdbc lets Spark write the rows."
+            )
+
+
+def _commit(table: LakeTable, head: Head, write_batch: WriteBatch, files: Sequence[WrittenFile]) -> None:
+    """Commits the files as the version after ``head``, or fails: a retry would append them on top of a concurrent write."""
+    now = int(time.time() * 1000)
+    actions: list[AddAction | RemoveAction] = [AddAction(file.path, file.size, {}, now, True, file.statistics) for file in files]
+    try:
+        delta = DeltaTable(table.address, version=head.version, storage_options=storage_options() or None)
+        delta.create_write_transaction(
+            actions,
+            "append",
+            delta.schema(),
+            commit_properties=CommitProperties(
+                custom_metadata={"userMetadata": json.dumps(write_batch.commit_metadata)}, max_commit_retries=0
+            ),
+            post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
+        )
+    except CommitFailedError as error:
+        raise moved(write_batch.container.label, table, "nothing was written") from error
+    except DeltaError as error:
+        raise LakeError(f"{table.url} cannot be written: {reason(error)}") from error
