@@ -95,13 +95,14 @@ class TableSync:
         for number, windows in enumerate(pieces):
             if len(pieces) > 1:
                 self._log(f"window {number + 1} of {len(pieces)}: {replace(plan, windows=windows).requested}")
-            yield self._step(windows, number + 1 == len(pieces))
+            yield self._step(windows, number + 1 == len(pieces), len(pieces))
 
     @contextlib.contextmanager
-    def _step(self, windows: Sequence[Window], last: bool) -> Iterator[WriteBatch]:
+    def _step(self, windows: Sequence[Window], last: bool, pieces: int) -> Iterator[WriteBatch]:
         """Takes a snapshot of the source, decides the new watermark, and yields the write batch of one piece of the plan.
 
         The snapshot is held until the block ends. ``last``: this is the last piece, which also reads the rows without identifier.
+        ``pieces``: how many there are.
         """
         plan, source, settings = self._plan, self._source, self._definition.settings
         container = plan.container
@@ -150,6 +151,7 @@ class TableSync:
                 emptied=lambda: self._emptied(windows, nulls),
                 by_key=ByKey(rows.by_key, rows.existing),
                 in_files=None if is_read_by_key(plan, source, most) else rows.in_files(windows, nulls, highest.value, readers),
+                divisible=pieces > 1,
             )
             try:
                 yield write_batch

@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
@@ -19,9 +20,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from incremental_assets.core.errors import LakeError
-from incremental_assets.delta.guards import expect_unmoved, moved
+from incremental_assets.core.window import Window
+from incremental_assets.delta.guards import expect_unmoved, moved, newest
+from incremental_assets.delta.overwrite import overwrite
+from incremental_assets.delta.sql import axis_value, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable, reason, storage_options
-from incremental_assets.delta.write_batch import FilesTarget, WriteBatch, WriteResult, WrittenFile
+from incremental_assets.delta.write_batch import FilesTarget, RowsInFiles, WriteBatch, WriteResult, WrittenFile
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -44,16 +48,33 @@ def add_files(
 ) -> WriteResult | None:
     """Writes a batch as files if the rule permits it; None if nothing was done and Spark has to write the batch.
 
-    ``tell`` gets the reason why the rows are not read into files. Raises ConcurrentWriteError if the table is no longer at the version
+    ``tell`` gets the reason why many rows are not read into files. Raises ConcurrentWriteError if the table is no longer at the version
     ``head``, and SourceError if the source failed or its snapshot is no longer held.
     """
-    rows = write_batch.in_files
-    why = reason_for_jdbc(spark, table, head, write_batch)
-    if rows is None or why is not None:
-        log.debug("%s: read through JDBC: %s", write_batch.container.label, why)
-        if rows is not None and write_batch.expected >= LEAST_ROWS:
-            tell(f"reads through JDBC: {why}")
+    found = choose(spark, table, head, write_batch)
+    if isinstance(found, str):
+        log.debug("%s: read through JDBC: %s", write_batch.container.label, found)
+        if write_batch.in_files is not None and write_batch.expected >= LEAST_ROWS:
+            tell(f"reads through JDBC: {found}")
         return None
+    if found.replaced is None:
+        return _add(table, head, write_batch, found.added, spark, tell)
+    # The part that replaces rows is committed first. If this process is killed after it, or before the state is written, the watermark is
+    # still the old one: the next sync finds these rows in the table and replaces them.
+    before = overwrite(spark, table, head, found.replaced)
+    after = _add(table, newest(table), write_batch, found.added, spark, tell)
+    return replace(
+        after,
+        rows_read=before.rows_read + after.rows_read,
+        rows_inserted=None if before.rows_inserted is None else before.rows_inserted + after.rows_read,
+        rows_updated=before.rows_updated,
+        rows_deleted=before.rows_deleted,
+    )
+
+
+def _add(
+    table: LakeTable, head: Head, write_batch: WriteBatch, rows: RowsInFiles, spark: "SparkSession", tell: Callable[[str], None]
+) -> WriteResult:
     identifier = write_batch.container.identifier
     indexed = int(head.properties.get("delta.dataSkippingNumIndexedCols", INDEXED_COLUMNS))
     target = FilesTarget(
@@ -61,6 +82,7 @@ def add_files(
     )
     files = rows.write(spark, target)
     _expect_there(table, files)
+    tell(f"{len(files)} file{'s' if len(files) != 1 else ''} of rows, to be committed")
     write_batch.still_there()
     expect_unmoved(write_batch.container.label, table, head)
     _commit(table, head, write_batch, files)
@@ -69,23 +91,76 @@ def add_files(
 
 
 # ---------------------------------------------------------------------- the rule
-def reason_for_jdbc(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch) -> str | None:
-    """Why a batch is read through JDBC and written by Spark; None if it is read into files.
+@dataclass(frozen=True)
+class Choice:
+    """How a batch is written.
 
-    The cheap questions come first; the last one starts a Python worker of Spark.
+    ``added``: the rows to read into files, in whose place the table has none. ``replaced``: a batch of the other rows; None if there are no
+    others.
+    """
+
+    added: RowsInFiles
+    replaced: WriteBatch | None = None
+
+
+def choose(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch) -> Choice | str:
+    """The rows of a batch that are read into files, or the reason why all are read through JDBC and written by Spark.
+
+    The cheap questions come first; the last ones start a Python worker of Spark, and read the table.
     """
     asked = os.environ.get(READ_BY, "")
+    least = 0 if asked == "arrow" else LEAST_ROWS
+    rows = write_batch.in_files
+    if rows is None:
+        return "these rows cannot be read into files"
     if asked == "jdbc":
         return f"{READ_BY} says so"
-    if write_batch.in_files is None:
-        return "these rows cannot be read into files"
-    if write_batch.expected < LEAST_ROWS and asked != "arrow":
+    if write_batch.expected < least:
         return "there are few rows"
-    return _replaces(table, head) or _other_columns(head, write_batch) or _needs(table, head) or write_batch.in_files.reason_against(spark)
+    reason = _other_columns(head, write_batch) or _needs(table, head) or rows.reason_against(spark)
+    if reason is not None:
+        return reason
+    return Choice(rows) if _is_empty(table) else _beside_rows(spark, table, write_batch, rows, least)
 
 
-def _replaces(table: LakeTable, head: Head) -> str | None:
-    return None if head.version == 0 or table.rows() == 0 else "the table has rows already"
+def _is_empty(table: LakeTable) -> bool:
+    """Whether the table has no file. The number of rows in its statistics is not asked: a file without statistics would count as none."""
+    delta = table.opened()
+    return delta is not None and not delta.file_uris()
+
+
+def _beside_rows(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, rows: RowsInFiles, least: int) -> Choice | str:
+    """The choice for a table that has rows: those of the batch above all that the table has in the batch's windows are added."""
+    identifier = write_batch.container.identifier
+    if write_batch.whole or identifier is None or write_batch.files is not None:
+        return "the rows of the table are replaced"
+    predicate = scope_predicate(identifier, write_batch.windows, write_batch.include_nulls)
+    found = spark.sql(f"SELECT {axis_value(identifier, 'max')}, count(*) FROM {table.sql_name} WHERE {predicate}").collect()[0]
+    highest, count = found[0], int(found[1])
+    if count == 0:
+        return Choice(rows)
+    if not write_batch.divisible:
+        return "rows of the table are replaced"
+    below, above = _divided(write_batch.windows, None if highest is None else int(highest) + 1)
+    if not above or write_batch.expected - count < least:
+        return "most of the rows replace others"
+    replaced = rows.part(below, write_batch.include_nulls)
+    part = replace(
+        write_batch,
+        windows=below,
+        expected=count,
+        frame=replaced.frame,
+    )
+    return Choice(rows.part(above, False), part)
+
+
+def _divided(windows: Sequence[Window], at: int | None) -> tuple[tuple[Window, ...], tuple[Window, ...]]:
+    """The parts of the windows below ``at`` and from it on. None: no part lies below."""
+    if at is None:
+        return (), tuple(windows)
+    below = (window.intersect(Window(None, at)) for window in windows)
+    above = (window.intersect(Window(at, None)) for window in windows)
+    return tuple(w for w in below if w is not None), tuple(w for w in above if w is not None)
 
 
 def _other_columns(head: Head, write_batch: WriteBatch) -> str | None:

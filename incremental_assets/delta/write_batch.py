@@ -32,7 +32,8 @@ class WriteBatch:
     ``still_there``: raises SourceError if the snapshot of the source is no longer held. ``emptied``: returns the requested windows for
     which the source has no row. ``by_key``: lookups by primary key, for upserts only. ``files``: the keys of the files whose rows are
     replaced; there are no windows then. ``only_adds``: the source knows that the table has no rows yet in the place of those to be written.
-    ``in_files``: reads the same rows into files instead; None if the source cannot.
+    ``in_files``: reads the same rows into files instead; None if the source cannot. ``divisible``: the rows may be committed in two parts,
+    as the batch is itself one of several by which a large read is written.
     """
 
     container: Container
@@ -52,6 +53,7 @@ class WriteBatch:
     files: tuple[str, ...] | None = None
     only_adds: bool = False
     in_files: "RowsInFiles | None" = field(repr=False, default=None)
+    divisible: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,14 @@ class RowsInFiles(Protocol):
 
     def write(self, spark: "SparkSession", target: FilesTarget) -> Sequence[WrittenFile]:
         """Reads all rows and writes each of them to one file. Raises SourceError if the source fails."""
+        ...
+
+    def part(self, windows: Sequence[Window], include_nulls: bool) -> "RowsInFiles":
+        """Those of the rows that are in these windows or, with ``include_nulls``, have no identifier."""
+        ...
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        """The rows as a DataFrame, which reads them without files."""
         ...
 
 

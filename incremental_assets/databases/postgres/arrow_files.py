@@ -29,7 +29,7 @@ from incremental_assets.databases.postgres.arrow_task import (
     run_task,
 )
 from incremental_assets.databases.postgres.cuts import file_cuts
-from incremental_assets.databases.postgres.extract import reader_statements, select_of
+from incremental_assets.databases.postgres.extract import read_windows, reader_statements, select_of
 from incremental_assets.databases.postgres.queries import scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.types import Carried
@@ -39,6 +39,7 @@ from incremental_assets.spark.python_packages import missing_packages
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
 
 PACKAGES = ("pyarrow.parquet", "adbc_driver_postgresql.dbapi")
 """What a task imports."""
@@ -85,6 +86,12 @@ class PostgresFiles:
             if sent_as(column) is None:
                 return f"column {column.column.name} is {column.column.type}"
         return self._reader.reason_against_libpq() or missing_packages(spark, PACKAGES)
+
+    def part(self, windows: Sequence[Window], include_nulls: bool) -> "PostgresFiles":
+        return PostgresFiles(self._reader, self._carried, windows, include_nulls, self._highest, self._most_readers)
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        return read_windows(spark, self._reader, self._carried, self._windows, self._include_nulls, self._highest, self._most_readers)
 
     def write(self, spark: "SparkSession", target: FilesTarget) -> Sequence[WrittenFile]:
         task = self._task(target)
