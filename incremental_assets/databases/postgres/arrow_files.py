@@ -120,6 +120,7 @@ class PostgresFiles:
             queries=tuple(select_of(reader.container, selected, one).as_string(None) for one in scopes),
             columns=tuple(columns),
             tasks=tasks,
+            silence=reader.limits.silence,
             folder=target.folder,
             sort=target.sort,
             indexed=target.indexed,

@@ -7,8 +7,12 @@ This module is executed by Spark's Python workers, on machines where this projec
 by value), so it imports only the standard library, pyarrow and, in its functions, ADBC's driver.
 """
 
+import contextlib
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -48,7 +52,8 @@ class ReadTask:
 
     ``connection``: the connection string of libpq. ``password``: what must not appear in a message. ``settings``: the statements with which
     a transaction joins the snapshot. ``queries``: the query of each range. ``columns``: what the queries return, in their order. ``tasks``:
-    how many tasks share the ranges. ``folder``, ``sort``, ``indexed``: see ``FilesWriter``.
+    how many tasks share the ranges. ``silence``: how many seconds a task waits for the next rows. ``folder``, ``sort``, ``indexed``: see
+    ``FilesWriter``.
     """
 
     connection: str = field(repr=False)
@@ -57,6 +62,7 @@ class ReadTask:
     queries: tuple[str, ...] = field(repr=False)
     columns: tuple[WireColumn, ...]
     tasks: int
+    silence: int
     folder: str
     sort: tuple[str, ...]
     indexed: int
@@ -83,23 +89,84 @@ def read_ranges(task: ReadTask, ranges: range) -> Iterator[pa.RecordBatch]:
     import adbc_driver_postgresql.dbapi as adbc
 
     schema = pa.schema([pa.field(column.name, column.type) for column in task.columns])
+    silence = Silence(task.silence)
     try:
-        with adbc.connect(task.connection) as connection, connection.cursor() as cursor:
+        with adbc.connect(task.connection) as connection, connection.cursor() as cursor, silence.watched(cursor.adbc_cancel):
             for setting in task.settings:
                 cursor.execute(setting)
             for number in ranges:
                 writer = FilesWriter(task.folder, schema, task.sort, task.indexed)
                 try:
-                    cursor.execute(task.queries[number])
-                    for batch in cursor.fetch_record_batch():
+                    for batch in _batches(cursor, task.queries[number], silence):
                         writer.add(in_lake(batch, task.columns, schema))
                     writer.close()
                 except BaseException:
                     writer.discard()
                     raise
                 yield _result(number, writer.files)
-    except adbc_driver_manager.Error as error:
+    except (adbc_driver_manager.Error, BrokenRead) as error:
+        if silence.passed:
+            what = f"it sent nothing to a reader for {task.silence} s; a query that takes so long to its first row needs a higher"
+            raise SourceFailed(f"{SOURCE_FAILED}{what} max_silence_seconds{END_OF_MESSAGE}") from None
         raise SourceFailed(_message(error, task.password)) from None
+
+
+def _batches(cursor: Any, query: str, silence: "Silence") -> Iterator[pa.RecordBatch]:
+    """The rows of a query. Raises BrokenRead for errors that come after the first rows: to ADBC they are errors of the stream."""
+    with silence.listening():
+        cursor.execute(query)
+        batches = cursor.fetch_record_batch()
+    while True:
+        try:
+            with silence.listening():
+                batch = next(batches, None)
+        except (OSError, pa.ArrowException) as error:
+            raise BrokenRead(str(error)) from None
+        if batch is None:
+            return
+        yield batch
+
+
+class BrokenRead(Exception):
+    """The source has ended a query after the first rows."""
+
+
+class Silence:
+    """Cancels a query if the source sends nothing for ``seconds``. ``passed``: it has done so.
+
+    The time that a task takes to write what it got does not count.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.passed = False
+        self._seconds, self._over = seconds, threading.Event()
+        self._since: float | None = None
+
+    @contextlib.contextmanager
+    def watched(self, cancel: Callable[[], None]) -> Iterator[None]:
+        def run() -> None:
+            while not self._over.wait(min(1.0, self._seconds / 4)):
+                since = self._since
+                if since is not None and time.monotonic() - since > self._seconds:
+                    self.passed = True
+                    cancel()
+                    return
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._since = None
 
 
 def in_lake(batch: pa.RecordBatch, columns: tuple[WireColumn, ...], schema: pa.Schema) -> pa.Table:
