@@ -130,3 +130,26 @@ def test_no_rows_are_no_file(tmp_path: Path) -> None:
     writer.add(rows(0, 0))
     writer.close()
     assert writer.files == [] and not list(tmp_path.iterdir())
+
+
+def test_names_that_pyarrow_takes_for_paths(tmp_path: Path) -> None:
+    """A load would fail on a column called ".a", or be sorted by another one."""
+    names = [".a", "a.b", "[0]", 'quo"te', "a"]
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    for sort in names:
+        writer = FilesWriter(str(tmp_path), schema, (sort,), 32)
+        writer.add(pa.table([[i * 7 % 5 + position for i in range(5)] for position in range(5)], schema=schema))
+        writer.close()
+        ((name, _, _, found),) = writer.files
+        assert pq.ParquetFile(tmp_path / name).read()[sort].to_pylist() == [names.index(sort) + i for i in range(5)]
+        assert json.loads(found)["minValues"] == {name: position for position, name in enumerate(names)}
+
+
+def test_footers_have_no_bounds_of_floats(tmp_path: Path) -> None:
+    """They leave NaN out: Spark skipped the row with NaN, which is above all numbers to it."""
+    schema = pa.schema([("k", pa.int64()), ("f", pa.float64()), ("r", pa.float32())])
+    writer = FilesWriter(str(tmp_path), schema, (), 32)
+    writer.add(pa.table([[1, 2], [1.0, float("nan")], [1.0, float("nan")]], schema=schema))
+    writer.close()
+    group = pq.ParquetFile(tmp_path / writer.files[0][0]).metadata.row_group(0)
+    assert [group.column(i).is_stats_set for i in range(3)] == [True, False, False]

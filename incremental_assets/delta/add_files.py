@@ -41,6 +41,8 @@ INDEXED_COLUMNS = 32
 """How many columns get statistics, if the table does not say it: the same number as Delta's default."""
 _WRITER_FEATURES = frozenset(("appendOnly", "invariants", "deletionVectors", "timestampNtz"))
 """The table features that ask nothing of a writer that adds files, or only what ``_needs`` looks at."""
+_said: set[tuple[str, str, str]] = set()
+"""The reasons that were told already: each once a session and container, however many windows a load has."""
 
 
 def add_files(
@@ -54,7 +56,9 @@ def add_files(
     found = choose(spark, table, head, write_batch)
     if isinstance(found, str):
         log.debug("%s: read through JDBC: %s", write_batch.container.label, found)
-        if write_batch.in_files is not None and write_batch.expected >= LEAST_ROWS:
+        said = (spark.session_id, write_batch.container.label, found)
+        if write_batch.in_files is not None and write_batch.expected >= LEAST_ROWS and said not in _said:
+            _said.add(said)
             tell(f"reads through JDBC: {found}")
         return None
     if found.replaced is None:
@@ -78,7 +82,10 @@ def _add(
     identifier = write_batch.container.identifier
     indexed = int(head.properties.get("delta.dataSkippingNumIndexedCols", INDEXED_COLUMNS))
     target = FilesTarget(
-        table.address, tuple(column.name for column in head.columns), identifier.columns if identifier else (), max(indexed, 0)
+        folder=os.path.abspath(table.address),  # Spark's workers are in another folder
+        names=tuple(column.name for column in head.columns),
+        sort=identifier.columns if identifier else (),
+        indexed=indexed if indexed >= 0 else len(head.columns),
     )
     files = rows.write(spark, target)
     _expect_there(table, files)

@@ -79,7 +79,10 @@ class FilesWriter:
         if rows.num_rows == 0:
             return
         if self._sort:
-            rows = rows.sort_by([(name, "ascending") for name in self._sort])
+            # The columns are given plain names for this, as pyarrow takes a name such as ".a" for a path.
+            keys = pa.table({f"k{i}": rows.column(name) for i, name in enumerate(self._sort)})
+            order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])  # pyright: ignore[reportAttributeAccessIssue]
+            rows = rows.take(order)
         if self._writer is None:
             # A name of its own for each attempt: what a failed task has left is named by no commit, and VACUUM removes it. It would keep
             # files whose names begin with _ or a dot.
@@ -90,6 +93,8 @@ class FilesWriter:
                 compression="zstd",
                 store_decimal_as_integer=True,
                 store_schema=False,
+                # The bounds of floats in a file's footer leave NaN out, and Spark would skip its rows.
+                write_statistics=[field.name for field in self._schema if not pa.types.is_floating(field.type)],
                 write_page_index=True,
             )
         self._writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)

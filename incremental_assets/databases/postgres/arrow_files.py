@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from psycopg import sql
@@ -96,14 +96,8 @@ class PostgresFiles:
     def write(self, spark: "SparkSession", target: FilesTarget) -> Sequence[WrittenFile]:
         task = self._task(target)
         with _source_errors(self._reader):
-            frame = spark.range(0, task.tasks, 1, task.tasks).mapInArrow(run_task(task), RESULT)
-            found = frame.collect()
-        ended = sorted(row.range for row in found if row.path is None)
-        # Spark returns what one attempt of each task has returned. Were it ever otherwise, rows would be missing or twice in the lake.
-        if ended != list(range(len(task.queries))):
-            label, ranges = self._reader.container.label, len(task.queries)
-            raise SourceError(f"{label}: Spark's tasks returned the ranges {ended} of {ranges}; nothing was committed. Sync again.")
-        return [WrittenFile(row.path, row.size, row.rows, row.stats) for row in found if row.path is not None]
+            found = spark.range(0, task.tasks, 1, task.tasks).mapInArrow(run_task(task), RESULT).collect()
+        return files_of(found, len(task.queries), self._reader.container.label)
 
     def _task(self, target: FilesTarget) -> ReadTask:
         reader = self._reader
@@ -125,6 +119,17 @@ class PostgresFiles:
             sort=target.sort,
             indexed=target.indexed,
         )
+
+
+def files_of(found: Sequence[Any], ranges: int, label: str) -> Sequence[WrittenFile]:
+    """The files that the tasks have returned. Raises SourceError unless each of the ranges has ended exactly once.
+
+    Spark returns what one attempt of each task has returned. Were it ever otherwise, rows would be missing or twice in the lake.
+    """
+    ended = sorted(row.range for row in found if row.path is None)
+    if ended != list(range(ranges)):
+        raise SourceError(f"{label}: Spark's tasks returned the ranges {ended} of {ranges}; nothing was committed. Sync again.")
+    return [WrittenFile(row.path, row.size, row.rows, row.stats) for row in found if row.path is not None]
 
 
 def sent_as(column: Carried) -> WireColumn | None:

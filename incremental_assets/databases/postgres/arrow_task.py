@@ -109,6 +109,8 @@ def read_ranges(task: ReadTask, ranges: range) -> Iterator[pa.RecordBatch]:
             what = f"it sent nothing to a reader for {task.silence} s; a query that takes so long to its first row needs a higher"
             raise SourceFailed(f"{SOURCE_FAILED}{what} max_silence_seconds{END_OF_MESSAGE}") from None
         raise SourceFailed(_message(error, task.password)) from None
+    except UnexpectedValue as error:
+        raise SourceFailed(f"{SOURCE_FAILED}{error}; INCREMENTAL_ASSETS_READ_BY=jdbc reads it otherwise{END_OF_MESSAGE}") from None
 
 
 def _batches(cursor: Any, query: str, silence: "Silence") -> Iterator[pa.RecordBatch]:
@@ -125,6 +127,10 @@ def _batches(cursor: Any, query: str, silence: "Silence") -> Iterator[pa.RecordB
         if batch is None:
             return
         yield batch
+
+
+class UnexpectedValue(Exception):
+    """A value has arrived in another form than it was asked for."""
 
 
 class BrokenRead(Exception):
@@ -170,14 +176,17 @@ class Silence:
 
 
 def in_lake(batch: pa.RecordBatch, columns: tuple[WireColumn, ...], schema: pa.Schema) -> pa.Table:
-    """The rows with the types of the lake. Raises ValueError if a value arrives in another form than it was asked for."""
-    return pa.table([_in_lake(batch.column(i), column) for i, column in enumerate(columns)], schema=schema)
+    """The rows with the types of the lake. Raises UnexpectedValue."""
+    try:
+        return pa.table([_in_lake(batch.column(i), column) for i, column in enumerate(columns)], schema=schema)
+    except pa.ArrowInvalid as error:  # digits that a decimal's type does not have, or bytes that are no text
+        raise UnexpectedValue(str(error)) from None
 
 
 def _in_lake(values: pa.Array, column: WireColumn) -> pa.Array:
     if values.type != WIRE_TYPES[column.wire]:
         # ADBC gives some types as something else than they are (money as an integer of cents, nested arrays as flat ones).
-        raise ValueError(f"column {column.name!r} was to arrive as {WIRE_TYPES[column.wire]} and is {values.type}")
+        raise UnexpectedValue(f"column {column.name!r} was to arrive as {WIRE_TYPES[column.wire]} and is {values.type}")
     if pa.types.is_string(values.type):
         values.validate(full=True)  # a database in SQL_ASCII sends whatever bytes it has
     if values.type == column.type:
