@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from assets_tests.databases import test_types
+from assets_tests.databases import test_sync, test_types
 from assets_tests.harness import Project
 from assets_tests.test_kill import Command
 from incremental_assets.delta.add_files import READ_BY
@@ -95,6 +95,11 @@ def test_each_value_is_found_by_itself(arrow: MakeProject, spark_home: Path) -> 
         spark.sql(f"DELETE FROM {table.sql_name} WHERE n38 = {literals['n38']} OR tz = {literals['tz']}")
         assert spark.sql(f"SELECT count(*) FROM {table.sql_name}").collect()[0][0] == 400
     assert made.rows("t", "id", f"n38 = {row[16]}") == [] and len(made.rows("t", "id", f"id = {row[0] + 1}")) == 1
+
+
+def test_all_tasks_see_the_one_frozen_state(arrow: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task has a connection of its own: without the shared snapshot, rows that move meanwhile are read twice or never."""
+    test_sync.test_all_readers_see_the_one_frozen_state(arrow, monkeypatch)
 
 
 def test_what_is_left_to_jdbc(arrow: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:

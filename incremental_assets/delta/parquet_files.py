@@ -94,7 +94,7 @@ class FilesWriter:
                 store_decimal_as_integer=True,
                 store_schema=False,
                 # The bounds of floats in a file's footer leave NaN out, and Spark would skip its rows.
-                write_statistics=[field.name for field in self._schema if not pa.types.is_floating(field.type)],
+                write_statistics=[field.name for field in self._schema if not pa.types.is_floating(field.type)],  # pyright: ignore[reportArgumentType]
                 write_page_index=True,
             )
         self._writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
