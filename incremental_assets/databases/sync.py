@@ -67,6 +67,8 @@ class TableSync:
         """Whether the next commit replaces the whole table. If a load goes window by window, only its first commit does."""
         self._base_version = plan.base_version
         self._container = plan.container
+        self._in_pieces = False
+        """Whether the plan is carried out by several commits, each for a part of its windows."""
         self._kept: list[DataFrame] = []
         """DataFrames whose rows Spark keeps on its disks until the commit."""
         self.result = SyncResult(plan, plan.watermark, plan.watermark, messages=list(plan.warnings))
@@ -90,19 +92,19 @@ class TableSync:
         plan = self._plan
         most = self._definition.settings.rows_a_window
         pieces = pieces_of(plan, self._source, self._partitions, most)
+        self._in_pieces = len(pieces) > 1
         if len(pieces) > 1:
             self._log(f"{plan.container.label}: more than {most:,} rows: goes in {len(pieces)} windows, each with a commit of its own")
         for number, windows in enumerate(pieces):
             if len(pieces) > 1:
                 self._log(f"window {number + 1} of {len(pieces)}: {replace(plan, windows=windows).requested}")
-            yield self._step(windows, number + 1 == len(pieces), len(pieces))
+            yield self._step(windows, number + 1 == len(pieces))
 
     @contextlib.contextmanager
-    def _step(self, windows: Sequence[Window], last: bool, pieces: int) -> Iterator[WriteBatch]:
+    def _step(self, windows: Sequence[Window], last: bool) -> Iterator[WriteBatch]:
         """Takes a snapshot of the source, decides the new watermark, and yields the write batch of one piece of the plan.
 
         The snapshot is held until the block ends. ``last``: this is the last piece, which also reads the rows without identifier.
-        ``pieces``: how many there are.
         """
         plan, source, settings = self._plan, self._source, self._definition.settings
         container = plan.container
@@ -151,7 +153,7 @@ class TableSync:
                 emptied=lambda: self._emptied(windows, nulls),
                 by_key=ByKey(rows.by_key, rows.existing),
                 in_files=None if is_read_by_key(plan, source, most) else rows.in_files(windows, nulls, highest.value, readers),
-                divisible=pieces > 1,
+                divisible=self._in_pieces,
             )
             try:
                 yield write_batch
