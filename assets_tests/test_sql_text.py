@@ -292,6 +292,7 @@ def test_only_one_function_writes_types_as_sql() -> None:
 
 # What each module gives to PostgreSQL as SQL without psycopg's quoting.
 TRUSTED_POSTGRES = {
+    "databases/postgres/cuts.py": {"trusted"},  # the name of a type, as PostgreSQL's catalog prints it
     "databases/postgres/extract.py": {"trusted"},  # names of types, as PostgreSQL's catalog prints them
     "databases/postgres/queries.py": {"str(int(value))", "_LITERAL[cursor_type]", "where"},  # the YAML's own ``where:``
     "databases/postgres/types.py": {

@@ -25,7 +25,7 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.dagster import catalog_store
 from incremental_assets.dagster.catalog_store import CatalogStore
-from incremental_assets.databases.postgres.extract import ordering_cuts
+from incremental_assets.databases.postgres.cuts import ordering_cuts
 from incremental_assets.databases.postgres.reader import PostgresReader
 
 MakeProject = Callable[..., Project]

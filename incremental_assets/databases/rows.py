@@ -15,6 +15,7 @@ from incremental_assets.databases.pieces import is_read_by_key
 from incremental_assets.databases.plan import TablePlan
 from incremental_assets.databases.source import SourceDatabase, SourceSnapshot
 from incremental_assets.delta.guards import release
+from incremental_assets.delta.write_batch import RowsInFiles
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -51,6 +52,12 @@ class TableRows:
         if is_read_by_key(self._plan, self._source, self._most):
             return self._by_key_ranges(spark)
         return self._snapshot.windows(spark, self._windows, self._include_nulls, self._highest, self._readers)
+
+    def in_files(self) -> RowsInFiles | None:
+        """The same rows, for Spark's tasks to read into files of the lake; None if this source or this read has no such way."""
+        if is_read_by_key(self._plan, self._source, self._most):
+            return None
+        return self._snapshot.in_files(self._windows, self._include_nulls, self._highest, self._readers)
 
     def still_there(self) -> None:
         self._source.still_there()

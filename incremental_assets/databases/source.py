@@ -15,6 +15,7 @@ from incremental_assets.core.container import Container, SourceTable
 from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import Activity, Holder, OpenTransactions
 from incremental_assets.core.window import Window
+from incremental_assets.delta.write_batch import RowsInFiles
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -87,6 +88,10 @@ class SourceSnapshot(Protocol):
 
         ``highest`` is the highest identifier, up to which the read is divided.
         """
+        ...
+
+    def in_files(self, windows: Sequence[Window], include_nulls: bool, highest: int | None, readers: int) -> RowsInFiles | None:
+        """The same rows as those of ``windows``, for Spark's tasks to read into files of the lake; None if this source has no such way."""
         ...
 
     def key_ranges(self, rows: int, readers: int) -> Sequence[Any]:

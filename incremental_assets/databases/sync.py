@@ -59,11 +59,14 @@ class TableSync(ContainerSync):
         """Whether the next commit replaces the whole table. If a load goes window by window, only its first commit does."""
         self._base_version = plan.base_version
         self._container = plan.container
+        self._in_pieces = False
+        """Whether the plan is carried out by several commits, each for a part of its windows."""
 
     def write_batches(self) -> Iterator[contextlib.AbstractContextManager[WriteBatch]]:
         plan = self._plan
         most = self._definition.settings.rows_a_window
         pieces = pieces_of(plan, self._source, self.partitions, most)
+        self._in_pieces = len(pieces) > 1
         if len(pieces) > 1:
             self._log(f"{plan.container.label}: more than {most:,} rows: goes in {len(pieces)} windows, each with a commit of its own")
         for number, windows in enumerate(pieces):
@@ -117,6 +120,8 @@ class TableSync(ContainerSync):
                 commit_metadata=plan.commit_metadata(moved.watermark, self._run_id),
                 rows=rows,
                 by_key=snapshot,
+                in_files=rows.in_files(),
+                divisible=self._in_pieces,
             )
             try:
                 yield write_batch

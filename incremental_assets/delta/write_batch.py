@@ -60,7 +60,8 @@ class WriteBatch:
     store after the rows; its ``data_version`` is filled in by the commit. ``expected``: the estimated number of rows. ``allow_empty``: the
     commit may delete rows although the source has none there. ``commit_metadata``: Delta's ``userMetadata``. ``by_key``: for upserts only.
     ``files``: the keys of the files whose rows are replaced; there are no windows then. ``only_adds``: the source knows that the table has
-    no rows yet in the place of those to be written.
+    no rows yet in the place of those to be written. ``in_files``: reads the same rows into files instead; None if the source cannot.
+    ``divisible``: the rows may be committed in two parts, as the batch is itself one of several by which a large read is written.
     """
 
     container: Container
@@ -77,6 +78,52 @@ class WriteBatch:
     by_key: KeyLookup | None = field(repr=False, default=None)
     files: tuple[str, ...] | None = None
     only_adds: bool = False
+    in_files: "RowsInFiles | None" = field(repr=False, default=None)
+    divisible: bool = False
+
+
+@dataclass(frozen=True)
+class FilesTarget:
+    """Where files of rows are written, and how.
+
+    ``folder``: the table's folder. ``names``: the names of the columns in the table, in the order in which they are read. ``sort``: the
+    columns by which rows are sorted within a file. ``indexed``: how many of the first columns get statistics.
+    """
+
+    folder: str
+    names: tuple[str, ...]
+    sort: tuple[str, ...]
+    indexed: int
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file in a table's folder that no commit names yet: its path there, its size in bytes, its rows, and Delta's statistics (JSON)."""
+
+    path: str
+    size: int
+    rows: int
+    statistics: str
+
+
+class RowsInFiles(Protocol):
+    """The rows of a write batch, as a source can read them into files of the table itself."""
+
+    def reason_against(self, spark: "SparkSession") -> str | None:
+        """Why the source or the Spark server cannot do it; None if they can."""
+        ...
+
+    def write(self, spark: "SparkSession", target: FilesTarget) -> Sequence[WrittenFile]:
+        """Reads all rows and writes each of them to one file. Raises SourceError if the source fails."""
+        ...
+
+    def part(self, windows: Sequence[Window], include_nulls: bool) -> "RowsInFiles":
+        """Those of the rows that are in these windows or, with ``include_nulls``, have no identifier."""
+        ...
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        """The rows as a DataFrame, which reads them without files."""
+        ...
 
 
 @dataclass(frozen=True)

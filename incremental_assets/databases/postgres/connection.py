@@ -47,6 +47,7 @@ _DEFAULTS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 50_000,
 }
+_KERBEROS = ("gssencmode", "krbsrvname", "gsslib", "gssdelegation")
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,26 @@ class PostgresAddress:
             "password": password,
             **secret,
         }
+
+    def libpq_connection(self, found: ConnectionInfo) -> str:
+        """The connection string of libpq for Spark's tasks, with the host that answered and the password that was used (``jdbc_options``).
+
+        The encoding is named, as values arrive in that of the database otherwise.
+        """
+        return conninfo.make_conninfo(
+            host=found.host,
+            port=found.port,
+            dbname=self.database,
+            user=self.user,
+            password=found.password,
+            application_name=APPLICATION_NAME,
+            **{**_DEFAULTS, **self.options, "client_encoding": "UTF8"},
+        )
+
+    def reason_against_libpq(self) -> str | None:
+        """Why Spark's tasks cannot connect with these options: the libpq in ADBC's driver knows no Kerberos. None if they can."""
+        asked = [name for name, value in self.options.items() if name in _KERBEROS and value not in ("disable", "prefer")]
+        return f"the connection uses {', '.join(asked)}" if asked else None
 
     def redact(self, text: str) -> str:
         """The text with the password replaced by asterisks."""

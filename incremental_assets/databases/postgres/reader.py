@@ -254,6 +254,10 @@ class PostgresReader(PostgresSession):
         """The number of blocks of an ordinary table, which ranges of ``ctid`` divide."""
         return self._row("select pg_relation_size(%(r)s::regclass) / current_setting('block_size')::bigint", {"r": self._regclass()})[0]
 
+    def bytes(self) -> int:
+        """The size of an ordinary table with the values that are stored apart from its pages (TOAST), without its indexes."""
+        return self._row("select pg_table_size(%(r)s::regclass)", {"r": self._regclass()})[0]
+
     def quantiles(self, column: str, parts: int) -> list[str]:
         """Values (as text) that divide a column into at most ``parts`` parts of about equally many rows, ascending.
 

@@ -210,6 +210,20 @@ class PostgresSession:
         """The options of Spark's JDBC readers. They connect to the host that answered this connection, and have a time-out."""
         return self.address.jdbc_options(self._live().info, socketTimeout=str(self.limits.silence))
 
+    @property
+    def libpq_connection(self) -> str:
+        """The connection string, with the password, of those tasks of Spark that read through libpq as this connection does."""
+        return self.address.libpq_connection(self._live().info)
+
+    @property
+    def password(self) -> str:
+        """The password of the connection, which no message may contain."""
+        return self._live().info.password
+
+    def reason_against_libpq(self) -> str | None:
+        """Why tasks of Spark cannot connect through libpq as this connection does; None if they can."""
+        return self.address.reason_against_libpq()
+
     # ------------------------------------------------------------------ one query
     def _regclass(self) -> str:
         return sql.Identifier(self.container.schema, self.container.name).as_string(None)

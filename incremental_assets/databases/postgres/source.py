@@ -11,6 +11,7 @@ from psycopg import sql
 from incremental_assets.core.container import Container
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
+from incremental_assets.databases.postgres.arrow_files import PostgresFiles
 from incremental_assets.databases.postgres.extract import (
     carried_columns,
     existing_keys,
@@ -38,7 +39,7 @@ class PostgresSource(PostgresReader):
 
 
 class PostgresSnapshot:
-    """The ``SourceSnapshot`` of one container in PostgreSQL. Spark reads it through JDBC."""
+    """The ``SourceSnapshot`` of one container in PostgreSQL. Spark reads it through JDBC, or its tasks read it into files."""
 
     def __init__(self, reader: PostgresReader, container: Container, text_columns: Sequence[str]) -> None:
         self._reader, self._container = reader, container
@@ -52,6 +53,9 @@ class PostgresSnapshot:
         self, spark: "SparkSession", windows: Sequence[Window], include_nulls: bool, highest: int | None, readers: int
     ) -> "DataFrame":
         return read_windows(spark, self._reader, self._carried, windows, include_nulls, highest, readers)
+
+    def in_files(self, windows: Sequence[Window], include_nulls: bool, highest: int | None, readers: int) -> PostgresFiles:
+        return PostgresFiles(self._reader, self._carried, windows, include_nulls, highest, readers)
 
     def key_ranges(self, rows: int, readers: int) -> "Sequence[Sequence[sql.Composable]]":
         return key_ranges(self._reader, rows, readers)
