@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 if TYPE_CHECKING:
-    from pyspark.sql.dataframe import DataFrame
     from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
     from pyspark.storagelevel import StorageLevel
 
 
