@@ -101,6 +101,14 @@ def test_an_own_asset_gets_spark_and_reads_and_writes_the_lake(shop: Project) ->
     assert seen["totals"].is_stopped
 
 
+def test_a_run_without_partitions_adds_the_keys_of_the_partitions_it_wrote(shop: Project) -> None:
+    """Dagster shows only partitions whose keys it knows, and an asset downstream would load none of the others' rows."""
+    run(shop, "shop/orders")
+    with shop.instance() as instance:
+        written = instance.get_materialized_partitions(dg.AssetKey(["shop", "orders"]))
+        assert written and written <= {*instance.get_dynamic_partitions("shop/orders")}
+
+
 def test_spark_is_not_started_for_an_asset_that_makes_no_use_of_it(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A JVM takes ten seconds and a gigabyte; here nobody could even reach one."""
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")

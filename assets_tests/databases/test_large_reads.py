@@ -67,7 +67,7 @@ def test_a_large_refresh_goes_in_windows(project: MakeProject) -> None:
 
 def test_a_container_without_identifier_is_read_by_ranges_of_its_key(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a container has no windows. Changes between the reads of two ranges come with the next sync, as the message says."""
-    shop = project(containers={"notes": {}}, load_rows=600)
+    shop = project(containers={"notes": {}}, load_rows=300)
     shop.execute(NOTES)
     real, renewed = PostgresReader.renew_snapshot, [0]
 

@@ -161,8 +161,8 @@ class DeltaIOManager(dg.IOManager):
         of_the_run = set(keys)
         # Rows may also have landed in partitions that the run was not launched with. Their keys must exist before there is an event of
         # them, and the events of these partitions are logged here, because Dagster makes those of the run's own partitions only.
-        if context.has_asset_partitions:
-            add_keys(context.step_context.instance, context.asset_partitions_def, [key for key in rows if key not in of_the_run])
+        # That holds for a run without partitions too, such as one that materializes all assets.
+        add_keys(context.step_context.instance, context.asset_spec.partitions_def, [key for key in rows if key not in of_the_run])
         own = {key: {**as_metadata(sync.partition_metadata(key)), "dagster/partition_row_count": count} for key, count in rows.items()}
         add_metadata_of_partitions(context, {key: metadata for key, metadata in own.items() if key in of_the_run})
         for key, metadata in own.items():

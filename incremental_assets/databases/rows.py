@@ -14,8 +14,8 @@ from incremental_assets.databases.definition import DatastoreSettings
 from incremental_assets.databases.pieces import is_read_by_key
 from incremental_assets.databases.plan import TablePlan
 from incremental_assets.databases.source import SourceDatabase, SourceSnapshot
-from incremental_assets.delta.guards import release
 from incremental_assets.delta.write_batch import RowsInFiles
+from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -45,7 +45,7 @@ class TableRows:
         self._windows, self._include_nulls, self._highest = windows, include_nulls, highest
         self._most, self._log = settings.rows_a_window, log
         self._readers = source.free_connections(settings.max_source_connections)
-        self._kept: list[DataFrame] = []  # Spark keeps their rows on its disks
+        self._kept: list[PersistedRows] = []
         self.messages: list[str] = []
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
@@ -76,7 +76,7 @@ class TableRows:
     def release(self) -> None:
         """Frees the rows that Spark keeps for this batch. It is called after the commit."""
         while self._kept:
-            release(self._kept.pop())
+            self._kept.pop().release()
 
     def _by_key_ranges(self, spark: "SparkSession") -> "DataFrame":
         """Reads a container without identifier by ranges of its primary key, each in a newer snapshot, so that none is held for long.
@@ -96,5 +96,5 @@ class TableRows:
         )
         self._log(f"{container.label}: {said}")
         self.messages.append(said)
-        self._kept = self._snapshot.by_key_ranges(spark, ranges)
-        return functools.reduce(lambda one, other: one.unionAll(other), self._kept)
+        self._kept += self._snapshot.by_key_ranges(spark, ranges)
+        return functools.reduce(lambda one, other: one.unionAll(other), [part.frame for part in self._kept])

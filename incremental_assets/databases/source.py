@@ -16,6 +16,7 @@ from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import Activity, Holder, OpenTransactions
 from incremental_assets.core.window import Window
 from incremental_assets.delta.write_batch import RowsInFiles
+from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -98,8 +99,8 @@ class SourceSnapshot(Protocol):
         """Divides the container into ranges of its primary key of about ``rows`` rows; empty if the source has no statistics of it."""
         ...
 
-    def by_key_ranges(self, spark: "SparkSession", ranges: Sequence[Any]) -> "list[DataFrame]":
-        """Reads each of ``key_ranges`` in a newer snapshot. Spark keeps the rows on its disks until the DataFrames are released."""
+    def by_key_ranges(self, spark: "SparkSession", ranges: Sequence[Any]) -> Sequence[PersistedRows]:
+        """Reads each of ``key_ranges`` in a newer snapshot. Spark keeps the rows on its disks until they are released."""
         ...
 
     def by_key(self, spark: "SparkSession", keys: Sequence[Sequence[str]]) -> "DataFrame":

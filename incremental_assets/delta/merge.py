@@ -18,10 +18,11 @@ from pyspark.errors import PySparkException
 
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
-from incremental_assets.delta.guards import expect_unmoved, expr, metrics_of, newest, refuse_emptying, release
+from incremental_assets.delta.guards import expect_unmoved, expr, metrics_of, newest, refuse_emptying
 from incremental_assets.delta.sql import align, key_text, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
+from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -52,8 +53,8 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
 
     predicate = scope_predicate(identifier, write_batch.windows, write_batch.include_nulls)
     # The rows are persisted because they are used several times below; each use would read them from the source again.
-    read = aligned(write_batch.rows.frame(spark)).persist()
-    held = [read]
+    held = [PersistedRows(spark, aligned(write_batch.rows.frame(spark)))]
+    read = held[0].frame
     try:
         first = quote(container.primary_key[0])
         rows, bounds = _extent(read, first, dict(shape)[container.primary_key[0]])
@@ -67,8 +68,9 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
             # not be merged a second time, and the row with the old spelling must be deleted from the lake.
             chunks = [aligned(write_batch.by_key.by_key(spark, chunk)) for chunk in _chunks(iter(found))]
             came = read.selectExpr(*map(quote, keys))
-            moved = functools.reduce(lambda a, b: a.unionByName(b), chunks).join(came, keys, "left_anti").dropDuplicates(keys).persist()
-            held.append(moved)
+            moved = functools.reduce(lambda a, b: a.unionByName(b), chunks).join(came, keys, "left_anti").dropDuplicates(keys)
+            held.append(PersistedRows(spark, moved))
+            moved = held[-1].frame
             rows += moved.count()
             source = source.unionByName(moved.selectExpr(*map(quote, names), f"false AS {_GONE}"))
             gone = gone.join(moved.selectExpr(*map(quote, keys)), keys, "left_anti") if gone is not None else None
@@ -107,8 +109,8 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
             after.version,
         )
     finally:
-        for frame in held:
-            release(frame)
+        for rows_held in held:
+            rows_held.release()
 
 
 def _without_equals(

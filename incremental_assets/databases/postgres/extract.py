@@ -18,6 +18,7 @@ from incremental_assets.databases.postgres.cuts import key_cuts, reader_cuts
 from incremental_assets.databases.postgres.queries import relation, scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.types import Carried, carry
+from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -83,21 +84,20 @@ def key_ranges(reader: PostgresReader, rows: int, most_readers: int) -> list[Seq
 
 def read_key_ranges(
     spark: "SparkSession", reader: PostgresReader, carried: Sequence[Carried], ranges: Sequence[Sequence[sql.Composable]]
-) -> "list[DataFrame]":
-    """Reads each range in a newer snapshot of the source. Spark keeps the rows on its disks until the DataFrames are released.
+) -> list[PersistedRows]:
+    """Reads each range in a newer snapshot of the source. Spark keeps the rows on its disks until they are released.
 
     It must be called inside ``reader.snapshot()``, from which the first range is read.
     """
     from pyspark.storagelevel import StorageLevel
 
     scope = scope_predicate(reader.container, [EVERYTHING], True)
-    parts: list[DataFrame] = []
+    parts: list[PersistedRows] = []
     for number, cuts in enumerate(ranges):
         if number:
             reader.renew_snapshot()
-        part = _read(spark, reader, carried, scope, cuts).persist(StorageLevel.DISK_ONLY)
-        parts.append(part)
-        part.count()  # Spark is lazy: this reads the rows now, while their snapshot is held
+        parts.append(PersistedRows(spark, _read(spark, reader, carried, scope, cuts), StorageLevel.DISK_ONLY))
+        parts[-1].frame.count()  # Spark is lazy: this reads the rows now, while their snapshot is held
     return parts
 
 

@@ -22,6 +22,7 @@ from incremental_assets.databases.postgres.extract import (
 )
 from incremental_assets.databases.postgres.infinite import explained, infinite_columns
 from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -60,7 +61,7 @@ class PostgresSnapshot:
     def key_ranges(self, rows: int, readers: int) -> "Sequence[Sequence[sql.Composable]]":
         return key_ranges(self._reader, rows, readers)
 
-    def by_key_ranges(self, spark: "SparkSession", ranges: "Sequence[Sequence[sql.Composable]]") -> "list[DataFrame]":
+    def by_key_ranges(self, spark: "SparkSession", ranges: "Sequence[Sequence[sql.Composable]]") -> list[PersistedRows]:
         return read_key_ranges(spark, self._reader, self._carried, ranges)
 
     def by_key(self, spark: "SparkSession", keys: Sequence[Sequence[str]]) -> "DataFrame":

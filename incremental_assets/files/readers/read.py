@@ -6,7 +6,6 @@ read (``core.files``), how the files of a format become rows (``formats``), or w
 
 import contextlib
 import re
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -33,6 +32,7 @@ from incremental_assets.files.readers.reading import (
 )
 from incremental_assets.files.readers.staging import Staging
 from incremental_assets.files.trouble import passing_remedy_in
+from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -89,8 +89,7 @@ class FileRows:
         check_options(spark, reading)
         self._files = tuple(files)
         self._refused: dict[str, str] = {}
-        self._view = f"_incremental_assets_{uuid.uuid4().hex}"
-        self._frame: DataFrame | None = None
+        self._typed: PersistedRows | None = None
         self._rows: FormatRows | None = None
         self.columns = self._known
         self._stage = Staging(address, reading, staging)
@@ -185,9 +184,8 @@ class FileRows:
             frame = frames[0]
             for other in frames[1:]:
                 frame = frame.union(other)
-            self._frame = frame.persist()
-            self._frame.createOrReplaceTempView(self._view)
-            found = self._spark.table(self._view).groupBy(NAME).agg(*_counting()).collect()
+            self._typed = PersistedRows(self._spark, frame)
+            found = self._typed.frame.groupBy(NAME).agg(*_counting()).collect()
             for row in found:
                 counts[self._stage.names[row[NAME]]] = FileCount(row["all"] - row["wrong"], row["wrong"])
         self.counts = counts
@@ -215,12 +213,12 @@ class FileRows:
         """The cached rows that fulfil a condition: key and modification time of their file, then the given expressions."""
         from pyspark.sql import functions as F
 
-        if self._frame is None:
+        if self._typed is None:
             # There are no rows, but the expressions need all columns to exist.
             nothing = [f"cast(NULL AS string) AS {name}" for name in (NAME, LINE, WRONG)]
             rows = self._spark.range(0).selectExpr(*nothing, *map(null, self.columns))
         else:
-            rows = self._spark.table(self._view).where(where)
+            rows = self._typed.frame.where(where)
         modified = {file.key: file.modified for file in self._files}
         # Key and time travel in one struct of a reserved name, as the files may have columns of any name.
         named = [(name, key, modified[key]) for name, key in self._stage.names.items()]
@@ -231,10 +229,9 @@ class FileRows:
         return joined.selectExpr(*carried, *columns)
 
     def _drop(self) -> None:
-        if self._frame is not None:
-            frame, self._frame = self._frame, None
-            frame.unpersist()
-            self._spark.catalog.dropTempView(self._view)
+        if self._typed is not None:
+            typed, self._typed = self._typed, None
+            typed.release()
 
 
 def _counting() -> list:
