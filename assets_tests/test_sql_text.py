@@ -23,7 +23,16 @@ CALL = re.compile(r"\b[a-z_0-9]+\($")
 """Before an interpolation: it is an argument of one of Spark's functions."""
 QUOTING = {
     *("quote", "backticked", "double_quoted", "literal", "text", "key_text", "type_text", "exact", "constant"),  # names, constants, types
-    *("scope_predicate", "window_predicate", "file_predicate", "partition_start", "partition_of", "identifier_expression", "align"),
+    *(
+        "scope_predicate",
+        "window_predicate",
+        "file_predicate",
+        "partition_start",
+        "partition_of",
+        "identifier_expression",
+        "axis_value",
+        "align",
+    ),
     *("row_predicate", "plain_key", "frequent_state", "estimates", "moment"),
     *("int", "len", "round", "range"),
 }
