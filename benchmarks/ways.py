@@ -61,7 +61,7 @@ class PeakOfWorkers:
         while not self._over.wait(0.2):
             for process in self._top.children(recursive=True):
                 try:
-                    if "pyspark" in " ".join(process.cmdline()):
+                    if "pyspark.daemon" in process.cmdline():
                         self.mb = max(self.mb, process.memory_info().rss / 2**20)
                 except psutil.Error:
                     continue
