@@ -167,6 +167,20 @@ MUTANTS = (
         "test_refresh.py::test_a_refresh_follows_rows_that_moved_to_another_partition",
     ),
     Mutant(
+        "Rows are replaced by their keys although others have to be deleted",
+        "delta/merge.py",
+        "if gone is None and are_unique and is_usable(",
+        "if are_unique and is_usable(",
+        "test_replace_using.py::test_a_deletion_is_written_by_a_merge",
+    ),
+    Mutant(
+        "Replaced rows are counted as inserted",
+        "delta/replace_using.py",
+        "return written - updated, updated",
+        "return written, 0",
+        "test_replace_using.py::test_changed_and_new_rows_are_replaced_and_counted",
+    ),
+    Mutant(
         "The fingerprint does not change with the container's settings",
         "databases/postgres/reader.py",
         '" md5({settings}) from {table} where {scope}"',
