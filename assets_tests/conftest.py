@@ -2,6 +2,7 @@
 test."""
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,16 @@ def project(tmp_path: Path, database: str, spark_home: Path, monkeypatch: pytest
     yield make
     for one in made:
         one.source.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_instance_stays_current() -> Iterator[None]:
+    """A context of Dagster that a test leaves open keeps its ended instance the current one, and tests of other files then fail."""
+    yield
+    if "dagster" in sys.modules:
+        from dagster._core.storage.defs_state.base import DefsStateStorage
+
+        assert DefsStateStorage.get() is None, "this test has left an instance or a context of Dagster open; use it in a with block"
 
 
 @pytest.fixture

@@ -214,7 +214,8 @@ def test_the_implicit_job_takes_assets_of_differing_partitions_and_a_schedule_ma
         yield dg.RunRequest(asset_selection=[dg.AssetKey("letters")], tags=RANGE)
 
     repository = dg.Definitions(assets, schedules=[schedule]).get_repository_def()
-    data = repository.get_schedule_def("all").evaluate_tick(dg.build_schedule_context(instance=instance, repository_def=repository))
+    with dg.build_schedule_context(instance=instance, repository_def=repository) as context:
+        data = repository.get_schedule_def("all").evaluate_tick(context)
     assert data.run_requests is not None and data.run_requests[0].asset_selection == [dg.AssetKey("letters")]
     with pytest.raises(dg.DagsterInvalidDefinitionError, match="resolve asset job both"):
         dg.Definitions(assets, jobs=[dg.define_asset_job("both", selection=["letters", "digits"])]).get_repository_def().get_all_jobs()

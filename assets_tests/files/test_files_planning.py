@@ -320,8 +320,8 @@ def test_a_tick_that_plans_all_in_time_begins_with_the_first_again(folder: Calla
         instance.daemon_cursor_storage.set_cursor_values({"incremental_assets/tick/of_two": "landing/b"})
         ticks = _Tick("of_two", definitions)
         assert [one.table.name for one in ticks._in_turn(instance)] == ["b", "a"]
-        context = dg.build_schedule_context(instance, datetime.now(timezone.utc))
-        [skipped] = ticks.requests(context)
+        with dg.build_schedule_context(instance, datetime.now(timezone.utc)) as context:
+            [skipped] = ticks.requests(context)
         assert isinstance(skipped, dg.SkipReason) and str(skipped.skip_message).count("no file matches") == 2
         assert [one.table.name for one in ticks._in_turn(instance)] == ["a", "b"]
 
