@@ -60,7 +60,9 @@ def test_a_deletion_is_written_by_a_merge(project: MakeProject) -> None:
     shop.assert_equal("notes")
 
 
-@pytest.mark.parametrize("create", [NOTES.replace('"part"', '"a,b"'), NOTES.replace('"part"', '"a`b"'), NOTES.replace("id int", "id float8")])
+@pytest.mark.parametrize(
+    "create", [NOTES.replace('"part"', '"a,b"'), NOTES.replace('"part"', '"a`b"'), NOTES.replace("id int", "id float8")]
+)
 def test_other_keys_are_merged(project: MakeProject, create: str) -> None:
     """A comma cuts the name of a column in two, a backtick ends Spark's parser, and a float has two zeros."""
     shop = upserted(project, create)

@@ -25,10 +25,11 @@ from incremental_assets.delta.guards import expect_unmoved, moved, newest
 from incremental_assets.delta.overwrite import overwrite
 from incremental_assets.delta.sql import axis_value, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable, reason, storage_options
-from incremental_assets.delta.write_batch import FilesTarget, RowsInFiles, WriteBatch, WriteResult, WrittenFile
+from incremental_assets.delta.write_batch import BatchRows, FilesTarget, RowsInFiles, WriteBatch, WriteResult, WrittenFile
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -151,14 +152,26 @@ def _beside_rows(spark: "SparkSession", table: LakeTable, write_batch: WriteBatc
     below, above = _divided(write_batch.windows, None if highest is None else int(highest) + 1)
     if not above or write_batch.expected - count < least:
         return "most of the rows replace others"
-    replaced = rows.part(below, write_batch.include_nulls)
-    part = replace(
-        write_batch,
-        windows=below,
-        expected=count,
-        frame=replaced.frame,
-    )
+    below_rows = _RowsBelow(write_batch.rows, rows.part(below, write_batch.include_nulls))
+    part = replace(write_batch, windows=below, expected=count, rows=below_rows)
     return Choice(rows.part(above, False), part)
+
+
+@dataclass(frozen=True)
+class _RowsBelow:
+    """The ``BatchRows`` of the part of a batch that replaces rows. ``whole``: the rows of the batch; ``part``: those of this part."""
+
+    whole: BatchRows
+    part: RowsInFiles
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        return self.part.frame(spark)
+
+    def still_there(self) -> None:
+        self.whole.still_there()
+
+    def emptied(self) -> Sequence[Window]:
+        return self.whole.emptied()
 
 
 def _divided(windows: Sequence[Window], at: int | None) -> tuple[tuple[Window, ...], tuple[Window, ...]]:
