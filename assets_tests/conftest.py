@@ -1,6 +1,8 @@
-"""Fixtures for everybody: one PostgreSQL and one Spark Connect server a test process, a fresh database and project a test."""
+"""Fixtures of all tests: one PostgreSQL and one Spark Connect server for each process of tests, a new database and project for each
+test."""
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from incremental_assets.demo.postgres import EmbeddedPostgres
 
 _numbers = itertools.count()
 
-settings.register_profile("untimed", deadline=None)  # how long an example takes says how busy the machine is
+settings.register_profile("untimed", deadline=None)  # how long an example takes depends on what else the machine does
 settings.load_profile("untimed")
 
 small_spark()
@@ -45,7 +47,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
 
 @pytest.fixture(scope="session")
 def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the session's Spark server lives; started by the first test that needs it."""
+    """The folder of the session's Spark server, which the first test that needs it starts."""
     from incremental_assets.spark.session import stop_server
 
     home = tmp_path_factory.mktemp("spark")
@@ -55,7 +57,7 @@ def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def database(postgres: EmbeddedPostgres) -> str:
-    """The URL of a fresh database."""
+    """The URL of a new, empty database."""
     return postgres.create_database(f"t{next(_numbers)}", drop=True)
 
 
@@ -73,6 +75,16 @@ def project(tmp_path: Path, database: str, spark_home: Path, monkeypatch: pytest
     yield make
     for one in made:
         one.source.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_instance_stays_current() -> Iterator[None]:
+    """A context of Dagster that a test leaves open keeps its ended instance the current one, and tests of other files then fail."""
+    yield
+    if "dagster" in sys.modules:
+        from dagster._core.storage.defs_state.base import DefsStateStorage
+
+        assert DefsStateStorage.get() is None, "this test has left an instance or a context of Dagster open; use it in a with block"
 
 
 @pytest.fixture

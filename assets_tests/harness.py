@@ -1,7 +1,7 @@
 """Projects for tests: one datastore over a real PostgreSQL database or a real folder, synced by real runs on a real Spark Connect server.
 
-Belongs here: what a test would otherwise repeat. Nothing is mocked; only the YAML file and the process are spared: `Project.sync` is what
-`incremental-assets sync` does after it has read the project. Tests of the command line itself start it as a process (`Project.cli`).
+Belongs here: what several tests need. Nothing is mocked: `Project.sync` does what `incremental-assets sync` does after it has read the
+project's files, without a YAML file and in this process. Tests of the command line itself start it as a process (`Project.cli`).
 """
 
 import json
@@ -37,9 +37,9 @@ from incremental_assets.demo.compare import Comparison, compare
 
 
 def small_spark() -> None:
-    """Settings of Spark for many small queries: the JVM's second compiler costs more than it brings on two cores, and so does cutting a
-    few rows in four. Without that compiler the JVM has room for 48 MB of compiled code, which Spark exceeds: a third of the processor's
-    time then goes into throwing code away and compiling it again."""
+    """Sets Spark's configuration for many small queries. On two cores, the JVM's second compiler takes more time than it saves, and so does
+    cutting a few rows into four partitions. Without that compiler the JVM has room for 48 MB of compiled code, which Spark exceeds: it then
+    spends a third of the processor's time on discarding code and compiling it again. Hence the larger code cache."""
     java = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
     os.environ.setdefault(
         "INCREMENTAL_ASSETS_SPARK_CONF",
@@ -47,8 +47,16 @@ def small_spark() -> None:
     )
 
 
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 300) -> None:
+    """Calls the condition until it is true. Fails after so many seconds, and says for what it has waited."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} seconds: {what}"
+        time.sleep(0.05)
+
+
 class Workspace:
-    """One datastore in a project of its own. ``state_dir`` is shared: one Spark server a test session."""
+    """One datastore in a project of its own. ``spark_home`` is shared, so that a session of tests has one Spark server."""
 
     store, kind = "", ""
     place: Mapping[str, str] = {}
@@ -64,7 +72,7 @@ class Workspace:
 
     @property
     def lake_root(self) -> Path:
-        """The folder that `lake` names. Read-only, so that a lake elsewhere is one for every part of the project: set `lake`."""
+        """The folder that `lake` names. It cannot be set; to put the lake elsewhere, set `lake`, which all parts of the project read."""
         return Path(self.lake)
 
     def configure(self, **attributes: Any) -> None:
@@ -77,16 +85,17 @@ class Workspace:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What the YAML's variables are, for the command line."""
+        """The environment variables that the YAML refers to, with their values, for the command line."""
         raise NotImplementedError
 
     def catalog(self) -> list[ContainerDefinition]:
-        """Asks the source what is there, as `incremental-assets catalog`."""
+        """Takes a new catalog of the source, as `incremental-assets catalog` does, and returns its containers."""
         self._catalog = self.component.take_catalog(self._catalog).catalog
         return list(self.component.definitions(self._catalog))
 
     def catalog_as_known(self) -> Callable[[], list[ContainerDefinition]]:
-        """What the code location makes of the catalog of now, with the YAML of then; without asking the source."""
+        """A function that gives the containers of the catalog that is taken now, by the YAML of the time of the call; without the
+        source."""
         self.catalog()
         known = self._catalog
         assert known is not None
@@ -100,7 +109,7 @@ class Workspace:
         return command_line_instance()
 
     def dagster(self, definitions: Sequence[ContainerDefinition] | None = None) -> dg.Definitions:
-        """The code location, with the lake of this project and the session's Spark server."""
+        """The code location, with this project's lake and the session's Spark server."""
         chosen = definitions if definitions is not None else self.catalog()
         lake = lake_resource(lambda: self.lake, lambda: self.spark_home, table_lock)
         resources = {"lake": lake, "delta": delta_io_manager, "spark": spark_resource}
@@ -109,9 +118,10 @@ class Workspace:
         return dg.Definitions.merge(datastore_definitions(settings, chosen), catalog_definitions(self.component, settings, chosen), own)
 
     def sync(self, *names: str, asked: SyncOptions | None = None, stale: bool = False, **kwargs: Any) -> dict[str, dict[str, Any]]:
-        """Syncs the named containers (all when none): the lines of ``--json`` by container name. ``kwargs`` are those of ``SyncOptions``.
+        """Syncs the named containers, or all where none is named. Returns the lines of ``--json`` by the container's name. ``kwargs`` are
+        those of ``SyncOptions``.
 
-        ``stale``: by the catalog of the last sync, as a schedule does.
+        ``stale``: whether to go by the catalog of the last sync, as a schedule does, instead of taking a new one.
         """
         os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(self.home), self.lake
         known = list(self.component.definitions(self._catalog)) if stale and self._catalog else self.catalog()
@@ -121,7 +131,8 @@ class Workspace:
         return {line["container"].partition("/")[2]: line for line in lines}
 
     def scan(self, *names: str, **kwargs: Any) -> dict[str, dict[str, Any]]:
-        """Scans the named containers: the lines of `scan --json` by container name. ``kwargs`` are those of ``ScanOptions``."""
+        """Scans the named containers. Returns the lines of `scan --json` by the container's name. ``kwargs`` are those of
+        ``ScanOptions``."""
         os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(self.home), self.lake
         chosen = [d for d in self.catalog() if not names or d.table.name in names]
         with self.instance() as instance:
@@ -129,7 +140,7 @@ class Workspace:
         return {line["container"].partition("/")[2]: line for line in lines}
 
     def one(self, name: str, *, ok: bool = True, **kwargs: Any) -> dict[str, Any]:
-        """Syncs one container; ``ok``: it must not fail."""
+        """Syncs one container and returns its line. ``ok``: whether the sync must not fail."""
         line = self.sync(name, **kwargs)[name]
         assert not ok or line["status"] != "failed", line["message"]
         return line
@@ -138,7 +149,7 @@ class Workspace:
         return LakeTable(self.lake, *self.definition(name).container.key_path)
 
     def rows(self, name: str, columns: str = "*", where: str = "true") -> list[tuple[Any, ...]]:
-        """Rows of the lake through delta-rs, a reader that is not the writer."""
+        """Rows of the container's table, read through delta-rs, as another reader than Spark, which has written them."""
         from deltalake import QueryBuilder
 
         query = f"select {columns} from lake where {where}"
@@ -160,7 +171,8 @@ class Workspace:
         )
 
     def environment(self, spark: bool = True) -> dict[str, str]:
-        """``spark``: with the session's server, which is started for it; else with one that nobody can reach."""
+        """Environment variables for the command line. ``spark``: with the session's Spark server, which is started where necessary;
+        otherwise with the address of a server that does not exist."""
         from incremental_assets.spark.session import ensure_server
 
         env = {k: v for k, v in os.environ.items() if k not in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT")}
@@ -169,7 +181,7 @@ class Workspace:
     def cli(
         self, *arguments: str, timeout: float = 180, check: int | None = 0, spark: bool = True
     ) -> tuple[int, list[dict[str, Any]], str]:
-        """Runs the command line in a process: (exit code, JSON lines, stderr)."""
+        """Runs the command line in a process. Returns its exit code, the JSON lines that it printed, and its stderr."""
         command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(self.path), *arguments]
         done = subprocess.run(command, env=self.environment(spark), capture_output=True, text=True, timeout=timeout, check=False)
         assert check is None or done.returncode == check, done.stderr + done.stdout
@@ -180,20 +192,20 @@ class Workspace:
 class Project(Workspace):
     """One datastore called ``shop`` over a PostgreSQL database.
 
-    Without a safety lag unless a test asks for one, so that the rows that a sync reads can be counted.
+    It has no safety lag unless a test sets one, so that the number of rows that a sync reads is known.
     """
 
     store, kind = "shop", "PostgresDatastore"
     place: Mapping[str, str] = {"url": "{{ env.SHOP_URL }}"}
 
     def __init__(self, path: Path, url: str, spark_home: Path, **attributes: Any) -> None:
-        quiet = {"settle_seconds": 0.2, "watermark_margin_seconds": 0, "safety_lag_seconds": 0}
-        super().__init__(path, spark_home, **{**quiet, **attributes})
+        without_lags = {"settle_seconds": 0.2, "watermark_margin_seconds": 0, "safety_lag_seconds": 0}
+        super().__init__(path, spark_home, **{**without_lags, **attributes})
         self.url = url
         self.source: psycopg.Connection = psycopg.connect(url, autocommit=True)
 
     def execute(self, statements: str) -> None:
-        """Runs SQL in the source, committed at once."""
+        """Runs SQL statements in the source and commits them at once."""
         self.source.execute(statements.encode())
 
     @property
@@ -212,7 +224,7 @@ class Project(Workspace):
         return super().definition(name)
 
     def compare(self, name: str, **kwargs: Any) -> Comparison:
-        """Lake against source, row by row."""
+        """Compares the container's table with its source, row by row."""
         return compare(self.url, name, self.table(name).url, **kwargs)
 
     def assert_equal(self, name: str, **kwargs: Any) -> None:
@@ -221,7 +233,7 @@ class Project(Workspace):
 
 
 class Folder(Workspace):
-    """One datastore called ``landing`` over a folder, whose files are old enough to be read unless they are given a time."""
+    """One datastore called ``landing`` over a folder. Its files are old enough to be read at once, unless a test sets their time."""
 
     store, kind = "landing", "FileDatastore"
     place: Mapping[str, str] = {"path": "{{ env.LANDING_PATH }}"}
@@ -234,7 +246,7 @@ class Folder(Workspace):
         self._clock = int(time.time()) - 100_000
 
     def put(self, name: str, content: bytes | str, at: float | None = None) -> Path:
-        """Writes a file as it is finished some time ago, each later than the one before; ``at``: seconds since 1970."""
+        """Writes a file and sets its modification time, in seconds since 1970: ``at``, or a time a day ago that is later for each file."""
         target = self.root / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -254,7 +266,7 @@ class Folder(Workspace):
         return {"LANDING_PATH": self.location}
 
     def files(self, name: str) -> dict[str, int]:
-        """Rows of each file in the lake."""
+        """How many rows of each file are in the container's table, by the file's path."""
         return dict(self.rows(name, "_file, count(*) as n", "true group by _file"))
 
 

@@ -1,6 +1,6 @@
-"""Text that is awkward for everything that parses text: names, comments, keys and values for random histories.
+"""Text that parsers and templates may misread: names, comments, keys and values for random histories.
 
-Belongs here: making it, from a ``random.Random``, so that a seed makes the same again. Does not belong: what is done with it.
+Belongs here: making such text from a ``random.Random``, so that a seed always makes the same. Does not belong: the tests that use it.
 """
 
 import random
@@ -18,12 +18,12 @@ PIECES = (
     *("é", "e\u0301", "ß", "ẞ", "İ", "ı", "ﬁ", "Ω", "中文", "日本", "العربية", "עברית", "हिन्दी"),
     *("🙂", "👩\u200d👧", "\U0001f1e9\U0001f1ea", "\u202e"),
 )  # fmt: skip
-"""What is put together; each of them has a meaning in SQL, in a pattern, in a format of files, in a URL or in a template somewhere."""
+"""The pieces that texts are made of. Each has a meaning in SQL, in a pattern, in a file format, in a URL or in a template."""
 
 
 def text(chance: random.Random, *, most_bytes: int = 60, without: str = "", least: int = 0) -> str:
-    """Some pieces in a row, in UTF-8 no longer than ``most_bytes``; no character of ``without`` is in it."""
-    if chance.random() < 0.1:  # as long as it may be
+    """Some pieces joined, which are at most ``most_bytes`` long in UTF-8, at least ``least`` characters, and have none of ``without``."""
+    if chance.random() < 0.1:  # a text of the greatest length
         piece = chance.choice(PIECES)
         wanted = [piece] * (most_bytes // len(piece.encode()) + 1)
     else:
@@ -34,7 +34,7 @@ def text(chance: random.Random, *, most_bytes: int = 60, without: str = "", leas
 
 
 def different(count: int, make: Callable[[], str], key: Callable[[str], str] = str.lower) -> list[str]:
-    """So many texts of which no two are the same, to Spark, which does not tell case apart in names."""
+    """``count`` texts of which no two have the same ``key``: by default no two differ only in case, which Spark ignores in names."""
     found: dict[str, str] = {}
     while len(found) < count:
         made = make()
@@ -43,17 +43,17 @@ def different(count: int, make: Callable[[], str], key: Callable[[str], str] = s
 
 
 def names(chance: random.Random, count: int, *, most_bytes: int = 63, without: str = "") -> list[str]:
-    """Names of tables and columns, as PostgreSQL takes them: 1 to 63 bytes."""
+    """Names of tables and columns that PostgreSQL accepts: 1 to 63 bytes."""
     return different(count, lambda: text(chance, most_bytes=most_bytes, without=f"{without}\0", least=1), key=_folded)
 
 
 def _folded(name: str) -> str:
-    """Java's and Python's lower case differ for some letters: names that differ only there are not made together."""
+    """The key by which names are told apart. Java and Python disagree about the lower case of some letters, so those count as equal."""
     return name.lower().upper().casefold()
 
 
 def file_names(chance: random.Random, count: int, ending: str) -> list[str]:
-    """Names of files as Linux takes them: anything without a slash, up to 255 bytes; hidden ones are left out."""
+    """Names of files that Linux accepts: any text without a slash, up to 255 bytes. Hidden files are left out."""
 
     def make() -> str:
         return (

@@ -1,11 +1,11 @@
 """The product with one fault put into it, and the test that has to find the fault: ``python -m assets_tests.mutants``.
 
 Each mutant is one replacement of text. The command copies the product and its tests to another folder, makes the replacement there, and
-runs the mutant's test, which has to fail, and has to pass without the replacement; exit code 1 where one does not. With words as
-arguments: only the mutants whose fault has one.
+runs the mutant's test, which has to fail, and has to pass without the replacement. The exit code is 1 where a test does not. Words as
+arguments choose the mutants whose description contains one of them.
 
-Belongs here: faults that lose, double or empty rows, or let a watermark lie. Does not belong: the tests, and the table of the mutants
-(``docs/testing.md``), which ``test_promises`` holds against this list.
+Belongs here: faults that lose, double or empty rows, or move a watermark past rows that are not in the lake. Does not belong: the tests,
+and the table of the mutants (``docs/testing.md``), which ``test_promises`` compares with this list.
 """
 
 import os
@@ -28,7 +28,8 @@ LINKED = (".jars", ".java")
 
 @dataclass(frozen=True)
 class Mutant:
-    """``file``: below ``incremental_assets``; ``old``: text that is in it once; ``test``: the fast test that finds it."""
+    """``fault``: what is wrong with the replacement, in words; ``file``: the path below ``incremental_assets``; ``old``: a text that occurs
+    in the file once; ``new``: what replaces it; ``test``: the fast test that finds the fault."""
 
     fault: str
     file: str
@@ -50,7 +51,7 @@ MUTANTS = (
         "core/watermark.py",
         "candidates = [p.value for p in known if not p.open]",
         "candidates = []",
-        "test_watermark_rule.py::test_it_moves_although_somebody_is_always_open",
+        "test_watermark_rule.py::test_the_watermark_moves_although_some_transaction_is_always_open",
     ),
     Mutant(
         "A pending value is taken although those who held it back are still at work",
@@ -64,7 +65,7 @@ MUTANTS = (
         "core/watermark.py",
         "return value if covered_to is True else min(value, covered_to)",
         "return value",
-        "test_watermark_rule.py::test_it_stops_where_coverage_ends",
+        "test_watermark_rule.py::test_the_watermark_stops_where_the_read_ends",
     ),
     Mutant(
         "Of two watermarks the higher one counts",
@@ -78,7 +79,7 @@ MUTANTS = (
         "delta/sql.py",
         "    if include_nulls:\n        either",
         "    if False:\n        either",
-        "test_failures.py::test_null_identifier_skipped",
+        "test_failures.py::test_rows_whose_identifier_is_null_arrive_once",
     ),
     Mutant(
         "The source's predicate leaves out the rows without identifier",
@@ -128,21 +129,21 @@ MUTANTS = (
         "        if container.strategy is Strategy.UPSERT and not write_batch.whole",
         "        set_property(spark, table, STATE_PROPERTY, write_batch.state.to_json(container.cursor_type))\n"
         "        if container.strategy is Strategy.UPSERT and not write_batch.whole",
-        "test_stages.py::test_a_first_load_that_dies_before_its_rows_is_made_again",
+        "test_stages.py::test_a_first_load_that_ends_before_its_rows_is_repeated",
     ),
     Mutant(
         "A table that another host wrote since the plan is written all the same",
         "delta/write.py",
         "if (head.version if head else None) != write_batch.base_version:",
         "if False:",
-        "test_stages.py::test_another_host_before_the_commit_begins",
+        "test_stages.py::test_a_commit_of_another_host_after_the_plan_is_not_overwritten",
     ),
     Mutant(
         "The last look before a write sees nothing",
         "delta/guards.py",
         "    if table.data_commits_since(head.version):",
         "    if False:",
-        "test_stages.py::test_another_host_just_before_the_write",
+        "test_stages.py::test_a_commit_of_another_host_just_before_the_write_is_not_overwritten",
     ),
     Mutant(
         "A refresh may empty a partition unasked",
@@ -156,14 +157,28 @@ MUTANTS = (
         "delta/merge.py",
         '            f"WHEN MATCHED AND s.{_GONE} THEN DELETE",\n            f"WHEN MATCHED THEN',
         '            f"WHEN MATCHED AND NOT s.{_GONE} THEN',
-        "test_refresh.py::test_rows_that_have_moved_away_are_no_loss",
+        "test_refresh.py::test_a_refresh_follows_rows_that_moved_to_another_partition",
     ),
     Mutant(
         "An upsert takes rows that moved to another partition for deleted ones",
         "delta/merge.py",
         "found += [chunk[position] for position in write_batch.by_key.existing(chunk)]",
         "pass",
-        "test_refresh.py::test_rows_that_have_moved_away_are_no_loss",
+        "test_refresh.py::test_a_refresh_follows_rows_that_moved_to_another_partition",
+    ),
+    Mutant(
+        "Rows are replaced by their keys although others have to be deleted",
+        "delta/merge.py",
+        "if gone is None and are_unique and is_usable(",
+        "if are_unique and is_usable(",
+        "test_replace_using.py::test_a_deletion_is_written_by_a_merge",
+    ),
+    Mutant(
+        "Replaced rows are counted as inserted",
+        "delta/replace_using.py",
+        "return written - updated, updated",
+        "return written, 0",
+        "test_replace_using.py::test_changed_and_new_rows_are_replaced_and_counted",
     ),
     Mutant(
         "The fingerprint does not change with the container's settings",
@@ -191,14 +206,56 @@ MUTANTS = (
         "databases/postgres/extract.py",
         " SET TRANSACTION SNAPSHOT '{snapshot}';",
         "",
-        "test_sync.py::test_all_readers_see_the_one_frozen_state",
+        "test_sync.py::test_all_readers_see_the_same_snapshot_of_the_source",
+    ),
+    Mutant(
+        "Files are committed on top of a concurrent commit",
+        "delta/add_files.py",
+        "max_commit_retries=0",
+        "max_commit_retries=15",
+        "test_add_files.py::test_a_commit_on_another_version_is_refused",
+    ),
+    Mutant(
+        "The rows of the lag are added to those that the lake has",
+        "delta/add_files.py",
+        "    if count == 0:\n",
+        "    if count >= 0:\n",
+        "test_arrow_path.py::test_a_load_in_windows_replaces_the_lag_and_adds_the_rest",
+    ),
+    Mutant(
+        "Files are added to tables with column mapping",
+        "delta/add_files.py",
+        '("appendOnly", "invariants", "deletionVectors", "timestampNtz")',
+        '("appendOnly", "invariants", "deletionVectors", "timestampNtz", "columnMapping")',
+        "test_add_files.py::test_tables_that_files_cannot_be_added_to_rightly",
+    ),
+    Mutant(
+        "Floats have bounds in the footers of files",
+        "delta/parquet_files.py",
+        " if not pa.types.is_floating(field.type)]",
+        "]",
+        "test_parquet_files.py::test_footers_have_no_bounds_of_floats",
+    ),
+    Mutant(
+        "A decimal's bounds are floats",
+        "delta/parquet_files.py",
+        '        return format(value, "f")\n',
+        "        return str(float(value))\n",
+        "test_parquet_files.py::test_bounds_are_exact",
+    ),
+    Mutant(
+        "A range that Spark has read twice is committed twice",
+        "databases/postgres/arrow_files.py",
+        "    if ended != list(range(ranges)):\n",
+        "    if not ended:\n",
+        "test_arrow_task.py::test_ranges_that_are_missing_or_twice_are_not_committed",
     ),
     Mutant(
         "A key that occurs twice is merged",
         "databases/postgres/reader.py",
         "        return rows[0][0] if rows else None\n\n    def any_true",
         "        return None\n\n    def any_true",
-        "test_failures.py::test_null_in_a_merge_key_doubles_rows",
+        "test_failures.py::test_a_merge_key_that_is_null_or_occurs_twice_fails_the_sync",
     ),
     Mutant(
         "A table that was dropped and created anew counts as the old one",

@@ -1,6 +1,6 @@
-"""Where a test file is, by its name alone: pages and faults name tests as ``test_sync.py::test_…``, whichever folder the file is in.
+"""Finds a test file by its name: the pages and the mutants name tests as ``test_sync.py::test_…``, without the folder of the file.
 
-Belongs here: that search. Does not belong: what is in a file.
+Belongs here: that search. Does not belong: reading the file.
 """
 
 from functools import cache

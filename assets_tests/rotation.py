@@ -1,8 +1,8 @@
 """Which of the longer tests a commit runs: ``pytest -m "long or s3" --rotation=28``.
 
-The files of the longer tests are put into an order that depends on the commit, and tests are begun until the time is over; what was
-left out is skipped and said so. Another commit has another order, so that each file comes first now and then: where half of the files can
-be run, one in 32 cases is left out by five commits in a row.
+The files of the longer tests are put into an order that depends on the commit, and tests are begun until the time is over. The other tests
+are reported as skipped. Another commit has another order, so that each file comes first now and then: where the time is enough for half of
+the files, a file is left out by five commits in a row in one of 32 cases.
 
 Belongs here: the order, and the time. Does not belong: which tests are long (their mark).
 """
@@ -18,35 +18,36 @@ from pathlib import Path
 import pytest
 
 UNTIL = "INCREMENTAL_ASSETS_TESTS_UNTIL"
-"""Seconds since 1970; an environment variable, so that the processes of one call of pytest go by one clock."""
+"""The environment variable with the time at which no more tests are begun, in seconds since 1970. The processes of one call of pytest share
+it."""
 ALWAYS = ("test_soak.py",)
-"""Comes first whatever the commit is: its histories are other ones each time."""
+"""Files that come first with each commit: their random histories differ from commit to commit."""
 
 
 def commit_number(root: Path) -> str:
-    """The commit's hash; where this is no clone of git, the day."""
+    """The commit's hash, or the date of today where the folder is no clone of git."""
     try:
-        said = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
+        git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
     except OSError:  # no git on this machine
         return datetime.now(timezone.utc).strftime("%Y-%m-%d")
-    return said.stdout.strip() or datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    return git.stdout.strip() or datetime.now(timezone.utc).strftime("%Y-%m-%d")
 
 
 def order(files: Iterable[str], commit: str) -> list[str]:
-    """The files in the commit's order."""
+    """The names of the files in the order that belongs to the commit."""
     return sorted(set(files), key=lambda name: (name not in ALWAYS, hashlib.sha256(f"{commit} {name}".encode()).digest()))
 
 
 def first_seed(commit: str) -> int:
-    """The number of the first random history that a commit plays: another one for each commit."""
+    """The number of the first random history that a commit plays. It differs from commit to commit."""
     return int(hashlib.sha256(commit.encode()).hexdigest()[:7], 16)
 
 
 class Rotation:
-    """The plugin behind ``--rotation``. Two processes beside each other make the same order, each by itself."""
+    """The plugin behind ``--rotation``. Each process of a call of pytest computes the order by itself; the result is the same."""
 
     def __init__(self, commit: str, minutes: float, leads: bool) -> None:
-        """``leads``: it is the process that was called, and sets the clock for the others."""
+        """``leads``: whether this is the process that was called, which sets the end of the time for the others."""
         self._commit, self._minutes = commit, minutes
         if leads:
             os.environ[UNTIL] = str(time.time() + minutes * 60)

@@ -4,10 +4,11 @@ A history is that of ``test_property`` (a table) or, each fourth, that of ``test
 steps: a fresh database or folder and a fresh ``DAGSTER_HOME``, real syncs, and syncs that die at one of their stages. They share one
 PostgreSQL server, one Spark server and this process, so that a history costs seconds.
 
-Which seeds ran is remembered in ``.soak/seeds.jsonl``, so that the command goes on where it stopped; those that found something are run
-first, until they find nothing. What was run and found is appended to ``docs/soak.md``. Exit code 1 where a history found something.
+The seeds that were played are stored in ``.soak/seeds.jsonl``, so that the command goes on where it stopped. Seeds that found something are
+played again first, until they find nothing. What was played and found is appended to ``docs/soak.md``. The exit code is 1 where a history
+found something.
 
-Belongs here: choosing, running and recording histories. Does not belong: what a history does, and what it promises.
+Belongs here: choosing, running and recording histories. Does not belong: what a history does, and what has to hold after it.
 """
 
 import argparse
@@ -50,7 +51,7 @@ in the last column, and `--seed N --histories 1` plays it again.
 
 @dataclass(frozen=True)
 class Played:
-    """One history. ``found``: what was wrong, in a line; empty where nothing was."""
+    """One history. ``found``: what was wrong, in a line, or an empty text where nothing was wrong."""
 
     seed: int
     commit: str
@@ -59,11 +60,11 @@ class Played:
 
 
 class Found(Exception):
-    """A history that ends in something wrong, with what it did until then."""
+    """Raised where a history found something wrong. Its message lists what the history did until then."""
 
 
 class Ledger:
-    """Which seeds were played, in a file of one JSON object a line; of a seed that was played twice the last line counts."""
+    """The seeds that were played, in a file with one JSON object for each line. Where a seed was played twice, the last line counts."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,9 +74,10 @@ class Ledger:
         lines = self._file.read_text().splitlines() if self._file.exists() else []
         return {one["seed"]: Played(**one) for one in map(json.loads, lines)}
 
-    def add(self, one: Played, story: str) -> None:
+    def add(self, one: Played, steps: str) -> None:
+        """Stores that a seed was played. ``steps``: what its history did, which is stored where it found something."""
         if one.found:
-            (self.folder / f"seed-{one.seed}.txt").write_text(story)
+            (self.folder / f"seed-{one.seed}.txt").write_text(steps)
         with self._file.open("a") as file:
             file.write(json.dumps(asdict(one)) + "\n")
 
@@ -87,13 +89,13 @@ class Ledger:
 
 
 class Player:
-    """What the histories share: servers, one Spark session, and databases of Dagster that are copied instead of being made anew."""
+    """Plays histories with what they share: the servers, and one Spark session."""
 
     def __init__(self, folder: Path, postgres: EmbeddedPostgres, spark_home: Path, spark: SparkSession) -> None:
         self._folder, self._postgres, self._spark_home, self._spark = folder, postgres, spark_home, spark
 
     def play(self, seed: int) -> None:
-        """Raises what the history raises."""
+        """Plays the history of a seed. Raises what the history raises."""
         folder = self._folder / str(seed)
         try:
             with pytest.MonkeyPatch.context() as patch:
@@ -110,7 +112,7 @@ class Player:
             of_tables.watch(history, patch)
             history.play()
         except Exception as error:
-            raise Found("\n".join(history.told)) from error
+            raise Found("\n".join(history.log)) from error
         finally:
             history.close()
 
@@ -137,9 +139,9 @@ def players() -> Iterator[Player]:
 
 
 def commit() -> str:
-    """The commit under test, with a mark where the checkout differs from it."""
-    said = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=9"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return said.stdout.strip() or "unknown"
+    """The commit under test, with the suffix ``-dirty`` where the checkout differs from it."""
+    git = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=9"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return git.stdout.strip() or "unknown"
 
 
 def record(table: Path, ran: list[Played], now: datetime.datetime) -> None:
@@ -169,19 +171,19 @@ def soak(ledger: Ledger, seeds: list[int], minutes: float, version: str) -> list
             for number, seed in enumerate(seeds, 1):
                 if time.monotonic() > ends:
                     break
-                began, found, story = time.monotonic(), "", ""
+                began, found, steps = time.monotonic(), "", ""
                 try:
                     player.play(seed)
-                except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 it is written down
+                except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 the ledger records it
                     reason = error.__cause__ if isinstance(error, Found) else error
                     found = " ".join(f"{type(reason).__name__}: {reason}".split())[:200]
-                    story = f"{error if isinstance(error, Found) else ''}\n\n{traceback.format_exc()}"
+                    steps = f"{error if isinstance(error, Found) else ''}\n\n{traceback.format_exc()}"
                 one = Played(seed, version, round(time.monotonic() - began, 1), found)
-                ledger.add(one, story)
+                ledger.add(one, steps)
                 ran.append(one)
                 print(f"{number}/{len(seeds)}: seed {seed}, {one.seconds} s: {found or 'as promised'}", flush=True)
                 if len(ran) >= MOST_IN_A_ROW and all(last.found for last in ran[-MOST_IN_A_ROW:]):
-                    print(f"stopped: {MOST_IN_A_ROW} in a row have found something, as when a server has died")
+                    print(f"stopped: {MOST_IN_A_ROW} histories in a row have found something. Look whether a server has died")
                     break
         except KeyboardInterrupt:
             print("stopped; the same command goes on from here")
@@ -196,16 +198,20 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="play the seeds whether they were played before or not")
     parser.add_argument("--ledger", type=Path, default=ROOT / ".soak", metavar="FOLDER", help="remembers what was played (default: .soak)")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs" / "soak.md", metavar="FILE", help="where a row is appended")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     logging.disable(logging.INFO)
-    ledger = Ledger(asked.ledger)
-    seeds = list(range(asked.seed, asked.seed + asked.histories)) if asked.again else ledger.to_play(asked.seed, asked.histories)
+    ledger = Ledger(arguments.ledger)
+    seeds = (
+        list(range(arguments.seed, arguments.seed + arguments.histories))
+        if arguments.again
+        else ledger.to_play(arguments.seed, arguments.histories)
+    )
     if not seeds:
-        print(f"all seeds from {asked.seed} to {asked.seed + asked.histories - 1} were played and found nothing")
+        print(f"all seeds from {arguments.seed} to {arguments.seed + arguments.histories - 1} were played and found nothing")
         return 0
-    ran = soak(ledger, seeds, asked.minutes, commit())
+    ran = soak(ledger, seeds, arguments.minutes, commit())
     if ran:
-        record(asked.docs, ran, datetime.datetime.now(datetime.timezone.utc))
+        record(arguments.docs, ran, datetime.datetime.now(datetime.timezone.utc))
     return 1 if any(one.found for one in ran) else 0
 
 

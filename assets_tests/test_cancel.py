@@ -1,6 +1,6 @@
-"""A sync that is given up takes its queries in the source along: whoever terminates a run in the UI expects its load to end.
+"""A sync that is interrupted or terminated ends its queries in the source.
 
-Belongs here: *Terminate*, as the UI does it: an interrupt in the run's process. Does not belong: processes that are killed (``test_kill``).
+Belongs here: SIGINT and SIGTERM, and *Terminate* in the UI. Does not belong: processes that are killed (``test_kill``).
 """
 
 import json
@@ -21,7 +21,7 @@ SLOW = "select count(*) from pg_stat_activity where state = 'active' and query l
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_sync_ends_its_queries_in_the_source(project: Callable[..., Project], number: signal.Signals) -> None:
-    """A cancelled Spark task waits for its query's first rows before it notices, so a slow query would load the source on and on."""
+    """A cancelled Spark task notices it only once its query returns rows, so a slow query would go on using the source after Ctrl-C."""
     shop = project()
     shop.source.execute("create view slow_view as select i, pg_sleep(1)::text as slept from generate_series(1, 600) i")
     shop.write()
@@ -38,7 +38,7 @@ def test_an_interrupted_sync_ends_its_queries_in_the_source(project: Callable[..
 
 @pytest.mark.long
 def test_terminate_in_the_ui_reaches_a_run_of_the_command_line(project: Callable[..., Project]) -> None:
-    """The UI knows no process of it and can only mark it; the load would go on until its end, under a run that is called cancelled."""
+    """The UI does not know the process of such a run and only marks it as being cancelled. The run must notice that and end its queries."""
     shop = project()
     shop.source.execute("create view slow_view as select i, pg_sleep(1)::text as slept from generate_series(1, 600) i")
     shop.source.execute("create table quick as select 1 as id")
@@ -49,13 +49,13 @@ def test_terminate_in_the_ui_reaches_a_run_of_the_command_line(project: Callable
             _until(lambda: shop.source.execute(SLOW).fetchall()[0][0] == 1, 120)
             with shop.instance() as instance:
                 (run,) = [r for r in instance.get_runs() if r.tags.get("incremental_assets/container") == "shop/slow_view"]
-                instance.report_run_canceling(run)  # what the UI's button does first, and all it can
-                out, said = process.communicate(timeout=60)
+                instance.report_run_canceling(run)  # the UI's button does no more than this for a run whose process it does not know
+                out, stderr = process.communicate(timeout=60)
                 found = instance.get_run_by_id(run.run_id)
         finally:
             process.kill()
     lines = {line["container"]: line for line in map(json.loads, out.splitlines())}
-    assert process.returncode == 1 and lines["shop/quick"]["status"] == "synced", said
+    assert process.returncode == 1 and lines["shop/quick"]["status"] == "synced", stderr
     assert lines["shop/slow_view"]["status"] == "failed" and "terminated in the UI" in lines["shop/slow_view"]["message"], lines
     assert found is not None and found.status is dg.DagsterRunStatus.CANCELED
     _until(lambda: shop.source.execute(SLOW).fetchall()[0][0] == 0, 10)

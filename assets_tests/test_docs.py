@@ -1,6 +1,7 @@
-"""The documentation says what is there: commands, options, YAML attributes, environment variables and links are checked against the code.
+"""The documentation is compared with the code: commands, options, attributes of the YAML, environment variables, links, names of functions.
 
-Belongs here: facts of the text that a machine can check. Does not belong: its wording.
+Belongs here: statements of the pages that a machine can check. Does not belong: the pages' wording, and the tests that they name
+(``test_promises``).
 """
 
 import ast
@@ -28,7 +29,7 @@ PAGES = [ROOT / "README.md", CONTRIBUTING, *sorted((ROOT / "docs").rglob("*.md")
 CONFIGURATION = ROOT / "docs" / "configuration.md"
 COMMANDS: dict[str, Any] = dict(getattr(typer.main.get_command(app), "commands"))  # noqa: B009 typer's group is not typed
 GLOBAL_OPTIONS = {"--project", "--help"}
-FROM_DAGSTER = {"defs_state"}  # every StateBackedComponent has it; Dagster documents it
+FROM_DAGSTER = {"defs_state"}  # an attribute of every StateBackedComponent, which Dagster documents
 
 page = pytest.mark.parametrize("path", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 
@@ -38,7 +39,7 @@ def _options(command: str) -> set[str]:
 
 
 def _calls(text: str) -> Iterator[tuple[str, list[str]]]:
-    """(command, options) of each ``incremental-assets …`` in a code span or a line of a code block."""
+    """The command and the options of each ``incremental-assets …`` in a code span or in a line of a code block."""
     blocks = re.findall(r"^```(?:sh|console|text)?\n(.*?)^```", text, re.S | re.M)
     spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M))
     for line in [*(line for block in blocks for line in block.splitlines()), *spans]:
@@ -54,44 +55,44 @@ def _calls(text: str) -> Iterator[tuple[str, list[str]]]:
 
 @page
 def test_every_command_and_option_exists(path: Path) -> None:
-    """Without it, a page tells people to type what the command line refuses."""
+    """A page must not show a call that the command line refuses."""
     for command, options in _calls(path.read_text(encoding="utf-8")):
         assert command in COMMANDS, f"{path.name}: there is no command {command!r}"
         assert set(options) <= _options(command), f"{path.name}: {command} has no {sorted(set(options) - _options(command))}"
 
 
 def test_the_readme_names_every_command() -> None:
-    """Without it, a command is added and nobody hears of it."""
-    told = re.findall(r"^\| `([a-z]+)[ `]", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
-    assert sorted(told) == sorted(COMMANDS)
+    """A command that the README does not name would stay unknown to readers."""
+    named = re.findall(r"^\| `([a-z]+)[ `]", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(named) == sorted(COMMANDS)
 
 
 def test_the_page_of_the_command_line_is_what_its_generator_makes() -> None:
-    """Without it, the page tells of the command line of some time ago. ``python -m incremental_assets.cli.reference`` writes it."""
+    """The page must not describe an older command line. ``python -m incremental_assets.cli.reference`` writes it."""
     assert reference.PAGE == ROOT / "docs" / "cli.md"
     assert reference.PAGE.read_text(encoding="utf-8") == reference.page()
 
 
 def test_the_page_of_the_command_line_explains_every_command_and_option() -> None:
-    """Without it, an option is added and nobody hears of it; whatever the generator may leave out."""
+    """The page must have a text for each option, also for those that its generator may have left out."""
     sections = re.split(r"^## ([a-z]+)$", reference.PAGE.read_text(encoding="utf-8"), flags=re.M)
     explained = dict(zip(sections[1::2], sections[2::2], strict=True))
     assert explained.keys() == COMMANDS.keys()
     for command, text in explained.items():
         found = re.findall(r"^\| ((?:`[^`]+`(?:, )?)+) \| (.+) \|$", text, re.M)
-        told = {name for names, _ in found for name in re.findall(r"`(--?[a-z][a-z-]*)", names)}
+        documented = {name for names, _ in found for name in re.findall(r"`(--?[a-z][a-z-]*)", names)}
         wanted = {name for name in _options(command) if name.startswith("-")} - {"--help"}
-        assert told == wanted, f"docs/cli.md: the options of {command}"
+        assert documented == wanted, f"docs/cli.md: the options of {command}"
         assert all(meaning.strip() for _, meaning in found), f"docs/cli.md: an option of {command} has no help text"
 
 
-def test_the_pages_show_only_calls_that_are_found() -> None:
-    """Without it, a change of the pages' form would silently end the check of commands."""
+def test_calls_of_commands_are_found_on_the_pages() -> None:
+    """If the pages' form changed so that no call is found, the tests above would pass without checking anything."""
     assert len([call for path in PAGES for call in _calls(path.read_text(encoding="utf-8"))]) > 20
 
 
 def _documented(section: str) -> set[str]:
-    """Names in the first column of the section's table of attributes."""
+    """The names in the first column of the section's table of attributes."""
     text = CONFIGURATION.read_text(encoding="utf-8")
     found = re.search(rf"^## {re.escape(section)}\n(?:(?!^## ).)*?^\| attribute \|(.*?)\n\n", text, re.S | re.M)
     assert found is not None, f"docs/configuration.md has no table of attributes below {section!r}"
@@ -110,7 +111,7 @@ def _documented(section: str) -> set[str]:
     ],
 )
 def test_every_attribute_is_documented_and_none_other(section: str, names: set[str]) -> None:
-    """Without it, an attribute is added in silence, or the reference keeps one that is gone."""
+    """The reference must not leave out an attribute, nor keep one that no longer exists."""
     assert _documented(section) == names
 
 
@@ -123,7 +124,7 @@ def _datastores(text: str) -> Iterator[dict[str, Any]]:
 
 @page
 def test_yaml_examples_are_accepted(path: Path) -> None:
-    """Without it, somebody copies an example and is told that it is wrong."""
+    """An example that a reader copies must be accepted."""
     for data in _datastores(path.read_text(encoding="utf-8")):
         attributes = dict(data["attributes"])
         if data["type"] == "incremental_assets.FileDatastore":
@@ -139,8 +140,8 @@ def test_yaml_examples_are_accepted(path: Path) -> None:
 
 
 @page
-def test_incremental_entries_in_the_text_are_grammar(path: Path) -> None:
-    """Without it, an example of the grammar does not parse."""
+def test_entries_of_incremental_on_the_pages_are_accepted(path: Path) -> None:
+    """Each entry of ``incremental`` that a page shows must be one that the product accepts."""
     text = path.read_text(encoding="utf-8")
     for entry in re.findall(r'[`"](\w+\.\w+:\w+:(?:date|datetime|timestamp|integer)[^`"\s]*)[`"]', text):
         parse_incremental(entry)
@@ -148,7 +149,7 @@ def test_incremental_entries_in_the_text_are_grammar(path: Path) -> None:
 
 @page
 def test_relative_links_lead_somewhere(path: Path) -> None:
-    """Without it, a page is moved and its readers stand before nothing."""
+    """A link must not lead to a page or a heading that was moved or renamed."""
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.S | re.M)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" in target or target.startswith("mailto:"):
@@ -166,11 +167,11 @@ def _anchors(path: Path) -> set[str]:
 
 
 def test_environment_variables_are_those_of_the_code() -> None:
-    """Without it, the reference names a variable that nothing reads, or leaves one out."""
+    """The reference must name each variable that the code reads, and no other."""
     code = "\n".join(p.read_text(encoding="utf-8") for p in sorted((ROOT / "incremental_assets").rglob("*.py")))
     read = set(re.findall(r'"(INCREMENTAL_ASSETS_[A-Z_]+)"', code))
-    told = set(re.findall(r"^\| `(INCREMENTAL_ASSETS_[A-Z_]+)`", CONFIGURATION.read_text(encoding="utf-8"), re.M))
-    assert told == read
+    documented = set(re.findall(r"^\| `(INCREMENTAL_ASSETS_[A-Z_]+)`", CONFIGURATION.read_text(encoding="utf-8"), re.M))
+    assert documented == read
     for path in PAGES:
         named = set(re.findall(r"INCREMENTAL_ASSETS_[A-Z_]+", path.read_text(encoding="utf-8")))
         assert named <= read, f"{path.name}: nothing reads {sorted(named - read)}"
@@ -190,13 +191,13 @@ def _defined(path: Path) -> frozenset[str]:
 
 
 def _file(name: str) -> Path | None:
-    """From the root, within the package, or a test."""
+    """The file or folder of that name: below the root, below the package, or anywhere among the tests."""
     places = (ROOT / name, PACKAGE / name, *(ROOT / "assets_tests").rglob(name))
     return next((place for place in places if place.exists()), None)
 
 
 def test_each_file_and_function_that_contributing_names_exists() -> None:
-    """Without it, somebody follows a walk to a function that has another name by now."""
+    """A walk must not name a function that was moved or renamed."""
     text = CONTRIBUTING.read_text(encoding="utf-8")
     named = re.findall(r"`([\w/]+\.py)(?:::([\w.]+))?`", text)
     named += re.findall(r"(assets_tests/[\w/]+\.py)::(\w+)$", text, re.M)
@@ -208,7 +209,7 @@ def test_each_file_and_function_that_contributing_names_exists() -> None:
 
 
 def test_each_folder_that_contributing_names_exists() -> None:
-    """Without it, the tree on the page is that of some time ago. All folders of the package are told."""
+    """The tree on the page must name all folders of the package, and no other."""
     text = CONTRIBUTING.read_text(encoding="utf-8")
     for name in re.findall(r"`([a-z_/]+/)`", text):
         below = [one for one in PACKAGE.glob(f"*/{name}") if one.is_dir()]

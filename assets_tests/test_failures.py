@@ -1,8 +1,8 @@
-"""Failures that other incremental loaders shipped, one test each, named after it.
+"""Failures that other incremental loaders are known for: each test provokes one of them and checks that it does no harm here.
 
-Belongs here: one known way to lose, double or alter rows, made to happen. Elsewhere: columns that widen or arrive
-mid-way (``test_schema_changes``), killed syncs and zombie queries (``test_kill``), random histories (``test_property``);
-files are not a source yet.
+Belongs here: one known way to lose, double or alter rows of a table. Does not belong: columns that are added or widened between two syncs
+(``test_schema_changes``), killed syncs and queries that go on after a kill (``test_kill``), random histories (``test_property``), and
+folders of files (``files``).
 """
 
 import sqlite3
@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from assets_tests.harness import Project
-from assets_tests.test_kill import wait_for
+from assets_tests.harness import Project, wait_for
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.locks import container_lock
 from incremental_assets.delta.table import STATE_PROPERTY
@@ -31,8 +30,8 @@ MakeProject = Callable[..., Project]
 BY_MONTH = {"partition_by": "month"}
 
 
-def test_late_commit_below_the_watermark(project: MakeProject) -> None:
-    """A row whose id or time was drawn before the sync and committed after it would never arrive: nobody reads below the watermark."""
+def test_a_row_committed_late_below_the_watermark_arrives(project: MakeProject) -> None:
+    """A row whose id or time was drawn before a sync and committed after it must not be missed, although it lies below the newest rows."""
     made = project(incremental=["public.t:id:integer", "public.p:at:timestamp"], containers={"p": BY_MONTH})
     made.execute("""create table t (id bigserial primary key, note text);
         create table p (at timestamptz default clock_timestamp(), note text);
@@ -43,7 +42,7 @@ def test_late_commit_below_the_watermark(project: MakeProject) -> None:
         preparing.execute("begin; insert into p (note) values ('prepared'); prepare transaction 'late'")
         made.execute("insert into t (note) values ('third'); insert into p (note) values ('third')")
         held = made.sync()
-        assert held["t"]["watermark"]["new"] == 1 and held["t"]["rows_inserted"] == 1  # fresh rows are not held back, the watermark is
+        assert held["t"]["watermark"]["new"] == 1 and held["t"]["rows_inserted"] == 1  # only the watermark is held back, not the new rows
         assert {h["pid"] for h in held["t"]["watermark"]["held_back_by"]} == {late.info.backend_pid, None}
         assert [h["application"] for h in held["p"]["watermark"]["held_back_by"] if h["pid"] is None] == ["prepared transaction late"]
         late.execute("insert into t values (2, 'second, and late')")
@@ -56,8 +55,8 @@ def test_late_commit_below_the_watermark(project: MakeProject) -> None:
     assert {line["status"] for line in made.sync().values()} == {"skipped"}
 
 
-def test_max_and_read_in_different_snapshots(project: MakeProject) -> None:
-    """Rows committed between asking for the maximum and reading would lie below a watermark that has passed them."""
+def test_rows_committed_between_the_maximum_and_the_read_arrive(project: MakeProject) -> None:
+    """Rows that are committed after the maximum was asked for and before the rows are read must not end up below the watermark, unread."""
     made = project(incremental=["public.t:id:integer"], settle_seconds=0.01)
     made.execute("create table t (id bigserial primary key, at timestamptz default clock_timestamp()); insert into t default values")
     done = threading.Event()
@@ -66,7 +65,7 @@ def test_max_and_read_in_different_snapshots(project: MakeProject) -> None:
         with psycopg.connect(made.url) as connection:
             while not done.is_set():
                 connection.execute("insert into t default values")
-                time.sleep(pause)  # the id is drawn, the commit comes later: the writers overtake each other
+                time.sleep(pause)  # the commit comes later than the id, so that the writers' commits are not in the order of the ids
                 connection.commit()
 
     writers = [threading.Thread(target=write, args=(pause,)) for pause in (0.001, 0.02, 0.11, 0.5)]
@@ -83,9 +82,10 @@ def test_max_and_read_in_different_snapshots(project: MakeProject) -> None:
     made.assert_equal("t")
 
 
-@pytest.mark.long  # the random histories do it too
-def test_ties_at_the_boundary(project: MakeProject) -> None:
-    """Rows with the very value of the watermark would be lost by ``>``, or doubled by ``>=``."""
+@pytest.mark.long  # the random histories of test_property cover it, too
+def test_rows_that_equal_the_watermark_arrive_once(project: MakeProject) -> None:
+    """New rows whose identifier equals the watermark must arrive, where ``>`` would lose them, and old ones must not be doubled by
+    ``>=``."""
     made = project(incremental=["public.t:at:timestamp", "public.u:at:timestamp!upsert"], containers={"t": BY_MONTH, "u": BY_MONTH})
     for name in ("t", "u"):
         made.execute(
@@ -100,23 +100,23 @@ def test_ties_at_the_boundary(project: MakeProject) -> None:
         made.assert_equal(name)
 
 
-def test_precision_cut_to_milliseconds(project: MakeProject) -> None:
-    """A watermark in milliseconds lies below or above the rows of the same millisecond: they come again and again, or never."""
+def test_a_watermark_keeps_its_microseconds(project: MakeProject) -> None:
+    """If a watermark were cut to milliseconds, rows of the same millisecond would be read by each sync, or by none."""
     made = project(incremental=["public.t:at:timestamp"], containers={"t": BY_MONTH})
     made.execute("create table t (id int, at timestamp); insert into t values (1, '2024-11-01 00:00:00.123456')")
     assert made.one("t")["watermark"]["new"] == "2024-11-01T00:00:00.123456"
     made.execute("insert into t values (2, '2024-11-01 00:00:00.123457'), (0, '2024-11-01 00:00:00.123455')")
     line = made.one("t")
     assert (line["rows_read"], line["watermark"]["new"]) == (2, "2024-11-01T00:00:00.123457")
-    assert sorted(made.rows("t", "id")) == [(1,), (2,)]  # 0 lies below the watermark: no rule but a safety lag covers it
+    assert sorted(made.rows("t", "id")) == [(1,), (2,)]  # row 0 lies below the watermark, where only a safety lag would find it
     made.configure(containers={"t": {**BY_MONTH, "safety_lag": 1}})
     made.execute("update t set id = 0 where id = 0")
     made.one("t")
     made.assert_equal("t")
 
 
-def test_zone_less_times_shifted(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Times without zone would move by the offset of some machine on the way, or vanish in the hour that clocks skip."""
+def test_times_without_zone_are_not_shifted(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times without zone must arrive unchanged, whatever the zone of the machine, also in an hour that clocks skip or show twice."""
     monkeypatch.setenv("TZ", "America/St_Johns")
     made = project(incremental=["public.t:at:datetime"], containers={"t": {"partition_by": "day"}}, timezone="Europe/Berlin")
     made.execute(
@@ -129,13 +129,13 @@ def test_zone_less_times_shifted(project: MakeProject, monkeypatch: pytest.Monke
     made.assert_equal("t")
     assert line["partitions"] == ["2024-10-26", "2024-10-27", "2024-10-28"] and line["watermark"]["new"] == "2024-10-28T00:00:00"
     made.execute("delete from t where at::date = '2024-10-27'; insert into t values ('2024-10-27 03:00'), ('2024-03-31 02:30')")
-    refreshed = made.one("t", keys=("2024-10-27", "2024-10-27"))  # the day has 25 hours; all of its rows are this window's
+    refreshed = made.one("t", keys=("2024-10-27", "2024-10-27"))  # the day has 25 hours, and all of its rows belong to this window
     assert (refreshed["rows_inserted"], refreshed["rows_deleted"]) == (1, 4)
     made.assert_equal("t", where="at >= '2024-10-01'")
 
 
-def test_null_identifier_skipped(project: MakeProject) -> None:
-    """Rows without identifier belong to no window: they would never arrive, or arrive anew with each sync."""
+def test_rows_whose_identifier_is_null_arrive_once(project: MakeProject) -> None:
+    """Rows whose identifier is NULL belong to no window. They must arrive all the same, and must not be doubled by each sync."""
     made = project(
         incremental=["public.t:at:timestamp", "public.u:at:timestamp!upsert", "public.left:at:timestamp", "public.strict:at:timestamp"],
         containers={"t": BY_MONTH, "u": BY_MONTH, "left": {**BY_MONTH, "on_null": "exclude"}, "strict": {**BY_MONTH, "on_null": "error"}},
@@ -161,8 +161,8 @@ def test_null_identifier_skipped(project: MakeProject) -> None:
         made.assert_equal(name, where="at is not null" if name == "left" else "true")
 
 
-def test_null_in_a_merge_key_doubles_rows(project: MakeProject) -> None:
-    """NULL equals nothing: a row with NULL in its key would be inserted again by each sync; so would all rows of a key that is not one."""
+def test_a_merge_key_that_is_null_or_occurs_twice_fails_the_sync(project: MakeProject) -> None:
+    """NULL equals nothing, so each sync would insert a row with NULL in its key again; and rows that share a key cannot be told apart."""
     made = project(
         incremental=["public.t:at:timestamp!upsert", "public.d:at:timestamp!upsert"],
         containers={"t": {**BY_MONTH, "primary_key": ["a", "b"]}, "d": {**BY_MONTH, "primary_key": ["a"]}},
@@ -177,8 +177,8 @@ def test_null_in_a_merge_key_doubles_rows(project: MakeProject) -> None:
         assert len(made.rows(name)) == 1
 
 
-def test_crash_between_data_and_state(project: MakeProject) -> None:
-    """The rows are in the lake and its watermark is not: the next sync would append them once more."""
+def test_rows_committed_without_their_watermark_are_not_doubled(project: MakeProject) -> None:
+    """Where a sync died after it had committed rows and before it stored the watermark, the next sync must not append the rows again."""
     made = project(incremental=["public.t:day:date", "public.u:day:date!upsert"], containers={"t": BY_MONTH, "u": BY_MONTH})
     for name in ("t", "u"):
         made.execute(f"create table {name} (id int primary key, day date); insert into {name} values (1, '2024-11-01'), (2, '2024-11-02')")
@@ -188,7 +188,7 @@ def test_crash_between_data_and_state(project: MakeProject) -> None:
         made.execute(f"insert into {name} values (3, '2024-11-03'), (4, '2024-11-04'); delete from {name} where id = 2")
     made.sync()
     with open_session(made.spark_home, name="test") as spark:
-        for name, head in heads.items():  # back to the state of before, as if the process had died after the rows
+        for name, head in heads.items():  # the state of before the sync, as if its process had died after it committed the rows
             assert head is not None
             state = head.properties[STATE_PROPERTY].replace("\\", "\\\\").replace("'", "\\'")
             spark.sql(f"alter table {made.table(name).sql_name} set tblproperties ('{STATE_PROPERTY}' = '{state}')")
@@ -202,9 +202,9 @@ def test_crash_between_data_and_state(project: MakeProject) -> None:
         made.assert_equal(name)
 
 
-@pytest.mark.long  # the random histories do it too
-def test_empty_run_resets_the_cursor(project: MakeProject) -> None:
-    """A sync that finds no rows would store no watermark, and the next one reads all again, or nothing ever."""
+@pytest.mark.long  # the random histories of test_property cover it, too
+def test_a_sync_that_finds_no_rows_keeps_the_watermark(project: MakeProject) -> None:
+    """If a sync that finds no rows stored no watermark, the next one would read everything again."""
     made = project(incremental=["public.t:day:date", "public.e:day:date"], containers={"t": BY_MONTH, "e": BY_MONTH})
     made.execute("""create table t (id int, day date); insert into t values (1, '2024-11-01'), (2, '2024-11-02');
         create table e (id int, day date)""")
@@ -222,8 +222,8 @@ def test_empty_run_resets_the_cursor(project: MakeProject) -> None:
 
 
 @pytest.mark.long
-def test_failed_rewrite_empties_the_table(project: MakeProject) -> None:
-    """A reload that clears the table first and then fails would leave nothing behind for whoever reads it meanwhile."""
+def test_a_failed_rewrite_leaves_the_table_as_it_was(project: MakeProject) -> None:
+    """A reload or a refresh that fails must not have removed the table's rows before."""
     made = project(incremental=["public.v:day:date"], containers={"v": BY_MONTH})
     made.execute("""create table base (id int, day date);
         insert into base select i, date '2024-10-20' + i % 20 from generate_series(1, 2000) i;
@@ -241,9 +241,9 @@ def test_failed_rewrite_empties_the_table(project: MakeProject) -> None:
     made.assert_equal("v")
 
 
-@pytest.mark.long  # the random histories do it too
-def test_merge_reads_the_whole_table(project: MakeProject) -> None:
-    """One changed row would cost as much as the first load, each time."""
+@pytest.mark.long  # the random histories of test_property cover it, too
+def test_an_upsert_reads_only_the_files_that_it_changes(project: MakeProject) -> None:
+    """If an upsert read all files of the table, one changed row would cost as much as the first load."""
     made = project(incremental=["public.t:day:date!upsert"], containers={"t": BY_MONTH}, load_rows=500)
     made.execute("""create table t (id text primary key, day date, note text);
         insert into t select 'k' || lpad(i::text, 6, '0'), date '2024-05-01' + i / 20, 'n' from generate_series(1, 3600) i; analyze t""")
@@ -256,7 +256,7 @@ def test_merge_reads_the_whole_table(project: MakeProject) -> None:
     newest = max(files, key=lambda file: pq.read_table(file, columns=["day"])["day"].to_pylist()[0])
     others = [file for file in files if file != newest]
     assert len(others) >= 3
-    for file in others:  # a merge that reads them fails
+    for file in others:  # a merge that reads one of these files fails now
         file.rename(away / file.name)
     line = made.one("t")
     for file in others:
@@ -265,9 +265,9 @@ def test_merge_reads_the_whole_table(project: MakeProject) -> None:
     made.assert_equal("t")
 
 
-@pytest.mark.long  # the random histories do it too
-def test_hard_deletes_linger(project: MakeProject) -> None:
-    """Rows deleted in the source would stay in the lake for ever, even where their partition is read again."""
+@pytest.mark.long  # the random histories of test_property cover it, too
+def test_a_refresh_deletes_rows_that_are_gone_from_the_source(project: MakeProject) -> None:
+    """Rows that were deleted in the source must not stay in the lake when their partition is refreshed."""
     made = project(incremental=["public.t:day:date", "public.u:day:date!upsert"], containers={"t": BY_MONTH, "u": BY_MONTH})
     for name in ("t", "u"):
         made.execute(f"""create table {name} (id int primary key, day date);
@@ -280,7 +280,7 @@ def test_hard_deletes_linger(project: MakeProject) -> None:
         assert len(made.rows(name, "id", "id = 40")) == 1  # October was not asked for
         assert made.one(name, mode=Mode.REFRESH)["rows_deleted"] == 1
         made.assert_equal(name)
-        # All of a month gone, or of the table: that may as well be a broken source, so it is asked for.
+        # If all rows of a month or of the table are gone, the source may be broken, so the deletion needs a permission.
         made.execute(f"delete from {name} where day < '2024-10-01'")
         refused = made.one(name, ok=False, keys=("2024-09-01", "2024-09-01"))
         assert refused["status"] == "failed" and "--allow-empty" in refused["message"] and len(made.rows(name)) > 70
@@ -293,8 +293,8 @@ def test_hard_deletes_linger(project: MakeProject) -> None:
     assert made.rows("t") == []
 
 
-def test_partition_overwrite_overwrites_everything(project: MakeProject) -> None:
-    """A refresh of one partition whose predicate did not come about would replace the whole table by that partition's rows."""
+def test_a_refresh_of_one_partition_replaces_no_other(project: MakeProject) -> None:
+    """If the predicate of a refresh were missing, the rows of one partition would replace the whole table."""
     made = project(incremental=["public.t:day:date", "public.i:id:integer"], containers={"t": BY_MONTH, "i": {"partition_by": 100}})
     made.execute("""create table t (id int, day date); insert into t select i, date '2024-08-15' + i from generate_series(1, 90) i;
         create table i (id int); insert into i select generate_series(1, 450)""")
@@ -308,14 +308,15 @@ def test_partition_overwrite_overwrites_everything(project: MakeProject) -> None
     )
     assert {row[0] < 0 for row in made.rows("t", "id", "day >= '2024-09-01' and day < '2024-10-01'")} == {True}
     assert sorted(made.rows("i")) == [row for row in before["i"] if row != (150,)]
-    assert made.one("i", keys=("0", "100"))["rows_inserted"] == 1  # the first window reaches down to what lies before it
+    assert made.one("i", keys=("0", "100"))["rows_inserted"] == 1  # the first window has no lower bound, so that it has the row -1
     made.one("i", keys=("0", "400"))
     made.assert_equal("i")
 
 
 # ---------------------------------------------------------------------- one container among others
-def test_one_writer_a_container(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two syncs of one table at once would refuse each other's commits; a second one must wait, and then say who has the table."""
+def test_a_second_sync_of_a_container_waits_and_names_the_first(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two syncs of one table at once would conflict in their commits. The second one must wait and then name the run that syncs the
+    table."""
     made = project()
     made.write()
     made.execute("create table t (id int); insert into t values (1)")
@@ -327,7 +328,7 @@ def test_one_writer_a_container(project: MakeProject, monkeypatch: pytest.Monkey
         assert made.table("t").head() is None
         monkeypatch.setenv("INCREMENTAL_ASSETS_LOCK_SECONDS", "60")
         waiting: dict[str, Any] = {}
-        second = threading.Thread(target=lambda: waiting.update(_in_process(made, "sync", "shop/t")))
+        second = threading.Thread(target=lambda: waiting.update(command_line_result(made, "sync", "shop/t")))
         second.start()
         wait_for(
             lambda: sum("waits for" in entry.user_message for run in instance.get_runs() for entry in instance.all_logs(run.run_id)) == 2,
@@ -335,25 +336,25 @@ def test_one_writer_a_container(project: MakeProject, monkeypatch: pytest.Monkey
         )
         assert not waiting
     second.join()
-    assert waiting["code"] == 0 and "waits for run the-first-run" in waiting["said"], waiting["said"]
+    assert waiting["code"] == 0 and "waits for run the-first-run" in waiting["stderr"], waiting["stderr"]
     made.assert_equal("t")
 
 
-def _in_process(project: Project, *arguments: str) -> dict[str, Any]:
-    code, lines, said = project.cli(*arguments, "--json", check=None)
-    return {"code": code, "lines": lines, "said": said}
+def command_line_result(project: Project, *arguments: str) -> dict[str, Any]:
+    code, lines, printed = project.cli(*arguments, "--json", check=None)
+    return {"code": code, "lines": lines, "stderr": printed}
 
 
 def test_a_failing_container_leaves_the_others_alone(project: MakeProject) -> None:
-    """One broken view would keep a whole shop from being synced."""
+    """One broken view must not keep the other containers of its datastore from being synced."""
     made = project(incremental=["public.b:id:integer"])
     made.execute("""create table a (id int); insert into a values (1); create table b (id int); insert into b values (1);
         create view broken as select 1 / (id - 1) as x from a; create table c (id int); insert into c values (1)""")
     made.write()
-    code, lines, said = made.cli("sync", "--json", "--jobs", "2", check=None)
+    code, lines, printed = made.cli("sync", "--json", "--jobs", "2", check=None)
     assert {line["container"]: line["status"] for line in lines} == {
         "shop/a": "synced", "shop/b": "synced", "shop/broken": "failed", "shop/c": "synced"
-    }, said  # fmt: skip
+    }, printed  # fmt: skip
     assert code == 1
     message = next(line["message"] for line in lines if line["status"] == "failed")
     assert message.startswith("shop/broken: ") and "division by zero" in message
@@ -367,7 +368,7 @@ IN_A_URL = "S3cr3t%2Fp%40ss%3Aw%25rd"
 
 @pytest.mark.long
 def test_passwords_show_nowhere(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever may read a log, the UI or a Delta table would have the shop's database."""
+    """A password that is shown in output, logs, arguments of processes or stored files would open the database to whoever reads those."""
     made = project(incremental=["public.t:id:integer!upsert"])
     made.execute(f"""drop role if exists secretive; create role secretive login password '{SECRET}';
         create table t (id int primary key); insert into t values (1); create view broken as select 1 / (id - 1) as x from t;
@@ -388,24 +389,24 @@ def test_passwords_show_nowhere(project: MakeProject, monkeypatch: pytest.Monkey
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    said: list[str] = []
+    printed: list[str] = []
     try:
         for arguments in (["catalog", "--json"], ["sync", "--json"], ["sync", "--dry-run"], ["watermarks", "--history"]):
             command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(made.path), *arguments]
             run = subprocess.run(command, env=made.environment(), capture_output=True, text=True, timeout=300, check=False)
-            said.append(run.stdout + run.stderr)
-        assert '"synced"' in said[1] and '"failed"' in said[1], said[1]
+            printed.append(run.stdout + run.stderr)
+        assert '"synced"' in printed[1] and '"failed"' in printed[1], printed[1]
         right = made.url
         made.url = right.replace("S3cr3t", "S3cr3tt")
         code, lines, text = made.cli("sync", "--json", check=None)
         assert code == 1 and "Check user and password" in str(lines), text
-        said.append(text + str(lines))
+        printed.append(text + str(lines))
         made.url = right
     finally:
         done.set()
         watcher.join()
     secrets = [SECRET.encode(), IN_A_URL.encode(), b"S3cr3t"]
-    shown = [*(s.encode() for s in (*said, *seen)), *_everything_below(made.path), *_everything_below(made.spark_home)]
+    shown = [*(s.encode() for s in (*printed, *seen)), *_everything_below(made.path), *_everything_below(made.spark_home)]
     assert len(shown) > 50
     for blob in shown:
         for secret in secrets:
@@ -414,7 +415,7 @@ def test_passwords_show_nowhere(project: MakeProject, monkeypatch: pytest.Monkey
 
 
 def _everything_below(folder: Path) -> list[bytes]:
-    """All files, and what Dagster has compressed in its databases."""
+    """The content of all files below the folder, and of the values that Dagster has compressed in its databases."""
     found: list[bytes] = []
     for path in folder.rglob("*"):
         if path.is_file() and path.suffix not in (".jar", ".lock"):

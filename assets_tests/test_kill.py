@@ -1,8 +1,8 @@
-"""A sync may die anywhere: the command line, its workers, the Spark server, or only the wish to go on. The next sync heals it.
+"""A sync that is killed or interrupted loses and doubles no row: the next sync makes the lake equal to its source.
 
-Everything here is really killed: processes and the server's JVM by SIGKILL, syncs by SIGINT and SIGTERM. What a killed client has left
-running on the server (a zombie) is made to commit after somebody else's sync. Belongs here: death from outside. Does not belong: syncs
-that fail at given points of their own code (``test_property``).
+Everything here is really killed: processes and the server's JVM by SIGKILL, syncs by SIGINT and SIGTERM. A query that a killed client has
+left running on the Spark server is made to commit after another host's sync. Belongs here: processes that are ended from outside. Does not
+belong: syncs that fail at given points of their own code (``test_stages``, ``test_property``).
 """
 
 import contextlib
@@ -21,7 +21,7 @@ import psutil
 import psycopg
 import pytest
 
-from assets_tests.harness import Project
+from assets_tests.harness import Project, wait_for
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.embedded import server
@@ -37,7 +37,7 @@ def do(connection: psycopg.Connection, statement: str, parameters: Any = None) -
 
 
 class Command:
-    """A command line at work in a process of its own."""
+    """A call of the command line in a process of its own, while it runs."""
 
     def __init__(self, project: Project, *arguments: str, environment: dict[str, str] | None = None) -> None:
         project.write()
@@ -49,37 +49,31 @@ class Command:
             )
 
     @property
-    def said(self) -> str:
+    def stderr(self) -> str:
         return self._log.read_text(errors="replace")
 
     def wait_until(self, text: str, seconds: float = 240) -> bool:
-        """Whether it came to say this while it was alive."""
+        """Waits until the text is in its stderr. False where it ended before."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if text in self.said:
+            if text in self.stderr:
                 return True
             if self.process.poll() is not None:
                 return False
             time.sleep(0.02)
-        raise AssertionError(f"it never said {text!r}:\n{self.said}")
+        raise AssertionError(f"{text!r} did not occur in its stderr:\n{self.stderr}")
 
     def kill(self) -> bool:
-        """SIGKILL. False when it had ended before."""
+        """Sends SIGKILL. False where the process had ended before."""
         alive = self.process.poll() is None
         self.process.kill()
         self.process.communicate(timeout=30)
         return alive
 
     def end(self, seconds: float = 240) -> tuple[int, list[dict[str, Any]]]:
+        """Waits until the process ends. Returns its exit code and the JSON lines that it printed."""
         out, _ = self.process.communicate(timeout=seconds)
         return self.process.returncode, [json.loads(text) for text in out.splitlines() if text.startswith("{")]
-
-
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.05)
 
 
 def count(project: Project, query: str) -> int:
@@ -88,9 +82,9 @@ def count(project: Project, query: str) -> int:
     return int(row[0])
 
 
-def quiet(project: Project) -> None:
-    """Waits until nothing of ours reads the source, and what had read it has had time to commit."""
-    wait_for(lambda: count(project, f"select count(*) from pg_stat_activity where {OURS}") == 0, "the source's last reader has gone")
+def wait_for_the_last_commit(project: Project) -> None:
+    """Waits until no query of the product reads the source any more, and until what it had read has been committed."""
+    wait_for(lambda: count(project, f"select count(*) from pg_stat_activity where {OURS}") == 0, "the last reader of the source has ended")
     versions = [-1]
     while versions[-1] != (now := sum(1 for _ in project.lake_root.rglob("_delta_log/*.json"))):
         versions.append(now)
@@ -108,13 +102,13 @@ def tables(project: Project, names: list[str]) -> None:
 
 
 def change(project: Project, name: str, round_: int) -> None:
-    """A sixth of the rows updated, some new: what an upsert has to bring over."""
+    """Updates a sixth of the rows and inserts some, which the next upsert has to bring to the lake."""
     do(project.source, f"update {name} set note = 'round {round_}', updated_at = now() where id %% 6 = %s", (round_ % 6,))
     do(project.source, f"insert into {name} select {ROWS * 10 * round_} + i, '2026-05-01', 'new' from generate_series(1, 500) i")
 
 
 def change_after(project: Project, name: str, round_: int) -> None:
-    """What the source does after the kill: a zombie that commits later would bring these rows back."""
+    """Deletes and updates rows after the kill. A query of the killed sync that commits later would bring the older rows back."""
     do(project.source, f"delete from {name} where id > {ROWS * 10 * round_} and id %% 2 = %s", (0,))
     do(project.source, f"update {name} set note = 'later', updated_at = now() where id between 1 and 50")
 
@@ -124,35 +118,35 @@ LATER = [("is new since", 0.0), ("is new since", 0.5), ("is new since", 1.2), ("
 
 
 @pytest.mark.long
-def test_kill_9_of_the_command_line_in_a_first_load(project: MakeProject) -> None:
-    """Without it, a first sync that was killed leaves a table that counts as loaded, and its rows never come."""
+def test_a_first_load_that_is_killed_is_completed_by_the_next_sync(project: MakeProject) -> None:
+    """A first sync that was killed must not leave a table that counts as loaded although rows are missing."""
     names = [f"t{i}" for i in range(len(FIRST))]
     shop = project(incremental=[f"public.{name}:day:date" for name in names])
     tables(shop, names)
     killed = 0
     for name, (words, seconds) in zip(names, FIRST, strict=True):
         command = Command(shop, "sync", f"shop/{name}")
-        assert command.wait_until(words), command.said
+        assert command.wait_until(words), command.stderr
         time.sleep(seconds)
         killed += command.kill()
-        do(shop.source, f"delete from {name} where day = '2026-03-31' and id % 2 = 0")  # of the newest day, which each sync reads
+        do(shop.source, f"delete from {name} where day = '2026-03-31' and id % 2 = 0")  # each sync reads the newest day again
         do(shop.source, f"insert into {name} select -i, '2026-04-15', 'later' from generate_series(1, 500) i")
         shop.one(name)
         shop.assert_equal(name)
     assert killed >= 4
-    quiet(shop)
+    wait_for_the_last_commit(shop)
     for name in names:
-        shop.assert_equal(name)  # what the killed ones had left running has changed nothing
+        shop.assert_equal(name)  # the queries that the killed syncs had left running have changed nothing
 
 
-def test_kill_9_of_the_command_line_in_an_upsert(project: MakeProject) -> None:
-    """Without it, an upsert that was killed loses its changes, or a zombie brings back what was deleted since."""
+def test_an_upsert_that_is_killed_is_completed_by_the_next_sync(project: MakeProject) -> None:
+    """An upsert that was killed must lose no changes, and its queries that go on must not bring back rows that were deleted since."""
     _kill_in_an_upsert(project, LATER[4:5])
 
 
 @pytest.mark.long
-def test_kill_9_of_the_command_line_anywhere_in_an_upsert(project: MakeProject) -> None:
-    """The same at the other points."""
+def test_an_upsert_that_is_killed_at_any_point_is_completed_by_the_next_sync(project: MakeProject) -> None:
+    """The same where the upsert is killed earlier or later."""
     _kill_in_an_upsert(project, LATER)
 
 
@@ -163,23 +157,23 @@ def _kill_in_an_upsert(project: MakeProject, points: list[tuple[str, float]]) ->
     round_ = 0
     for words, seconds in points:
         killed, wait = False, seconds
-        while not killed:  # one that was too quick for this machine is killed sooner the next time
+        while not killed:  # if the sync has ended before it was killed, the next one is killed sooner
             round_ += 1
-            assert round_ <= 4 * len(points), f"it always ends within {wait} s of {words!r}"
+            assert round_ <= 4 * len(points), f"each sync ended within {wait} s after {words!r}"
             change(shop, "t", round_)
             command = Command(shop, "sync", "shop/t")
-            assert command.wait_until(words), command.said
+            assert command.wait_until(words), command.stderr
             time.sleep(wait)
             killed, wait = command.kill(), wait / 2
         change_after(shop, "t", round_)
         shop.one("t")
-        quiet(shop)
+        wait_for_the_last_commit(shop)
         shop.assert_equal("t")
 
 
 @pytest.fixture
 def own_server(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeProject]:
-    """Makes a project with a Spark server of its own, which the command line starts by itself."""
+    """Makes a project with a Spark server of its own, which the command line starts."""
     for name in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT", "SPARK_REMOTE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("INCREMENTAL_ASSETS_SPARK_MEMORY", "1g")
@@ -206,19 +200,19 @@ def without_remote(project: Project) -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k not in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE")} | {"SHOP_URL": project.url}
 
 
-def die_with_server(project: Project, name: str, words: str, seconds: float) -> bool:
-    """Syncs, and kills the server at the point. Whether the sync noticed."""
+def sync_and_kill_server(project: Project, name: str, words: str, seconds: float) -> bool:
+    """Syncs, and kills the Spark server so many seconds after the words are in stderr. Returns whether the sync failed."""
     command = Command(project, "sync", f"shop/{name}", environment=without_remote(project))
-    assert command.wait_until(words), command.said
+    assert command.wait_until(words), command.stderr
     wait_for(lambda: server.Home(project.home).record() is not None, "the server runs")
     time.sleep(seconds)
     kill_server(project)
     code, lines = command.end()
-    assert "Traceback" not in command.said, command.said
+    assert "Traceback" not in command.stderr, command.stderr
     if code == 0:
         assert lines[0]["status"] == "synced"
         return False
-    assert code == 1 and lines[0]["status"] == "failed", (code, lines, command.said)
+    assert code == 1 and lines[0]["status"] == "failed", (code, lines, command.stderr)
     return True
 
 
@@ -227,25 +221,25 @@ SERVER_POINTS = [("about", 0.3), ("about", 1.2), ("about", 2.5), ("wrote", 0.0)]
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)  # eight servers are started one after another
-def test_kill_9_of_the_spark_server(own_server: MakeProject) -> None:
-    """Without it, a server that ran out of memory leaves containers that no later sync can mend."""
+def test_syncs_whose_spark_server_is_killed_are_completed_by_the_next(own_server: MakeProject) -> None:
+    """A Spark server that ends during a sync must not leave containers that cannot be synced any more."""
     names = [f"t{i}" for i in range(len(SERVER_POINTS))]
     shop = own_server(incremental=[f"public.{name}:updated_at:timestamp!upsert" for name in names])
     tables(shop, names)
     noticed = 0
     for name, (words, seconds) in zip(names, SERVER_POINTS, strict=True):  # in its first load, and in an upsert after that
-        noticed += die_with_server(shop, name, words, seconds)
+        noticed += sync_and_kill_server(shop, name, words, seconds)
         shop.one(name)
         shop.assert_equal(name)
         change(shop, name, 1)
-        noticed += die_with_server(shop, name, words, seconds)
+        noticed += sync_and_kill_server(shop, name, words, seconds)
         change_after(shop, name, 1)
         shop.one(name)
         shop.assert_equal(name)
     assert noticed >= 4
 
 
-# ------------------------------------------------------------------ zombies, and two hosts: a read that stands still until it is let go
+# ------------------------------------------------------------------ queries that commit late, and two hosts: a read that waits for a lock
 GATED = """
 create table rows (id int primary key, day date, note text, updated_at timestamptz not null default now());
 insert into rows select i, date '2026-01-01' + i % 50, 'old' from generate_series(1, 1000) i;
@@ -272,7 +266,7 @@ def gated(project: MakeProject) -> Callable[[str], Project]:
 
 @contextlib.contextmanager
 def closed_gate(project: Project) -> Iterator[Callable[[], None]]:
-    """Reads of Spark stand still until the block is left or the gate opened; those begun after ``let_others_pass()`` do not."""
+    """Spark's reads of the view wait until the block is left. Reads that begin after a call of ``let_others_pass()`` do not wait."""
     name = project.source.info.dbname
     do(project.source, f"alter database {name} set gate.mode = 'closed'")
     with psycopg.connect(project.url, autocommit=True, application_name="gate") as keeper:
@@ -285,12 +279,13 @@ def closed_gate(project: Project) -> Iterator[Callable[[], None]]:
         let_others_pass()
 
 
-def stands_at_the_gate(project: Project) -> bool:
+def waits_at_the_gate(project: Project) -> bool:
+    """Whether a read of the product waits for the gate's lock."""
     return count(project, f"select count(*) from pg_stat_activity where {OURS} and wait_event = 'advisory'") > 0
 
 
-class Heedless(Project):
-    """A host that pays no attention to leases, as one does whose own has ended while it stood still."""
+class HostWithoutLeases(Project):
+    """A host that ignores leases, as a host does whose own lease has ended while its process was stopped."""
 
     def one(self, name: str, *, ok: bool = True, **kwargs: Any) -> dict[str, Any]:
         with pytest.MonkeyPatch.context() as environment:
@@ -299,8 +294,8 @@ class Heedless(Project):
 
 
 def other_host(project: Project) -> Project:
-    """The same datastore and lake from another DAGSTER_HOME: no lock, no lease and no event is shared."""
-    other = Heedless(project.path.parent / f"{project.path.name}-other", project.url, project.spark_home, **project.attributes)
+    """The same datastore and lake from another DAGSTER_HOME. The two share no lock, no lease and no event."""
+    other = HostWithoutLeases(project.path.parent / f"{project.path.name}-other", project.url, project.spark_home, **project.attributes)
     other.lake = project.lake
     return other
 
@@ -317,14 +312,14 @@ LATE = [
 @pytest.mark.long
 @pytest.mark.parametrize(("strategy", "when", "who"), LATE)
 def test_a_write_that_commits_late_changes_nothing(gated: Callable[[str], Project], strategy: str, when: str, who: str) -> None:
-    """A query of a killed run, or of a host that stood still, wakes up after somebody else's sync: it must not bring old rows back."""
+    """A query of a killed run, or of a host that was stopped, may go on after another host's sync. It must not bring old rows back."""
     shop = gated(strategy)
     if when == "later":
         shop.one("gated")
     do(shop.source, "insert into rows select i, '2026-02-19', 'soon gone' from generate_series(2001, 2100) i")
     with closed_gate(shop) as let_others_pass:
         command = Command(shop, "sync")
-        wait_for(lambda: stands_at_the_gate(shop), "its read stands at the gate")
+        wait_for(lambda: waits_at_the_gate(shop), "its read stands at the gate")
         if who == "killed":
             assert command.kill()
         let_others_pass()
@@ -337,9 +332,9 @@ def test_a_write_that_commits_late_changes_nothing(gated: Callable[[str], Projec
         version = other.compare("gated").delta_version
     if who == "slow host":
         code, lines = command.end()
-        assert code == 0 and lines[0]["status"] == "synced", (code, lines, command.said)  # its second attempt
-        assert "somebody else wrote" in command.said and "Traceback" not in command.said, command.said
-    quiet(shop)
+        assert code == 0 and lines[0]["status"] == "synced", (code, lines, command.stderr)  # the second attempt succeeded
+        assert "another writer committed to" in command.stderr and "Traceback" not in command.stderr, command.stderr
+    wait_for_the_last_commit(shop)
     found = other.compare("gated")
     assert found.equal, f"the late write has committed: {found}"
     assert who == "slow host" or found.delta_version == version, f"the late write has committed: {found}"
@@ -351,29 +346,30 @@ def test_a_write_that_commits_late_changes_nothing(gated: Callable[[str], Projec
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", ["append", "upsert"])
 @pytest.mark.parametrize("last_look", [False, True], ids=["before the last look", "after the last look"])
-def test_another_host_just_before_the_write(
+def test_rows_of_two_hosts_that_write_at_once_all_arrive(
     gated: Callable[[str], Project], strategy: str, last_look: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Older rows are written over newer ones then. If the newer watermark counted all the same, the newer rows would never come back."""
+    """The commit of the slower host replaces newer rows by older ones. The newer watermark must not count then, so that those rows come
+    back."""
     shop = gated(strategy)
     shop.one("gated")
     other = other_host(shop)
     owner, name = (LakeTable, "data_commits_since") if last_look else (PostgresReader, "still_there")
-    real, met = getattr(owner, name), [0]
+    real, calls = getattr(owner, name), [0]
 
-    def looks(*args: Any) -> Any:
+    def after_the_other_host(*args: Any) -> Any:
         found = real(*args)
-        met[0] += 1
-        if met[0] == 1:
+        calls[0] += 1
+        if calls[0] == 1:
             do(shop.source, "insert into rows select i, '2026-02-19', 'between' from generate_series(3001, 3100) i")
             do(shop.source, "insert into rows values (4000, '2026-02-21', 'raises the watermark above them')")
             assert other.one("gated")["status"] == "synced"
         return found
 
-    monkeypatch.setattr(owner, name, looks)
+    monkeypatch.setattr(owner, name, after_the_other_host)
     do(shop.source, "insert into rows select i, '2026-02-19', 'before' from generate_series(2001, 2100) i")
     assert shop.one("gated")["status"] == "synced"
-    assert met[0] >= 2, "it has not noticed the other"
+    assert calls[0] >= 2, "the sync has not noticed the other host"
     shop.assert_equal("gated")
     other.one("gated")
     shop.one("gated")
@@ -386,25 +382,25 @@ def test_another_host_just_before_the_write(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 @pytest.mark.parametrize("alone", [True, False], ids=["one container", "side by side"])
 def test_an_interrupted_sync_leaves_nothing_behind(gated: Callable[[str], Project], number: int, alone: bool) -> None:
-    """Without it, Ctrl-C leaves a run that counts as started for ever, or a query that holds the source's snapshot open."""
+    """Ctrl-C must not leave a run that stays started, a process, or a query that holds the source's snapshot open."""
     shop = gated("upsert")
     if not alone:
         shop.configure(exclude=[])
     with closed_gate(shop):
         command = Command(shop, "sync", "--jobs", "2", *(["shop/gated"] if alone else []))
-        wait_for(lambda: stands_at_the_gate(shop), "its read stands at the gate")
+        wait_for(lambda: waits_at_the_gate(shop), "its read stands at the gate")
         children = psutil.Process(command.process.pid).children(recursive=True)
         began = time.monotonic()
         command.process.send_signal(number)
         code, _ = command.end()
-        assert code == 130, command.said
+        assert code == 130, command.stderr
         assert time.monotonic() - began < 60
-        assert "Traceback" not in command.said, command.said
+        assert "Traceback" not in command.stderr, command.stderr
         assert psutil.wait_procs(children, timeout=10)[1] == []
         with shop.instance() as instance:
             states = {run.tags.get("incremental_assets/container"): run.status for run in instance.get_runs()}
         assert states.pop("shop/gated") is dg.DagsterRunStatus.CANCELED, states
         assert all(status.name in ("SUCCESS", "CANCELED") for status in states.values()), states
-    quiet(shop)
+    wait_for_the_last_commit(shop)
     shop.sync()
     shop.assert_equal("gated")

@@ -1,4 +1,4 @@
-"""A lake and a DAGSTER_HOME of the version before this one, made by that version's own code, and synced on by this one.
+"""This version syncs a lake and a DAGSTER_HOME that an older version's code has made.
 
 Belongs here: what an upgrade must not lose. Does not belong: catalogs of older formats (``test_catalog``).
 """
@@ -24,7 +24,7 @@ BEFORE = "2296e75c9ee99c3eb916e7392e37fdc8a24ee7a1"
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The product's code of the version before."""
+    """A folder with the product's code of the older version."""
     done = subprocess.run(["git", "archive", BEFORE, "incremental_assets"], cwd=ROOT, capture_output=True, check=False)
     if done.returncode:
         pytest.skip(f"this clone does not have the commit {BEFORE[:7]}: {done.stderr.decode(errors='replace').strip()}")
@@ -38,8 +38,9 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def older_sync(older: Path, project: Project | Folder) -> list[dict[str, Any]]:
-    """`sync` of the version before: its code lies in the folder that it is started in, which comes first where Python looks."""
-    project.attributes.pop("watermark_margin_seconds", None)  # which that version does not know
+    """Runs `sync` of the older version. It is started in the folder of its code, where Python looks first. Returns the lines of
+    ``--json``."""
+    project.attributes.pop("watermark_margin_seconds", None)  # that version does not know this attribute
     project.write()
     command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(project.path), "sync", "--json"]
     done = subprocess.run(command, cwd=older, env=project.environment(), capture_output=True, text=True, timeout=500, check=False)
@@ -48,8 +49,9 @@ def older_sync(older: Path, project: Project | Folder) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-def test_a_lake_of_the_version_before_is_synced_on(project: MakeProject, older: Path) -> None:
-    """After an upgrade everything would be loaded anew, or a row that was being committed during the last old sync would never come."""
+def test_a_lake_of_an_older_version_is_not_loaded_anew_and_loses_no_row(project: MakeProject, older: Path) -> None:
+    """After an upgrade, tables must not be loaded anew, and a row that was committed during the last sync of the old version must
+    arrive."""
     shop = project(
         incremental=["public.appended:id:integer", "public.merged:at:timestamp!upsert"],
         containers={"appended": {"partition_by": 100}, "merged": {"partition_by": "month", "safety_lag": 3600}},
@@ -79,8 +81,8 @@ def test_a_lake_of_the_version_before_is_synced_on(project: MakeProject, older: 
 
 
 @pytest.mark.long
-def test_files_of_the_version_before_are_not_read_again(folder: Callable[..., Folder], older: Path) -> None:
-    """After an upgrade each file would come once more, or be taken for read although it has changed."""
+def test_files_that_an_older_version_has_read_are_not_read_again(folder: Callable[..., Folder], older: Path) -> None:
+    """After an upgrade, files that were read must not be read again, unless they have changed."""
     landing = folder(containers={"all": {"glob": "*.csv", "format": "csv", "options": {"header": True}}}, settle_seconds=0)
     for name in ("a.csv", "b.csv", "c.csv"):
         landing.put(name, f"id,note\n1,{name}\n")

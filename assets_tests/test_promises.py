@@ -1,6 +1,6 @@
-"""The pages that say what is tested, against the tests: each test that is named exists, and each fault can still be put in.
+"""The pages that name tests are compared with the tests: each named test exists, and each mutant's fault can still be put in.
 
-Belongs here: `docs/promises.md`, `docs/testing.md` and the list of mutants. Does not belong: running one (``assets_tests.mutants``).
+Belongs here: `docs/promises.md`, `docs/testing.md` and the list of mutants. Does not belong: running a mutant (``assets_tests.mutants``).
 """
 
 import ast
@@ -23,7 +23,7 @@ LONG = {"long", "s3"}
 
 @cache
 def named_tests(file: str) -> dict[str, bool]:
-    """The tests of a file, and whether each is a long one."""
+    """The tests of a file, by name, with whether each is marked as long."""
     tree = ast.parse(file_named(file).read_text(encoding="utf-8"))
     whole = any(isinstance(node, ast.Assign) and _marks(node.value) & LONG for node in tree.body)
     return {
@@ -38,7 +38,7 @@ def _marks(node: ast.AST) -> set[str]:
 
 
 def test_each_test_that_a_promise_names_exists() -> None:
-    """A promise whose test is gone, or runs less often than is said, is held by nothing."""
+    """A promise must not name a test that does not exist, or that runs less often than the page says."""
     rows = [line for line in Path(ROOT, "docs", "promises.md").read_text(encoding="utf-8").splitlines() if NAMED.search(line)]
     assert len(rows) > 30
     for row in rows:
@@ -52,7 +52,7 @@ def test_each_test_that_a_promise_names_exists() -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/failure-modes.md"])
 def test_each_test_that_another_page_names_exists(page: str) -> None:
-    """The guarantees that the README names are held by tests of each commit."""
+    """The tests that these pages name exist and run with each commit."""
     found = NAMED.findall(Path(ROOT, page).read_text(encoding="utf-8"))
     assert found or page != "README.md"
     for file, name in found:
@@ -66,7 +66,7 @@ def test_each_row_of_promises_names_a_test() -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault)
 def test_each_fault_can_be_put_in_and_has_a_fast_test(mutant: Mutant) -> None:
-    """A fault that can no longer be put in is found by nothing, and nobody notices."""
+    """A mutant whose text is no longer in the code would not be noticed until somebody runs it."""
     text = Path(ROOT, "incremental_assets", mutant.file).read_text(encoding="utf-8")
     assert text.count(mutant.old) == 1 and mutant.new != mutant.old
     file, name = mutant.test.split("::")
@@ -76,13 +76,13 @@ def test_each_fault_can_be_put_in_and_has_a_fast_test(mutant: Mutant) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_some_faults_are_put_in_and_found(spark_home: Path) -> None:
-    """Others with each commit. A test that no longer finds its fault holds nothing."""
+    """The tests of the mutants still find their faults. Each commit tries three other mutants."""
     first, environment = first_seed(commit_number(ROOT)), {**os.environ, "SPARK_REMOTE": ensure_server(spark_home)}
     chosen = {MUTANTS[(first + step) % len(MUTANTS)] for step in (0, 7, 14)}
     assert [mutant.fault for mutant in chosen if not finds(mutant, environment)] == []
 
 
-def test_the_page_lists_the_faults() -> None:
+def test_the_page_about_testing_lists_all_mutants() -> None:
     page = Path(ROOT, "docs", "testing.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| (.+) \| `(test_\w+\.py::test_\w+)` \|$", page, flags=re.MULTILINE)
     assert listed == [(mutant.fault, mutant.test) for mutant in MUTANTS]

@@ -1,6 +1,6 @@
-"""``dataclasses.replace`` names fields that exist: the type checker does not look at its keywords, so that a renamed field goes unseen.
+"""Calls of ``dataclasses.replace`` name fields that exist. The type checker does not check these keywords, so it misses a renamed field.
 
-Belongs here: that one question of the source. Does not belong: what the type checker finds by itself.
+Belongs here: that check of the package's source. Does not belong: what the type checker finds by itself.
 """
 
 import ast
@@ -14,7 +14,7 @@ OF_DAGSTER = {"dagster_event", "event_specific_data", "partitions_subset"}
 
 
 def fields(tree: ast.AST) -> set[str]:
-    """Names that a dataclass of the module annotates."""
+    """The names of the fields of the module's dataclasses."""
     classes = [
         node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and "dataclass" in "".join(map(ast.unparse, node.decorator_list))
     ]
@@ -23,7 +23,7 @@ def fields(tree: ast.AST) -> set[str]:
 
 
 def test_replace_names_fields_that_exist() -> None:
-    """Else a sync that comes to that line ends with a TypeError, and no check before has said so."""
+    """A wrong name would only be noticed when a sync comes to that line and ends with a TypeError."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
     known = OF_DATETIME | OF_DAGSTER | {name for tree in trees.values() for name in fields(tree)}
     calls = [(path, node) for path, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.Call)]

@@ -1,4 +1,4 @@
-"""Which longer tests a commit runs, tried on a small folder of tests with a real pytest.
+"""Which of the longer tests a commit runs, tried with a real pytest on a small folder of tests.
 
 Belongs here: order and time of ``--rotation``. Does not belong: the longer tests.
 """
@@ -16,8 +16,8 @@ from assets_tests.soak import ROOT
 FILES = [f"test_{number}.py" for number in range(20)]
 
 
-def test_each_file_comes_early_within_few_commits() -> None:
-    """A test that no commit runs rots, and nobody sees it."""
+def test_each_file_is_among_the_first_of_some_commit_soon() -> None:
+    """Nobody would notice that a test fails if no commit ran it."""
     late = {name: 0 for name in FILES}
     for commit in range(200):
         ordered = order(FILES, str(commit))
@@ -28,7 +28,7 @@ def test_each_file_comes_early_within_few_commits() -> None:
     assert len({first_seed(str(commit)) for commit in range(200)}) > 190
 
 
-def test_outside_of_a_clone_the_day_takes_the_place_of_the_commit(tmp_path: Path) -> None:
+def test_outside_of_a_clone_the_order_depends_on_the_date(tmp_path: Path) -> None:
     assert len(commit_number(tmp_path)) == len("2026-01-01")
     assert len(commit_number(ROOT)) in (40, len("2026-01-01"))
 
@@ -36,7 +36,7 @@ def test_outside_of_a_clone_the_day_takes_the_place_of_the_commit(tmp_path: Path
 @pytest.mark.parametrize("minutes", [60, -1])
 @pytest.mark.parametrize("beside", [[], ["--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder"]], ids=["alone", "beside"])
 def test_tests_run_in_the_commits_order_and_what_is_left_out_is_named(tmp_path: Path, minutes: int, beside: list[str]) -> None:
-    """A suite that runs past the time of its machine ends without a word of what it found; one that leaves tests out must say which."""
+    """A session that reaches its machine's time limit reports nothing, so it must end earlier, and name the tests that it leaves out."""
     (tmp_path / "conftest.py").write_text(
         "from assets_tests.rotation import Rotation\n"
         "def pytest_configure(config):\n"
@@ -59,9 +59,9 @@ def test_tests_run_in_the_commits_order_and_what_is_left_out_is_named(tmp_path: 
 
 
 def test_the_arguments_of_the_makefile_are_understood() -> None:
-    """An option of ours is known only once the folder of the tests has been found: ``--minutes 5`` made pytest look for tests in ``5``."""
-    said = subprocess.run(["make", "--dry-run", "test-long", "ROTATION=--rotation=5"], cwd=ROOT, capture_output=True, text=True, check=True)
-    (command,) = [line for line in said.stdout.splitlines() if "-m pytest" in line]
+    """Pytest reads our options only once it has found the folder of the tests: it took the ``5`` of ``--minutes 5`` for a folder."""
+    make = subprocess.run(["make", "--dry-run", "test-long", "ROTATION=--rotation=5"], cwd=ROOT, capture_output=True, text=True, check=True)
+    (command,) = [line for line in make.stdout.splitlines() if "-m pytest" in line]
     done = subprocess.run(
         [*shlex.split(command), "--collect-only", "-q"], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
     )

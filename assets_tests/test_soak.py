@@ -1,4 +1,4 @@
-"""The command that plays many histories: what it remembers, and what it writes down.
+"""The command that plays many random histories: which seeds it chooses, and what it records.
 
 Belongs here: choosing and recording seeds, and a call of the command. Does not belong: the histories (``test_property``).
 """
@@ -15,20 +15,20 @@ from assets_tests.rotation import commit_number, first_seed
 from assets_tests.soak import ROOT, Ledger, Played, record, soak
 
 
-def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    """Without it, a soak that was stopped plays the same histories again, or forgets the one that found something."""
+def test_seeds_that_were_played_are_not_played_again(tmp_path: Path) -> None:
+    """After a stop, the command must not play the same histories again, nor leave out a seed that found something."""
     ledger = Ledger(tmp_path)
     assert ledger.to_play(10, 3) == [10, 11, 12]
     ledger.add(Played(10, "abc", 3.0), "")
     ledger.add(Played(12, "abc", 3.0, "AssertionError: lost"), "what it did")
     assert (tmp_path / "seed-12.txt").read_text() == "what it did"
     assert Ledger(tmp_path).to_play(10, 4) == [12, 11, 13]
-    ledger.add(Played(12, "abd", 2.0), "")  # mended
+    ledger.add(Played(12, "abd", 2.0), "")  # it finds nothing any more
     assert Ledger(tmp_path).to_play(10, 4) == [11, 13]
 
 
-def test_what_was_found_is_written_down(tmp_path: Path) -> None:
-    """Without it, nobody knows what was played, or a seed that found something is lost among those that did not."""
+def test_each_call_is_recorded_on_the_page_with_what_it_found(tmp_path: Path) -> None:
+    """Without the page, nobody knows which seeds were played, and which of them found something."""
     page, now = tmp_path / "soak.md", datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
     record(page, [Played(7, "abc", 1.0), Played(9, "abc", 2.0)], now)
     record(page, [Played(3, "abd", 4.0, "AssertionError: a | b")], now)
@@ -42,7 +42,7 @@ def test_what_was_found_is_written_down(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_ten_thousand_histories_of_the_rule() -> None:
-    """The planning half alone, with other histories each commit: what a thousand of them do not show, the next ten thousand may."""
+    """Plays the planning half alone, with other histories for each commit, as more histories find rarer faults."""
     first = first_seed(commit_number(ROOT))
     assert next(wrong_histories(Rule(), first, 10_000), None) is None, f"test_watermark_rule.py --seed {first} --histories 10000"
 
@@ -50,7 +50,7 @@ def test_ten_thousand_histories_of_the_rule() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_four_minutes_of_histories_of_the_whole_path(tmp_path: Path) -> None:
-    """With other histories each commit; ``python -m assets_tests.soak --seed N --histories 1`` plays one of them again."""
+    """Plays other histories for each commit. ``python -m assets_tests.soak --seed N --histories 1`` plays one of them again."""
     first = first_seed(commit_number(ROOT)) // 4 * 4
     ran = soak(Ledger(tmp_path), list(range(first, first + 1000)), 4, "")
     wrong = [(tmp_path / f"seed-{one.seed}.txt").read_text() for one in ran if one.found]
@@ -60,10 +60,10 @@ def test_four_minutes_of_histories_of_the_whole_path(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_command_plays_tables_and_files(tmp_path: Path) -> None:
-    """Without it, nobody notices that the command itself no longer runs."""
+    """The command itself must run, and play histories of both kinds."""
     page = tmp_path / "soak.md"
     where = ["--ledger", str(tmp_path), "--docs", str(page)]
-    command = [sys.executable, "-m", "assets_tests.soak", "--seed", "2", "--histories", "2", *where]  # 3 is one of files
+    command = [sys.executable, "-m", "assets_tests.soak", "--seed", "2", "--histories", "2", *where]  # seed 3 plays files
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| 2 to 3 | 2 |" in page.read_text() and page.read_text().rstrip().endswith("| nothing |")

@@ -1,7 +1,7 @@
-"""A lint: into text of Spark SQL go only constants, and what the functions that quote have made.
+"""A lint: Spark SQL is built only from constants and from the results of functions that quote.
 
-Belongs here: looking at the package's source for names and values that reach such text unquoted. PostgreSQL's SQL is composed by psycopg,
-which quotes by itself; that no text is handed to it as SQL but a few that are listed, is looked at here, too.
+Belongs here: searching the package's source for names and values that reach such text unquoted. PostgreSQL's SQL is composed by psycopg,
+which quotes by itself; here it is checked that psycopg gets no text as SQL except some that are listed.
 """
 
 import ast
@@ -14,20 +14,21 @@ import pytest
 import incremental_assets
 
 PACKAGE = Path(incremental_assets.__file__).parent
-ROOMS = ("delta", "quality", "databases", "files", "dagster", "spark/session.py")
+CHECKED = ("core/rules", "delta", "quality", "databases", "files", "dagster", "spark/session.py")
 KEYWORDS = re.compile(
     r"\b(SELECT|FROM|WHERE|AND|OR|AS|IN|IS|NOT|NULL|BETWEEN|CASE|WHEN|THEN|ELSE|END|ALTER|CREATE|TABLE|MERGE|VALUES|COMMENT|DESCRIBE|OPTIMIZE"
     r"|VACUUM|RESTORE|PARTITION BY|ORDER BY|FILTER|RLIKE|LIKE|GROUP BY|SET)\b|\b(cast|try_cast|select|from|where)\b.*\b(as|from|where)\b"
 )
 CALL = re.compile(r"\b[a-z_0-9]+\($")
-"""Before an interpolation: it is an argument of one of Spark's functions."""
+"""What stands before an interpolation that is an argument of one of Spark's functions."""
 QUOTING = {
     *("quote", "backticked", "double_quoted", "literal", "text", "key_text", "type_text", "exact", "constant"),  # names, constants, types
     *("scope_predicate", "window_predicate", "file_predicate", "partition_start", "partition_of", "identifier_expression", "align"),
-    *("row_predicate", "plain_key", "frequent_state", "estimates", "moment"),
+    *("column", "number", "moment", "condition", "frequent_state", "estimates"),  # the first three are of ScannedTable
+    "axis_value",
     *("int", "len", "round", "range"),
 }
-"""What these give is safe in Spark SQL; functions whose name begins with ``_`` are looked at where they are."""
+"""Functions whose result is safe in Spark SQL. Functions of the same module are checked themselves."""
 SQL_ATTRIBUTES = {
     *("sql_name", "predicate", "partition"),  # made by the functions above
     "type",  # of a column: made by ``spark_types``
@@ -53,47 +54,43 @@ RAW = {
     ),
     *("values", "kind", "schema", "table", "header", "pattern"),
 }
-"""What parameters and variables are not called where they hold text for SQL: by these names go texts of sources and of people."""
-MESSAGE, NUMBER, MADE_SO = "a message to a person", "a number", "a text of this package's own making"
-_SUMMED = "f'cast({quoted} AS decimal(20,0))' if asked.type_of(rule.column) == 'bigint' else quoted"
+"""Names of parameters that hold texts of sources and of people. A parameter that holds text for SQL has another name."""
+MESSAGE, NUMBER, OWN_TEXT = "a message to a person", "a number", "a text that this package has made"
 REVIEWED = {
     ("delta/sql.py", "value"): NUMBER,
-    ("quality/capture.py", "most"): NUMBER,
-    ("quality/groups.py", "self._column"): "quoted by PredicateContext.column",
-    ("quality/groups.py", "same"): "of _names, which PredicateContext.column has quoted, and of keys of its own",
-    ("quality/groups.py", "name"): "of _names, which PredicateContext.column has quoted",
+    ("core/rules/keys.py", "self.broken_groups"): OWN_TEXT,
+    ("core/rules/sql.py", "value"): NUMBER,
+    ("core/rules/table.py", "column"): "quoted by ScannedTable.column",
+    ("core/rules/table.py", "ago"): "of a column that ScannedTable.column has quoted, and of a moment",
+    ("core/rules/table.py", "-AHEAD_SECONDS"): NUMBER,
+    ("quality/failed_rows.py", "most"): NUMBER,
+    ("quality/failed_rows.py", "self._key"): "by _key_in_sql",
+    ("quality/groups.py", "self._column"): "quoted by ScannedTable.column",
+    ("quality/groups.py", "same"): "of _names, which ScannedTable.column has quoted, and of keys of its own",
+    ("quality/groups.py", "name"): "of _names, which ScannedTable.column has quoted",
     ("quality/groups.py", "key"): "key_0, key_1, …",
     ("quality/groups.py", "keys"): "key_0, key_1, …",
-    ("quality/predicates.py", "value"): NUMBER,
-    ("quality/predicates.py", "quoted"): "quoted by PredicateContext.number",
-    (
-        "quality/predicates.py",
-        "f'cast({quoted} AS decimal(20,0))' if asked.type_of(rule.column) == 'bigint' else quoted",
-    ): "by PredicateContext.number",
-    ("quality/profile/states.py", "', '.join(fields)"): MADE_SO,
-    ("quality/profile/states.py", "found.get(name, 'NULL')"): MADE_SO,
-    ("quality/profile/states.py", "kind"): MADE_SO,
-    ("quality/profile/states.py", "number"): MADE_SO,
-    ("quality/profile/states.py", "hashed"): MADE_SO,
-    ("quality/profile/states.py", "times[form]"): MADE_SO,
-    ("quality/profile/store.py", "columns"): MADE_SO,
-    ("quality/profile/store.py", "name"): MADE_SO,
-    ("quality/profile/store.py", "kind"): MADE_SO,
+    ("quality/profile/states.py", "', '.join(fields)"): OWN_TEXT,
+    ("quality/profile/states.py", "found.get(name, 'NULL')"): OWN_TEXT,
+    ("quality/profile/states.py", "kind"): OWN_TEXT,
+    ("quality/profile/states.py", "number"): OWN_TEXT,
+    ("quality/profile/states.py", "hashed"): OWN_TEXT,
+    ("quality/profile/states.py", "times[form]"): OWN_TEXT,
+    ("quality/profile/store.py", "columns"): OWN_TEXT,
+    ("quality/profile/store.py", "name"): OWN_TEXT,
+    ("quality/profile/store.py", "kind"): OWN_TEXT,
     **{("quality/profile/store.py", f"one[{i}]"): NUMBER for i in range(3)},
-    ("quality/profile/suggest.py", "predicate(rule)"): "by row_predicate",
-    ("quality/profile/suggest.py", "present"): "by row_predicate",
+    ("quality/profile/suggest.py", "present"): "by RowRule.condition",
     ("quality/records.py", "listed"): "hexadecimal digits",
-    ("quality/scan.py", "quoted"): "quoted by PredicateContext.column",
-    ("quality/table_rules.py", "-AHEAD_SECONDS"): NUMBER,
-    ("files/readers/read.py", "cells.value(cell, column.type, self._reading)"): "of a cell v0, v1, … and a type",
-    ("files/readers/read.py", "cells.mask(quote(name))"): "quoted",
-    ("files/readers/read.py", "fits"): "of a cell v0, v1, … and a type",
-    ("files/readers/read.py", "cell"): "v0, v1, …",
-    ("files/readers/records.py", "' or '.join(sorted(RESERVED))"): MADE_SO,
-    ("files/readers/records.py", "', '.join(wrong)"): MADE_SO,
+    ("files/readers/formats.py", "cells.value(cell, column.type, staged.reading)"): "of a cell v0, v1, … and a type",
+    ("files/readers/formats.py", "cells.mask(quote(name))"): "quoted",
+    ("files/readers/formats.py", "fits"): "of a cell v0, v1, … and a type",
+    ("files/readers/formats.py", "cell"): "v0, v1, …",
+    ("files/readers/records.py", "' or '.join(sorted(RESERVED))"): OWN_TEXT,
+    ("files/readers/records.py", "', '.join(wrong)"): OWN_TEXT,
     ("files/readers/staging.py", "ours"): "the name of a temporary folder",
     **{("databases/postgres/connection.py", one): MESSAGE for one in ("label", "address.user")},
-    ("databases/postgres/extract.py", "c.decode.format(f'c{i}')"): MADE_SO,
+    ("databases/postgres/extract.py", "c.decode.format(f'c{i}')"): OWN_TEXT,
     ("databases/postgres/session.py", "self._row('select pg_backend_pid()')[0]"): NUMBER,
     ("dagster/datastore.py", "settings.name"): MESSAGE,
     ("files/sync.py", "column.name"): MESSAGE,
@@ -101,14 +98,15 @@ REVIEWED = {
     **{("databases/plan.py", one): MESSAGE for one in ("container.schema", "container.name", "name")},
     **{("databases/sync.py", one): MESSAGE for one in ("names", "container.label", "', '.join(container.primary_key)", "wrong")},
 }
-"""Module and interpolation → why no unquoted text of a source is in it. A line here is a review: it says what somebody has looked at."""
+"""Interpolations that the lint cannot judge and a person has reviewed: module and interpolation, with why it has no unquoted text of a
+source."""
 SINKS = {"sql", "expr", "selectExpr", "where", "filter"}
-"""What takes text for SQL; ``option("replaceWhere", …)`` beside them."""
+"""Functions that take text as SQL; ``option("replaceWhere", …)`` does so, too."""
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
-    for room in ROOMS:
-        for path in sorted((PACKAGE / room).rglob("*.py")) if (PACKAGE / room).is_dir() else [PACKAGE / room]:
+    for part in CHECKED:
+        for path in sorted((PACKAGE / part).rglob("*.py")) if (PACKAGE / part).is_dir() else [PACKAGE / part]:
             yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
 
 
@@ -119,16 +117,17 @@ def is_sql(text: ast.JoinedStr) -> bool:
 
 
 class Scope:
-    """What names stand for within one function, and the functions and the module around it."""
+    """Finds what a name of a module may stand for, in its function, in the functions around it, and in the module."""
 
     def __init__(self, module: ast.Module) -> None:
         self.module = module
         self.own = {node.name for node in ast.walk(module) if isinstance(node, ast.FunctionDef)}
-        """Functions of the module: their own texts are looked at."""
+        """The module's functions, whose own texts are checked, too."""
         self.around: dict[ast.AST, ast.AST] = {child: node for node in ast.walk(module) for child in ast.iter_child_nodes(node)}
 
     def values_of(self, name: str, at: ast.AST) -> list[ast.expr] | None:
-        """All that the name is given in the nearest scope that gives it anything; None where that is a parameter or is not seen."""
+        """All values that the name is given in the nearest scope that gives it one. None where it is a parameter or its values are not
+        found."""
         node: ast.AST | None = at
         while (node := self.around.get(node)) is not None:  # pyright: ignore[reportArgumentType]
             if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp):
@@ -158,6 +157,7 @@ class Scope:
         return None
 
     def is_safe(self, value: ast.expr, depth: int = 0) -> bool:
+        """Whether the expression is known to have no unquoted text of a source."""
         if depth > 12:
             return False
 
@@ -186,7 +186,7 @@ class Scope:
             case ast.Subscript():
                 return safe(value.value)
             case ast.Attribute(value=ast.Name(id=owner)) if owner.lstrip("_").isupper():
-                return True  # of a constant of the package
+                return True  # an attribute of a constant of the package
             case ast.Attribute(attr="value", value=ast.Attribute(value=ast.Name(id="Form" | "Axis"))):
                 return True
             case ast.Attribute():
@@ -213,7 +213,8 @@ def _bound(target: ast.expr) -> set[str]:
 
 
 def _elements(iterable: ast.expr, target: ast.expr, name: str) -> list[ast.expr] | None:
-    """What a loop's variable is given, as far as it is seen: the iterable, for a plain variable, or what is counted or zipped."""
+    """What a loop's variable may be given: the iterable for a plain variable, or the iterable that is enumerated or zipped. None
+    otherwise."""
     if isinstance(target, ast.Name):
         return [iterable]
     if isinstance(target, ast.Tuple) and isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name):
@@ -226,7 +227,7 @@ def _elements(iterable: ast.expr, target: ast.expr, name: str) -> list[ast.expr]
 
 
 def given_to_spark(module: ast.Module) -> Iterator[ast.JoinedStr]:
-    """Texts that look like SQL, and those that are among the arguments of what takes SQL."""
+    """The f-strings that look like SQL, and those among the arguments of functions that take SQL."""
     seen: set[ast.JoinedStr] = set()
     for node in ast.walk(module):
         inside: list[ast.JoinedStr] = []
@@ -244,7 +245,7 @@ def given_to_spark(module: ast.Module) -> Iterator[ast.JoinedStr]:
 
 
 def unquoted(module: ast.Module) -> list[tuple[str, int]]:
-    """What is interpolated into SQL and not known to be safe, with its line."""
+    """The expressions that are interpolated into SQL and not known to be safe, each with its line."""
     scope = Scope(module)
     return [
         (ast.unparse(part.value), part.lineno)
@@ -254,12 +255,12 @@ def unquoted(module: ast.Module) -> list[tuple[str, int]]:
     ]
 
 
-def test_nothing_unquoted_gets_into_sql() -> None:
-    """Otherwise a name of a table, a column or a file becomes a part of a statement, and its owner's code runs on the server."""
+def test_no_name_or_value_gets_into_spark_sql_unquoted() -> None:
+    """Otherwise the name of a table, a column or a file becomes a part of a statement, so that its owner can run SQL on the server."""
     found = {(path, text): f"{path}:{line}: {text}" for path, module in modules() for text, line in unquoted(module)}
     new = [where for key, where in found.items() if key not in REVIEWED]
     assert not new, "quote these (core/names.py, core/spark_types.py, delta/sql.py):\n" + "\n".join(new)
-    assert not set(REVIEWED) - set(found), f"these are no more: {set(REVIEWED) - set(found)}"
+    assert not set(REVIEWED) - set(found), f"these no longer exist: {set(REVIEWED) - set(found)}"
 
 
 @pytest.mark.parametrize(
@@ -277,21 +278,22 @@ def test_nothing_unquoted_gets_into_sql() -> None:
         ("made = f\"IN ({', '.join(map(literal, keys))})\"", False),
     ],
 )
-def test_the_lint_sees(line: str, is_found: bool) -> None:
-    """Otherwise it passes because it looks at nothing."""
+def test_the_lint_finds_unquoted_text(line: str, is_found: bool) -> None:
+    """Otherwise the lint may pass because it finds nothing at all."""
     module = ast.parse(f"def made(spark, frame, writer, table, name, names, key, keys, column, field):\n    {line}")
     assert bool(unquoted(module)) == is_found
 
 
-def test_types_are_written_in_one_place() -> None:
-    """Otherwise the names of nested fields, which such texts hold as they are, end a cast."""
+def test_only_one_function_writes_types_as_sql() -> None:
+    """Spark's own functions for that do not quote the names of nested fields, so that a name could end a cast."""
     for path, module in modules():
         used = [n.lineno for n in ast.walk(module) if isinstance(n, ast.Attribute) and n.attr in ("simpleString", "catalogString", "toDDL")]
-        assert not used, f"{path}:{used}: spark_types.type_text is what writes types"
+        assert not used, f"{path}:{used}: use spark_types.type_text to write types"
 
 
-# Module → what it hands to PostgreSQL as SQL without psycopg's quoting.
+# What each module gives to PostgreSQL as SQL without psycopg's quoting.
 TRUSTED_POSTGRES = {
+    "databases/postgres/cuts.py": {"trusted"},  # the name of a type, as PostgreSQL's catalog prints it
     "databases/postgres/extract.py": {"trusted"},  # names of types, as PostgreSQL's catalog prints them
     "databases/postgres/queries.py": {"str(int(value))", "_LITERAL[cursor_type]", "where"},  # the YAML's own ``where:``
     "databases/postgres/types.py": {
@@ -304,7 +306,7 @@ TRUSTED_POSTGRES = {
 
 
 def test_postgres_gets_only_what_psycopg_has_quoted() -> None:
-    """Otherwise a name or a value of the source is run by the source."""
+    """Otherwise PostgreSQL runs a name or a value of the source as SQL."""
     for path, module in modules():
         calls = [n for n in ast.walk(module) if isinstance(n, ast.Call) and ast.unparse(n.func) in ("sql.SQL", "SQL") and n.args]
         texts = {ast.unparse(call.args[0]) for call in calls if not isinstance(call.args[0], ast.Constant)}

@@ -1,7 +1,7 @@
-"""A sync that dies at a stage, another host that writes at one, and what a sync must not take for its own: each guard by itself.
+"""Syncs that end at a given stage, other hosts that write at one, and tables that are not as the last sync left them.
 
-Belongs here: one fast test of each guard between plan and state. Does not belong: death from outside (``test_kill``), random histories
-(``test_property``), and failures that others shipped (``test_failures``).
+Belongs here: one fast test of each guard between a sync's plan and its stored state. Does not belong: processes that are killed
+(``test_kill``), random histories (``test_property``), and known failures of other loaders (``test_failures``).
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ MakeProject = Callable[..., Project]
 
 
 class Killed(Exception):
-    """A sync that ends here, as a killed one does."""
+    """Raised where a sync is to end as if it were killed there."""
 
 
 STAGES: dict[str, tuple[Any, str]] = {
@@ -44,8 +44,8 @@ def days(project: MakeProject) -> Project:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_sync_that_dies_at_a_stage_is_healed_by_the_next(project: MakeProject, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
-    """A watermark that is stored although its rows are not would leave them behind for good; rows without it would come twice."""
+def test_a_sync_that_ends_at_any_stage_is_completed_by_the_next(project: MakeProject, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    """Wherever the sync ended, the next one must neither miss rows below a stored watermark, nor write rows twice."""
     shop = days(project)
     shop.sync()
     for name in ("days", "notes"):
@@ -71,8 +71,8 @@ def test_a_sync_that_dies_at_a_stage_is_healed_by_the_next(project: MakeProject,
         shop.assert_equal(name)
 
 
-def test_a_first_load_that_dies_before_its_rows_is_made_again(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no event yet whose lower watermark would count: a table that says more than it has would never get its rows."""
+def test_a_first_load_that_ends_before_its_rows_is_repeated(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first sync has ended there is no event with a lower watermark, so a watermark stored before the rows would be believed."""
     shop = days(project)
     owner, name = STAGES["before the data is committed"]
 
@@ -88,27 +88,33 @@ def test_a_first_load_that_dies_before_its_rows_is_made_again(project: MakeProje
 
 
 @pytest.mark.parametrize(("container", "commits"), [("days", 3), ("notes", 2)])
-def test_another_host_before_the_commit_begins(project: MakeProject, monkeypatch: pytest.MonkeyPatch, container: str, commits: int) -> None:
-    """The rows were frozen before the other host's, and would be written over them under the other's higher watermark."""
-    _meet(project, monkeypatch, container, io_manager, "commit", commits)
+def test_a_commit_of_another_host_after_the_plan_is_not_overwritten(
+    project: MakeProject, monkeypatch: pytest.MonkeyPatch, container: str, commits: int
+) -> None:
+    """The rows of this sync's snapshot are older than the other host's and must not replace them below the other's higher watermark."""
+    _sync_while_another_host_commits(project, monkeypatch, container, io_manager, "commit", commits)
 
 
-def test_another_host_just_before_the_write(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same, where the other host comes after the commit has looked whether the table is the one that was planned for."""
-    _meet(project, monkeypatch, "notes", PostgresReader, "still_there", 2)
+def test_a_commit_of_another_host_just_before_the_write_is_not_overwritten(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, where the other host commits after this commit has checked that the table is at the version of the plan."""
+    _sync_while_another_host_commits(project, monkeypatch, "notes", PostgresReader, "still_there", 2)
 
 
-def _meet(project: MakeProject, monkeypatch: pytest.MonkeyPatch, container: str, owner: Any, name: str, commits: int) -> None:
-    """``commits``: of rows, when all is over. The first load, the other host's, and that of the second attempt where it finds a change; one
-    more would be old rows, which nothing would mend after a kill."""
+def _sync_while_another_host_commits(
+    project: MakeProject, monkeypatch: pytest.MonkeyPatch, container: str, owner: Any, name: str, commits: int
+) -> None:
+    """Lets another host sync the container before the first call of a function of this sync.
+
+    ``commits``: how many commits of rows the table has in the end: the first load, the other host's, and that of this sync's second attempt
+    where it finds a change. One more would have replaced newer rows by older ones."""
     shop = days(project)
     shop.one(container)
     other = other_host(shop)
-    real, met = getattr(owner, name), [0]
+    real, calls = getattr(owner, name), [0]
 
-    def meets(*arguments: Any) -> Any:
-        met[0] += 1
-        if met[0] == 1:
+    def after_the_other_host(*arguments: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 1:
             shop.execute(f"update {container} set day = '2026-02-22' where id = 50")
             shop.execute(f"insert into {container} select i, date '2026-02-20' from generate_series(61, 70) i")
             shop.execute(f"insert into {container} values (99, '2026-02-25')")
@@ -117,9 +123,9 @@ def _meet(project: MakeProject, monkeypatch: pytest.MonkeyPatch, container: str,
 
     shop.execute(f"insert into {container} select i, date '2026-02-21' from generate_series(50, 60) i")
     with monkeypatch.context() as patch:
-        patch.setattr(owner, name, meets)
+        patch.setattr(owner, name, after_the_other_host)
         line = shop.one(container)
-    assert line["status"] == "synced" and met[0] > 2, "it has not noticed the other"
+    assert line["status"] == "synced" and calls[0] > 2, "the sync has not noticed the other host"
     shop.assert_equal(container)
     found = [(commit.version, commit.operation) for commit in shop.table(container).data_commits_since(0)]
     assert len(found) == commits, f"older rows were written over newer ones: {found}"
@@ -127,7 +133,7 @@ def _meet(project: MakeProject, monkeypatch: pytest.MonkeyPatch, container: str,
 
 
 def test_rows_that_somebody_deleted_from_the_lake_come_back(project: MakeProject, spark_home: Path) -> None:
-    """The source is as it was, so a sync that looks only there would skip for ever."""
+    """The source has not changed, so a sync that looks only at the source would be skipped and the rows would stay missing."""
     shop = days(project)
     shop.one("days")
     assert shop.one("days")["status"] == "skipped"
@@ -138,7 +144,7 @@ def test_rows_that_somebody_deleted_from_the_lake_come_back(project: MakeProject
 
 
 def test_after_a_restore_the_lower_watermark_counts(project: MakeProject, spark_home: Path) -> None:
-    """The events tell of rows that the restored table does not have: read from their watermark on, those would never come back."""
+    """The events have the watermark of rows that the restored table does not have. A sync from there on would never bring them back."""
     shop = days(project)
     shop.one("days")
     before = shop.table("days").head()
@@ -153,7 +159,7 @@ def test_after_a_restore_the_lower_watermark_counts(project: MakeProject, spark_
 
 
 def test_the_table_of_another_container_is_left_alone(project: MakeProject) -> None:
-    """A folder that was renamed by hand would be filled with another table's rows."""
+    """Where somebody has renamed a table's folder, a sync must not write another container's rows to it."""
     shop = days(project)
     shop.one("days")
     (shop.lake_root / "shop" / "days").rename(shop.lake_root / "shop" / "notes")

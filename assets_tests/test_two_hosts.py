@@ -1,4 +1,7 @@
-"""Two hosts sync one datastore into one lake: two DAGSTER_HOMEs, which share no lock and no event, at the same time."""
+"""Two hosts sync one datastore into one lake at the same time: they have a DAGSTER_HOME each, and so share no lock and no event.
+
+Belongs here: two hosts that both respect leases. Does not belong: hosts whose leases have ended (``test_kill``, ``test_stages``).
+"""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -8,8 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from assets_tests.harness import Project
-from assets_tests.test_kill import wait_for
+from assets_tests.harness import Project, wait_for
 
 MakeProject = Callable[..., Project]
 OPTIONS = {"primary_key": ["id"], "partition_by": "month", "readers": 1}
@@ -23,7 +25,7 @@ create view gated as select id, day, updated_at, gate(id) as passed from rows;
 
 
 def other_host(project: Project) -> Project:
-    """The same datastore and lake from another home."""
+    """The same datastore and lake from another DAGSTER_HOME."""
     other = Project(project.path.parent / f"{project.path.name}-other", project.url, project.spark_home, **project.attributes)
     other.lake = project.lake
     return other
@@ -31,7 +33,7 @@ def other_host(project: Project) -> Project:
 
 @contextmanager
 def closed_gate(project: Project) -> Iterator[None]:
-    """Reads of the view stand still until the block is left."""
+    """Reads of the view wait until the block is left."""
     with psycopg.connect(project.url, autocommit=True, application_name="gate") as keeper:
         keeper.execute("select pg_advisory_lock(7)")
         yield
@@ -45,8 +47,9 @@ def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 
 
 @pytest.mark.long
-def test_the_second_host_is_told_who_syncs(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both would read the same rows, and one commit refuse the other, or overwrite it where the store lets it."""
+def test_a_second_host_skips_and_names_the_host_that_syncs(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise both hosts read the same rows, and then their commits conflict, or one overwrites the other where the object store lets
+    it."""
     shop = project(incremental=["public.gated:updated_at:timestamp!upsert"], containers={"gated": OPTIONS}, exclude=["rows"])
     shop.execute(GATED)
     shop.write()
@@ -58,17 +61,17 @@ def test_the_second_host_is_told_who_syncs(project: MakeProject, monkeypatch: py
         wait_for(lambda: shop.source.execute(waiting).fetchone() is not None, "its read stands at the gate")
         line = other.one("gated")
     thread.join()
-    code, lines, said = done[0]
+    code, lines, stderr = done[0]
     assert line["status"] == "skipped", line
     assert f"it is being synced by run {lines[0]['run_id']} on host " in line["message"] and "(pid " in line["message"]
-    assert code == 0 and lines[0]["status"] == "synced", said
+    assert code == 0 and lines[0]["status"] == "synced", stderr
     other.one("gated")
     other.assert_equal("gated")
     other.source.close()
 
 
 @pytest.mark.long
-def test_two_hosts_at_once_lose_and_double_nothing(project: MakeProject) -> None:
+def test_two_hosts_that_sync_at_once_lose_and_double_no_row(project: MakeProject) -> None:
     shop = project(
         incremental=["public.a:id:integer", "public.u:updated_at:timestamp!upsert"],
         containers={"a": {"partition_by": 100}, "u": {"partition_by": "month"}},
@@ -87,8 +90,8 @@ def test_two_hosts_at_once_lose_and_double_nothing(project: MakeProject) -> None
         shop.execute(changes)
         for thread, done in threads:
             thread.join()
-            code, lines, said = done[0]
-            assert code == 0 and {line["status"] for line in lines} <= {"synced", "skipped"}, (lines, said)
+            code, lines, stderr = done[0]
+            assert code == 0 and {line["status"] for line in lines} <= {"synced", "skipped"}, (lines, stderr)
     for name in ("a", "u"):
         shop.one(name)
         shop.assert_equal(name)

@@ -25,12 +25,14 @@ from incremental_assets.core.container import Container, ContainerOptions, Ident
 from incremental_assets.core.cursor_type import CursorType, IdentifierType, parse_value
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Granularity, TimePartitions
-from incremental_assets.core.rules import AnyRule, Rule
+from incremental_assets.core.rules.checks import AnyRule
+from incremental_assets.core.rules.rule import Rule, Status
+from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.postgres import EmbeddedPostgres
-from incremental_assets.quality.scan import Scanner
+from incremental_assets.quality.records import Records
+from incremental_assets.quality.scan import ScanResult, scan
 from incremental_assets.quality.scan_scope import scope_of_partitions
-from incremental_assets.quality.verdict import ScanResult, Status
 from incremental_assets.spark.session import open_session
 
 FIRST = parse_value(CursorType.DATE, "2026-01-01")
@@ -140,16 +142,16 @@ class Bench:
         entry = {"type": "incremental_assets.PostgresDatastore", "attributes": {**attributes, "containers": containers}}
         self.project.define("bench", yaml.safe_dump(entry))
 
-    def asked_of_spark(self, spark: Any, size: int, count: int) -> float:
+    def asked_of_spark(self, lake: LakeScope, size: int, count: int) -> float:
         """The seconds of a scan of the last partition on an open session."""
         container, table, partitions = self.tables[size]
         head = table.head()
         assert head is not None
         now = datetime.datetime.now(datetime.timezone.utc)
-        scanner = Scanner(lambda: spark, "UTC", now, lambda name: None, lambda ids, keys: {}, dict)
+        records = Records(lake.lake, container.key_path[0])
         scan_scope = scope_of_partitions(container, partitions, [partitions.key_of(partitions.last)], nulls=False)
         started = time.perf_counter()
-        result = scanner.scan(container.label, table, head, scan_scope, self.rules[:count], ("id",))
+        result = scan(lake, head, scan_scope, self.rules[:count], now=now, timezone="UTC", earlier=records, anomalies=())
         spent = time.perf_counter() - started
         self.expect(result, count)
         return spent
@@ -191,11 +193,12 @@ def main(rows: int) -> None:
             cases: Sequence[tuple[int, int]] = [(size, count) for size in SIZES for count in COUNTS]
             asked: dict[tuple[int, int], list[float]] = {case: [] for case in cases}
             whole: dict[tuple[int, int], list[float]] = {case: [] for case in cases}
-            with open_session(bench.project.home, name="benchmark") as spark:
+            lake = LakeScope(str(bench.project.lake), bench.project.home, "benchmark", print)
+            with lake.stack:
                 for turn in range(ROUNDS + 1):
                     # The cases are measured in turns, so that other load on the machine falls on all of them.
                     for case in cases:
-                        spent = bench.asked_of_spark(spark, *case)
+                        spent = bench.asked_of_spark(lake, *case)
                         # The first round warms the server up and does not count.
                         asked[case] += [spent] if turn else []
             tell("asked of Spark", asked)

@@ -16,9 +16,8 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from incremental_assets.core.anomalies import Anomaly, State
-from incremental_assets.core.rules import Severity
+from incremental_assets.core.rules.rule import Severity, Status, Verdict
 from incremental_assets.quality.records import _SCHEMAS, CHECK_METRICS, OPERATIONS, OperationResult, Records, ScanOperation  # pyright: ignore[reportPrivateUsage]
-from incremental_assets.quality.verdict import Status, Verdict
 
 CONTAINER = "shop/orders"
 PARTITIONS = 30

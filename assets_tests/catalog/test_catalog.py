@@ -1,4 +1,5 @@
-"""The catalog operation over a real PostgreSQL: it handles the differences, forgets nothing unasked, and what a person has said stays.
+"""The catalog operation over a real PostgreSQL: it handles only differences, forgets nothing by itself, and keeps what a person has
+decided.
 
 Belongs here: the operation, its runs, its command. Elsewhere: what is proposed (``test_detect``), the syncs.
 """
@@ -24,7 +25,7 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.dagster import catalog_store
 from incremental_assets.dagster.catalog_store import CatalogStore
-from incremental_assets.databases.postgres.extract import ordering_cuts
+from incremental_assets.databases.postgres.cuts import ordering_cuts
 from incremental_assets.databases.postgres.reader import PostgresReader
 
 MakeProject = Callable[..., Project]
@@ -62,7 +63,7 @@ def looks(project: MakeProject) -> Looks:
     return Looks(made)
 
 
-def test_only_differences_are_handled(looks: Looks) -> None:
+def test_the_catalog_inspects_only_containers_that_have_changed(looks: Looks) -> None:
     """Each kind of difference is named as what it is; what is unchanged is not looked at, and its entry stays as it was."""
     assert looks() == ["a: new", "b: new", "v: new"]
     before = looks.catalog
@@ -84,8 +85,8 @@ def test_only_differences_are_handled(looks: Looks) -> None:
     assert looks() == ["a: changed: field back: at (date)"]
 
 
-def test_what_is_gone_is_kept_until_somebody_prunes(looks: Looks) -> None:
-    """An asset that vanishes by itself takes its history and its schedule along; a table that is renamed for an hour is no reason."""
+def test_a_container_that_is_gone_is_kept_until_it_is_pruned(looks: Looks) -> None:
+    """Without its asset, history and schedule of a container would vanish, also where a table is only renamed for an hour."""
     looks()
     looks.project.execute("alter table a rename to a_old; drop table b")
     assert looks() == ["a: missing", "a_old: new", "b: missing"]
@@ -97,8 +98,8 @@ def test_what_is_gone_is_kept_until_somebody_prunes(looks: Looks) -> None:
     assert looks.containers == ["a", "v"] and looks() == []
 
 
-def test_what_the_yaml_names_is_never_forgotten(looks: Looks) -> None:
-    """A project whose YAML names a table that nothing knows does not load: no container of it would be synced any more."""
+def test_a_container_that_the_yaml_names_is_never_pruned(looks: Looks) -> None:
+    """A project whose YAML names an unknown table does not load, so that none of its containers could be synced."""
     looks.project.configure(containers={"b": {"safety_lag": 0}})
     looks()
     looks.project.execute("drop table b")
@@ -108,7 +109,7 @@ def test_what_the_yaml_names_is_never_forgotten(looks: Looks) -> None:
 
 
 def test_removed_containers_stay_hidden_until_they_are_recreated(looks: Looks) -> None:
-    """What a person has taken out must not come back with the next hour's catalog."""
+    """A container that a person has removed must not come back with the next catalog."""
     looks()
     assert looks.catalog is not None
     looks.catalog = hide(looks.catalog, ["a"])
@@ -124,8 +125,8 @@ def test_removed_containers_stay_hidden_until_they_are_recreated(looks: Looks) -
         hide(looks.catalog, ["nothing"])
 
 
-def test_only_tables_or_only_views(looks: Looks) -> None:
-    """What a run does not look at stays as it is known; what the YAML does not include is no container."""
+def test_a_catalog_can_be_limited_to_tables_or_to_views(looks: Looks) -> None:
+    """Tables or views that a run leaves out must stay as they are known, and what the YAML does not include is no container."""
     views = frozenset(kind for kind in Kind if kind.is_view)
     assert looks(kinds=views) == ["v: new"]
     looks.project.execute("drop view v; create view w as select 1 as x")
@@ -136,8 +137,8 @@ def test_only_tables_or_only_views(looks: Looks) -> None:
     assert looks.containers == ["a", "b"]
 
 
-def test_excluded_tables_are_not_looked_at(looks: Looks) -> None:
-    """They would make each difference a line that nobody wants to read; once they are wanted they are new."""
+def test_excluded_tables_are_not_inspected(looks: Looks) -> None:
+    """Differences of excluded tables are of no interest. Once a table is no longer excluded, it is new."""
     looks.project.configure(exclude=["b*"])
     assert looks() == ["a: new", "v: new"]
     looks.project.execute("alter table b add x int")
@@ -146,8 +147,8 @@ def test_excluded_tables_are_not_looked_at(looks: Looks) -> None:
     assert looks() == ["b: new"]
 
 
-def test_a_detected_identifier_is_used_where_the_yaml_says_auto_and_stays(project: MakeProject) -> None:
-    """Another identifier means to load the table anew: it must not change because statistics did. What the YAML says wins at once."""
+def test_a_detected_identifier_is_used_with_auto_and_does_not_change(project: MakeProject) -> None:
+    """A change of the identifier requires a load anew, so changed statistics must not change it. The YAML counts at once."""
     looks = Looks(project(containers={"log": {"identifiers": "auto"}}))
     looks.project.execute("""create table log (id bigserial primary key, at timestamptz not null default now(), day date);
         insert into log (day) select date '2024-01-01' + i % 7 from generate_series(1, 2000) i;
@@ -177,7 +178,7 @@ def test_a_detected_identifier_is_used_where_the_yaml_says_auto_and_stays(projec
 
 
 def test_a_container_that_is_synced_whole_gets_no_identifier_by_itself(project: MakeProject) -> None:
-    """Its table was built without one: every sync would fail from the day on which the thousandth row arrives."""
+    """Its table was built without an identifier, so every sync would fail from the day on which an identifier is detected."""
     looks = Looks(project(identifiers="auto", containers={"log": {"partition_by": 50}}))
     looks.project.execute("create table log (id bigserial primary key); insert into log select from generate_series(1, 500)")
     looks()
@@ -198,8 +199,8 @@ def test_a_container_that_is_synced_whole_gets_no_identifier_by_itself(project: 
     )
 
 
-def test_what_an_upsert_relied_on_is_missed_when_it_goes(project: MakeProject) -> None:
-    """Without its trigger, updates no longer reach the lake, and nobody would know."""
+def test_a_missing_trigger_of_an_upsert_is_reported(project: MakeProject) -> None:
+    """Without the trigger that sets the identifier, updates no longer reach the lake, so the catalog must report it."""
     looks = Looks(project(identifiers="auto"))
     looks.project.execute("""create table customer (id int primary key, updated_at timestamptz not null default now());
         create function touch() returns trigger language plpgsql as $$ begin new.updated_at = now(); return new; end $$;
@@ -212,7 +213,7 @@ def test_what_an_upsert_relied_on_is_missed_when_it_goes(project: MakeProject) -
 
 
 @pytest.mark.long
-def test_one_that_no_longer_fits_leaves_the_others_to_be_catalogued(looks: Looks) -> None:
+def test_a_container_that_the_yaml_no_longer_fits_does_not_stop_the_others(looks: Looks) -> None:
     """A renamed column of one table would keep all new tables from being found."""
     project = looks.project
     project.configure(incremental=["public.a:id:integer"])
@@ -224,34 +225,34 @@ def test_one_that_no_longer_fits_leaves_the_others_to_be_catalogued(looks: Looks
     assert (found["shop/b"]["change"], found["shop/c"]["change"]) == ("missing", "new")
 
 
-def test_two_writers_of_the_catalog(looks: Looks, tmp_path: Path) -> None:
+def test_a_catalog_does_not_undo_a_removal_during_its_run(looks: Looks, tmp_path: Path) -> None:
     """A catalog that has begun before somebody removes a container must not bring it back when it ends."""
     store = CatalogStore(looks.project.component.defs_state_config, tmp_path)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(catalog_store, "get_local_state_path", lambda key, project: project / "state")
         patched.setattr(catalog_store, "LOCK_SECONDS", 0.2)
-        with store.locked(), pytest.raises(ConfigurationError, match="somebody else is taking its catalog"), store.locked():
+        with store.locked(), pytest.raises(ConfigurationError, match="another process is taking its catalog"), store.locked():
             pass
 
 
-def test_a_table_made_anew_is_told(looks: Looks) -> None:
-    """Its rows are others; a watermark says nothing of them."""
+def test_a_table_that_was_created_anew_is_reported(looks: Looks) -> None:
+    """The watermark says nothing about the rows of the new table."""
     looks()
     looks.project.execute("drop table b; create table b (id int)")
     assert looks() == ["b: changed: it was dropped and created anew"]
 
 
-def test_a_renamed_sequence_is_a_change(looks: Looks) -> None:
+def test_a_renamed_sequence_is_reported_as_a_change(looks: Looks) -> None:
     """Its syncs ask the sequence for its last value, by the name that the catalog knows."""
     looks.project.execute("create table s (id bigint generated always as identity primary key, n serial)")
     looks()
     looks.project.execute("alter sequence s_id_seq rename to numbers; alter sequence s_n_seq rename to others")
-    (told,) = looks()
-    assert "id: default" in told and "public.numbers" in told
+    (difference,) = looks()
+    assert "id: default" in difference and "public.numbers" in difference
 
 
-def test_two_thousand_tables_none_changed(looks: Looks) -> None:
-    """One query, whatever the number of tables: a query for each would take minutes on a remote database, every hour."""
+def test_a_catalog_of_two_thousand_unchanged_tables_takes_few_queries(looks: Looks) -> None:
+    """The number of queries must not depend on the number of tables, as a query for each would take minutes on a remote database."""
     queries = """do $$ begin for i in 1..2000 loop
         execute format('create table t%s (id bigserial primary key, a int, b text)', i); end loop; end $$"""
     looks.project.execute(queries)
@@ -265,13 +266,13 @@ def test_two_thousand_tables_none_changed(looks: Looks) -> None:
 def asked_so_far(project: Project) -> int:
     """Transactions of the database, which are queries where each commits by itself."""
     project.execute("select pg_stat_clear_snapshot()")
-    time.sleep(1.1)  # what a session counts is told at most once a second
+    time.sleep(1.1)  # what a session counts is difference at most once a second
     row = project.source.execute("select xact_commit from pg_stat_database where datname = current_database()").fetchone()
     assert row is not None
     return int(row[0])
 
 
-def test_an_interrupted_catalog_leaves_the_old_one_and_goes_on(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_catalog_keeps_the_old_one_and_the_next_goes_on(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
     """A catalog of thousands of tables that begins anew each time may never end."""
     from incremental_assets.catalog import inspect as look
 
@@ -294,7 +295,7 @@ def test_an_interrupted_catalog_leaves_the_old_one_and_goes_on(looks: Looks, mon
     assert [dataclasses.replace(k, since="") for k in outcome.catalog.entries] == [dataclasses.replace(k, since="") for k in anew.entries]
 
 
-def test_trouble_with_one_container_is_a_warning(looks: Looks) -> None:
+def test_a_container_that_cannot_be_inspected_is_a_warning(looks: Looks) -> None:
     """The others must be catalogued, and somebody must see that one was not."""
     looks.project.configure(incremental=["public.a:id:integer", "public.broken:x:integer"])
     looks.project.execute("create table broken (x int); create table fine (x int)")
@@ -307,8 +308,9 @@ def test_trouble_with_one_container_is_a_warning(looks: Looks) -> None:
     assert looks() == [] and looks.outcome.troubles == {}
 
 
-def test_the_key_of_a_partitioned_table_cuts_its_first_read(looks: Looks) -> None:
-    """No range of ``ctid`` covers its parts: one reader would read all of it. The cuts must leave no row out and read none twice."""
+def test_the_first_read_of_a_partitioned_table_is_divided_by_its_key(looks: Looks) -> None:
+    """Ranges of ``ctid`` do not work for partitioned tables, so one reader would read everything. The ranges of the key must cover each row
+    once."""
     looks.project.execute("""create table parts (code text, at date not null, primary key (code, at)) partition by range (at);
         create table p1 partition of parts for values from ('2024-01-01') to ('2024-07-01');
         create table p2 partition of parts for values from ('2024-07-01') to ('2025-01-01');
@@ -323,7 +325,7 @@ def test_the_key_of_a_partitioned_table_cuts_its_first_read(looks: Looks) -> Non
 
 @pytest.mark.long
 def test_the_catalog_may_be_kept_in_dagsters_versioned_storage(project: MakeProject) -> None:
-    """A pod has no folder that lasts: its next one would know nothing."""
+    """The folders of a pod do not survive it, so the next pod would have no catalog."""
     made = project(defs_state={"management_type": "VERSIONED_STATE_STORAGE"})
     made.execute("create table a (id int primary key)")
     made.write()
@@ -334,7 +336,7 @@ def test_the_catalog_may_be_kept_in_dagsters_versioned_storage(project: MakeProj
 
 
 def test_a_catalog_of_the_first_version_is_still_read(looks: Looks, tmp_path: Path) -> None:
-    """After an upgrade the calendars must begin where they did: their partitions' keys are people's history."""
+    """After an upgrade the calendars must begin where they did before, as the history refers to the keys of their partitions."""
     looks()
     assert looks.catalog is not None
     tables = [{**dataclasses.asdict(known.table), "first": "2020-02-02"} for known in looks.catalog.entries]
@@ -424,8 +426,8 @@ def lines(project: Project, *arguments: str) -> list[dict[str, Any]]:
     return project.cli("catalog", *arguments, "--json", spark=False)[1]
 
 
-def test_the_command_is_an_ordinary_run(looks: Looks) -> None:
-    """Who ran it, with which options, and what it found is asked weeks later, in the UI."""
+def test_the_command_runs_as_an_ordinary_dagster_run(looks: Looks) -> None:
+    """The UI must show later who ran the catalog, with which options, and what it found."""
     project = looks.project
     project.write()
     dry = lines(project, "--dry-run")
@@ -460,8 +462,8 @@ def lines_of_nothing() -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_bad_arguments_of_the_command(looks: Looks) -> None:
-    """Each says what would be right, and nothing has run."""
+def test_wrong_arguments_of_the_catalog_are_refused(looks: Looks) -> None:
+    """Each message must say what would be right, and nothing may have run."""
     looks.project.write()
     for arguments, message in (
         (["nowhere"], "there is no datastore 'nowhere'"),

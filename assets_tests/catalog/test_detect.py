@@ -246,7 +246,7 @@ def proposals(postgres: object, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 @pytest.mark.parametrize("label", LABELS, ids=lambda label: label.name)
-def test_what_is_proposed(label: Label, proposals: dict[str, tuple[Project, Proposal]]) -> None:
+def test_the_right_identifier_is_proposed_for_each_table(label: Label, proposals: dict[str, tuple[Project, Proposal]]) -> None:
     """A column that only looks like an identifier would lose rows; one that is overlooked makes each sync read the whole table."""
     _, proposal = proposals[label.name]
     assert (proposal.entry("public", label.name), proposal.trusted) == (label.entry, label.trusted), proposal.reasons

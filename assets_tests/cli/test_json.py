@@ -16,7 +16,7 @@ import pytest
 from assets_tests.harness import Folder, Project
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.core.anomalies import Anomaly, State
-from incremental_assets.core.rules import Severity
+from incremental_assets.core.rules.rule import Severity, Status, Verdict
 from incremental_assets.core.watermark import Holder
 from incremental_assets.dagster import catalog_command
 from incremental_assets.dagster.dry_run import dry_run_lines
@@ -24,12 +24,11 @@ from incremental_assets.dagster.metadata import line
 from incremental_assets.dagster.operations import operations
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.quality import command
-from incremental_assets.dagster.quality.scanning import ScanSummary
-from incremental_assets.dagster.quality.summary import line_of
+from incremental_assets.dagster.quality.summary import ScanSummary, line_of
 from incremental_assets.dagster.runner import SyncOptions
 from incremental_assets.dagster.watermarks import current, history
 from incremental_assets.quality.records import OperationResult, ScanOperation
-from incremental_assets.quality.verdict import ScanResult, Status, Verdict
+from incremental_assets.quality.scan import ScanResult
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "json.md"
 TABLES, FILES = {"sql"}, {"files", "drops"}
@@ -68,7 +67,7 @@ def scan_summary() -> ScanSummary:
     return ScanSummary("shop/orders", operation, result, {}, 1, 0, 0, 1, None, "2026-03-01", 0.1)
 
 
-def test_a_line_of_sync() -> None:
+def test_a_line_of_sync_has_the_documented_fields() -> None:
     """Without it, a field is added or renamed and those who read it from a script are not told."""
     holder = Holder(1, "u", "a", datetime.now(timezone.utc).isoformat())
     held = {"watermark/held_back_by": dg.MetadataValue.json([dataclasses.asdict(holder)])}
@@ -80,16 +79,16 @@ def test_a_line_of_sync() -> None:
     assert set(command._NUMBERS) <= checks.keys()
 
 
-def test_a_line_of_scan(folder: Callable[..., Folder]) -> None:
+def test_a_line_of_scan_has_the_documented_fields(folder: Callable[..., Folder]) -> None:
     """``recorded`` is what the run's event says, which is the same as under ``checks``."""
     workspace = folder(containers={"all": {"glob": "*.csv"}})
     record = command._line(workspace.definition("all"), "failed", message="", recorded=line_of(scan_summary()))
     same("scan", record, ("anomalies", "watermark"))
 
 
-def test_a_line_of_profile(folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_profile_has_the_documented_fields(folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch) -> None:
     watermark = {"previous": None, "new": 1}
-    ran = command._Ran("r", {"rows_profiled": 1, "watermark": watermark}, "", 0.1)
+    ran = command.EndedRun("r", (), "", "", 0.1), {"rows_profiled": 1, "watermark": watermark}
     monkeypatch.setattr(command, "_run", lambda *arguments: ran)
     workspace = folder(containers={"all": {"glob": "*.csv"}})
     with workspace.instance() as instance:
@@ -97,12 +96,12 @@ def test_a_line_of_profile(folder: Callable[..., Folder], monkeypatch: pytest.Mo
     same("profile", told, ("watermark",))
 
 
-def test_a_line_of_anomalies() -> None:
+def test_a_line_of_anomalies_has_the_documented_fields() -> None:
     one = Anomaly("1", "shop/orders", "r", None, None, None, "", Severity.WARN, State.ACTIVE, 0, 0, "scan r")
     same("anomalies", command._anomaly(one))
 
 
-def test_a_line_of_a_dry_run_and_of_catalog(
+def test_lines_of_a_dry_run_and_of_catalog_have_the_documented_fields(
     project: Callable[..., Project], folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a real source, whose table has a proposal, and by a real folder."""
@@ -122,7 +121,7 @@ def test_a_line_of_a_dry_run_and_of_catalog(
     assert catalog_command._forgotten("shop/notes").keys() == known.keys()
 
 
-def test_a_line_of_watermarks(folder: Callable[..., Folder]) -> None:
+def test_a_line_of_watermarks_has_the_documented_fields(folder: Callable[..., Folder]) -> None:
     workspace = folder(containers={"all": {"glob": "*.csv"}})
     container = workspace.definition("all").container
     with workspace.instance() as instance:
@@ -132,7 +131,7 @@ def test_a_line_of_watermarks(folder: Callable[..., Folder]) -> None:
     same("watermarks", told)
 
 
-def test_a_line_of_operations() -> None:
+def test_a_line_of_operations_has_the_documented_fields() -> None:
     @dg.job
     def sync_shop() -> None: ...
 

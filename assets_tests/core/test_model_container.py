@@ -1,4 +1,8 @@
-"""The YAML against what the catalog found: what is accepted fits, and what is not says which word is wrong and what would be right."""
+"""What the YAML says about a container is checked against the catalog: a refusal names the wrong word and what would be right.
+
+Belongs here: resolving a container, its default partitions, and the catalog's file. Does not belong: the grammar of ``incremental``
+(``test_model_grammar``).
+"""
 
 import re
 import tempfile
@@ -87,7 +91,7 @@ def test_a_container_without_identifier_is_a_snapshot() -> None:
         ("batch", "integer", CursorType.INTEGER),
     ],
 )
-def test_the_column_decides_the_axis(column: str, type_: str, cursor_type: CursorType) -> None:
+def test_the_type_of_the_column_decides_how_values_are_compared(column: str, type_: str, cursor_type: CursorType) -> None:
     """Otherwise zone-less times are shifted, or days are compared with microseconds."""
     container = resolved(f"public.orders:{column}:{type_}")
     assert container.identifier is not None
@@ -97,7 +101,7 @@ def test_the_column_decides_the_axis(column: str, type_: str, cursor_type: Curso
     assert container.identifier.domain == EVERYTHING
 
 
-def test_a_start_value_is_the_ground() -> None:
+def test_rows_below_the_start_value_are_not_synced() -> None:
     """Otherwise rows below ``@start`` are synced all the same."""
     container = resolved("public.orders:o_orderdate:date@2026-02-01")
     assert container.identifier is not None
@@ -111,17 +115,17 @@ def test_a_start_value_is_the_ground() -> None:
         ("public.orders:o_orderdate:date", 3600, None, 3600),
         ("public.orders:o_orderdate:date", 3600, 0, 0),
         ("public.orders:o_orderdate:date", 0, 86_400, 86_400),
-        ("public.orders:id:integer", 3600, None, 1000),  # seconds mean nothing for integers, so it is the automatic one
+        ("public.orders:id:integer", 3600, None, 1000),  # a lag in seconds does not apply to integers, so the automatic lag counts
         ("public.orders:id:integer", 0, None, 0),
         ("public.orders:id:integer", 3600, 500, 500),
     ],
 )
-def test_which_safety_lag_counts(spec: str, lag: int, option: int | None, counts: int) -> None:
+def test_the_containers_safety_lag_counts_before_the_datastores(spec: str, lag: int, option: int | None, counts: int) -> None:
     """Otherwise a container reads less far back than its YAML says, and late rows are lost."""
     assert resolved(spec, lag=lag, safety_lag=option).lag == counts
 
 
-def test_the_key_of_an_upsert() -> None:
+def test_an_upsert_merges_on_the_key_of_the_yaml_or_of_the_table() -> None:
     """Otherwise rows are merged on other columns than the ones that tell them apart, and doubled or lost."""
     spec = "public.orders:updated_at:timestamp!upsert"
     found = resolved(spec)
@@ -140,7 +144,7 @@ def test_two_columns_make_one_identifier() -> None:
     assert container.has_null_identifiers
 
 
-def test_rows_without_identifier_are_looked_for_only_where_they_can_be() -> None:
+def test_rows_without_identifier_are_read_only_where_the_column_may_be_null() -> None:
     """Otherwise they are never read again, or each sync searches for what cannot exist."""
     assert resolved("public.orders:updated_at:timestamp").has_null_identifiers
     assert not resolved("public.orders:updated_at:timestamp", on_null=OnNull.EXCLUDE).has_null_identifiers
@@ -183,7 +187,7 @@ def test_an_unknown_column_is_named_with_the_nearest_ones() -> None:
         ("comment", "date", "declared date but the column is text. Choose a date, timestamp or integer column."),
     ],
 )
-def test_a_type_that_does_not_fit_the_column(column: str, type_: str, says: str) -> None:
+def test_a_type_that_does_not_fit_the_column_is_refused_with_one_that_does(column: str, type_: str, says: str) -> None:
     """Otherwise watermarks are compared with values of another kind, and rows are skipped without a word."""
     message = refused(f"public.orders:{column}:{type_}")
     assert f"identifier {column!r} is {says}" in message
@@ -213,7 +217,7 @@ def test_the_key_and_the_identifier_cannot_be_left_out() -> None:
     assert "exclude_columns leaves no column" in refused(None, replace(ORDERS, primary_key=()), exclude_columns=every)
 
 
-def test_columns_that_differ_only_in_case() -> None:
+def test_columns_that_differ_only_in_case_are_refused_with_a_remedy() -> None:
     """Otherwise Delta refuses the table in the middle of its first load, in its own words."""
     table = replace(ORDERS, columns=(*ORDERS.columns, SourceColumn("Comment", "text", "text")))
     message = refused("public.orders:id:integer", table)
@@ -238,13 +242,13 @@ def test_columns_that_differ_only_in_case() -> None:
         ("public.orders:id:integer", "100000", "is a positive width or 'batch', not '100000'"),
     ],
 )
-def test_a_partition_by_that_does_not_fit(spec: str | None, partition_by: str | int, says: str) -> None:
+def test_a_partition_by_that_does_not_fit_is_refused(spec: str | None, partition_by: str | int, says: str) -> None:
     """Otherwise the container gets partitions that nobody asked for, and loses them when the mistake is corrected."""
     assert says in refused(spec, partition_by=partition_by)
 
 
 @pytest.mark.parametrize("kind", [Kind.VIEW, Kind.MATERIALIZED_VIEW, Kind.FOREIGN])
-def test_writers_hold_back_only_where_they_can_be_seen(kind: Kind) -> None:
+def test_hold_back_for_writers_is_refused_where_writers_cannot_be_seen(kind: Kind) -> None:
     """Otherwise nobody ever holds the watermark of a view back, and rows that are committed late are lost."""
     message = refused("public.orders:o_orderdate:date", replace(ORDERS, kind=kind), hold_back=HoldBack.WRITERS)
     assert f"a {kind.value} has none of its own" in message and "Leave hold_back out" in message
@@ -252,14 +256,14 @@ def test_writers_hold_back_only_where_they_can_be_seen(kind: Kind) -> None:
         assert resolved("public.orders:o_orderdate:date", replace(ORDERS, kind=allowed), hold_back=HoldBack.WRITERS).identifier
 
 
-def test_a_start_value_of_another_kind() -> None:
+def test_a_start_value_of_another_type_is_refused() -> None:
     """Otherwise the sync begins somewhere else than the YAML says."""
     assert refused("public.orders:id:integer@2025-01-01") == "shop/orders: start: '2025-01-01' is not an integer."
     assert "start: 'yesterday' is not a date such as 2025-01-08" in refused("public.orders:o_orderdate:date@yesterday")
     assert "start: '2025-01-08T00:00Z' is not a time" in refused("public.orders:created_at:datetime@2025-01-08T00:00Z")
 
 
-def test_two_columns_that_do_not_go_together() -> None:
+def test_two_columns_that_do_not_go_together_are_refused() -> None:
     """Otherwise a local time and an instant are compared as if they were one thing, or changed rows are appended a second time."""
 
     def two(columns: Sequence[str], strategy: Strategy = Strategy.UPSERT) -> IncrementalSpec:
@@ -277,7 +281,7 @@ def test_two_columns_that_do_not_go_together() -> None:
         ("2026-01-15", "2026-03-09", Granularity.DAY, "2026-01-15"),
         ("2022-06-15", "2026-03-09", Granularity.WEEK, "2022-06-12"),  # a Sunday
         ("1992-01-02", "2026-03-09", Granularity.MONTH, "1992-01-01"),
-        ("1992-01-02", "1992-03-01", Granularity.MONTH, "1992-01-01"),  # ended long ago, but the calendar goes on until today
+        ("1992-01-02", "1992-03-01", Granularity.MONTH, "1992-01-01"),  # the rows ended long ago, but the calendar goes on until today
         (None, None, Granularity.DAY, "2026-03-10"),  # an empty table begins today
         ("2026-05-01", "2027-01-01", Granularity.DAY, "2026-03-10"),  # only rows dated in the future
         ("0001-01-01", "2026-03-09", Granularity.MONTH, "1946-01-01"),  # one outlier does not make 24,000 partitions
@@ -286,7 +290,9 @@ def test_two_columns_that_do_not_go_together() -> None:
         ("17", "2400", Granularity.DAY, "2026-03-10"),
     ],
 )
-def test_default_partitions_of_time(first: str | None, last: str | None, granularity: Granularity, begins: str) -> None:
+def test_time_partitions_are_chosen_by_the_range_of_the_rows(
+    first: str | None, last: str | None, granularity: Granularity, begins: str
+) -> None:
     """Otherwise a container without partition_by gets a calendar of tens of thousands of keys, or does not load at all."""
     container = resolved("public.orders:o_orderdate:date", replace(ORDERS, first=first, last=last))
     assert container.partitioning == Partitioning(granularity, parse_value(CursorType.DATE, begins))
@@ -321,18 +327,20 @@ def test_a_calendar_begins_at_a_partition_that_dagster_can_name(first: int, span
         ("1", "1000000000", None, 10_000_000),
         ("999000000", "1000000000", None, 20_000),
         ("1", "1000000000", "999000000", 20_000),
-        ("1", "1000", "5000", 1000),  # nothing from the start value on yet
+        ("1", "1000", "5000", 1000),  # no row has reached the start value yet
         ("-1000000", "0", None, 20_000),
         ("2026-01-01", "2026-03-09", None, 1000),  # found for another column, before the YAML changed
     ],
 )
-def test_default_partitions_of_integers(first: str | None, last: str | None, start: str | None, width: int) -> None:
+def test_the_width_of_integer_partitions_is_chosen_by_the_range_of_the_rows(
+    first: str | None, last: str | None, start: str | None, width: int
+) -> None:
     """Otherwise a container by id gets hundreds of thousands of keys, or a single one that a refresh cannot cut."""
     spec = f"public.orders:id:integer@{start}" if start else "public.orders:id:integer"
     assert resolved(spec, replace(ORDERS, first=first, last=last)).partitioning == Partitioning(width=width)
 
 
-def test_partitions_as_asked() -> None:
+def test_partition_by_of_the_yaml_counts() -> None:
     """Otherwise the YAML's partition_by does not count."""
     assert resolved("public.orders:o_orderdate:date", partition_by="month").partitioning == Partitioning(
         Granularity.MONTH, days_from_civil(2026, 1, 1)
@@ -364,8 +372,8 @@ tables = st.builds(
 
 
 @given(tables)
-def test_the_catalog_survives_its_file(table: SourceTable) -> None:
-    """Otherwise the project that loads without its source is another one than the one that was found."""
+def test_a_saved_catalog_is_loaded_as_it_was(table: SourceTable) -> None:
+    """Otherwise a project that loads without its source has other containers than the catalog found."""
     catalog = Catalog(20_000, "then", (Known(table, "f", "since", 3, Presence.MISSING, table.columns, Proposal(("x",), CursorType.DATE)),))
     with tempfile.TemporaryDirectory() as folder:
         catalog.save(Path(folder) / "state")

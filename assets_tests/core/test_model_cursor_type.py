@@ -1,4 +1,8 @@
-"""Identifier values as exact integers, and their text."""
+"""Values of identifiers: conversion between their text and exact integers.
+
+Belongs here: dates, times and integers as text and as numbers. Does not belong: windows and partitions of them (``test_model_window``,
+``test_model_partitions``).
+"""
 
 from datetime import date, datetime, timedelta, timezone
 
@@ -20,7 +24,7 @@ from incremental_assets.core.cursor_type import (
 from incremental_assets.core.errors import ConfigurationError
 
 EPOCH = date(1970, 1, 1)
-# As far as PostgreSQL's own types go: dates from 4713 BC to the year 5,874,897, timestamps to 294,276.
+# The range of PostgreSQL's types: dates from 4713 BC to the year 5,874,897, timestamps up to the year 294,276.
 POSTGRES_DAYS = st.integers(days_from_civil(-4712, 1, 1), days_from_civil(5_874_897, 12, 31))
 POSTGRES_MICROS = st.integers(days_from_civil(-4712, 1, 1) * MICROS_PER_DAY, days_from_civil(294_277, 1, 1) * MICROS_PER_DAY - 1)
 
@@ -45,16 +49,16 @@ def test_days_are_those_of_the_calendar(day: date) -> None:
 
 @given(POSTGRES_DAYS)
 def test_days_far_from_today_convert_back(days: int) -> None:
-    """Otherwise one row dated BC or in the year 10000 moves when it is carried."""
+    """Otherwise a row dated BC or in the year 10000 gets another date in the lake."""
     year, month, day = civil_from_days(days)
     assert days_from_civil(year, month, day) == days
     assert civil_from_days(days + 1) > (year, month, day), "the calendar is in order, so that windows are"
-    # The calendar repeats after 400 years, to the day: this ties far years to those that Python knows.
+    # The calendar repeats every 400 years, so that far years can be compared with years that Python knows.
     assert civil_from_days((days + 719_162) % 146_097 - 719_162)[1:] == (month, day)
 
 
 @pytest.mark.parametrize("cursor_type", list(CursorType))
-def test_text_of_a_value_is_exact(cursor_type: CursorType) -> None:
+def test_the_text_of_a_value_is_exact(cursor_type: CursorType) -> None:
     """Otherwise a watermark loses microseconds, centuries or digits between two syncs, and rows with them."""
 
     @given(axis_values(cursor_type))
@@ -76,7 +80,7 @@ def test_times_read_as_python_writes_them(moment: datetime) -> None:
 
 
 @given(st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1)), st.integers(-15 * 60, 15 * 60))
-def test_an_offset_is_counted_the_right_way_round(moment: datetime, minutes: int) -> None:
+def test_an_offset_of_a_time_is_applied_in_the_right_direction(moment: datetime, minutes: int) -> None:
     """Otherwise an instant with an offset is shifted by twice that offset."""
     zoned = moment.replace(tzinfo=timezone(timedelta(minutes=minutes)))
     assert parse_value(CursorType.TIMESTAMP, zoned.isoformat()) == (zoned - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(
@@ -99,8 +103,8 @@ def test_an_offset_is_counted_the_right_way_round(moment: datetime, minutes: int
         (CursorType.INTEGER, str(2**63), 2**63),
     ],
 )
-def test_accepted_texts(cursor_type: CursorType, text: str, value: int) -> None:
-    """Otherwise a start value that seed 001 or PostgreSQL writes is refused, or read as another one."""
+def test_valid_texts_of_values_are_accepted(cursor_type: CursorType, text: str, value: int) -> None:
+    """Otherwise a start value as the documentation or PostgreSQL writes it is refused, or taken for another one."""
     assert parse_value(cursor_type, text) == value
 
 
@@ -120,14 +124,14 @@ def test_accepted_texts(cursor_type: CursorType, text: str, value: int) -> None:
         (CursorType.TIMESTAMP_NTZ, "2025-01-08T14:30:25.1234567", "not a time such as"),  # a seventh digit would be cut
         (CursorType.TIMESTAMP, "2025-01-08T14:30+16:00", "not an offset"),
         (CursorType.TIMESTAMP, "2025-01-08T14:30+02:75", "not an offset"),
-        (CursorType.TIMESTAMP, "2025-01-08-05:00", "not a time such as"),  # five o'clock, not five hours west
+        (CursorType.TIMESTAMP, "2025-01-08-05:00", "not a time such as"),  # it could be meant as a time of day or as an offset
         (CursorType.TIMESTAMP, "now", "not a time such as"),
         (CursorType.INTEGER, "1.5", "not an integer"),
         (CursorType.INTEGER, "2025-01-08", "not an integer"),
         (CursorType.INTEGER, "1_000", "not an integer"),
     ],
 )
-def test_refused_texts(cursor_type: CursorType, text: str, says: str) -> None:
+def test_invalid_texts_of_values_are_refused_with_the_reason(cursor_type: CursorType, text: str, says: str) -> None:
     """Otherwise a mistyped start value syncs from an arbitrary place instead of being pointed out."""
     with pytest.raises(ConfigurationError, match=says) as caught:
         parse_value(cursor_type, text)
@@ -152,7 +156,7 @@ def test_a_lag_is_never_shortened(cursor_type: CursorType, lag: int, steps: int)
 
 
 def test_no_watermark_stays_none() -> None:
-    """Otherwise "nothing is known" becomes a place on the cursor type, and everything below it is skipped."""
+    """Otherwise a missing watermark becomes a value, and all rows below that value are skipped."""
     assert json_value(CursorType.DATE, None) is None
     assert value_from_json(CursorType.DATE, None) is None
     assert json_value(CursorType.INTEGER, 0) == 0, "zero is a watermark like any other"

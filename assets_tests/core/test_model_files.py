@@ -1,6 +1,7 @@
-"""Files as partitions: keys, what is to be read, globs, and which files become one container.
+"""Files as partitions: their keys, which of them a sync reads, globs, and which files become one container.
 
-Belongs here: the decisions, over made-up paths. Elsewhere: real folders (``test_file_listing``), what is in the files.
+Belongs here: these decisions, with invented paths. Does not belong: real folders (``test_file_listing``) and the content of files
+(``test_file_reading``).
 """
 
 import itertools
@@ -14,18 +15,18 @@ from hypothesis import strategies as st
 from incremental_assets.core.file_groups import FileGroup, group_files
 from incremental_assets.core.files import (
     LONGEST_KEY,
+    ComparedFiles,
     FileFormat,
-    FilePlan,
     FileStamp,
+    compare_files,
     decode_path,
     encode_path,
     format_of,
     is_hidden,
-    plan_files,
 )
 from incremental_assets.core.globs import PatternReach, fixed_part, matches, owner_of
 
-# Linux takes any bytes but NUL and the slash in a name; what looks like the encoding itself is made often.
+# Linux accepts all bytes except NUL and the slash in a name. Names that look like encoded ones are drawn often.
 pieces = st.sampled_from([b".", b"..", b"...", b"/", b"%", b"%2E", b"~", b" ", b"\n", b"'", b'"', b"a", b"|", b"\xff", b"\xc3", b"\xa9"])
 paths = (st.binary() | st.lists(pieces).map(b"".join) | st.integers(90, 150).map(lambda n: b"long \xf0\x9f\x98\x80" * n)).map(
     lambda raw: raw.decode("utf-8", "surrogateescape")
@@ -56,7 +57,7 @@ paths = (st.binary() | st.lists(pieces).map(b"".join) | st.integers(90, 150).map
     ],
 )
 def test_the_format_follows_from_the_extension(name: str, expected: FileFormat | None) -> None:
-    """Otherwise files are read as what they are not, or are overlooked."""
+    """Otherwise files are read in another format than their own, or are not found."""
     assert format_of(name) is expected
 
 
@@ -71,14 +72,14 @@ def test_markers_and_unfinished_files_are_hidden(path: str, hidden: bool) -> Non
 
 # ---------------------------------------------------------------- partition keys
 @given(paths)
-def test_a_path_survives_the_way_into_a_key_and_back(path: str) -> None:
+def test_a_key_decodes_to_its_path(path: str) -> None:
     """Otherwise a partition that is refreshed in the UI names a file that does not exist, or another one."""
     key = encode_path(path)
     assert decode_path(key) == (None if "~" in key else path)
 
 
 @given(paths)
-def test_keys_are_safe(path: str) -> None:
+def test_keys_have_only_characters_that_dagster_accepts(path: str) -> None:
     """Otherwise a key is taken for a range, does not fit Dagster's column, or needs quotes somewhere."""
     key = encode_path(path)
     assert re.fullmatch(r"(?:[A-Za-z0-9_\-./=+,@]|%[0-9A-F]{2})*(?:~[0-9a-f]{32})?", key)
@@ -93,12 +94,12 @@ def test_two_files_never_share_a_key(one: str, other: str) -> None:
     assert (encode_path(one) == encode_path(other)) == (one == other)
 
 
-@pytest.mark.parametrize("lag_window", ["a", "b", "%", "\udcff"])
-def test_long_paths_that_begin_alike_have_keys_of_their_own(lag_window: str) -> None:
+@pytest.mark.parametrize("suffix", ["a", "b", "%", "\udcff"])
+def test_long_paths_that_begin_alike_have_keys_of_their_own(suffix: str) -> None:
     """Otherwise, of files deep down, only one would be loaded."""
     path = "folder/" * 100 + "ü"
-    assert encode_path(path + lag_window) != encode_path(path + "c")
-    assert decode_path(encode_path(path + lag_window)) is None
+    assert encode_path(path + suffix) != encode_path(path + "c")
+    assert decode_path(encode_path(path + suffix)) is None
 
 
 @given(st.text() | st.from_regex(r"(?:[a-z./~]|%[0-9a-fA-F]{0,2})*", fullmatch=True))
@@ -128,11 +129,11 @@ def test_the_encoding_is_fixed(path: str, key: str) -> None:
 
 
 def test_the_encoding_of_long_paths_is_fixed() -> None:
-    """As above; and a shortened key is not torn within a %XX."""
+    """Long keys must stay the same as well, and a shortened key must not end within a %XX."""
     assert encode_path("ab" + "é" * 100) == "ab" + "%C3%A9" * 49 + "%C3" + "~af396300eca175bb0ed876f6246e3bb8"
 
 
-# ---------------------------------------------------------------- what there is to read
+# ---------------------------------------------------------------- which files are read
 def stamp(modified: int, size: int = 1, etag: str | None = None) -> FileStamp:
     return FileStamp(modified, size, etag)
 
@@ -148,36 +149,35 @@ def stamp(modified: int, size: int = 1, etag: str | None = None) -> FileStamp:
     ],
 )
 def test_a_change_shows_in_time_size_or_etag(other: FileStamp, same: bool) -> None:
-    """Otherwise a file that was replaced keeps its old rows, or all are read again once a driver begins to tell etags."""
+    """Otherwise a file that was replaced keeps its old rows, or all files are read again once the file system begins to report etags."""
     assert FileStamp(5, 1, "a").same(other) is same and other.same(FileStamp(5, 1, "a")) is same
 
 
-def test_each_file_is_compared_with_itself() -> None:
+def test_a_file_is_compared_with_its_own_last_state() -> None:
     """Otherwise a file that arrives late with an old time is never read."""
     known = {"old": stamp(50), "rewritten": stamp(60), "gone": stamp(70), "touched back": stamp(80)}
     found = {"old": stamp(50), "rewritten": stamp(90), "late": stamp(3), "touched back": stamp(8), "now": stamp(995)}
-    plan = plan_files(found, known, now=1000, settle=10)
-    assert plan == FilePlan(new=("late",), changed=("touched back", "rewritten"), removed=("gone",), waiting=("now",), left=0)
-    assert plan.read == ("touched back", "rewritten", "late")
+    plan = compare_files(found, known, now=1000, settle=10)
+    assert plan == ComparedFiles(due=("touched back", "rewritten", "late"), waiting=("now",), recent=1, gone=("gone",))
 
 
 def test_a_clock_that_is_far_ahead_holds_no_file_back() -> None:
     """Otherwise files from a machine with a wrong clock are loaded years later."""
-    plan = plan_files({"ahead": stamp(5000), "a little ahead": stamp(1009)}, {}, now=1000, settle=10)
-    assert plan.new == ("ahead",) and plan.waiting == ("a little ahead",)
+    plan = compare_files({"ahead": stamp(5000), "a little ahead": stamp(1009)}, {}, now=1000, settle=10)
+    assert plan.due == ("ahead",) and plan.waiting == ("a little ahead",)
 
 
 def test_a_refresh_reads_just_what_was_asked_for() -> None:
     """Otherwise *Materialize* on one partition reads others, or not the one that was asked for."""
     found = {"a": stamp(1), "b": stamp(2), "c": stamp(3), "just written": stamp(999)}
-    plan = plan_files(found, {"a": stamp(1), "b": stamp(1), "gone": stamp(0)}, now=1000, settle=10, asked=["a", "just written", "gone"])
-    assert plan == FilePlan(new=("just written",), changed=("a",), removed=("gone",), waiting=(), left=0)
+    plan = compare_files(found, {"a": stamp(1), "b": stamp(1), "gone": stamp(0)}, now=1000, settle=10, asked=["a", "just written", "gone"])
+    assert plan == ComparedFiles(due=("a", "just written"), waiting=(), recent=0, gone=("gone",))
 
 
-def test_at_most_so_many_files_are_read_the_oldest_first() -> None:
+def test_the_oldest_files_are_read_first_up_to_the_limit() -> None:
     """Otherwise a full landing folder is one run that never ends, or the files that have waited longest wait for ever."""
-    plan = plan_files({"c": stamp(1), "a": stamp(3), "b": stamp(2), "d": stamp(4)}, {"b": stamp(0)}, now=1000, settle=0, most=2)
-    assert plan == FilePlan(new=("c",), changed=("b",), removed=(), waiting=(), left=2)
+    plan = compare_files({"c": stamp(1), "a": stamp(3), "b": stamp(2), "d": stamp(4)}, {"b": stamp(0)}, now=1000, settle=0, most=2)
+    assert plan == ComparedFiles(due=("b", "c"), waiting=("a", "d"), recent=0, gone=())
 
 
 stamps = st.builds(FileStamp, st.integers(0, 30), st.integers(0, 2), st.sampled_from([None, "x", "y"]))
@@ -185,29 +185,33 @@ folders = st.dictionaries(st.sampled_from("abcdefgh"), stamps)
 
 
 @given(folders, folders, st.integers(0, 30), st.integers(0, 10), st.none() | st.integers(0, 5))
-def test_each_file_has_one_fate(found: dict[str, FileStamp], known: dict[str, FileStamp], now: int, settle: int, most: int | None) -> None:
+def test_each_file_is_in_one_state(
+    found: dict[str, FileStamp], known: dict[str, FileStamp], now: int, settle: int, most: int | None
+) -> None:
     """Otherwise a file is read twice in one commit, or overlooked without a word."""
-    plan = plan_files(found, known, now, settle, most=most)
+    plan = compare_files(found, known, now, settle, most=most)
     unchanged = {path for path, one in found.items() if path in known and one.same(known[path])}
-    fates = [*plan.new, *plan.changed, *plan.waiting, *unchanged]
-    assert len(fates) == len(set(fates)) == len(found) - plan.left
-    assert set(plan.new).isdisjoint(known) and set(plan.changed) <= set(known)
-    assert set(plan.removed) == set(known) - set(found)
-    for part, of in ((plan.new, found), (plan.changed, found), (plan.waiting, found), (plan.removed, known)):
+    states = [*plan.due, *plan.waiting, *unchanged]
+    assert len(states) == len(set(states)) == len(found)
+    assert set(plan.gone) == set(known) - set(found)
+    changed, new = [path for path in plan.due if path in known], [path for path in plan.due if path not in known]
+    assert list(plan.due) == changed + new
+    recent, later = plan.waiting[: plan.recent], plan.waiting[plan.recent :]
+    assert all(abs(now - found[path].modified) < settle for path in recent)
+    for part, of in ((changed, found), (new, found), (recent, found), (later, found), (plan.gone, known)):
         assert list(part) == sorted(part, key=lambda path: (of[path].modified, path))
-    assert most is None or len(plan.read) <= most
-    left = set(found) - set(fates)
-    assert all(found[one].modified <= found[other].modified for one in plan.read for other in left)
+    assert len(plan.due) <= most if most is not None else not later
+    assert all(found[one].modified <= found[other].modified for one in plan.due for other in later)
 
 
 @given(folders)
-def test_ticks_end_with_everything_read(found: dict[str, FileStamp]) -> None:
-    """Otherwise some file is left for the next time, each time."""
+def test_repeated_syncs_read_every_file(found: dict[str, FileStamp]) -> None:
+    """Otherwise some file is left to the next sync each time."""
     known: dict[str, FileStamp] = {}
     for _ in range(len(found)):
-        known |= {path: found[path] for path in plan_files(found, known, 10_000, 5, most=1).read}
+        known |= {path: found[path] for path in compare_files(found, known, 10_000, 5, most=1).due}
     assert known == found
-    assert plan_files(found, known, 10_000, 5) == FilePlan((), (), (), (), 0)
+    assert compare_files(found, known, 10_000, 5) == ComparedFiles((), (), 0, ())
 
 
 # ---------------------------------------------------------------- globs
@@ -242,12 +246,12 @@ def test_ticks_end_with_everything_read(found: dict[str, FileStamp]) -> None:
         ("\udcff*.csv", "\udcff1.csv", True),
     ],
 )
-def test_globs(pattern: str, path: str, expected: bool) -> None:
+def test_a_glob_matches_exactly_the_paths_it_describes(pattern: str, path: str, expected: bool) -> None:
     """Otherwise a container reads files that were not meant, or misses some."""
     assert matches(pattern, path) is expected
 
 
-def test_hostile_names_cost_no_exponential_time() -> None:
+def test_matching_takes_no_exponential_time() -> None:
     """Otherwise one file in the landing folder stops the sensor."""
     begun = time.monotonic()
     assert not matches("**/*_*_*_*_*_*_*_*.csv", "_" * 250)
@@ -293,13 +297,13 @@ def test_listing_begins_as_deep_as_the_glob_allows(pattern: str, folder: str) ->
         ([], "", False),
     ],
 )
-def test_folders_that_can_hold_no_match_are_known(patterns: list[str], folder: str, reached: bool) -> None:
-    """Otherwise a container of three files costs the listing of everything below, at each tick; or its folder is passed over."""
+def test_folders_that_can_hold_no_match_are_not_listed(patterns: list[str], folder: str, reached: bool) -> None:
+    """Otherwise each tick of a container with three files lists everything below its folder, or does not look into the folder at all."""
     assert bool(PatternReach(patterns).below(folder)) is reached
 
 
-def test_a_reach_tells_files_from_folders() -> None:
-    """Otherwise a file is yielded because a folder of its name would be entered."""
+def test_a_pattern_reach_distinguishes_files_and_folders() -> None:
+    """Otherwise a file counts as a match because a folder of the same name would have to be searched."""
     reach = PatternReach(["a/*.csv", "a/b/*", "**/**/c.csv"])
     assert not reach.has("a") and reach.has("c.csv")
     assert reach.below("a").has("x.csv") and not reach.below("a").has("b")
@@ -312,7 +316,7 @@ places = st.lists(st.sampled_from(["a", "b", "ab", "*", "c"]), min_size=1, max_s
 
 @given(st.lists(globs, max_size=4), places)
 def test_files_are_found_exactly_where_a_pattern_matches(patterns: list[str], parts: list[str]) -> None:
-    """Otherwise a narrowed listing misses files: with prune, their rows go."""
+    """Otherwise a listing misses files, and with ``prune_files`` their rows are removed."""
     reach = PatternReach(patterns)
     for depth, name in enumerate(parts):
         expected = any(matches(pattern, "/".join(parts[: depth + 1])) for pattern in patterns)
@@ -337,7 +341,7 @@ def test_a_file_has_one_owner() -> None:
 
 # ---------------------------------------------------------------- groups
 def grouped(*paths: str, named: dict[str, str] | None = None) -> dict[str, tuple[str, int]]:
-    """Name → pattern and number of files."""
+    """The groups of these paths: pattern and number of files by the group's name."""
     return {group.name: (group.pattern, len(group.files)) for group in group_files(paths, named)}
 
 
@@ -388,7 +392,7 @@ def test_a_second_file_changes_no_name() -> None:
     assert list(grouped("orders_2024-01-01.csv")) == list(grouped("orders_2024-01-01.csv", "orders_2024-01-02.csv")) == ["orders"]
 
 
-def test_given_names_stay() -> None:
+def test_containers_keep_their_names_when_files_come_and_go() -> None:
     """Otherwise a file that is added, or one that goes, gives a container's name, and so its table, to other files."""
     named = {"x.json": "x"}
     assert grouped("x.json", "x.csv", named=named) == {"x": ("x.json", 1), "x_csv": ("x.csv", 1)}
@@ -398,7 +402,7 @@ def test_given_names_stay() -> None:
 
 
 def catalogued(*listings: list[str]) -> list[dict[str, str]]:
-    """What the catalog knows after each of several looks, pattern by name: those that are missing are kept."""
+    """The patterns, by name, that the catalog knows after each of several listings. Groups whose files are gone are kept."""
     known: dict[str, str] = {}
     seen: list[dict[str, str]] = []
     for found in listings:
@@ -408,25 +412,25 @@ def catalogued(*listings: list[str]) -> list[dict[str, str]]:
 
 
 def test_a_folder_with_only_the_newest_file_is_one_container() -> None:
-    """Otherwise, where each day's file takes the place of the one before, each day makes a new table, and orphans the last."""
+    """Otherwise, where each day's file replaces the one before, each day gets a table of its own."""
     days = [[f"in/orders_2024-01-{day:02}.csv"] for day in range(1, 6)]
     assert catalogued(*days) == [{"in_orders": "in/orders_2024-01-01.csv"}, *[{"in_orders": "in/orders_*.csv"}] * 4]
     hashes = [[f"in/log-{text}.txt"] for text in ("9f86d081", "abcdef12", "884c7d65", "fade1234")]
-    assert catalogued(*hashes)[-1] == {"in_log": "in/log-*.txt"}, "fade1234 is none of a word and a number here"
+    assert catalogued(*hashes)[-1] == {"in_log": "in/log-*.txt"}, "here fade1234 is a hash, not a word and a number"
 
 
 def test_a_group_that_shrinks_keeps_its_pattern_and_name() -> None:
-    """Otherwise files that come later are in no container, and the next look makes a second one of them."""
+    """Otherwise files that come later belong to no container, and the next catalog makes a second one for them."""
     assert catalogued(["a/x_1.csv", "a/x_2.csv"], ["a/x_2.csv"], [], ["a/x_7.csv"]) == [{"a_x": "a/x_*.csv"}] * 4
 
 
-def test_a_file_that_is_never_replaced_keeps_itself_as_pattern() -> None:
-    """Otherwise files of other meaning fall into its table."""
+def test_a_single_file_is_its_own_pattern() -> None:
+    """Otherwise files with another meaning get into its table."""
     assert catalogued(["a_1.csv", "b.csv"], ["a_1.csv", "b.csv"])[-1] == {"a": "a_1.csv", "b": "b.csv"}
     assert catalogued(["b.csv"], ["c.csv"])[-1] == {"b": "b.csv", "c": "c.csv"}, "these differ in more than numbers"
 
 
-def test_words_and_hashes_stay_what_they_were() -> None:
+def test_files_stay_in_their_container_when_others_come_and_go() -> None:
     """Otherwise a file that comes or goes moves others from one table into another."""
     fees = ["fee20240101.csv", "fee20240102.csv"]
     assert catalogued(fees, [*fees, "ab12cd34.csv"])[-1] == {"fee": "fee*.csv", "files": "ab12cd34.csv"}
@@ -434,10 +438,10 @@ def test_words_and_hashes_stay_what_they_were() -> None:
     logs = [f"log-{text}.txt" for text in ("9f86d081", "884c7d65", "abcdef12")]
     assert catalogued(logs, logs[2:])[-1] == {"log": "log-*.txt"}
     known = {"fee20240101.csv": "fee", "*.csv": "files"}
-    assert grouped("fee20240101.csv", named=known) == {"fee": ("fee20240101.csv", 1)}, "though no number is there any more"
+    assert grouped("fee20240101.csv", named=known) == {"fee": ("fee20240101.csv", 1)}, "although no file like 1.csv is there any more"
 
 
-def test_several_names_for_one_group_are_one() -> None:
+def test_a_group_with_several_former_names_gets_one() -> None:
     """Otherwise two containers share a table, or a container goes on under the name of one that was gone for long."""
     before = {"x_1.csv": "gone", "x_2.csv": "there", "x_3.csv": "gone_too"}
     assert grouped("x_2.csv", named=before) == {"there": ("x_*.csv", 1)}
@@ -446,16 +450,20 @@ def test_several_names_for_one_group_are_one() -> None:
     assert grouped("x_1.csv", "y.csv", named={"x_1.csv": "same", "y.csv": "same"}) == {"same": ("x_1.csv", 1), "y": ("y.csv", 1)}
 
 
-def test_names_that_are_no_text_make_patterns_that_are() -> None:
-    """Otherwise one file from a Windows of old, in Latin-1, and the catalog cannot be saved."""
+def test_names_that_are_not_utf8_get_patterns_that_are() -> None:
+    """Otherwise the catalog cannot be saved where the name of one file is encoded in Latin-1."""
     assert catalogued(["f\udcfcr_1.csv"], ["f\udcfcr_2.csv"]) == [{"f_r": "f?r_*.csv"}] * 2
     assert grouped("\udcfc/1.csv", "\udcfc/2.csv") == {"files": ("?/*.csv", 2)}
-    assert grouped("\udcfc.csv", "\udce4.csv", "q?.csv") == {"files": ("?.csv", 2), "q": ("q[?].csv", 1)}, "no pattern tells these apart"
-    assert grouped("a\udcfc.csv", "ab.csv") == {"a": ("a?.csv", 1), "ab": ("ab.csv", 1)}, "which owns no other"
-    assert grouped("f\udcfcr_1.csv", "for_1.csv", "for_2.csv") == {"f_r": ("f?r_*.csv", 1), "for": ("for_*.csv", 2)}, "nor here"
+    assert grouped("\udcfc.csv", "\udce4.csv", "q?.csv") == {"files": ("?.csv", 2), "q": ("q[?].csv", 1)}, (
+        "no pattern distinguishes these two"
+    )
+    assert grouped("a\udcfc.csv", "ab.csv") == {"a": ("a?.csv", 1), "ab": ("ab.csv", 1)}, "the pattern a?.csv does not own ab.csv"
+    assert grouped("f\udcfcr_1.csv", "for_1.csv", "for_2.csv") == {"f_r": ("f?r_*.csv", 1), "for": ("for_*.csv", 2)}, (
+        "nor does f?r_*.csv own the others"
+    )
 
 
-def test_many_names_that_are_no_text_are_grouped_in_time() -> None:
+def test_many_names_that_are_not_utf8_are_grouped_within_seconds() -> None:
     """Otherwise the catalog of an archive in Latin-1 takes hours."""
     letters = "abcdefghijklmnopqrst"
     begun = time.process_time()
@@ -465,7 +473,7 @@ def test_many_names_that_are_no_text_are_grouped_in_time() -> None:
 
 
 def test_names_fit_asset_keys_and_folders() -> None:
-    """Otherwise a file deep down makes an asset that Dagster cannot store, or a table that no disk takes."""
+    """Otherwise a file with a long path makes an asset that Dagster cannot store, or a folder whose name is too long."""
     deep = "/".join(["ordner-für-straßen"] * 30)
     groups = group_files([f"{deep}/a.csv", f"{deep}/b.csv"])
     assert len({group.name for group in groups}) == 2
@@ -512,8 +520,8 @@ def test_each_file_belongs_to_the_group_that_owns_it(found: list[str]) -> None:
     """Otherwise the catalog shows a file in one container and the sync reads it into another, or into none."""
     groups = group_files(found)
     expect_each_file_in_one(groups, found)
-    assert group_files(found[::-1]) == groups, "in whatever order they are listed"
-    assert group_files(found, {group.pattern: group.name for group in groups}) == groups, "and however often"
+    assert group_files(found[::-1]) == groups, "the order of the listing does not matter"
+    assert group_files(found, {group.pattern: group.name for group in groups}) == groups, "a second catalog finds the same groups"
 
 
 def expect_each_file_in_one(groups: list[FileGroup], found: list[str]) -> None:
@@ -528,8 +536,9 @@ def expect_each_file_in_one(groups: list[FileGroup], found: list[str]) -> None:
 
 
 @given(st.lists(st.lists(files, max_size=6), max_size=4), st.dictionaries(files, st.sampled_from(["x", "y", "a"]), max_size=3))
-def test_files_come_and_go_and_belong_to_one_group_each_time(listings: list[list[str]], known: dict[str, str]) -> None:
-    """As above, whatever the catalog knows; and a group that has become a glob stays one while any of its files is there."""
+def test_each_file_belongs_to_one_group_when_files_come_and_go(listings: list[list[str]], known: dict[str, str]) -> None:
+    """The same holds whatever the catalog knows already, and a group with a glob keeps its glob for as long as one of its files is
+    there."""
     for found, then in itertools.pairwise(listings):
         groups = group_files(found, known)
         expect_each_file_in_one(groups, found)
@@ -558,8 +567,8 @@ def test_a_file_never_changes_its_container(listings: list[list[str]]) -> None:
 
 
 @given(st.lists(files, max_size=12), files)
-def test_names_given_before_stay_whatever_comes(found: list[str], arrived: str) -> None:
-    """As ``test_given_names_stay``, over many names."""
+def test_a_file_that_is_added_changes_no_containers_name(found: list[str], arrived: str) -> None:
+    """The same as ``test_containers_keep_their_names_when_files_come_and_go``, with many random names."""
     before = group_files(found)
     after = group_files([*found, arrived], {group.pattern: group.name for group in before})
     names: dict[str, FileGroup] = {group.name: group for group in after}

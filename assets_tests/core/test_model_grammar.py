@@ -1,4 +1,7 @@
-"""The grammar of seed 001, and errors that point at the place."""
+"""The grammar of an entry of ``incremental``, and errors that point at the wrong place in it.
+
+Belongs here: parsing. Does not belong: whether an entry fits a table (``test_model_container``).
+"""
 
 import pytest
 from hypothesis import given
@@ -27,8 +30,8 @@ DATE, DATETIME, TIMESTAMP, INTEGER = IdentifierType.DATE, IdentifierType.DATETIM
         ("public.order items:Größe in cm:integer", IncrementalSpec("public", "order items", ("Größe in cm",), INTEGER)),
     ],
 )
-def test_every_form_of_the_seed(text: str, spec: IncrementalSpec) -> None:
-    """Otherwise configurations that people bring along are refused, or mean something else."""
+def test_every_form_of_an_entry_is_parsed(text: str, spec: IncrementalSpec) -> None:
+    """Otherwise entries that users have written are refused, or get another meaning."""
     assert parse_incremental(text) == spec
 
 
@@ -77,7 +80,7 @@ def test_parts_mean_the_same_with_and_without_spaces(
         ("public.orders:c:date:i:e", ":e", "did not expect ':e' here"),
     ],
 )
-def test_errors_point_at_the_place(text: str, at: str, says: str) -> None:
+def test_an_error_points_at_the_place_in_the_entry(text: str, at: str, says: str) -> None:
     """Otherwise the user of a long list has to guess which entry is wrong, where, and what would be right."""
     with pytest.raises(ConfigurationError) as caught:
         parse_incremental(text)
@@ -90,7 +93,7 @@ def test_errors_point_at_the_place(text: str, at: str, says: str) -> None:
 
 
 @given(st.text(st.sampled_from(":@!. abdeintx1"), max_size=20))
-def test_any_other_text_is_a_configuration_error(text: str) -> None:
+def test_a_text_that_is_no_entry_is_a_configuration_error(text: str) -> None:
     """Otherwise a typing mistake ends in a stack trace."""
     try:
         spec = parse_incremental(text)
@@ -100,7 +103,7 @@ def test_any_other_text_is_a_configuration_error(text: str) -> None:
         assert spec.table.strip() and all(name.strip() for name in spec.columns)
 
 
-def test_snapshot_cannot_be_asked_for() -> None:
+def test_snapshot_is_refused_as_a_strategy() -> None:
     """Otherwise a container with an identifier is written whole each time, and its partitions mean nothing."""
     with pytest.raises(ConfigurationError, match="append or upsert"):
         parse_strategy("snapshot")

@@ -1,4 +1,7 @@
-"""Names in keys and paths: readable, reversible, of one small alphabet."""
+"""Names in keys and paths: their encoding is readable, reversible, and uses few characters.
+
+Belongs here: the encoding of names, and the names that an error proposes. Does not belong: keys of files (``test_model_files``).
+"""
 
 import re
 
@@ -8,12 +11,12 @@ from hypothesis import strategies as st
 
 from incremental_assets.core.names import backticked, decode_name, encode_name, file_name, nearest
 
-# Names that look like the encoding itself are the dangerous ones, so they are made often.
+# Names that look like encoded ones are the most likely to fail, so they are drawn often.
 names = st.text() | st.lists(st.sampled_from(["_", "U", "_U", "_U5F_", "20", "5F", "F", "a", " ", "é", "_U20_"])).map("".join)
 
 
 @given(names)
-def test_a_name_survives_the_way_into_a_key_and_back(name: str) -> None:
+def test_an_encoded_name_decodes_to_itself(name: str) -> None:
     """Otherwise the UI and ``watermarks`` show a table that does not exist, or sync into one that nobody finds again."""
     encoded = encode_name(name)
     if "_U110000_" not in encoded:

@@ -1,4 +1,7 @@
-"""How a lake table follows its source's columns: never by losing what is there."""
+"""How the columns of a table in the lake follow those of its source, without losing values.
+
+Belongs here: the decision. Does not belong: the statements that change the table (``test_schema_changes``).
+"""
 
 import re
 
@@ -17,7 +20,7 @@ INTEGER_RANGE = {"smallint": 2**15, "int": 2**31, "bigint": 2**63}
 
 
 def holds_every_value(old: str, new: str) -> bool:
-    """By the values themselves: does ``new`` hold each value of ``old`` exactly?"""
+    """Whether ``new`` holds each value of ``old`` exactly, computed from the types' ranges."""
 
     def decimal(name: str) -> tuple[int, int] | None:
         found = re.fullmatch(r"decimal\((\d+),(\d+)\)", name)
@@ -60,7 +63,7 @@ def test_a_widened_type_holds_every_old_value(old: str, new: str) -> None:
         ("decimal(10,2)", "decimal(12,4)"),
     ],
 )
-def test_types_that_widen(old: str, new: str) -> None:
+def test_a_wider_type_needs_no_load_anew(old: str, new: str) -> None:
     """Otherwise a harmless ALTER in the source asks for the whole table to be loaded anew."""
     assert widens(old, new)
     found = plan_evolution("shop/orders", [Column("a", old)], [Column("a", new)])
@@ -71,17 +74,17 @@ def test_types_that_widen(old: str, new: str) -> None:
     ("old", "new"),
     [
         ("bigint", "double"),
-        ("bigint", "decimal(19,0)"),  # Delta asks for 20 digits
+        ("bigint", "decimal(19,0)"),  # Delta requires 20 digits
         ("int", "decimal(11,2)"),
         ("decimal(12,4)", "decimal(12,2)"),
         ("decimal(10,2)", "decimal(11,4)"),
         ("string", "int"),
         ("int", "string"),
-        ("date", "timestamp"),  # which moment a day is depends on a zone
+        ("date", "timestamp"),  # the moment at which a day begins depends on a time zone
         ("timestamp", "timestamp_ntz"),
     ],
 )
-def test_an_incompatible_change_is_refused_with_the_way_out(old: str, new: str) -> None:
+def test_an_incompatible_change_is_refused_with_the_command_that_helps(old: str, new: str) -> None:
     """Otherwise rows are written that do not mean what they meant, or the user does not learn how to go on."""
     with pytest.raises(RebuildNeeded) as caught:
         plan_evolution("shop/orders", [Column("id", "bigint"), Column("price", old)], [Column("id", "bigint"), Column("price", new)])
@@ -90,7 +93,7 @@ def test_an_incompatible_change_is_refused_with_the_way_out(old: str, new: str) 
         assert part in message
 
 
-def test_columns_come_and_go() -> None:
+def test_new_columns_are_added_and_dropped_ones_stay() -> None:
     """Otherwise a new column is lost without a word, or a dropped one takes its old values along."""
     lake = [Column("id", "bigint"), Column("note", "string")]
     found = plan_evolution("shop/orders", lake, [Column("id", "bigint"), Column("channel", "string")])
@@ -101,12 +104,12 @@ def test_columns_come_and_go() -> None:
     assert not plan_evolution("shop/orders", lake, lake)
 
 
-def test_a_narrowed_source_is_carried_in_the_wider_column() -> None:
-    """Otherwise a column that was narrowed in the source stops all syncs, although the lake holds its values well."""
+def test_a_column_that_was_narrowed_stays_wide_in_the_lake() -> None:
+    """Otherwise a column that was narrowed in the source stops all syncs, although the lake's column holds all its values."""
     assert plan_evolution("shop/orders", [Column("n", "bigint")], [Column("n", "int")]) == Evolution()
 
 
-def test_names_are_compared_as_delta_does() -> None:
+def test_names_of_columns_are_compared_without_case() -> None:
     """Otherwise a column renamed from ID to id is added a second time, which Delta refuses."""
     assert plan_evolution("shop/orders", [Column("ID", "int")], [Column("id", "bigint")]) == Evolution(
         widen=((Column("ID", "int"), Column("id", "bigint")),)

@@ -1,4 +1,7 @@
-"""Windows: half-open, and what sets of them cover."""
+"""Windows: half-open intervals, and the values that sets of them cover.
+
+Belongs here: arithmetic of windows. Does not belong: the partitions that they come from (``test_model_partitions``).
+"""
 
 from itertools import pairwise
 
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 from incremental_assets.core.window import EVERYTHING, Window, covered_from, merge
 
 VALUES = range(-2, 23)
-"""Every place that a bound drawn below can tell apart, and one beyond each end."""
+"""All values that the bounds drawn below can separate, and one beyond each end."""
 
 bounds = st.none() | st.integers(0, 20)
 
@@ -30,7 +33,7 @@ def covered(windows: list[Window] | tuple[Window, ...]) -> set[int]:
 
 
 def test_a_window_is_half_open() -> None:
-    """Otherwise rows at a boundary are lost by the one window and doubled by the other."""
+    """Otherwise rows at a boundary belong to no window, or to two."""
     window = Window(3, 5)
     assert [value for value in VALUES if window.contains(value)] == [3, 4]
     assert all(EVERYTHING.contains(value) for value in VALUES)
@@ -44,7 +47,7 @@ def test_a_window_that_ends_before_it_begins_is_refused() -> None:
 
 
 @given(windows_of(), windows_of())
-def test_an_intersection_is_what_both_cover(one: Window, other: Window) -> None:
+def test_an_intersection_covers_what_both_windows_cover(one: Window, other: Window) -> None:
     """Otherwise a refresh next to ``@start`` reads rows that are never to be synced, or leaves some out."""
     both = one.intersect(other)
     assert covered([both] if both else []) == covered([one]) & covered([other])
@@ -52,7 +55,7 @@ def test_an_intersection_is_what_both_cover(one: Window, other: Window) -> None:
 
 
 @given(sets)
-def test_merging_keeps_the_ground_and_leaves_no_two_that_touch(windows: list[Window]) -> None:
+def test_merged_windows_cover_the_same_values_and_do_not_touch(windows: list[Window]) -> None:
     """Otherwise a refresh replaces rows that it did not read, or reads some twice and doubles them."""
     merged = merge(windows)
     assert covered(merged) == covered(windows)
@@ -64,7 +67,7 @@ def test_merging_keeps_the_ground_and_leaves_no_two_that_touch(windows: list[Win
 
 @given(sets, bounds)
 def test_coverage_ends_at_the_first_gap(windows: list[Window], start: int | None) -> None:
-    """Otherwise the watermark passes ground that no sync has read, and what lies there is never loaded."""
+    """Otherwise the watermark passes values that no sync has read, and their rows are never loaded."""
     domain = covered(windows)
     value = start if start is not None else VALUES[0]
     end = value

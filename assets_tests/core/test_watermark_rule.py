@@ -1,13 +1,12 @@
 """The rule that moves the watermark: its parts, and thousands of random histories against a simulated source and lake.
 
-A history interleaves transactions (open, prepared, committed late, rolled back, ended by a restart) with the steps of syncs, which may be
-killed at each of them, refresh windows, lose their events, or find their table restored. What is simulated follows PostgreSQL and the
-engine; what is decided is decided by `incremental_assets.core`.
-By hand: ``pytest assets_tests/test_watermark_rule.py --histories 100000``,
-and ``--seed N --histories 1`` for one again.
+A history interleaves transactions (open, prepared, committed late, rolled back, ended by a restart) with the steps of syncs. A sync may be
+killed at each step, may refresh windows, may have lost its events, or may find its table restored. The source and the order of a sync's
+steps are simulated; the decisions are those of `incremental_assets.core`.
+``pytest assets_tests/core/test_watermark_rule.py --histories 100000`` plays more histories, and ``--seed N --histories 1`` plays one again.
 
-Belongs here: the planning half alone. Does not belong: real servers (test_property). That the simulation is able to fail is shown by
-`BROKEN`: rules that look right, each of which it finds out.
+Belongs here: the planning half alone. Does not belong: real servers (``test_property``). `BROKEN` has wrong rules that look right; the
+histories must find each of them, which shows that the simulation can fail.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from incremental_assets.core.cursor_type import CursorType
-from incremental_assets.core.errors import RebuildNeeded
+from incremental_assets.core.errors import NewerFormat
 from incremental_assets.core.lag_window import LagWindow
 from incremental_assets.core.watermark import Activity, Advance, OpenTransactions, Pending, Session, TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, covered_from
@@ -50,15 +49,15 @@ def at_work(*virtual: str, prepared: Sequence[str] = (), server_started: int = 1
         (opened("3/1", "4/7"), at_work("4/7", "5/9"), opened("4/7")),
         (opened(prepared=["77"]), at_work(prepared=["77", "78"]), opened(prepared=["77"])),
         (opened(prepared=["77"]), QUIET, NOBODY),
-        (opened("3/1"), at_work(prepared=["78"]), opened(prepared=["78"])),  # it may be the one that is prepared now
-        (opened("3/1", prepared=["78"]), at_work(prepared=["78"]), opened(prepared=["78"])),  # it is not: that one was prepared before
+        (opened("3/1"), at_work(prepared=["78"]), opened(prepared=["78"])),  # 3/1 may be the transaction that is prepared now
+        (opened("3/1", prepared=["78"]), at_work(prepared=["78"]), opened(prepared=["78"])),  # 3/1 is not 78, which was prepared before
         (opened("3/1", "4/1"), at_work("4/1", prepared=["78"]), opened("4/1", prepared=["78"])),
-        (opened("3/1"), at_work("3/1", server_started=2), NOBODY),  # the same number after a restart is somebody else
+        (opened("3/1"), at_work("3/1", server_started=2), NOBODY),  # after a restart, the same number is another transaction
         (opened("3/1", prepared=["77"]), at_work(prepared=["77"], server_started=2), opened(prepared=["77"])),
         (opened("3/1"), at_work(prepared=["78"], server_started=2), opened(prepared=["78"])),  # prepared before the restart, survived it
     ],
 )
-def test_who_is_still_open(noted: OpenTransactions, now: Activity, left: OpenTransactions) -> None:
+def test_transactions_count_as_open_until_they_have_ended(noted: OpenTransactions, now: Activity, left: OpenTransactions) -> None:
     """Otherwise the watermark passes rows of a transaction that has not ended, or never moves again after a restart of the server."""
     found = noted.still_open(now)
     assert (found.virtual, found.prepared) == (left.virtual, left.prepared)
@@ -74,8 +73,8 @@ def session(transaction: int | None = None, message: int | None = None, idle: bo
     [
         (session(transaction=90, message=90), True),
         (session(transaction=100, message=100), True),
-        (session(transaction=90, message=200), True),  # a later message in a transaction that bears an older time
-        (session(message=90), True),  # between two transactions of one message, or after a COMMIT that gave its locks back
+        (session(transaction=90, message=200), True),  # a later message in a transaction whose time is older
+        (session(message=90), True),  # between two transactions of one message, or after a COMMIT that has released its locks
         (session(transaction=101, message=101), False),
         (session(message=101), False),
         (session(message=90, idle=True), False),
@@ -90,8 +89,8 @@ def test_which_sessions_may_still_commit_an_old_time(row: Session, counts: bool)
     assert not activity.noted(100, by_session=False), "integers go by virtual ids alone"
 
 
-def test_a_session_of_a_pool_counts_once() -> None:
-    """Otherwise an application whose connections are always at work holds the watermark for ever."""
+def test_a_session_of_a_pool_counts_until_its_transaction_has_ended() -> None:
+    """Otherwise an application whose connections are always at work holds the watermark back for ever."""
     noted = Activity(sessions=(session(transaction=90, message=90),), server_started=1).noted(100, by_session=True)
     assert noted.still_open(Activity(sessions=(session(transaction=90, message=150),), server_started=1))
     ended = noted.still_open(Activity(sessions=(session(transaction=160, message=160),), server_started=1))
@@ -102,42 +101,42 @@ def test_a_session_of_a_pool_counts_once() -> None:
 
 
 def test_a_session_that_can_no_longer_be_watched_counts_as_open() -> None:
-    """Otherwise taking a privilege away in mid-sync loses the rows of whoever is hidden then."""
+    """Otherwise rows are lost where a privilege is revoked during a sync, so that their session is no longer visible."""
     noted = Activity(sessions=(session(transaction=90, message=90),), server_started=1).noted(100, by_session=True)
     assert noted.still_open(Activity(unwatched_pids=frozenset({"7"}), server_started=1))
 
 
 def test_sessions_that_cannot_be_watched_go_by_their_virtual_ids() -> None:
-    """Otherwise a role without pg_read_all_stats sees nobody at all, and loses what they commit."""
+    """Otherwise a role without pg_read_all_stats sees no session at all, and loses the rows that they commit."""
     hidden = Activity(virtual=frozenset({"3/1", "4/1"}), unwatched=frozenset({"3/1"}), unwatched_pids=frozenset({"8"}), server_started=1)
     assert hidden.noted(100, by_session=True).virtual == {"3/1"}
     assert hidden.noted(100, by_session=False).virtual == {"3/1", "4/1"}
 
 
-def test_prepared_transactions_in_a_steady_stream_do_not_pin_it() -> None:
-    """Otherwise an application that commits in two phases all day long holds the watermark for ever (seen: 1,000 syncs, unmoved)."""
+def test_a_steady_stream_of_prepared_transactions_does_not_stop_the_watermark() -> None:
+    """Otherwise an application that always commits in two phases holds the watermark back for ever, as was seen over 1,000 syncs."""
     left = opened("3/1")
     for number in range(1, 10):
         left = left.still_open(at_work(prepared=[str(number), str(number + 1)]))
         if not left:
             break
-    assert not left and number == 3, "whatever was prepared when it was first gone, and nothing that came later"
+    assert not left and number == 3, "only the transactions that were prepared when 3/1 was first gone are waited for"
 
 
 # ---------------------------------------------------------------------- the decision
-def test_nobody_open_moves_it_to_the_highest() -> None:
-    """Otherwise each sync reads more and more again."""
+def test_the_watermark_moves_to_the_highest_value_where_nobody_is_open() -> None:
+    """Otherwise each sync reads all rows since the first one again."""
     assert advance(10, (), 20, NOBODY, QUIET, True) == Advance(20, (), False)
     assert advance(None, (), 20, NOBODY, QUIET, True) == Advance(20, (), False)
 
 
-def test_somebody_open_holds_it_and_is_remembered() -> None:
+def test_an_open_transaction_holds_the_watermark_back() -> None:
     """Otherwise rows that are committed after the sync lie below the watermark, and no sync ever reads them."""
     assert advance(10, (), 20, opened("4/1"), at_work("4/1", "5/1"), True) == Advance(10, (Pending(20, opened("4/1")),), True)
     assert advance(None, (), 20, opened("3/1"), at_work("3/1"), True) == Advance(None, (Pending(20, opened("3/1")),), True)
 
 
-def test_nothing_new_holds_nothing_back() -> None:
+def test_a_table_without_new_rows_is_not_reported_as_held_back() -> None:
     """Otherwise a quiet table is reported as held back by whoever happens to be connected."""
     assert advance(20, (), 20, opened("3/1"), at_work("3/1"), True) == Advance(20, (), False)
     assert advance(20, (), None, opened("3/1"), at_work("3/1"), True) == Advance(20, (), False)
@@ -148,8 +147,8 @@ def test_an_empty_table_has_no_watermark() -> None:
     assert advance(None, (), None, NOBODY, QUIET, True) == Advance(None, (), False)
 
 
-def test_it_moves_to_what_was_pending_when_those_have_ended() -> None:
-    """Otherwise one transaction after another, never none at all, holds the watermark for ever."""
+def test_the_watermark_moves_to_a_pending_value_once_its_transactions_have_ended() -> None:
+    """Otherwise the watermark never moves where one transaction follows another and some transaction is always open."""
     pending = (Pending(20, opened("3/1")),)
     moved = advance(10, pending, 30, opened("4/1"), at_work("4/1"), True)
     assert moved == Advance(20, (Pending(30, opened("4/1")),), True)
@@ -157,7 +156,7 @@ def test_it_moves_to_what_was_pending_when_those_have_ended() -> None:
     assert advance(10, pending, None, NOBODY, QUIET, True) == Advance(20, (), False)
 
 
-def test_only_the_oldest_and_the_newest_are_kept() -> None:
+def test_only_the_oldest_and_the_newest_pending_value_are_kept() -> None:
     """Otherwise the state of a table grows with each sync for as long as somebody forgets to commit."""
     forgotten = opened("3/1")
     watermark, pending = 10, ()
@@ -167,8 +166,8 @@ def test_only_the_oldest_and_the_newest_are_kept() -> None:
     assert (watermark, [p.value for p in pending]) == (10, [20, 110])
 
 
-def test_it_moves_although_somebody_is_always_open() -> None:
-    """Otherwise an application that always has some short transaction open makes every sync read all that is new since the first one."""
+def test_the_watermark_moves_although_some_transaction_is_always_open() -> None:
+    """Otherwise, where an application always has some short transaction open, each sync reads all rows since the first one again."""
     watermark: int | None = 0
     pending: tuple[Pending, ...] = ()
     for number in range(1, 50):
@@ -179,28 +178,34 @@ def test_it_moves_although_somebody_is_always_open() -> None:
 
 
 @pytest.mark.parametrize("covered", [None, False])
-def test_ground_that_was_not_covered_moves_nothing(covered: bool | None) -> None:
-    """Otherwise a refresh of an old partition makes the next sync skip all that came in between."""
+def test_the_watermark_stays_where_the_rows_above_it_were_not_read(covered: bool | None) -> None:
+    """Otherwise, after a refresh of an old partition, the next sync skips all rows between that partition and the watermark."""
     pending = (Pending(20, opened("3/1", "4/1")),)
     struck = (Pending(20, opened("4/1")),)
-    assert advance(10, pending, 30, NOBODY, at_work("4/1"), covered) == Advance(10, struck, False), "but who has ended has ended"
+    assert advance(10, pending, 30, NOBODY, at_work("4/1"), covered) == Advance(10, struck, False), (
+        "transactions that have ended are struck all the same"
+    )
 
 
-def test_it_stops_where_coverage_ends() -> None:
-    """Otherwise a load in pieces that was killed half-way never loads the rest."""
+def test_the_watermark_stops_where_the_read_ends() -> None:
+    """Otherwise a load in several windows that was killed never loads the rest."""
     assert advance(10, (), 30, NOBODY, QUIET, 20) == Advance(20, (), False)
     assert advance(None, (), 30, NOBODY, QUIET, 0) == Advance(0, (), False), "zero is a place like any other"
     assert advance(10, (Pending(25, opened("3/1")),), 30, opened("4/1"), at_work("4/1"), 20).watermark == 20
     assert advance(10, (), 15, NOBODY, QUIET, 20) == Advance(15, (), False)
 
 
-def test_what_the_margin_withholds_is_pending_and_holds_nothing_back() -> None:
-    """Otherwise a quiet table never takes its last second, or a busy one is reported as held back by nobody."""
+def test_a_value_within_the_margin_is_pending_and_held_back_by_nobody() -> None:
+    """Otherwise the last second of a table without new rows stays above the watermark, or a busy table is reported as held back."""
     withheld = (Pending(20, OpenTransactions(), by_margin=True),)
     assert advance(10, (), 15, NOBODY, QUIET, True, withheld=20) == Advance(15, withheld, False)
-    assert advance(15, withheld, 20, NOBODY, QUIET, True) == Advance(20, (), False), "once the clock has gone on"
-    assert advance(15, withheld, 15, NOBODY, QUIET, True, withheld=20) == Advance(15, withheld, False), "and not before"
-    assert advance(15, withheld, 20, opened("3/1"), at_work("3/1"), True).watermark == 15, "nobody had been noted for it"
+    assert advance(15, withheld, 20, NOBODY, QUIET, True) == Advance(20, (), False), "once the clock has passed the margin"
+    assert advance(15, withheld, 15, NOBODY, QUIET, True, withheld=20) == Advance(15, withheld, False), (
+        "not before the clock has passed the margin"
+    )
+    assert advance(15, withheld, 20, opened("3/1"), at_work("3/1"), True).watermark == 15, (
+        "no open transactions had been noted for the value within the margin"
+    )
     assert advance(15, withheld, 15, NOBODY, QUIET, None).pending == withheld
 
 
@@ -220,7 +225,7 @@ places = st.integers(-5, 15)
     looks,
     st.none() | st.just(True) | places,
 )
-def test_laws_of_the_decision(
+def test_the_watermark_never_falls_and_never_passes_what_was_read(
     old: int | None,
     pending: tuple[Pending, ...],
     highest: int | None,
@@ -228,7 +233,7 @@ def test_laws_of_the_decision(
     now: Activity,
     covered: int | bool | None,
 ) -> None:
-    """Otherwise a watermark falls, passes what was read or what is known, or the state grows: each of them loses rows or time."""
+    """Otherwise rows are lost below a watermark that passed what was read, or the stored state grows with each sync."""
     found = advance(old, pending, highest, held_by, now, covered)
     if old is not None:
         assert found.watermark is not None and found.watermark >= old
@@ -244,7 +249,7 @@ def test_laws_of_the_decision(
             assert found.held_back == bool(held_by)
 
 
-# ---------------------------------------------------------------------- what a table remembers
+# ---------------------------------------------------------------------- the state in a table's property
 moments = st.integers(-(10**15), 10**17)
 names = st.frozensets(st.text())
 states = st.builds(
@@ -276,14 +281,14 @@ def test_the_state_survives_the_table_property(cursor_type: CursorType | None, s
 
 
 def test_the_state_is_readable_and_exact() -> None:
-    """Otherwise a person who looks at the table's properties cannot tell where it stands, or tools read a rounded number."""
+    """Otherwise the watermark in the table's properties cannot be read by a person, or tools read a rounded number."""
     state = TableState("id:integer:integer", "append", ("id",), "1/2", watermark=2**60 + 1)
     assert f'"watermark":{2**60 + 1}' in state.to_json(CursorType.INTEGER)
     assert '"watermark":"2025-01-08T14:30:25.000001Z"' in replace(state, watermark=1_736_346_625_000_001).to_json(CursorType.TIMESTAMP)
 
 
 def test_the_state_of_an_older_version_is_read() -> None:
-    """Otherwise an upgrade ends every sync, or forgets who was open."""
+    """Otherwise every sync fails after an upgrade, or the transactions that were open are forgotten."""
     state = TableState("id:integer:integer", "append", ("id",), "1/2", watermark=5, pending=(Pending(9, opened("3/1", prepared=["7"])),))
     older = json.loads(state.to_json(CursorType.INTEGER))
     for entry in older["pending"]:
@@ -291,16 +296,16 @@ def test_the_state_of_an_older_version_is_read() -> None:
     assert TableState.from_json(CursorType.INTEGER, json.dumps(older)) == state
 
 
-def test_the_state_of_a_newer_version_is_not_guessed_at() -> None:
-    """Otherwise an older version reads half of what a newer one knows, and moves the watermark by it."""
+def test_the_state_of_a_newer_version_is_refused() -> None:
+    """Otherwise an older version of the product ignores what it does not know in the state, and moves the watermark by the rest."""
     text = TableState("id:integer:integer", "append", (), "1/2").to_json(CursorType.INTEGER).replace('"format":1', '"format":99')
-    with pytest.raises(RebuildNeeded, match="newer version"):
+    with pytest.raises(NewerFormat, match=r"written by a newer version .*Upgrade incremental-assets"):
         TableState.from_json(CursorType.INTEGER, text)
 
 
 # ====================================================================== the simulation
 class Row(NamedTuple):
-    """``version`` differs with each write, so that an old state of a row is seen to be old."""
+    """A row of the source or the lake. ``version`` differs with each write, so that an older state of a row is recognized."""
 
     key: int
     value: int | None
@@ -309,14 +314,14 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """What kind of source and container a history is about. ``values``: where identifiers come from."""
+    """The kind of source and container of a history. ``values`` says where identifiers come from."""
 
     strategy: str
-    values: str  # now, clock, date: the time at the begin, at the write, the day; sequence: drawn, perhaps long before the write
+    values: str  # now: when the transaction began; clock: when the row is written; date: the day; sequence: drawn, perhaps long before
     lag: int = 0
     nulls: bool = False
     outliers: bool = False
-    untidy: bool = False  # deletes and unmarked updates, which only a refresh heals
+    untidy: bool = False  # with deletes, and updates that leave the identifier as it is, which only a refresh finds
     pieces: int = 1
     writers: bool = False  # hold_back: writers
     settle: int = 1
@@ -337,8 +342,8 @@ DAY_LENGTH = 10
 
 @dataclass
 class Client:
-    """A session of the source. ``message``: when its newest message arrived, None while it is idle; ``queued``: transactions that follow in
-    the same message; ``reported``: it shows itself as at work, which a message that has just arrived does not yet."""
+    """A session of the source. ``message``: when its newest message arrived, None while it is idle; ``queued``: how many transactions
+    follow in the same message; ``reported``: whether the list of activity shows it as active, which it does not at once after a message."""
 
     message: int | None = None
     queued: int = 0
@@ -378,7 +383,7 @@ class Source:
     @clock.setter
     def clock(self, now: int) -> None:
         self._clock = now
-        for client in self.clients.values():  # nobody is so slow to show itself that the margin does not cover it
+        for client in self.clients.values():  # a session shows its message at the latest when the margin is over
             client.reported = client.reported or (client.message or 0) + self.setting.margin < now
 
     # ------------------------------------------------------------------ what applications do
@@ -386,13 +391,13 @@ class Source:
         return self.clients.setdefault(slot, Client())
 
     def arrive(self, slot: int, x: int) -> None:
-        """A message of one to three transactions, which shows nothing of itself yet."""
+        """Lets a message of one to three transactions arrive, which the list of activity does not show yet."""
         client = self.client(slot)
         if slot not in self.open and client.message is None:
             client.message, client.queued, client.reported = self.clock, 1 + x % 3, self.setting.margin == 0
 
     def begin(self, slot: int) -> Transaction:
-        """The next transaction of its message, or one of a new message."""
+        """Begins the next transaction of the session's message, or one of a new message."""
         client = self.client(slot)
         if slot not in self.open:
             if client.message is None:
@@ -405,7 +410,7 @@ class Source:
         return self.open[slot]
 
     def chain(self, slot: int) -> None:
-        """COMMIT AND CHAIN arrives: the commit may take its time, and the transaction after it bears this one."""
+        """Lets COMMIT AND CHAIN arrive: the commit may come later, and the transaction after it has the time of this message."""
         client = self.client(slot)
         if slot in self.open and self.open[slot].preparing_since is None:
             client.message, client.queued = self.clock, max(1, client.queued)
@@ -416,7 +421,7 @@ class Source:
             client.message, client.queued, client.reported = None, 0, True
 
     def _left(self, slot: int) -> Transaction:
-        """The slot's transaction is over; so is its message where nothing follows in it."""
+        """Ends the slot's transaction and returns it. Its message ends as well where no transaction follows in it."""
         client = self.client(slot)
         if not client.queued:
             client.message = None
@@ -433,7 +438,7 @@ class Source:
             self._write(transaction, self._keys, self._value(transaction, x))
 
     def update(self, slot: int, x: int) -> None:
-        """Touches the identifier, unless the history is untidy."""
+        """Updates a row with a new identifier, except for some rows of an untidy history."""
         transaction = self.begin(slot)
         row = self._choose(transaction, x)
         if row is not None:
@@ -447,7 +452,7 @@ class Source:
             transaction.writes[row.key] = None
 
     def undo(self, slot: int) -> None:
-        """ROLLBACK TO a savepoint before the last write."""
+        """Rolls back to a savepoint before the last write."""
         if slot in self.open and self.open[slot].writes:
             self.open[slot].writes.popitem()
 
@@ -460,7 +465,7 @@ class Source:
             self._left(slot)
 
     def prepare(self, slot: int) -> None:
-        """In two steps: its time is taken at the first, it is seen as prepared from the second on."""
+        """Prepares a transaction in two steps: it takes its time at the first one, and is listed as prepared from the second one on."""
         transaction = self.open.get(slot)
         if transaction is None:
             return
@@ -570,7 +575,7 @@ class Version:
 
 @dataclass
 class _Asked:
-    """What a sync has found out so far: see ``core.watermark.advance``."""
+    """What a sync has found in the source so far: the arguments of ``core.watermark.advance``."""
 
     highest: int | None = None
     withheld: int | None = None
@@ -580,12 +585,12 @@ class _Asked:
 
 
 class Killed(Exception):
-    """Ends a sync that finds the table changed or its source gone."""
+    """Raised to end a sync whose table was changed, or whose source was restarted."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How a sync decides. The defaults are the product's; each other value is a mistake that somebody might make."""
+    """How a sync decides. The defaults are those of the product; any other value is a plausible mistake."""
 
     advance: Callable[..., Advance] = advance
     lag_window: Callable[[int | None, int], LagWindow] = LagWindow
@@ -601,7 +606,7 @@ class Rule:
 
 
 class Lake:
-    """One container's table with the syncs that write it. A sync is an iterator: between its steps, anything may happen."""
+    """One container's table, and the syncs that write it. A sync is an iterator, so that other operations can happen between its steps."""
 
     def __init__(self, source: Source, rule: Rule) -> None:
         self.source = source
@@ -621,7 +626,7 @@ class Lake:
         return TableState.from_json(self.setting.cursor_type, text) if text else None
 
     def lose_events(self, x: int) -> None:
-        """The newest event is an older one, or there is none."""
+        """Removes some of the newest events, or all."""
         del self.events[x % (len(self.events) + 1) :]
 
     def restore(self, x: int) -> None:
@@ -630,14 +635,14 @@ class Lake:
             self.versions.append(Version("restore", old.rows, old.state))
 
     def land_zombie(self) -> None:
-        """A killed client's query commits after all, unless anybody has committed since (Delta would refuse it)."""
+        """Lets a killed client's query commit, unless there was another commit since, for then Delta refuses it."""
         if self.zombie is not None and self.zombie[0] == len(self.versions):
             self.versions.append(self.zombie[1])
         self.zombie = None
 
     # ------------------------------------------------------------------ a sync
     def sync(self, refresh: Sequence[Window] | None = None) -> Iterator[None]:
-        """Raises AssertionError where the lake is not what the source was when it was read, although nothing but the rule can be why."""
+        """One sync, or a refresh of windows. Raises Wrong where the lake differs from what the source was when it was read."""
         rule, source = self.rule, self.source
         state = self.state()
         event = self.events[-1] if self.events else None
@@ -652,7 +657,7 @@ class Lake:
         if refresh is not None:
             yield from self._step(state, watermark, refresh, nulls and EVERYTHING in refresh, checked=False)
             return
-        if state is None:  # a table without state is loaded whole, and whatever a killed load left in it replaced
+        if state is None:  # a table without state is loaded whole, which replaces what a killed load has left in it
             windows = [EVERYTHING] if self.versions else self._pieces(EVERYTHING)
             for number, window in enumerate(windows):
                 yield from self._step(self.state(), None, [window], nulls and number + 1 == len(windows), len(windows) == 1)
@@ -672,7 +677,8 @@ class Lake:
             )
 
     def _learned(self, state: TableState) -> Generator[None, None, bool]:
-        """A sync that reads no row, as all are as they were: who has ended, and the watermark that follows. Whether that was so."""
+        """A sync that reads no rows, as they are unchanged, and only moves the watermark where transactions have ended. Returns whether the
+        rows were unchanged."""
         source, base = self.source, len(self.versions)
         answer = _Asked()
         for step in "highest", "open":
@@ -727,7 +733,8 @@ class Lake:
         return nulls if row.value is None else any(window.contains(row.value) for window in windows)
 
     def _at_work(self) -> Iterator[Activity | None]:
-        """Who is at work: sessions and virtual ids, then the prepared ones, with time between them. Yields the answer last."""
+        """Asks who is at work: sessions and virtual ids, then prepared transactions, with a step between the two. Yields the answer
+        last."""
         source, first = self.source, self.rule.prepared_last
         started = source.server_started
         prepared = frozenset[str]() if first else source.prepared_ids()
@@ -832,7 +839,7 @@ class Lake:
         merged = {row.key: row for row in self.rows}
         came = {row.key for row in read}
         for row in self.rows:
-            if row.key not in came and self._scoped(row, windows, nulls):  # it moved, or it is gone
+            if row.key not in came and self._scoped(row, windows, nulls):  # it has moved to another window, or was deleted
                 if row.key in snapshot:
                     merged[row.key] = snapshot[row.key]
                 else:
@@ -850,7 +857,7 @@ class Wrong(AssertionError):
 
 
 def compared(lake: Sequence[Row], source: Sequence[Row]) -> str:
-    """How two sets of rows differ, in words; empty where they do not."""
+    """How two sets of rows differ, in words, or an empty text where they do not."""
     have, want = Counter(lake), Counter(source)
     lost, more = sorted((want - have).elements(), key=str), sorted((have - want).elements(), key=str)
     return "" if have == want else f"the lake lacks {lost} and has too much of {more}"
@@ -902,7 +909,8 @@ def setting_of(random: Random) -> Setting:
 
 
 def history_of(random: Random) -> list[Operation]:
-    """Each history has its own temper: some things often, others never. That finds far more than the same mixture each time."""
+    """The operations of a history. Each history does some things often and others never, which finds more than the same mixture each
+    time."""
     often = [weight * (random.choice([1, 1, 3]) if name in ALWAYS else random.choice([0, 0, 1, 4])) for name, weight in WEIGHTS.items()]
     names = random.choices(list(WEIGHTS), often, k=random.randint(20, 300))
     pace = random.choice([3, 9, 30])
@@ -910,7 +918,7 @@ def history_of(random: Random) -> list[Operation]:
 
 
 def play(setting: Setting, history: Sequence[Operation], rule: Rule) -> str:
-    """Plays a history, lets everything end, syncs once more; how lake and source then differ (empty: they do not)."""
+    """Plays a history, ends all transactions, and syncs once more. Returns what is wrong then, or an empty text."""
     source = Source(setting)
     lake = Lake(source, rule)
     running: Iterator[None] | None = None
@@ -919,7 +927,7 @@ def play(setting: Setting, history: Sequence[Operation], rule: Rule) -> str:
             slot, source.clock = x // 30 % setting.sessions, source.clock + (x >> 8) % 3
             if name == "sync":
                 running = ahead(running or lake.sync(), 1 + x % 30)
-            elif name == "refresh":  # it waits for the sync that runs
+            elif name == "refresh":  # a refresh waits for the sync that is running
                 ahead(running or iter(()), 10_000)
                 running = ahead(lake.sync(windows_of(setting, source, x)), 1 + x % 30)
             elif name in ("kill", "kill as zombie"):
@@ -946,7 +954,7 @@ def play(setting: Setting, history: Sequence[Operation], rule: Rule) -> str:
 
 
 def ahead(running: Iterator[None], steps: int) -> Iterator[None] | None:
-    """Some steps further; None when it has ended."""
+    """Takes a sync some steps further. Returns None where it has ended."""
     try:
         for _ in range(steps):
             next(running)
@@ -986,7 +994,7 @@ def apply(source: Source, lake: Lake, name: str, slot: int, x: int) -> None:
 
 
 def windows_of(setting: Setting, source: Source, x: int) -> list[Window]:
-    """Windows of a refresh: some partitions, or, as people do most, the newest ones."""
+    """Windows of a refresh: random partitions, or the newest ones, as in most refreshes."""
     lower, width = {CursorType.INTEGER: (0, 8), CursorType.DATE: (100, 2), CursorType.TIMESTAMP: (1000, 20)}[setting.cursor_type]
     count = max(1, ((source.highest() or 0) - lower) // width + 1)
     first, last = sorted(((x >> 6) % count, (x >> 12) % count))
@@ -996,7 +1004,7 @@ def windows_of(setting: Setting, source: Source, x: int) -> list[Window]:
 
 
 def shortest(setting: Setting, history: list[Operation], rule: Rule) -> list[Operation]:
-    """As few of the operations as still fail."""
+    """The history with as few operations as possible that still fails."""
     size = len(history) // 2
     while size:
         at = 0
@@ -1024,13 +1032,13 @@ def wrong_histories(rule: Rule, first: int, count: int, change: Callable[[Settin
 
 
 def test_no_history_loses_or_doubles_a_row(request: pytest.FixtureRequest) -> None:
-    """Otherwise, somewhere, a late commit, a crash or a restored table leaves the lake without rows that the source has, for good."""
+    """Otherwise a late commit, a killed sync or a restored table may leave the lake for ever without rows that the source has."""
     for seed in wrong_histories(Rule(), int(request.config.getoption("--seed") or 0), int(request.config.getoption("--histories") or 2000)):
         random = Random(seed)
         pytest.fail(explained(seed, setting_of(random), history_of(random), Rule()))
 
 
-# ---------------------------------------------------------------------- rules that are found out
+# ---------------------------------------------------------------------- wrong rules, which the histories must find
 def to_the_maximum(
     old: int | None,
     pending: tuple[Pending, ...],
@@ -1040,7 +1048,7 @@ def to_the_maximum(
     covered: int | bool | None,
     withheld: int | None,
 ) -> Advance:
-    """What everybody writes first."""
+    """Moves the watermark to the maximum, whoever is open, as simple loaders do."""
     moves = highest is not None and (old is None or highest > old) and covered is True
     return Advance(highest if moves else old, (), False)
 
@@ -1054,7 +1062,7 @@ def one_sync_later(
     covered: int | bool | None,
     withheld: int | None,
 ) -> Advance:
-    """To the maximum of the sync before: whoever was open then has surely ended by now."""
+    """Moves the watermark to the maximum of the sync before, as if all transactions of then had ended."""
     forgotten = tuple(Pending(p.value, replace(NOBODY, server_started=now.server_started)) for p in pending)
     return advance(old, forgotten, highest, held_by, now, covered, withheld)
 
@@ -1068,22 +1076,22 @@ def without_the_margin_once_pending(
     covered: int | bool | None,
     withheld: int | None,
 ) -> Advance:
-    """What the margin withheld is taken by the next sync, however soon that comes."""
+    """Takes the value within the margin at the next sync, however soon that comes."""
     return advance(old, tuple(replace(p, by_margin=False) for p in pending), highest, held_by, now, covered, withheld)
 
 
 def seen_in_one_list(noted: OpenTransactions, now: Activity) -> OpenTransactions:
-    """Whoever is gone from the list it was in has ended; but it may have been prepared."""
+    """Takes a transaction that is no longer in its list for ended, although it may have been prepared since."""
     return replace(_STILL_OPEN(noted, now), prepared=noted.prepared & now.prepared)
 
 
 def without_prepared(noted: OpenTransactions, now: Activity) -> OpenTransactions:
-    """Only those in a session count."""
+    """Leaves out prepared transactions."""
     return replace(_STILL_OPEN(noted, now), prepared=frozenset[str]())
 
 
 def gone_once_not_in_a_transaction(noted: OpenTransactions, now: Activity) -> OpenTransactions:
-    """A session without a transaction has nothing left to commit; but another one may follow in the same message."""
+    """Takes a session without a transaction for one that commits nothing more, although a transaction may follow in the same message."""
     outside = frozenset(s.identity for s in now.sessions if s.transaction_since is None)
     return _STILL_OPEN(replace(noted, sessions=noted.sessions - outside), now)
 
@@ -1102,7 +1110,7 @@ class WithoutLag(LagWindow):
 
 
 class FromTheWatermarkOn(LagWindow):
-    """Takes a read that covers what lies above the watermark for one that covers the lag too."""
+    """Takes a read from the watermark on for one that covers the safety lag, too."""
 
     def covered_to(self, windows: Iterable[Window], watermark: int | None) -> int | bool | None:
         return covered_from(windows, watermark)
@@ -1142,8 +1150,8 @@ BROKEN: dict[str, tuple[Rule | StillOpen, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_the_histories_find_out_a_wrong_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the test above would pass whatever the rule is, and protect nobody's rows."""
+def test_the_histories_find_each_wrong_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the random histories would pass whatever the rule is."""
     broken, focus = BROKEN[name]
     if not isinstance(broken, Rule):
         monkeypatch.setattr(OpenTransactions, "still_open", broken)
@@ -1152,7 +1160,7 @@ def test_the_histories_find_out_a_wrong_rule(name: str, monkeypatch: pytest.Monk
 
 
 def late_rows_met_by_a_refresh(rule: Rule) -> str:
-    """A row dated inside the lag arrives, then the newest partition is refreshed, then comes a sync: how lake and source differ."""
+    """How lake and source differ after a row arrived within the safety lag, the newest partition was refreshed, and a sync followed."""
     source = Source(Setting("append", "sequence", lag=3))
     lake = Lake(source, rule)
 
@@ -1172,14 +1180,14 @@ def late_rows_met_by_a_refresh(rule: Rule) -> str:
     return compared(lake.rows, tuple(source.rows.values()))
 
 
-def test_a_refresh_moves_it_only_if_it_read_the_lag_too() -> None:
+def test_a_refresh_moves_the_watermark_only_if_it_read_the_safety_lag() -> None:
     """Otherwise *Materialize* on the newest partition moves the watermark past late rows that only a sync would have read."""
     assert late_rows_met_by_a_refresh(Rule()) == ""
     assert late_rows_met_by_a_refresh(Rule(lag_window=FromTheWatermarkOn)), "covering from the watermark on is not enough"
 
 
-def test_holding_back_for_writers_only(request: pytest.FixtureRequest) -> None:
-    """Otherwise ``hold_back: writers`` loses rows where it is said to be exact: where the write itself makes the value."""
+def test_hold_back_for_writers_loses_no_row_where_the_write_makes_the_value(request: pytest.FixtureRequest) -> None:
+    """Otherwise ``hold_back: writers`` loses rows where the documentation calls it exact: where the write itself makes the value."""
     for values in ("clock", "sequence"):
         wrong = wrong_histories(
             Rule(), int(request.config.getoption("--seed") or 0), 500, lambda s, v=values: replace(s, writers=True, values=v)
@@ -1188,6 +1196,6 @@ def test_holding_back_for_writers_only(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.parametrize("values", ["now", "date"])
-def test_holding_back_for_writers_only_is_wrong_for_the_time_of_the_transaction(values: str) -> None:
+def test_hold_back_for_writers_loses_rows_dated_by_their_transaction(values: str) -> None:
     """A transaction may have begun long before it first locks the table, and its ``now()`` with it: the pages must say so."""
     assert next(wrong_histories(Rule(), 0, 5000, lambda s: replace(s, writers=True, values=values)), None) is not None

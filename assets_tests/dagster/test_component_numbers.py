@@ -22,7 +22,7 @@ def made(component: Any, **attributes: Any) -> DatastoreComponent:
 
 @pytest.mark.parametrize(("component", "name"), ATTRIBUTES, ids=str)
 @pytest.mark.parametrize("value", ["soon", "", [1], True, float("nan"), "1e400", None])
-def test_what_is_no_number_is_named(component: type[DatastoreComponent], name: str, value: Any) -> None:
+def test_an_attribute_that_is_no_number_is_named(component: type[DatastoreComponent], name: str, value: Any) -> None:
     """Without it, a typing error in the YAML ends in a TypeError of the product, which names neither the datastore nor the attribute."""
     if value in numeric_attributes(component)[name][1]:
         return
@@ -31,7 +31,7 @@ def test_what_is_no_number_is_named(component: type[DatastoreComponent], name: s
 
 
 @pytest.mark.parametrize(("component", "name"), ATTRIBUTES, ids=str)
-def test_a_number_in_quotes_is_one(component: type[DatastoreComponent], name: str) -> None:
+def test_a_number_in_quotes_is_accepted(component: type[DatastoreComponent], name: str) -> None:
     """What an environment variable says in a template is a text."""
     one = made(component, **{name: "7"})
     one.settings()
@@ -39,6 +39,6 @@ def test_a_number_in_quotes_is_one(component: type[DatastoreComponent], name: st
     assert value == 7 and isinstance(value, numeric_attributes(component)[name][0])
 
 
-def test_half_a_whole_number_is_refused() -> None:
+def test_a_fraction_is_refused_where_a_whole_number_is_needed() -> None:
     with pytest.raises(ConfigurationError, match=r"max_source_connections is 3\.5; write a whole number"):
         made(PostgresDatastore, max_source_connections=3.5).settings()

@@ -1,4 +1,4 @@
-"""What Dagster makes of a datastore: definitions, backfills, schedules, the job over all, and assets downstream of it.
+"""A datastore in Dagster: definitions, backfills, schedules, the job of a datastore, and downstream assets.
 
 Belongs here: what a person or the daemon does, done by the same calls in this process. Does not belong: Dagster's insides that the product
 leans on (``test_upstream_characterization``), the IO manager in other people's assets (``test_io_manager``).
@@ -121,13 +121,13 @@ def summary(definitions: dg.Definitions) -> dict[str, Any]:
     }
 
 
-def test_definitions_are_as_they_were(shop: Project) -> None:
-    """Job, schedule and asset names, owners, lineage: people's bookmarks, alerts and scripts hang on them.
+def test_names_of_jobs_schedules_and_assets_stay_the_same(shop: Project) -> None:
+    """Bookmarks, alerts and scripts of users refer to the names of jobs, schedules and assets, to owners and lineage.
 
     After a change that is meant: ``UPDATE_SNAPSHOTS=1 pytest assets_tests/test_dagster.py``, and look at the difference.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a warning at each load, in each process, is one that nobody reads any more
+        warnings.simplefilter("error")  # a warning at each load, in each process, is not read any more
         found = json.loads(json.dumps(summary(shop.dagster())))
     if os.environ.get("UPDATE_SNAPSHOTS"):
         SNAPSHOT.parent.mkdir(exist_ok=True)
@@ -157,7 +157,7 @@ def test_a_range_is_one_run_one_commit_and_an_event_for_each_partition(shop: Pro
 
 
 def test_materializing_all_partitions_of_a_new_asset_sets_the_watermark(shop: Project) -> None:
-    """Otherwise who begins in the UI, and not with a schedule, loads everything twice."""
+    """Otherwise a first load that is started in the UI is repeated by the next sync."""
     definition = shop.dagster().get_assets_def(ORDERS).partitions_def
     assert definition is not None
     keys = definition.get_partition_keys()
@@ -168,7 +168,7 @@ def test_materializing_all_partitions_of_a_new_asset_sets_the_watermark(shop: Pr
 
 
 def test_integer_partitions_are_backfilled_by_their_keys(shop: Project) -> None:
-    """Dynamic partitions know no ranges by themselves: they are those between two keys as they stand in the list."""
+    """Dagster's dynamic partitions have no order of their own; a range is what lies between two keys in their list."""
     shop.sync("events")
     shop.source.execute("delete from events where id in (5, 150, 201)")
     run = materialize(shop, EVENTS, "0", "100")
@@ -178,7 +178,7 @@ def test_integer_partitions_are_backfilled_by_their_keys(shop: Project) -> None:
     assert [row[0] for row in shop.rows("events", "id", "id in (5, 150, 201)")] == [201]  # outside the range nothing was touched
 
 
-def test_incremental_may_be_asked_for_in_the_ui(shop: Project) -> None:
+def test_a_run_of_the_ui_can_be_incremental(shop: Project) -> None:
     """``mode: incremental`` in the launchpad moves what is new, whatever partitions were chosen. Such a run, too, is ended in time."""
     shop.sync()
     shop.source.execute("insert into orders (day, total) values ('2026-03-31', 1), ('2026-01-05', 2)")
@@ -191,7 +191,7 @@ def test_incremental_may_be_asked_for_in_the_ui(shop: Project) -> None:
 
 
 def test_a_refresh_that_would_empty_a_partition_says_what_to_do(shop: Project) -> None:
-    """A wrong filter or an emptied source must not clear a month that somebody only wanted to refresh."""
+    """A refresh must not empty a month because of a wrong filter or an empty source, without permission."""
     shop.sync("orders")
     shop.source.execute("delete from orders where day < '2026-02-01'")
     with pytest.raises(Exception, match="--allow-empty"):
@@ -211,13 +211,13 @@ def tick(shop: Project, name: str, definitions: dg.Definitions | None = None) ->
 
 @pytest.fixture
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whoever asks for a session gets an error."""
+    """Every attempt to open a Spark session fails."""
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
     yield
 
 
 def test_a_tick_with_nothing_to_do_starts_nothing(shop: Project, no_spark: None, request: pytest.FixtureRequest) -> None:
-    """Every ten minutes a run and a Spark session for nothing: the history fills, the machine is busy."""
+    """A schedule must not start a run and a Spark session where nothing has changed."""
     with pytest.MonkeyPatch.context() as only_now:
         only_now.delenv("SPARK_REMOTE")
         shop.sync()
@@ -233,7 +233,7 @@ def test_a_tick_with_nothing_to_do_starts_nothing(shop: Project, no_spark: None,
 
 
 def test_a_datastores_tick_asks_for_a_run_of_each_container_that_changed(shop: Project) -> None:
-    """Containers differ in their partitions, so no one job takes them all; what did not change must not run along."""
+    """As containers have different partitions, each needs a run of its own. Containers without changes must get none."""
     first = tick(shop, "sync_shop_schedule")
     assert sorted(str(r.asset_selection[0].path[-1]) for r in first.run_requests) == ["events", "orders", "region"]
     shop.sync()
@@ -255,7 +255,7 @@ def test_a_datastores_tick_asks_for_a_run_of_each_container_that_changed(shop: P
     shop.assert_equal("events")
 
 
-def test_a_tick_leaves_a_container_alone_that_is_being_synced(shop: Project) -> None:
+def test_a_tick_starts_no_run_for_a_container_that_is_being_synced(shop: Project) -> None:
     """A sync that takes longer than the schedule's interval must not collect runs that wait for it."""
     container = shop.definition("orders").container
     with shop.instance() as instance, container_lock(shop.home, container, "somebody", lambda _: None, instance, lake=shop.lake):
@@ -264,7 +264,7 @@ def test_a_tick_leaves_a_container_alone_that_is_being_synced(shop: Project) -> 
     assert len(tick(shop, "sync_shop__orders_schedule").run_requests) == 1
 
 
-def test_trouble_does_not_look_like_having_nothing_to_do(shop: Project) -> None:
+def test_a_container_that_cannot_be_planned_is_not_skipped(shop: Project) -> None:
     """Alerts go by failed runs and failed ticks: a container that cannot be planned must not be skipped for weeks, nor stop the others."""
     definitions, known = shop.dagster(), shop.catalog_as_known()
     shop.source.execute("alter table events rename to events_moved")
@@ -283,8 +283,8 @@ def test_trouble_does_not_look_like_having_nothing_to_do(shop: Project) -> None:
 
 
 def test_a_slow_container_keeps_no_other_from_being_scheduled(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dagster gives a tick a minute, for all containers of a datastore. The slow one's run plans it by itself; its query of the tick is
-    ended in the source, where it would go on for nobody."""
+    """Dagster gives a tick one minute for all containers of a datastore. A slow container is planned by its own run, and the tick's query
+    for it is ended in the source."""
     shop.source.execute(
         """create table pace (seconds float); insert into pace values (0);
         create function pace() returns int language plpgsql as 'begin perform pg_sleep((select seconds from pace)); return 1; end';
@@ -314,7 +314,7 @@ def test_a_slow_container_keeps_no_other_from_being_scheduled(shop: Project, mon
 # ---------------------------------------------------------------------- the jobs over a datastore
 @pytest.mark.long  # half a minute of OPTIMIZE and VACUUM
 def test_maintenance_keeps_rows_and_watermarks(shop: Project) -> None:
-    """Small files pile up without it; with it, a sync must not take its commits for somebody else's, nor lose its watermark in them."""
+    """A sync must not take the commits of the maintenance for those of another writer, and must still find its watermark."""
     shop.one("orders")
     for day in range(1, 4):
         shop.source.execute(f"insert into orders (day, total) values (date '2026-04-0{day}', 1)".encode())
@@ -340,8 +340,8 @@ def test_maintenance_keeps_rows_and_watermarks(shop: Project) -> None:
     shop.assert_equal("orders")
 
 
-def test_the_job_over_a_datastore_syncs_all_of_it(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One button for a whole datastore: a run for each container, and a failure where one failed."""
+def test_the_job_of_a_datastore_syncs_all_its_containers(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One job syncs a whole datastore, with a run for each container, and fails where one of them failed."""
     for name, value in shop.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("DAGSTER_HOME", str(shop.home))
@@ -363,8 +363,8 @@ def test_the_job_over_a_datastore_syncs_all_of_it(shop: Project, monkeypatch: py
         assert "shop/events" in str(failed.failure_data_for_node("shop_containers"))
 
 
-def test_a_killed_run_is_seen_as_failed_by_the_next(shop: Project) -> None:
-    """Nobody else notices that its process is gone: it would stay "started" in the UI for ever."""
+def test_the_next_run_marks_a_killed_run_as_failed(shop: Project) -> None:
+    """Nothing else notices that the process of a killed run is gone, so the run would stay "started" in the UI."""
     shop.sync("region")
     with shop.instance() as instance:
         job = shop.dagster().resolve_job_def("sync_shop__region")
@@ -410,8 +410,8 @@ def test_downstream_assets_follow_by_automation_condition(shop: Project) -> None
     assert requested(definitions, result.cursor).get_num_requested(dg.AssetKey("totals")) == 0
 
 
-def test_freshness_of_a_container_is_checked_by_dagsters_own_means(shop: Project) -> None:
-    """A container that nobody syncs any more must be seen: by a freshness check, or by a policy on the asset."""
+def test_freshness_checks_and_policies_of_dagster_work_for_containers(shop: Project) -> None:
+    """A container that is no longer synced must be noticed by a freshness check, or by a policy of the asset."""
     checks = dg.build_last_update_freshness_checks(assets=[ORDERS], lower_bound_delta=datetime.timedelta(hours=1))
     shop.sync("orders")
     definitions = dg.Definitions.merge(shop.dagster(), dg.Definitions(asset_checks=checks))

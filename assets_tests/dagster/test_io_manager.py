@@ -55,7 +55,7 @@ def run(
         )
 
 
-def test_a_month_of_a_container_is_read_and_a_month_written(shop: Shop) -> None:
+def test_an_own_asset_reads_one_month_and_replaces_one_month(shop: Shop) -> None:
     """The first thing anybody does with a container; another month's rows must stay as they are."""
 
     @dg.asset(partitions_def=MONTHS, ins={"orders": ORDERS}, io_manager_key="delta", metadata={"partition_expr": "day"})
@@ -70,7 +70,7 @@ def test_a_month_of_a_container_is_read_and_a_month_written(shop: Shop) -> None:
     assert len(rows) == len(source) and sum(total for _, total in rows) == 2 * sum(total for (total,) in source)
 
 
-def test_rows_before_the_first_partition_and_after_the_last_are_read_with_them(shop: Shop) -> None:
+def test_the_first_and_last_partition_include_rows_beyond_them(shop: Shop) -> None:
     """Rows belong to a partition wherever they lie: an asset that sums up all partitions must not miss those at the ends."""
     seen: dict[str, list[int]] = {}
 
@@ -86,7 +86,7 @@ def test_rows_before_the_first_partition_and_after_the_last_are_read_with_them(s
 
 
 @pytest.mark.long
-def test_integer_partitions_of_an_own_asset_are_its_values(shop: Shop) -> None:
+def test_integer_partitions_of_an_own_asset_are_the_values_of_its_column(shop: Shop) -> None:
     """Static and dynamic integer keys: the partition of a row is the row's own value."""
 
     @dg.asset(
@@ -103,7 +103,7 @@ def test_integer_partitions_of_an_own_asset_are_its_values(shop: Shop) -> None:
     assert sorted(_rows(shop, "batches")) == [(1, "x"), (10, "x")]
 
 
-def test_an_asset_without_partitions_reads_and_replaces_the_whole(shop: Shop) -> None:
+def test_an_asset_without_partitions_reads_and_replaces_all_rows(shop: Shop) -> None:
     """The simplest asset of all, and the next one reads what it wrote."""
 
     @dg.asset(ins={"orders": ORDERS}, io_manager_key="delta")
@@ -182,7 +182,7 @@ def test_an_own_asset_goes_by_the_days_of_its_time_zone(shop: Shop) -> None:
     assert seen["2026-03-07"] == [f"{day:02d} {hour:02d}" for day in range(7, 11) for hour in (0, 6, 12, 18)][1:13]
 
 
-def test_an_own_asset_waits_for_who_writes_to_its_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_own_asset_waits_for_another_run_that_writes_to_its_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two runs of one table at once conflict in Delta, and one of them fails; so each waits, and says for whom."""
     events, _, _ = at_own_days("UTC")
     monkeypatch.setenv("INCREMENTAL_ASSETS_LOCK_SECONDS", "1")

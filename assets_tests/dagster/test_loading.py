@@ -12,7 +12,7 @@ import pytest
 
 from assets_tests.harness import Project
 from incremental_assets.dagster.jobs import job_name
-from incremental_assets.dagster.loading import load_datastores, load_definitions, select
+from incremental_assets.dagster.loading import load_datastores, load_definitions, load_project, select
 from incremental_assets.dagster.project import enter_project
 
 OWN = """
@@ -76,7 +76,7 @@ def containers_of(definitions: dg.Definitions) -> set[str]:
     }
 
 
-def test_definitions_are_made_of_what_is_asked_for_alone(shop: Project) -> None:
+def test_definitions_are_made_only_for_the_named_containers(shop: Project) -> None:
     """Dagster takes more than a minute for ten thousand containers; who syncs one of them would wait for all."""
     enter_project(shop.path)
     chosen = [definition for _, definition in select(load_datastores(shop.path), ["shop/b"], [])]
@@ -87,8 +87,8 @@ def test_definitions_are_made_of_what_is_asked_for_alone(shop: Project) -> None:
     assert containers_of(load_definitions(shop.path)) == everything, "only while it was asked for"
 
 
-def test_a_job_of_the_project_that_names_another_container_is_no_trouble(shop: Project) -> None:
-    """Else a job that somebody writes over one container makes every other one impossible to sync."""
+def test_a_job_of_the_project_over_another_container_does_not_stop_a_sync(shop: Project) -> None:
+    """Otherwise a job that somebody writes over one container makes every other one impossible to sync."""
     (shop.path / "definitions.py").write_text(OWN)
     importlib.invalidate_caches()
     enter_project(shop.path)
@@ -99,6 +99,17 @@ def test_a_job_of_the_project_that_names_another_container_is_no_trouble(shop: P
     assert load_definitions(shop.path).resolve_job_def("mine")
 
 
+def test_what_runs_is_made_of_the_yaml_that_the_command_has_loaded(shop: Project) -> None:
+    """A command that loads the YAML twice takes longer, and runs what it has not checked if somebody edits a file in between."""
+    enter_project(shop.path)
+    loaded = load_project(shop.path)
+    chosen = [definition for _, definition in select(loaded.datastores, ["shop/a"], [])]
+    yaml = shop.path / "defs" / "shop" / "defs.yaml"
+    yaml.write_text(yaml.read_text().replace("name: shop", "name: renamed"))
+    assert containers_of(loaded.definitions(chosen)) == {"a", "catalog"}
+    assert containers_of(loaded.definitions(chosen)) == set(), "further definitions are of the YAML as it is then"
+
+
 def own_component(shop: Project, text: str) -> None:
     """Has the project's datastore be of a class that the project defines."""
     (shop.path / "shop_component.py").write_text(text)
@@ -107,7 +118,7 @@ def own_component(shop: Project, text: str) -> None:
 
 
 def test_a_project_overrides_how_an_asset_looks_and_what_its_run_does(shop: Project) -> None:
-    """Else who wants a tag, a group or a message after each sync has to fork the component."""
+    """Otherwise who wants a tag, a group or a message after each sync has to fork the component."""
     own_component(shop, OWN_COMPONENT)
     shop.execute("insert into a values (1)")
     _, lines, _ = shop.cli("sync", "shop/a", "--json")
@@ -121,7 +132,7 @@ def test_a_project_overrides_how_an_asset_looks_and_what_its_run_does(shop: Proj
 
 
 def test_a_project_that_gives_an_asset_another_key_is_refused(shop: Project) -> None:
-    """Else its table would be written under one name, and its watermark and partitions be looked up under another."""
+    """Otherwise its table would be written under one name, and its watermark and partitions be looked up under another."""
     own_component(shop, OWN_COMPONENT.replace('.replace_attributes(group_name="sales")', '.replace_attributes(key="elsewhere")'))
     code, _, errors = shop.cli("sync", "shop/a", "--json", check=None, spark=False)
     assert code and "shop/a: get_asset_spec gave it the key elsewhere" in errors

@@ -8,7 +8,7 @@ from incremental_assets.databases.definition import DatastoreSettings, definitio
 
 
 @pytest.mark.parametrize("specified", [False, True])
-def test_each_of_many_tables_is_looked_at_as_often_as_each_of_few(monkeypatch: pytest.MonkeyPatch, specified: bool) -> None:
+def test_the_work_for_each_table_does_not_grow_with_the_number_of_tables(monkeypatch: pytest.MonkeyPatch, specified: bool) -> None:
     """Loading 10,000 tables took over a minute while a map of all their columns was made for each of them."""
     looks = [0]
     plain = SourceTable.__getattribute__
@@ -28,7 +28,7 @@ def test_each_of_many_tables_is_looked_at_as_often_as_each_of_few(monkeypatch: p
     assert looks_a_table(200) == looks_a_table(10)
 
 
-def test_the_specifications_are_put_in_order_once() -> None:
+def test_the_maps_of_specifications_are_made_once() -> None:
     settings = datastore(10, specified=True).settings()
     assert isinstance(settings, DatastoreSettings)
     assert settings.specs is settings.specs and settings.named is settings.named

@@ -10,7 +10,7 @@ from incremental_assets.dagster.metadata import as_metadata
 
 
 def test_each_kind_of_value_becomes_metadata() -> None:
-    """Else each sync of a container that has a profile, whose page is a path, fails after its rows were written."""
+    """Otherwise each sync of a container that has a profile, whose page is a path, fails after its rows were written."""
     path = dg.MetadataValue.path("profile.html")
     values = {"page": path, "rows": 3, "text": "t", "none": None, "list": [1], "columns": (Column("id", "bigint"),)}
     found = as_metadata(values)

@@ -74,7 +74,7 @@ def served(postgres: EmbeddedPostgres, spark_home: Path, tmp_path_factory: pytes
 
 
 @pytest.mark.long
-def test_a_new_datastore_is_catalogued_by_itself_and_shows_in_the_ui(served: Pages) -> None:
+def test_a_new_datastore_is_catalogued_automatically_and_shown_in_the_ui(served: Pages) -> None:
     """Somebody adds a datastore and opens the UI: an empty page would look like a failure."""
     served.until(lambda: {"shop/a", "shop/b", "shop/v", "shop/catalog"} <= served.assets())
     found = served.ask("{ runsOrError { ... on Runs { results { jobName tags { key value } } } } }")["results"]
@@ -85,7 +85,7 @@ def test_a_new_datastore_is_catalogued_by_itself_and_shows_in_the_ui(served: Pag
     served.until(lambda: "shop/c" in served.assets())
 
 
-def test_the_calls_of_the_page(served: Pages) -> None:
+def test_the_calls_that_the_page_documents_work(served: Pages) -> None:
     """Start, look, list, run again, schedule, delete; and what the example script prints for a run that pruned."""
     served.until(lambda: "shop/catalog" in served.assets())
     started = served.call("start")
@@ -125,7 +125,7 @@ def test_the_calls_of_the_page(served: Pages) -> None:
 
 
 @pytest.mark.long
-def test_a_scan_is_started_and_followed_by_call(served: Pages) -> None:
+def test_the_documented_calls_start_and_follow_a_scan(served: Pages) -> None:
     """By the call of the page and by the example. There is no table yet, so that it takes no Spark: what a scan finds is told below."""
     served.until(lambda: "shop/orders" in served.assets())
     started = served.call("scan")
@@ -160,7 +160,7 @@ def test_a_scan_is_started_and_followed_by_call(served: Pages) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_what_a_scan_found_is_told_by_call_and_in_sql(served: Pages, spark_home: Path) -> None:
+def test_the_documented_calls_and_sql_show_what_a_scan_found(served: Pages, spark_home: Path) -> None:
     """Needs Spark. People join the records to their data by the SQL of the page; it must be right, and count what counts."""
     from incremental_assets.spark.session import open_session
 

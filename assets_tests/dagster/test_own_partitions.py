@@ -33,7 +33,7 @@ def around(zone: str, night: str) -> list[tuple[dg.TimeWindowPartitionsDefinitio
 
 
 @pytest.mark.parametrize(("zone", "night"), NIGHTS)
-def test_an_instant_lies_in_the_window_of_its_partition_only(zone: str, night: str) -> None:
+def test_an_instant_lies_only_in_the_window_of_its_own_partition(zone: str, night: str) -> None:
     """By Dagster's own bounds: rows of another day are returned, and overwritten, where the zone is left out."""
     for definition, _ in around(zone, night):
         found = {key: definition.time_window_for_partition_key(key) for key in definition.get_partition_keys()}

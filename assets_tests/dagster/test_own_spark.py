@@ -91,7 +91,7 @@ def rows(shop: Project, name: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in DeltaTable(str(shop.path / "lake" / name)).to_pyarrow_table().to_pylist())
 
 
-def test_an_own_asset_asks_for_spark_reads_the_lake_and_writes_to_it(shop: Project) -> None:
+def test_an_own_asset_gets_spark_and_reads_and_writes_the_lake(shop: Project) -> None:
     """Who knows Dagster writes ``spark: PySparkResource``: there must be such a resource, and it must see the lake. Its session, and what
     the IO manager loads, can be joined, which Spark refuses between sessions; when the run has ended the server does not keep it."""
     run(shop, "shop/orders")
@@ -99,6 +99,14 @@ def test_an_own_asset_asks_for_spark_reads_the_lake_and_writes_to_it(shop: Proje
     assert [total for _, total in rows(shop, "totals")] == [3 + 6 + 9, 1 + 4 + 7, 2 + 5 + 8]
     assert rows(shop, "named") == [(1, "first", 12), (2, "second", 15)]
     assert seen["totals"].is_stopped
+
+
+def test_a_run_without_partitions_adds_the_keys_of_the_partitions_it_wrote(shop: Project) -> None:
+    """Dagster shows only partitions whose keys it knows, and an asset downstream would load none of the others' rows."""
+    run(shop, "shop/orders")
+    with shop.instance() as instance:
+        written = instance.get_materialized_partitions(dg.AssetKey(["shop", "orders"]))
+        assert written and written <= {*instance.get_dynamic_partitions("shop/orders")}
 
 
 def test_spark_is_not_started_for_an_asset_that_makes_no_use_of_it(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,8 +120,9 @@ def test_a_sync_in_the_same_run_leaves_the_own_assets_session_alone(shop: Projec
     assert run(shop, "shop/orders", "after_orders")["after_orders"] == "true"
 
 
-def test_what_an_own_asset_sets_reaches_no_container(tmp_path: Any, spark_home: Any) -> None:
-    """Else a time zone, or the metadata of commits, that somebody sets for an asset changes what the next container of the run writes."""
+def test_settings_of_an_own_asset_do_not_affect_containers(tmp_path: Any, spark_home: Any) -> None:
+    """Otherwise a time zone, or the metadata of commits, that somebody sets for an asset changes what the next container of the run
+    writes."""
     scope = LakeScope(str(tmp_path / "lake"), spark_home, "test", lambda _: None)
     with scope.assets_stack, scope.stack:
         scope.assets_spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
@@ -124,20 +133,20 @@ def test_what_an_own_asset_sets_reaches_no_container(tmp_path: Any, spark_home: 
         assert scope.assets_spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
 
 
-def test_no_command_waits_for_the_resources_import() -> None:
+def test_no_command_imports_dagster_pyspark() -> None:
     """Each of them loads the project's definitions, and hardly any needs what the resource is made of."""
     code = "import sys, incremental_assets.cli, incremental_assets.dagster.definitions; print([*sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "'incremental_assets.dagster.resources'" in loaded and "'dagster_pyspark'" not in loaded and "'delta'" not in loaded
 
 
-def test_a_spark_context_is_refused_with_what_to_do_instead() -> None:
+def test_a_spark_context_is_refused_with_an_alternative() -> None:
     """pyspark's own word is an attribute of the JVM that is not supported."""
     with pytest.raises(ConfigurationError, match=r"no SparkContext\. Use spark_session: createDataFrame in place of parallelize"):
         _ = ConnectSpark().spark_context
 
 
-def test_a_resource_of_that_name_that_the_project_has_stays(shop: Project) -> None:
+def test_a_resource_of_the_project_with_the_same_name_stays(shop: Project) -> None:
     """A project that has brought Spark itself would no longer load."""
     own = "import dagster as dg\nowned = dg.Definitions(resources={'spark': 'my own'})\n"
     (shop.path / "defs" / "own.py").write_text(own)

@@ -88,7 +88,7 @@ def answers(instance: dg.DagsterInstance) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_is_newest_stays(instance: dg.DagsterInstance, seed: int) -> None:
+def test_runs_with_the_newest_events_are_not_deleted(instance: dg.DagsterInstance, seed: int) -> None:
     chance = random.Random(seed)
     runs = [
         run(instance, random_events(chance), {"incremental_assets/container": f"many/{chance.choice('ab')}"}, fails=chance.random() < 0.2)
@@ -105,7 +105,7 @@ def test_what_is_newest_stays(instance: dg.DagsterInstance, seed: int) -> None:
     assert {run_id for run_id in runs if Path(storage.path_for_shard(run_id)).exists()} == left, "a file of each run stays for ever"
 
 
-def test_only_this_datastores_old_and_finished_runs(instance: dg.DagsterInstance) -> None:
+def test_only_old_and_finished_runs_of_this_datastore_are_deleted(instance: dg.DagsterInstance) -> None:
     ours, others = {"incremental_assets/datastore": "many"}, {"incremental_assets/datastore": "shop"}
     kept = [run(instance, [], others), run(instance, [], {}), run(instance, [], {"incremental_assets/container": "many2/a"})]
     kept.append(instance.create_run_for_job(dg.JobDefinition(graph_def=dg.GraphDefinition("going")), tags=ours).run_id)

@@ -31,7 +31,7 @@ def hang() -> Iterator[threading.Event]:
     event.set()
 
 
-def test_slow_and_broken_ones_are_named_and_the_others_are_done(hang: threading.Event) -> None:
+def test_slow_and_failing_containers_are_named_and_the_others_are_planned(hang: threading.Event) -> None:
     """One container whose plan takes for ever kept all others of its datastore from being scheduled, tick after tick."""
 
     def work(definition: Any) -> str:
@@ -56,7 +56,7 @@ def test_slow_and_broken_ones_are_named_and_the_others_are_done(hang: threading.
     assert names(again.late) == ["hangs"] and names(again.done) == ["a"]
 
 
-def test_those_not_begun_are_left_in_their_order(hang: threading.Event) -> None:
+def test_containers_without_a_plan_are_left_in_their_order(hang: threading.Event) -> None:
     """The next tick begins with the first of them."""
 
     def work(definition: Any) -> None:
@@ -67,7 +67,7 @@ def test_those_not_begun_are_left_in_their_order(hang: threading.Event) -> None:
     assert seen.done == []
 
 
-def test_a_source_that_is_away_is_not_asked_for_each_container() -> None:
+def test_an_unreachable_source_is_not_tried_for_each_container() -> None:
     """Each attempt takes until its connection gives up: 300 containers would take the tick's whole time, and the log."""
     asked: list[str] = []
 
@@ -86,7 +86,7 @@ def test_a_source_that_is_away_is_not_asked_for_each_container() -> None:
     assert names(seen.done) == ["a", "c"] and names(seen.unreachable) == ["b"]
 
 
-def test_the_work_knows_its_limit() -> None:
+def test_a_plan_knows_how_much_time_is_left() -> None:
     """From it follows the time-out of its queries: a source must not go on with what nobody waits for."""
     seen: PlannedContainers[float | None] = ParallelPlanning().plan(containers("a"), lambda _: seconds_left(), 60)
     ((_, left),) = seen.done

@@ -70,8 +70,8 @@ def post(ui: Served, query: str, **headers: str) -> tuple[int, str]:
 
 
 @pytest.mark.long
-def test_its_own_page_and_programs_of_this_machine_may_change_things(ui: Served) -> None:
-    """Else the other tests would prove nothing: the very same mutation goes through from where it may come."""
+def test_the_uis_own_page_and_local_programs_may_send_mutations(ui: Served) -> None:
+    """Otherwise the other tests would prove nothing: the very same mutation goes through from where it may come."""
     own = f"http://127.0.0.1:{ui.port}"
     for query, expected, headers in (
         (PAUSE, True, {"Origin": own}),
@@ -99,7 +99,7 @@ def test_its_own_page_and_programs_of_this_machine_may_change_things(ui: Served)
         {"Host": "127.0.0.1.evil.example"},
     ],
 )
-def test_another_page_changes_nothing(ui: Served, headers: dict[str, str]) -> None:
+def test_another_web_page_cannot_send_mutations(ui: Served, headers: dict[str, str]) -> None:
     """As JSON, and as what a page may send without asking: a form, its query in the address."""
     in_address = f"/graphql?query={quote(PAUSE)}"
     for method, path, more, body in (
@@ -114,7 +114,7 @@ def test_another_page_changes_nothing(ui: Served, headers: dict[str, str]) -> No
     assert not paused(ui)
 
 
-def test_no_mutation_is_in_an_address(ui: Served) -> None:
+def test_mutations_in_a_url_are_refused(ui: Served) -> None:
     """A link or an image is sent without an Origin, so a GET must change nothing."""
     for accept in ("*/*", "image/png", "text/html"):
         send(ui, "GET", f"/graphql?query={quote(PAUSE)}", {"Accept": accept})
@@ -136,7 +136,7 @@ def test_another_page_gets_no_websocket(ui: Served, headers: dict[str, str]) -> 
 
 
 @pytest.mark.long
-def test_a_ui_for_reading_changes_nothing_and_shows_new_containers(postgres: EmbeddedPostgres, spark_home: Path, tmp_path: Path) -> None:
+def test_a_read_only_ui_refuses_mutations_and_shows_new_containers(postgres: EmbeddedPostgres, spark_home: Path, tmp_path: Path) -> None:
     """`dev --read-only` for a screen on the wall: mutations are Dagster's to refuse; containers that come later show all the same."""
     with shop(postgres, spark_home, tmp_path, "reading") as project, serving(project, tmp_path, "--read-only") as ui:
         answer: Any = ui.ask("{ permissions { permission value } }")

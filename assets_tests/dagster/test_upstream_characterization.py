@@ -214,7 +214,8 @@ def test_the_implicit_job_takes_assets_of_differing_partitions_and_a_schedule_ma
         yield dg.RunRequest(asset_selection=[dg.AssetKey("letters")], tags=RANGE)
 
     repository = dg.Definitions(assets, schedules=[schedule]).get_repository_def()
-    data = repository.get_schedule_def("all").evaluate_tick(dg.build_schedule_context(instance=instance, repository_def=repository))
+    with dg.build_schedule_context(instance=instance, repository_def=repository) as context:
+        data = repository.get_schedule_def("all").evaluate_tick(context)
     assert data.run_requests is not None and data.run_requests[0].asset_selection == [dg.AssetKey("letters")]
     with pytest.raises(dg.DagsterInvalidDefinitionError, match="resolve asset job both"):
         dg.Definitions(assets, jobs=[dg.define_asset_job("both", selection=["letters", "digits"])]).get_repository_def().get_all_jobs()
@@ -227,7 +228,7 @@ def test_an_asset_and_a_job_cannot_share_a_name(instance: dg.DagsterInstance) ->
         dg.Definitions([partitioned()], jobs=[job]).get_repository_def().get_all_jobs()
 
 
-def test_an_interrupt_is_no_exception() -> None:
+def test_an_interrupt_of_dagster_is_not_an_exception() -> None:
     """``except Exception`` anywhere between must not swallow *Terminate*."""
     assert not issubclass(DagsterExecutionInterruptedError, Exception)
 
@@ -301,19 +302,19 @@ def test_files_of_a_project_are_found_and_read_by_dagsters_rules(tmp_path: Path,
 
 def test_a_pyspark_resource_may_be_one_of_another_kind(instance: dg.DagsterInstance) -> None:
     """``spark`` is one that opens nothing by itself, made by a function that imports the class only then; who asks for a
-    ``PySparkResource`` gets it all the same, and it is told when the run has ended."""
+    ``PySparkResource`` gets it all the same, and it is events when the run has ended."""
     from dagster_pyspark import PySparkResource
 
-    told: list[str] = []
+    events: list[str] = []
 
     class Quiet(PySparkResource):
         spark_config: dict[str, Any] = {}  # noqa: RUF012 pydantic gives each resource its own
 
         def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-            told.append(f"begins, with {context.resources.lake}")
+            events.append(f"begins, with {context.resources.lake}")
 
         def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-            told.append("ends")
+            events.append("ends")
 
         @property
         def spark_session(self) -> str:
@@ -326,10 +327,10 @@ def test_a_pyspark_resource_may_be_one_of_another_kind(instance: dg.DagsterInsta
 
     @dg.asset
     def asks(spark: PySparkResource) -> None:
-        told.append(spark.spark_session)
+        events.append(spark.spark_session)
 
     assert dg.materialize([asks], instance=instance, resources={"spark": spark, "lake": "the lake"}).success
-    assert told == ["begins, with the lake", "a session of our own", "ends"]
+    assert events == ["begins, with the lake", "a session of our own", "ends"]
     for name in ("spark_session", "spark_context"):
         assert isinstance(vars(PySparkResource)[name], property), "what ours replaces"
     assert "setup_for_execution" in vars(PySparkResource), "where the base starts a JVM"
@@ -396,7 +397,7 @@ def test_restore_takes_the_properties_back_too(table: tuple[Any, str]) -> None:
 
 
 def test_maintenance_keeps_the_properties(table: tuple[Any, str]) -> None:
-    """OPTIMIZE and VACUUM commit without touching them, and leave names by which they are told from writes of rows."""
+    """OPTIMIZE and VACUUM commit without touching them, and leave names by which they are events from writes of rows."""
     spark, url = table
     spark.sql(f"delete from delta.`{url}` where id % 2 = 0")
     spark.sql(f"optimize delta.`{url}`").collect()

@@ -1,7 +1,7 @@
-"""What a container may be, and what the YAML may say of it: each kind of relation and each option, synced and compared with the source.
+"""Each kind of table and view, and each option of a container, is synced and compared with its source.
 
-Belongs here: the options of ``containers:`` and the kinds of tables. Elsewhere: types and names (``test_types``), changes of the YAML
-(``test_schema_changes``), wrong values (``test_bad_input``).
+Belongs here: the options of ``containers:`` and the kinds of tables. Does not belong: types and names (``test_types``), changes of the
+YAML (``test_schema_changes``), and wrong values (``test_bad_input``).
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ BY_MONTH = {"partition_by": "month"}
 
 
 @pytest.mark.long
-def test_start_and_the_ends_of_the_calendar(project: MakeProject) -> None:
-    """Rows below ``@start`` would come with a refresh, rows of the future or of long ago would be lost or keep all later rows out."""
+def test_rows_below_the_start_and_rows_dated_far_away_are_where_they_belong(project: MakeProject) -> None:
+    """A refresh must not bring rows below ``@start``; rows dated in the future or long ago must arrive and must not keep later rows out."""
     made = project(
         incremental=["public.s:day:date@2024-10-10", "public.n:id:integer@100", "public.w:at:timestamp"],
         containers={"s": BY_MONTH, "n": {"partition_by": 100}, "w": BY_MONTH},
@@ -36,20 +36,20 @@ def test_start_and_the_ends_of_the_calendar(project: MakeProject) -> None:
     later = "day >= '2024-10-10' or day is null"
     made.assert_equal("s", where=later)
     made.assert_equal("n", where="id >= 100")
-    # The far future, the far past; and a backdated row that only a refresh of its window, or of the first one, can find.
+    # Rows of the far future and the far past, and an older row that only a refresh of its window, or of the first window, can find.
     made.execute("""insert into s values (5, '2024-11-20'), (6, current_date + 400), (7, '9999-12-31'), (8, '2024-10-01');
         insert into n values (331), (50);
         insert into w values (3, '2024-11-20'), (4, now() + interval '400 days'), (5, '1815-06-18'), (6, '12345-01-01')""")
     lines = made.sync()
     row = made.source.execute("select current_date").fetchone()
     assert row is not None
-    assert lines["s"]["watermark"]["new"] == str(row[0])  # not beyond today: what is entered tomorrow must not lie below it
+    assert lines["s"]["watermark"]["new"] == str(row[0])  # not beyond today, as rows of tomorrow must not lie below the watermark
     assert lines["w"]["watermark"]["new"][:10] == str(row[0])
     made.assert_equal("s", where=later)
     made.assert_equal("n", where="id >= 100")
     made.assert_equal("w", where="id <> 5")
     partitions = dagster_partitions(made.definition("w").container, "UTC")
-    first_key = partitions.get_first_partition_key() if partitions else None  # it reaches down to the beginning of time
+    first_key = partitions.get_first_partition_key() if partitions else None  # its window has no lower bound
     assert first_key is not None and made.one("w", keys=(first_key, first_key))["rows_inserted"] == 1
     made.assert_equal("w")
     made.execute("insert into s values (9, current_date); insert into w values (7, now())")
@@ -62,8 +62,8 @@ def test_start_and_the_ends_of_the_calendar(project: MakeProject) -> None:
 
 
 @pytest.mark.long
-def test_safety_lag_of_each_type(project: MakeProject) -> None:
-    """Rows that arrive late, but within the time that the YAML allows them, would be lost; or far too much would be read each time."""
+def test_rows_within_the_safety_lag_arrive_for_each_type_of_identifier(project: MakeProject) -> None:
+    """Rows that arrive late within the safety lag must arrive, and a sync must not read further back than the lag."""
     made = project(
         incremental=["public.d:day:date", "public.ts:at:timestamp", "public.i:id:integer", "public.u:at:datetime!upsert",
                      "public.o:day:date"],
@@ -84,13 +84,13 @@ def test_safety_lag_of_each_type(project: MakeProject) -> None:
     lines = made.sync()
     for name, left_out in (("d", 4), ("ts", 4), ("i", 249), ("u", 4), ("o", 4)):
         assert lines[name]["rows_inserted"] == 1, name
-        made.assert_equal(name, where=f"id <> {left_out}")  # and no further than the lag reaches
+        made.assert_equal(name, where=f"id <> {left_out}")  # the row below the safety lag was not read
     assert {line["status"] for line in made.sync().values()} == {"skipped"}
 
 
 @pytest.mark.long
-def test_integer_partitions_by_width_and_by_batch(project: MakeProject) -> None:
-    """Rows added to the newest batch would be lost, a refreshed range would take its neighbours along, negative ids would have no home."""
+def test_integer_partitions_by_width_and_by_batch_lose_no_row(project: MakeProject) -> None:
+    """Rows that are added to the newest batch must arrive, a refresh must not touch other partitions, and negative ids have partitions."""
     made = project(
         incremental=["public.w:id:integer", "public.b:batch:integer", "public.n:id:integer", "public.flakes:id:integer"],
         containers={
@@ -108,7 +108,7 @@ def test_integer_partitions_by_width_and_by_batch(project: MakeProject) -> None:
     assert lines["w"]["partitions"] == ["-200", "-100", "0", "100", "200"]
     assert lines["b"]["partitions"] == ["7", "9"]
     assert lines["n"]["watermark"]["new"] == 12345678901234567890123456789
-    assert lines["flakes"]["partitions"] == ["1541815603606036000", "1541815603606037000"]  # beyond what doubles tell apart
+    assert lines["flakes"]["partitions"] == ["1541815603606036000", "1541815603606037000"]  # double precision could not distinguish these
     made.execute("""insert into w values (251), (450); insert into b values (9, 4), (12, 5), (12, 6);
         insert into n values (12345678901234567890123456790)""")
     lines = made.sync()
@@ -126,8 +126,8 @@ def test_integer_partitions_by_width_and_by_batch(project: MakeProject) -> None:
 
 
 @pytest.mark.long
-def test_two_columns_and_a_composite_key(project: MakeProject) -> None:
-    """A row that was created without ever being updated, or moved to another month, would be missed or doubled."""
+def test_an_upsert_by_two_columns_and_a_composite_key_loses_no_row(project: MakeProject) -> None:
+    """A row that was created and never updated must not be missed, and a row that moved to another month must not be doubled."""
     made = project(
         incremental=[{"table": "t", "column": ["created_at", "updated_at"], "type": "timestamp", "strategy": "upsert"}],
         containers={"t": {**BY_MONTH, "exclude_columns": ["secret"], "where": "kind <> 'debug'"}},
@@ -146,7 +146,7 @@ def test_two_columns_and_a_composite_key(project: MakeProject) -> None:
     line = made.one("t")
     assert (line["rows_inserted"], line["rows_updated"], line["watermark"]["new"]) == (3, 4, "2024-10-22T00:00:00Z")
     made.assert_equal("t", **kept)
-    # August is refreshed: what was touched since has moved to October, what was deleted is gone, the key's case and spaces count.
+    # A refresh of August: rows that were updated since have moved to October, deleted rows are gone, and keys differ by case and spaces.
     made.execute("""delete from t where nr = 4; update t set updated_at = '2024-10-23', note = 'moved' where nr = 5;
         insert into t values ('IT''S', 3, '2024-08-24', null), ('ü ', 3, '2024-08-24', null)""")
     line = made.one("t", keys=("2024-08-01", "2024-08-01"))
@@ -157,8 +157,8 @@ def test_two_columns_and_a_composite_key(project: MakeProject) -> None:
 
 
 @pytest.mark.long
-def test_who_holds_the_watermark_back(project: MakeProject) -> None:
-    """A transaction that writes would be overtaken, or one that only reads would make every sync read more and more."""
+def test_the_watermark_is_held_back_by_the_transactions_that_hold_back_names(project: MakeProject) -> None:
+    """A transaction that may write must hold the watermark back, and with ``hold_back: writers`` one that only reads must not."""
     made = project(
         incremental=["public.all_:id:integer", "public.own:id:integer", "public.parted:id:integer", "public.heirs:id:integer"],
         containers={"own": {"hold_back": "writers"}, "parted": {"hold_back": "writers"}, "heirs": {"hold_back": "writers"},
@@ -195,7 +195,7 @@ def test_who_holds_the_watermark_back(project: MakeProject) -> None:
         assert again["watermark"]["new"] == 1 and again["watermark"]["held_back_by"][0]["application"] == "prepared transaction heirs"
         connection.execute("commit prepared 'heirs'")
     for name in tables:
-        add(name)  # what has not changed is skipped, and its watermark stays where it is
+        add(name)  # without a new row the table would be skipped, and its watermark would stay
     lines = made.sync(*tables)
     for name in tables:
         made.assert_equal(name)
@@ -203,8 +203,8 @@ def test_who_holds_the_watermark_back(project: MakeProject) -> None:
 
 
 @pytest.mark.long
-def test_each_kind_of_relation(project: MakeProject) -> None:
-    """Rows of partitions or heirs would be left out or doubled, a view would be skipped although it has changed."""
+def test_each_kind_of_table_and_view_is_synced(project: MakeProject) -> None:
+    """Rows of partitions and inheriting tables must be neither left out nor doubled, and a view must not be skipped."""
     names = ["parted", "heirs", "v", "mv", "empty", "nulls"]
     made = project(incremental=[f"public.{n}:day:date" for n in names], containers={n: BY_MONTH for n in names}, exclude=["part_*", "base"])
     made.execute("""create table parted (id int, day date) partition by range (day);
@@ -220,7 +220,9 @@ def test_each_kind_of_relation(project: MakeProject) -> None:
     made.execute("insert into nulls values (1, null), (2, null); insert into parted values (0, null); refresh materialized view mv")
     kinds = {d.table.name: d.container.kind.value for d in made.catalog()}
     assert kinds["parted"] == "partitioned table" and kinds["v"] == "view" and kinds["mv"] == "materialized view"
-    assert "part_old" not in kinds and "heir" in kinds  # partitions are read through their parent; an heir is a table of its own, too
+    assert (
+        "part_old" not in kinds and "heir" in kinds
+    )  # partitions are read through their parent, while an inheriting table is a container as well
     lines = made.sync()
     assert {line["status"] for line in lines.values()} == {"synced"}, lines
     assert "when it was refreshed" in lines["mv"]["message"]
@@ -234,7 +236,9 @@ def test_each_kind_of_relation(project: MakeProject) -> None:
     for name in (*names, "heir"):
         made.assert_equal(name)
     lines = made.sync()
-    assert {name for name, line in lines.items() if line["status"] != "skipped"} == {"v"}  # a view's rows carry no sign of change
+    assert {name for name, line in lines.items() if line["status"] != "skipped"} == {
+        "v"
+    }  # a view has no fingerprint, so it is always synced
     made.configure(containers={"v": {"hold_back": "writers"}})
     with pytest.raises(ConfigurationError, match="a view has none of its own"):
         made.catalog()
@@ -242,7 +246,7 @@ def test_each_kind_of_relation(project: MakeProject) -> None:
 
 @pytest.mark.long
 def test_a_large_first_load_goes_window_by_window(project: MakeProject) -> None:
-    """One transaction held open for hours, and all of it in vain when it breaks near its end."""
+    """A large first load must not hold one transaction open for hours, and must go on where it failed."""
     made = project(incremental=["public.v:day:date", "public.i:id:integer!upsert"], containers={"v": BY_MONTH, "i": {"partition_by": 1000}},
                    load_rows=1000)  # fmt: skip
     made.execute("""create table base (id int primary key, day date);
@@ -252,7 +256,7 @@ def test_a_large_first_load_goes_window_by_window(project: MakeProject) -> None:
     failed = made.one("v", ok=False)
     assert failed["status"] == "failed" and "division by zero" in failed["message"]
     arrived = len(made.rows("v"))
-    assert 1000 < arrived < 5000  # what was committed stays, and the watermark tells how far it goes
+    assert 1000 < arrived < 5000  # the windows that were committed stay, with the watermark at their end
     made.execute("update base set id = 7000 where id = 5000; insert into base values (0, null)")
     healed = made.one("v")
     assert healed["watermark"]["previous"] is not None and healed["rows_read"] < 6001 - arrived + 100
@@ -265,8 +269,8 @@ def test_a_large_first_load_goes_window_by_window(project: MakeProject) -> None:
     assert made.one("i")["status"] == "skipped"
 
 
-def test_a_source_that_has_fallen_back(project: MakeProject) -> None:
-    """A truncated and refilled table: its new rows all lie below the watermark, and no sync would ever see one of them."""
+def test_a_table_whose_identifier_has_fallen_back_is_refused_or_reported(project: MakeProject) -> None:
+    """All rows of a table that was truncated and filled again lie below the watermark, so no sync would read them."""
     made = project(incremental=["public.s:id:integer", "public.m:id:integer", "public.d:day:date"], containers={"d": BY_MONTH})
     made.execute("""create table s (id bigserial primary key); insert into s select from generate_series(1, 50);
         create table m (id int); insert into m select generate_series(1, 50);

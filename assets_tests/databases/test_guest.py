@@ -1,7 +1,7 @@
-"""A good guest of the source: how long a snapshot is held, who may wait behind its lock, and what becomes of a client that is gone.
+"""The limits of what a sync may cost its source: how long it holds a snapshot, and how long other sessions wait behind its lock.
 
-Belongs here: the limits, each reached for real. Elsewhere: what other sessions do to a sync (``test_source_trouble``), TLS
-(``test_libpq_options``).
+Belongs here: these limits, each reached with real sessions. Does not belong: what other sessions do to a sync (``test_source_trouble``),
+and TLS (``test_libpq_options``).
 """
 
 import contextlib
@@ -21,10 +21,11 @@ import psycopg
 import pytest
 
 import incremental_assets.spark.session
-from assets_tests.harness import Project
+from assets_tests.harness import Project, wait_for
 from incremental_assets.core.errors import ConfigurationError, SourceError
 from incremental_assets.dagster.jobs import job_name
-from incremental_assets.dagster.runs.ordinary_run import RunTerminated, new_run_id, run_here
+from incremental_assets.dagster.loggers import LOGGERS
+from incremental_assets.dagster.runs.ordinary_run import run_here
 from incremental_assets.databases.postgres import connection
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.watch import Limits
@@ -33,7 +34,7 @@ from incremental_assets.demo.postgres import EmbeddedPostgres
 MakeProject = Callable[..., Project]
 HOLDING = "select count(*) from pg_stat_activity where application_name = 'incremental-assets' and state like 'idle in transaction%'"
 
-# A reader of Spark's, whose columns travel as c0, c1; the catalog's queries name the view too.
+# Queries of Spark's readers, which call the columns c0, c1, …; the catalog's queries name the view as well.
 READING = """select count(*) from pg_stat_activity where state = 'active' and query like '%"c0"%"slow"%' and pid <> pg_backend_pid()"""
 SLOW = """create table orders (id int primary key, day date); insert into orders select n, '2026-05-01' from generate_series(1, 300) n;
 create view slow as select id, pg_sleep(1)::text as slept from orders"""
@@ -41,7 +42,7 @@ create view slow as select id, pg_sleep(1)::text as slept from orders"""
 
 @pytest.fixture
 def reader(project: MakeProject) -> Iterator[PostgresReader]:
-    """Of a small table."""
+    """A reader of a small table."""
     shop = project(incremental=["public.orders:day:date"])
     shop.execute("create table orders (id int primary key, day date); insert into orders values (1, '2026-05-01')")
     definition = shop.definition("orders")
@@ -49,15 +50,8 @@ def reader(project: MakeProject) -> Iterator[PostgresReader]:
         yield reader
 
 
-def wait_for(happened: Callable[[], Any], what: str, seconds: float = 300) -> None:
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.05)
-
-
 def altered(url: str, table: str = "orders") -> threading.Thread:
-    """Somebody who alters the table, and waits as long as it takes."""
+    """Starts a session that alters the table and waits for it without a limit."""
 
     def alter() -> None:
         with psycopg.connect(url, application_name="migration", autocommit=True) as other:
@@ -68,8 +62,8 @@ def altered(url: str, table: str = "orders") -> threading.Thread:
     return thread
 
 
-def test_whoever_waits_behind_the_lock_is_let_through_and_named(reader: PostgresReader, database: str) -> None:
-    """An ALTER that waits for us keeps the whole application waiting behind itself, for as long as a load takes."""
+def test_a_session_that_waits_behind_our_lock_is_let_through_and_named(reader: PostgresReader, database: str) -> None:
+    """An ALTER that waits behind a load's lock makes the whole application wait behind itself, so the load must end."""
     reader.limits = Limits(blocking=1)
     interrupted = threading.Event()
     reader.interrupt = interrupted.set
@@ -83,8 +77,8 @@ def test_whoever_waits_behind_the_lock_is_let_through_and_named(reader: Postgres
         assert word in str(ended.value)
 
 
-def test_a_short_wait_is_nobodys_business(reader: PostgresReader, database: str) -> None:
-    """Who waits for less than the limit, or for somebody else, ends nothing."""
+def test_a_wait_below_the_limit_or_for_another_session_ends_nothing(reader: PostgresReader, database: str) -> None:
+    """A load must not end where a session waits for less than the limit, or for another session."""
     reader.limits = Limits(blocking=20)
     with reader.snapshot():
         other = altered(database)
@@ -107,7 +101,7 @@ def test_a_short_wait_is_nobodys_business(reader: PostgresReader, database: str)
 
 
 def test_a_snapshot_is_held_for_a_limited_time(reader: PostgresReader, database: str) -> None:
-    """Held for a day, it keeps the source from removing a single dead row."""
+    """A snapshot that is held for a day keeps the source from removing dead rows, so a read ends at its limit."""
     reader.limits = Limits(snapshot=2)
     with pytest.raises(SourceError, match="max_snapshot_seconds"), reader.snapshot():
         deadline = time.monotonic() + 60
@@ -119,11 +113,11 @@ def test_a_snapshot_is_held_for_a_limited_time(reader: PostgresReader, database:
     assert 2 <= reader.snapshot_seconds < 60
 
 
-def test_the_server_keeps_the_limits_too(reader: PostgresReader) -> None:
-    """A process that is stopped looks at no clock, and one that died sends no farewell."""
+def test_the_limits_of_a_snapshot_are_set_in_the_server_too(reader: PostgresReader) -> None:
+    """A process that was stopped or has died cannot keep its own limits, so the server has to."""
     reader.limits = Limits(snapshot=77)
     with reader.snapshot():
-        assert reader.free_connections(8) == 6, "one holds the snapshot, one sees who waits"
+        assert reader.free_connections(8) == 6, "one connection holds the snapshot, and one watches who waits"
         names = ["statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout", "tcp_keepalives_idle"]
         names += ["tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"]
         shown = {name: reader.rows(f"show {name}")[0][0] for name in names}
@@ -135,7 +129,7 @@ def test_the_server_keeps_the_limits_too(reader: PostgresReader) -> None:
 
 
 def test_a_query_of_a_plan_is_limited(reader: PostgresReader, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan that waits for ever stops its datastore's schedule. A stricter limit of the source is not lifted."""
+    """A plan that waits for ever would stop its datastore's schedule. A stricter limit of the source still counts."""
     monkeypatch.setattr(connection, "PLAN_QUERY_LIMIT", "1s")
     begun = time.monotonic()
     with pytest.raises(SourceError, match="statement timeout"):
@@ -147,12 +141,12 @@ def test_a_query_of_a_plan_is_limited(reader: PostgresReader, database: str, mon
 
 
 def test_a_load_goes_by_windows_that_fit_into_a_snapshot(project: MakeProject) -> None:
-    """A window of twenty million rows cannot be read while a snapshot is held for a minute."""
+    """Where a snapshot may be held for a minute only, the windows must be smaller than by default."""
     assert project(max_snapshot_seconds=60).component.settings().rows_a_window == 600_000
     assert project().component.settings().rows_a_window == 20_000_000
 
 
-def test_limits_of_the_yaml(project: MakeProject) -> None:
+def test_the_limits_of_the_yaml_count(project: MakeProject) -> None:
     shop = project(max_snapshot_seconds=100, max_blocking_seconds=7, max_silence_seconds=33)
     assert shop.component.settings().limits == Limits(100, 7, 33)
     for name in ("max_snapshot_seconds", "max_blocking_seconds", "max_silence_seconds"):
@@ -160,8 +154,10 @@ def test_limits_of_the_yaml(project: MakeProject) -> None:
             project(**{name: 0}).component.settings()
 
 
-def test_spark_is_there_first_and_an_alter_gets_through(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A JVM takes seconds to start and its JARs minutes, in which nothing is read. Then an ALTER waits behind the readers themselves."""
+def test_the_snapshot_is_taken_once_spark_has_started_and_an_alter_gets_through(
+    project: MakeProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Starting Spark may take minutes, in which no snapshot may be held. Later, an ALTER that waits behind the readers is let through."""
     shop = project(max_blocking_seconds=2)
     shop.execute(SLOW)
     real = incremental_assets.spark.session.open_session
@@ -195,8 +191,8 @@ def test_spark_is_there_first_and_an_alter_gets_through(project: MakeProject, mo
 
 
 @pytest.mark.long
-def test_a_stopped_process_does_not_hold_up_an_alter_for_ever(project: MakeProject) -> None:
-    """A process that is stopped (a paused container, a suspended laptop) keeps its connections, and looks at no clock. The server does."""
+def test_a_stopped_process_lets_an_alter_through_within_its_limit(project: MakeProject) -> None:
+    """A stopped process, such as one of a suspended laptop, keeps its connections, so the server must end them at their limit."""
     shop = project(max_snapshot_seconds=40, max_blocking_seconds=600)
     shop.execute(SLOW)
     shop.write()
@@ -210,17 +206,18 @@ def test_a_stopped_process_does_not_hold_up_an_alter_for_ever(project: MakeProje
         other.join(120)
         assert not other.is_alive(), "the ALTER waits for a process that does nothing"
         process.send_signal(signal.SIGCONT)
-        said, trouble = process.communicate(timeout=180)
+        stdout, stderr = process.communicate(timeout=180)
     finally:
         process.kill()
-    assert process.returncode == 1 and "max_snapshot_seconds" in said, said + trouble
+    assert process.returncode == 1 and "max_snapshot_seconds" in stdout, stdout + stderr
     head = shop.table("slow").head()
     assert head is None or head.version == 0, "nothing was written"
 
 
 @pytest.fixture
 def far_away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Callable[[bool], None], Callable[[str], str]]]:
-    """(the URL of a database in a network namespace, a function that plugs its cable in or out, a query beyond the cable)"""
+    """The URL of a database in a network namespace of its own, a function that connects it or cuts it off, and a function that asks it a
+    query from within its namespace."""
     name = f"ia{secrets.token_hex(3)}"
 
     def run(*command: str, check: bool = True) -> str:
@@ -229,7 +226,7 @@ def far_away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Ca
         return done.stdout
 
     if os.geteuid() != 0 or subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode != 0:
-        pytest.skip("this machine gives no network namespace: that takes root and CAP_NET_ADMIN")
+        pytest.skip("a network namespace can only be made by root with CAP_NET_ADMIN")
     inside = ("ip", "netns", "exec", name)
     net = f"10.213.{secrets.randbelow(250)}"
     server = EmbeddedPostgres(tmp_path_factory.mktemp("far"))
@@ -254,8 +251,8 @@ def far_away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Ca
             run(*inside, "ip", "link", "set", f"{name}b", "up" if in_ else "down")
 
         def ask(query: str) -> str:
-            asked = f"import psycopg; print(psycopg.connect({url!r}, autocommit=True).execute({query!r}).fetchone()[0])"
-            return run(*inside, sys.executable, "-c", asked).strip()
+            program = f"import psycopg; print(psycopg.connect({url!r}, autocommit=True).execute({query!r}).fetchone()[0])"
+            return run(*inside, sys.executable, "-c", program).strip()
 
         yield url.replace("127.0.0.1", f"{net}.2"), plug, ask
     finally:
@@ -265,23 +262,23 @@ def far_away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Ca
 
 
 @pytest.mark.long
-def test_packets_that_are_dropped_in_mid_read(
+def test_a_lost_network_during_a_read_fails_the_sync_and_frees_the_snapshot(
     far_away: tuple[str, Callable[[bool], None], Callable[[str], str]], tmp_path: Path, spark_home: Path
 ) -> None:
-    """Nobody says goodbye: the client would wait for the next row for ever, and the server keep the snapshot of a client that is gone."""
+    """Where packets are dropped, the client must not wait for the next row for ever, and the server must not keep the client's snapshot."""
     url, plug, ask = far_away
     shop = Project(tmp_path, url, spark_home, max_silence_seconds=30)
     shop.execute(SLOW)
     freed: list[float] = []
 
-    def partitioning() -> None:
+    def cut_off() -> None:
         wait_for(lambda: shop.source.execute(READING).fetchone() != (0,), "a reader reads")
         plug(False)
         begun = time.monotonic()
         wait_for(lambda: ask(HOLDING) == "0", "the server gives the snapshot up")
         freed.append(time.monotonic() - begun)
 
-    cutting = threading.Thread(target=partitioning, daemon=True)
+    cutting = threading.Thread(target=cut_off, daemon=True)
     begun = time.monotonic()
     cutting.start()
     failed = shop.one("slow", ok=False)
@@ -289,14 +286,14 @@ def test_packets_that_are_dropped_in_mid_read(
     cutting.join(150)
     plug(True)
     assert failed["status"] == "failed" and ("max_silence_seconds" in failed["message"] or "not answered" in failed["message"]), failed
-    assert freed and freed[0] < 75, freed  # a minute, and what it takes to ask
-    assert seconds < 400, seconds  # JVM and all
+    assert freed and freed[0] < 75, freed  # a minute, and the time of the queries that ask
+    assert seconds < 400, seconds  # with the start of Spark
     head = shop.table("slow").head()
     assert head is None or head.version == 0, "nothing was written"
 
 
 def test_a_run_in_this_process_ends_at_its_limit(project: MakeProject) -> None:
-    """The daemon ends its own runs only; one from the command line would wait for as long as what it waits for."""
+    """Dagster's daemon ends only the runs that it has started, so a run of the command line must end itself at its limit."""
     shop = project(max_runtime_seconds=600, containers={"orders": {"max_runtime_seconds": 1}})
     shop.execute("create table orders (id int primary key); create table visits (id int primary key)")
     tags = {d.table.name: shop.dagster().resolve_job_def(job_name(d)).tags["dagster/max_runtime"] for d in shop.catalog()}
@@ -306,16 +303,14 @@ def test_a_run_in_this_process_ends_at_its_limit(project: MakeProject) -> None:
     def wait() -> None:
         time.sleep(300)
 
-    @dg.job(tags={"dagster/max_runtime": tags["orders"]}, executor_def=dg.in_process_executor)
+    @dg.job(tags={"dagster/max_runtime": tags["orders"]}, executor_def=dg.in_process_executor, logger_defs=LOGGERS)
     def waits() -> None:
         wait()
 
     with shop.instance() as instance:
-        run_id, begun = new_run_id(), time.monotonic()
-        with pytest.raises(RunTerminated, match="max_runtime_seconds"):
-            run_here(waits, instance, run_id=run_id, run_config={}, tags={}, location="shop")
-        assert time.monotonic() - begun < 120
-        run = instance.get_run_by_id(run_id)
+        ended = run_here(waits, instance, {}, {})
+        assert "max_runtime_seconds" in ended.failure and ended.seconds < 120
+        run = instance.get_run_by_id(ended.run_id)
         assert run is not None and run.is_finished and not run.is_success
     with pytest.raises(ConfigurationError, match="max_runtime_seconds"):
         project(max_runtime_seconds=0).component.settings()

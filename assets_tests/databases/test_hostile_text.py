@@ -1,7 +1,7 @@
-"""Text of sources that looks like a part of SQL stays text: names, comments, keys and nested fields, on the real parts.
+"""Text of sources that looks like a part of SQL stays text: names, comments, keys and nested fields, with real servers.
 
-Belongs here: what Spark or PostgreSQL would take for a variable, a quotation's end or a call. Elsewhere: random histories with such text
-(``test_property``, ``test_files_property``), and the lint that keeps unquoted names out (``test_sql_text``).
+Belongs here: text that Spark or PostgreSQL might take for a variable, the end of a quotation, or a call. Does not belong: random histories
+with such text (``test_property``, ``test_files_property``), and the lint that finds unquoted names (``test_sql_text``).
 """
 
 import io
@@ -29,11 +29,11 @@ MakeProject = Callable[..., Project]
 
 
 EXIT = "a:bigint>) IS NULL OR java_method('java.lang.System', 'exit', 0) = 'x' -- "
-"""Ends a cast to a struct of which it is a field's name, calls a function, and comments out what follows."""
+"""A name of a nested field which, unquoted, ends a cast to its struct, calls a function, and makes the rest a comment."""
 
 
 def log_of(project: Project, name: str) -> str:
-    """All that Delta's log of the table says."""
+    """The text of all files of the table's Delta log."""
     return "\n".join(path.read_text() for path in sorted((project.lake_root / "shop").glob(f"{name}*/_delta_log/*.json")))
 
 
@@ -71,7 +71,7 @@ def test_a_merge_key_that_spark_takes_for_a_variable_is_found_again(project: Mak
 
 
 def test_no_session_replaces_variables(spark_home: Path) -> None:
-    """Otherwise one of the ways to a session is left open: the setting holds for each, also where a cluster's server is used."""
+    """Otherwise a session whose server is another one than the embedded one may replace variables."""
     with open_session(spark_home, name="settings") as spark:
         assert spark.sql("select '${env:PATH}', '${x}'").collect()[0][0:2] == ("${env:PATH}", "${x}")
 
@@ -86,7 +86,7 @@ def const(value: str) -> str:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
-def test_names_comments_and_keys_of_any_text(project: MakeProject, spark_home: Path, seed: int) -> None:
+def test_names_comments_and_keys_of_any_text_lose_no_row(project: MakeProject, spark_home: Path, seed: int) -> None:
     """Otherwise some name or key breaks a statement, becomes a part of one, or reads as NULL, and rows are lost or doubled."""
     chance = random.Random(seed)
     table, schema, *columns = hostile.names(chance, 25)
@@ -125,7 +125,7 @@ def test_names_comments_and_keys_of_any_text(project: MakeProject, spark_home: P
     put(keys[:100], "2024-05-01")
     shop.one(table)
     shop.assert_equal(table, schema=schema)
-    put([*chance.sample(keys[:100], 30), *keys[100:]], "2024-05-02")  # an upsert of old and new keys, within bounds
+    put([*chance.sample(keys[:100], 30), *keys[100:]], "2024-05-02")  # an upsert of old and new keys, pruned by their range
     shop.one(table)
     shop.assert_equal(table, schema=schema)
     shop.execute(f"delete from {where} where key in ({', '.join(map(const, keys[:5]))})")
@@ -159,12 +159,12 @@ def parquet(rows: list[dict[str, Any]]) -> bytes:
 
 
 def test_a_nested_fields_name_is_not_run(folder: Callable[..., Folder], spark_home: Path) -> None:
-    """Otherwise who can put a file into a folder calls functions of the server's JVM, or ends it for everybody."""
+    """Otherwise anybody who can put a file into a folder can call functions of the server's JVM, or end it."""
     made = folder(containers={"all": {"glob": "*.parquet", "format": "parquet"}}, settle_seconds=0)
     nested, others = {EXIT: 1}, {"a `b`": 2, "c,d;e": [{EXIT: 3}], "m": {'x\n"y\\': "z"}}
     made.put("1.parquet", parquet([{"id": 1, "s": nested}]))
     made.one("all")
-    made.put("2.parquet", parquet([{"id": 2, "s": nested}]))  # cast to the types that the table has
+    made.put("2.parquet", parquet([{"id": 2, "s": nested}]))  # its values are cast to the types of the table
     made.one("all")
     made.put("3.parquet", parquet([{"id": 3, "s": nested, "t": [{EXIT: 4, "b": 5}], "others": others}]))  # adds columns
     made.one("all")
@@ -177,19 +177,19 @@ def test_a_nested_fields_name_is_not_run(folder: Callable[..., Folder], spark_ho
 
 
 def test_a_name_that_the_reader_of_parquet_files_would_replace_is_refused(folder: Callable[..., Folder]) -> None:
-    """Otherwise such a column arrives empty without a word: Hadoop's settings replace ${user.home} in the names that are asked for."""
+    """Otherwise such a column arrives as NULL without a warning, as Hadoop replaces ${user.home} in the names of the columns to read."""
     made = folder(containers={"all": {"glob": "*.parquet", "format": "parquet"}}, settle_seconds=0)
     made.put("1.parquet", parquet([{"id": 1, "${user.home}": "lost"}]))
     made.put("2.parquet", parquet([{"id": 2, "s": {"${env.PATH}": "lost"}}]))
     made.put("3.parquet", parquet([{"id": 3}]))
     line = made.one("all", ok=False)
     assert sorted(made.files("all")) == ["3.parquet"]
-    told = json.dumps(line)
-    assert "${user.home}" in told and "${env.PATH}" in told and "rename it in the file" in told
+    record = json.dumps(line)
+    assert "${user.home}" in record and "${env.PATH}" in record and "rename it in the file" in record
 
 
 @pytest.mark.parametrize("kind", ["csv", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("json", "parquet"))])
-def test_files_columns_and_cells_of_any_text(folder: Callable[..., Folder], kind: str) -> None:
+def test_names_columns_and_cells_of_files_with_any_text_lose_no_row(folder: Callable[..., Folder], kind: str) -> None:
     """Otherwise one file's name, one header or one key breaks a container's sync, or its rows arrive elsewhere or not at all."""
     made = folder(settle_seconds=0)
     history = History(made, 5, kind, files=30, columns=30)
@@ -200,7 +200,7 @@ def test_files_columns_and_cells_of_any_text(folder: Callable[..., Folder], kind
     assert line["status"] in ("synced", "warning"), line
     found, expected = lake(history), history.expected()
     assert found == expected, (found[0] - expected[0], expected[0] - found[0], found[1], expected[1])
-    key = max((row[0] for row in expected[0]), key=len)  # a partition of such a name is asked for by its key
+    key = max((row[0] for row in expected[0]), key=len)  # a refresh names the partition by the file's key
     made.one("all", keys=(key, key))
     assert lake(history) == expected, key
 

@@ -1,7 +1,7 @@
-"""Reads that are too large for one snapshot of the source: in windows, or by ranges of the key; and what a stop in between leaves.
+"""Reads that are too large for one snapshot of the source go in windows, or by ranges of the key, and go on where they were stopped.
 
-Belongs here: loads anew, refreshes and containers without identifier that hold more than ``load_rows``. Does not belong: first loads
-(``test_source_trouble``), the limits of a snapshot (``test_guest``).
+Belongs here: loads anew, refreshes and containers without identifier that have more than ``load_rows``. Does not belong: first loads
+(``test_containers``, ``test_source_trouble``), and the limits of a snapshot (``test_guest``).
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def commits_of_rows(shop: Project, since: int) -> int:
 
 @pytest.mark.parametrize("strategy", ["append", "upsert"])
 def test_a_load_anew_in_windows_goes_on_where_it_was_stopped(project: MakeProject, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One snapshot for a table of a billion rows keeps the source from cleaning up for hours, and a stop would lose all that was read."""
+    """One snapshot for a very large table keeps the source from removing dead rows for hours, and a stop would lose all that was read."""
     shop = project(incremental=[f"public.notes:id:integer!{strategy}"], containers={"notes": {"partition_by": 500}}, load_rows=600)
     shop.execute(NOTES)
     shop.one("notes")
@@ -46,13 +46,13 @@ def test_a_load_anew_in_windows_goes_on_where_it_was_stopped(project: MakeProjec
     written = commits_of_rows(shop, before)
     assert written >= 2, "the windows before the last one are committed"
     line = shop.one("notes")
-    assert line["rows_read"] < 1500, "only what had not been read yet"
+    assert line["rows_read"] < 1500, "only rows that had not been read yet"
     shop.assert_equal("notes")
     assert shop.one("notes")["status"] == "skipped"
 
 
-def test_a_refresh_in_windows(project: MakeProject) -> None:
-    """A backfill of all partitions holds no snapshot for longer than a load does."""
+def test_a_large_refresh_goes_in_windows(project: MakeProject) -> None:
+    """A backfill of all partitions must hold no snapshot for longer than a load does."""
     shop = project(incremental=["public.notes:id:integer"], containers={"notes": {"partition_by": 500}}, load_rows=600)
     shop.execute(NOTES)
     shop.one("notes")
@@ -66,8 +66,8 @@ def test_a_refresh_in_windows(project: MakeProject) -> None:
 
 
 def test_a_container_without_identifier_is_read_by_ranges_of_its_key(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no windows to go by. What changes between two ranges is found by the next sync, as is said."""
-    shop = project(containers={"notes": {}}, load_rows=600)
+    """Such a container has no windows. Changes between the reads of two ranges come with the next sync, as the message says."""
+    shop = project(containers={"notes": {}}, load_rows=300)
     shop.execute(NOTES)
     real, renewed = PostgresReader.renew_snapshot, [0]
 
@@ -82,7 +82,7 @@ def test_a_container_without_identifier_is_read_by_ranges_of_its_key(project: Ma
     monkeypatch.setattr(PostgresReader, "renew_snapshot", renew)
     line = shop.one("notes")
     assert renewed[0] >= 2 and "ranges of id, each in a snapshot of its own" in line["message"], line
-    assert commits_of_rows(shop, 0) == 1, "all at once"
+    assert commits_of_rows(shop, 0) == 1, "all ranges are one commit"
     assert dict(shop.rows("notes", "id, note"))[1] == "n1", "that range had been read"
     assert sorted(id_ for (id_,) in shop.rows("notes", "id")) == list(range(1, 2001))
     line = shop.one("notes")
@@ -92,8 +92,8 @@ def test_a_container_without_identifier_is_read_by_ranges_of_its_key(project: Ma
 
 
 @pytest.mark.long
-def test_a_key_without_statistics_is_read_in_one_snapshot_and_that_is_said(project: MakeProject) -> None:
-    """Ranges that nobody can cut must not lose rows."""
+def test_a_key_without_statistics_is_read_in_one_snapshot_with_a_warning(project: MakeProject) -> None:
+    """Where the ranges cannot be determined, no row may be lost."""
     shop = project(containers={"notes": {}}, load_rows=10)
     shop.execute("create table notes (id int primary key, note text) with (autovacuum_enabled = off)")
     shop.execute("insert into notes select i, 'n' || i from generate_series(1, 2000) i")

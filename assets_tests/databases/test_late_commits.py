@@ -1,7 +1,7 @@
-"""Transactions that commit rows below the highest identifier, on a real PostgreSQL: what the watermark rule's simulation takes for granted.
+"""Transactions of a real PostgreSQL that commit rows below the highest identifier: what the simulation of the watermark rule assumes.
 
-Belongs here: what PostgreSQL really shows of its sessions, and what a sync makes of it. Does not belong: the rule itself and its random
-histories (``test_watermark_rule``), whole histories (``test_property``).
+Belongs here: what PostgreSQL shows of its sessions, and what a sync concludes from it. Does not belong: the rule itself and its random
+histories (``test_watermark_rule``), and histories with real syncs (``test_property``).
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def waits_at(holder: psycopg.Connection, number: int) -> None:
     deadline = time.monotonic() + 60
     query = "select exists (select from pg_locks where locktype = 'advisory' and objid = %s and not granted)"
     while holder.execute(query, [number]).fetchone() != (True,):
-        assert time.monotonic() < deadline, f"nobody came to wait at {number}"
+        assert time.monotonic() < deadline, f"no session waits for lock {number}"
         time.sleep(0.02)
 
 
@@ -63,7 +63,7 @@ def reader_of(project: Project, name: str = "event", url: str | None = None, mar
 
 
 class Plans:
-    """The planning half of syncs, one after another: where the watermark goes, without Spark and without a table."""
+    """The planning half of syncs, one after another: it moves the watermark without Spark and without a table."""
 
     def __init__(self, reader: PostgresReader) -> None:
         self.reader = reader
@@ -71,7 +71,7 @@ class Plans:
         self.pending: tuple[Pending, ...] = ()
 
     def sync(self, settle: float = 0.0) -> bool:
-        """Whether somebody held it back."""
+        """Plans one sync. Returns whether a transaction held the watermark back."""
         highest = self.reader.highest()
         held_by, now = self.reader.transactions.settle(highest.clock, settle)
         moved = advance(self.watermark, self.pending, highest.value, held_by, now, True, highest.withheld)
@@ -85,7 +85,7 @@ begin; insert into event values (2); select pg_advisory_xact_lock(2); commit"""
 
 
 def test_the_second_transaction_of_one_message_is_not_lost(project: Make) -> None:
-    """Its ``now()`` is that of the first, and it has no virtual id while the first one runs: without it a row is lost for good."""
+    """Its ``now()`` is that of the first transaction, and it has no virtual id while the first one runs. Its row must not be lost."""
     shop = project(**EVENTS)
     shop.execute(TABLE)
     with gates(shop.url, 1, 2) as holder:
@@ -134,12 +134,12 @@ def test_a_chained_transaction_is_not_lost(project: Make) -> None:
             holder.execute("select pg_advisory_unlock(2)")
             thread.join()
             chained = shop.source.execute("select (extract(epoch from at) * 1000000)::bigint from event where id = 2").fetchone()
-            assert chained is not None and (plans.watermark is None or plans.watermark <= chained[0]), "it would never be read"
+            assert chained is not None and (plans.watermark is None or plans.watermark <= chained[0]), "the chained row would never be read"
             assert not plans.sync() and plans.watermark is not None
 
 
-def test_whoever_calls_itself_as_we_do_counts(project: Make) -> None:
-    """Otherwise an application that sets our application_name, as a job beside us may, loses its rows."""
+def test_a_session_with_our_application_name_counts_as_open(project: Make) -> None:
+    """Otherwise rows of an application that sets the product's application_name are lost."""
     shop = project(**EVENTS)
     shop.execute(TABLE)
     with psycopg.connect(shop.url, application_name=APPLICATION_NAME) as impostor, reader_of(shop) as reader:
@@ -152,7 +152,7 @@ def test_whoever_calls_itself_as_we_do_counts(project: Make) -> None:
 
 
 def test_a_session_that_does_not_report_its_activity_counts_by_its_virtual_id(project: Make) -> None:
-    """With track_activities off PostgreSQL shows no transaction beside one that is open: it must not be taken for an idle session."""
+    """With track_activities off, PostgreSQL shows an open transaction like an idle session; its rows must not be lost."""
     shop = project(**EVENTS)
     shop.execute(TABLE)
     with psycopg.connect(shop.url, options="-c track_activities=off") as hidden, reader_of(shop) as reader:
@@ -165,7 +165,7 @@ def test_a_session_that_does_not_report_its_activity_counts_by_its_virtual_id(pr
 
 
 def test_our_own_reads_hold_nothing_back(project: Make) -> None:
-    """Otherwise two syncs side by side hold back each other's watermarks."""
+    """Otherwise two syncs at the same time hold back each other's watermark."""
     shop = project(**EVENTS)
     shop.execute(TABLE + "insert into event values (1)")
     with reader_of(shop) as beside, reader_of(shop) as reader, beside.snapshot():
@@ -176,7 +176,7 @@ def test_our_own_reads_hold_nothing_back(project: Make) -> None:
 
 def plain_role(shop: Project) -> str:
     """The URL of a role that may read the table and nothing else."""
-    if shop.source.execute("select 1 from pg_roles where rolname = 'plain'").rowcount == 0:  # roles are the whole server's
+    if shop.source.execute("select 1 from pg_roles where rolname = 'plain'").rowcount == 0:  # a role belongs to all databases of a server
         shop.execute("create role plain login password 'x'")
     shop.execute("grant select on all tables in schema public to plain")
     return shop.url.replace(shop.url.split("//")[1].split("@")[0], "plain:x")
@@ -184,7 +184,7 @@ def plain_role(shop: Project) -> str:
 
 @pytest.mark.parametrize("role", ["plain", "one that sees activity"])
 def test_the_watermark_moves_beside_a_pool_that_is_always_busy(project: Make, role: str) -> None:
-    """Otherwise an application with twenty connections at work makes each sync read all that is new since the first one."""
+    """Otherwise, beside an application with twenty busy connections, each sync reads all rows since the first one again."""
     shop = project(**EVENTS)
     shop.execute(TABLE + "insert into event values (0); create sequence ids")
     url = plain_role(shop) if role == "plain" else None
@@ -222,8 +222,8 @@ def test_the_watermark_moves_beside_a_pool_that_is_always_busy(project: Make, ro
     assert seen is not None and seen[0] > 20
 
 
-def test_a_role_that_sees_no_activity_is_told_so(project: Make) -> None:
-    """Otherwise nobody knows that the rule is weaker for it, and what would make it whole."""
+def test_a_role_that_sees_no_activity_gets_a_warning(project: Make) -> None:
+    """Otherwise nobody knows that rows may be missed with such a role, and which privilege would help."""
     shop = project(**EVENTS)
     shop.execute(TABLE + "insert into event values (1)")
     plain = project(**EVENTS)
@@ -252,8 +252,8 @@ def test_a_role_that_sees_no_activity_is_told_so(project: Make) -> None:
 
 
 # ---------------------------------------------------------------------- a sync with nothing to read
-def test_a_sync_without_a_change_takes_what_was_pending(project: Make) -> None:
-    """Otherwise, after a first load beside one open session, every tick hashes the whole table for ever."""
+def test_a_sync_without_changes_moves_the_watermark_to_a_pending_value(project: Make) -> None:
+    """Otherwise, after a first load beside an open session, each tick computes the fingerprint of the whole table."""
     shop = project(**EVENTS)
     shop.execute(TABLE + "insert into event select n, now() - interval '1 day' + n * interval '1 second' from generate_series(1, 100) n")
     with psycopg.connect(shop.url) as session:
@@ -270,9 +270,9 @@ def test_a_sync_without_a_change_takes_what_was_pending(project: Make) -> None:
     assert head is not None and version is not None and head.version == version.version + 1
     state = head.state(container)
     assert state is not None and state.watermark is not None and not state.pending
-    assert (state.fingerprint or "").startswith("1."), "only the tail from the new watermark on"
+    assert (state.fingerprint or "").startswith("1."), "the fingerprint is only of the tail from the new watermark on"
     with shop.instance() as instance:
-        assert newest_watermark(instance, container) == state.watermark, "the event log says the same, or the lower one would count"
+        assert newest_watermark(instance, container) == state.watermark, "the event has the same watermark, as the lower of the two counts"
     again = shop.one("event")
     assert again["status"] == "skipped" and "moves" not in again["message"]
     assert shop.table("event").head() == head
@@ -281,8 +281,8 @@ def test_a_sync_without_a_change_takes_what_was_pending(project: Make) -> None:
     shop.assert_equal("event")
 
 
-def test_the_margin_keeps_the_last_second_and_a_quiet_table_takes_it_later(project: Make) -> None:
-    """Otherwise a message that had arrived, but showed nothing yet, is lost; or a quiet table never gets its last second."""
+def test_rows_within_the_margin_are_read_again_until_it_has_passed(project: Make) -> None:
+    """Otherwise rows are lost whose message had arrived and was not visible yet, or a table without new rows is never skipped."""
     shop = project(**EVENTS, watermark_margin_seconds=3)
     shop.execute(TABLE + "insert into event values (1, now() - interval '1 hour')")
     shop.execute("insert into event values (2)")
@@ -303,8 +303,8 @@ def test_the_margin_keeps_the_last_second_and_a_quiet_table_takes_it_later(proje
     assert kept is not None and not kept.pending
 
 
-def test_a_commit_between_who_is_at_work_and_the_fingerprint(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a sync without a change moves the watermark over rows that came while it looked."""
+def test_a_commit_while_a_sync_looks_for_changes_is_not_lost(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a sync that finds no change moves the watermark past rows that were committed while it looked."""
     shop = project(**EVENTS)
     shop.execute(TABLE + "insert into event values (1)")
     with psycopg.connect(shop.url) as session:

@@ -1,6 +1,7 @@
-"""TLS and authentication are the same for plan and rows: every option that libpq knows, in the URL and as a ``PG*`` variable.
+"""TLS and authentication are the same for plan and rows: every option of libpq, in the URL and as a ``PG*`` variable.
 
-Belongs here: what becomes of each option, and a real server with TLS. Elsewhere: what is read and when (``test_guest``).
+Belongs here: how each option reaches psycopg and the JDBC driver, and a real server with TLS. Does not belong: the limits of a connection
+(``test_guest``).
 """
 
 import contextlib
@@ -23,12 +24,12 @@ from incremental_assets.databases.postgres.options import RULES, Use
 
 URL = "postgresql://reader:secret@db.example/shop"
 KNOWN = {o.keyword.decode(): o.envvar.decode() if o.envvar else None for o in pq.Conninfo.get_defaults()}
-VALUES = {  # as libpq has them, where any word will not do
+VALUES = {  # values that libpq accepts, for options that do not accept any word
     "sslmode": "verify-full", "channel_binding": "require", "require_auth": "scram-sha-256", "target_session_attrs": "standby",
     "sslnegotiation": "direct", "gssencmode": "disable", "connect_timeout": "7", "sslsni": "0", "gssdelegation": "1", "replication": "true",
     "ssl_min_protocol_version": "TLSv1.3", "min_protocol_version": "3.2", "sslcertmode": "disable", "options": "-c search_path=sales",
 }  # fmt: skip
-JDBC = {  # what the driver must be given for it
+JDBC = {  # the property of the JDBC driver for each option, and its value
     "sslmode": ("sslmode", "verify-full"), "channel_binding": ("channelBinding", "require"),
     "require_auth": ("requireAuth", "scram-sha-256"), "target_session_attrs": ("targetServerType", "secondary"),
     "sslnegotiation": ("sslNegotiation", "direct"),
@@ -39,8 +40,8 @@ JDBC = {  # what the driver must be given for it
 
 
 @pytest.fixture(autouse=True)
-def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home without files of PostgreSQL, and no variable of it."""
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder without files of PostgreSQL. No environment variable of libpq is set."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for variable in [*KNOWN.values(), "PGREQUIRESSL"]:
         monkeypatch.delenv(variable or "PGUSER", raising=False)
@@ -52,17 +53,17 @@ def of_jdbc(address: PostgresAddress) -> dict[str, str]:
     return {k: v[0] for k, v in parse_qs(urlsplit(options["url"].removeprefix("jdbc:")).query).items()}
 
 
-def test_no_option_of_libpq_is_unknown() -> None:
-    """A new libpq brings new options, and each would be lost for the rows without a word."""
+def test_every_option_of_libpq_has_a_rule() -> None:
+    """A new version of libpq has new options, which would otherwise not apply to the rows, without a warning."""
     assert set(KNOWN) == set(RULES)
 
 
-ASKED = sorted(set(RULES) - {"host", "port", "dbname", "user", "password"})
+OPTIONS = sorted(set(RULES) - {"host", "port", "dbname", "user", "password"})
 
 
-@pytest.mark.parametrize(("name", "place"), [(n, "url") for n in ASKED] + [(n, "environment") for n in ASKED if KNOWN.get(n)])
-def test_an_option_is_the_same_for_both_or_refused(name: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the plan demands of the server, and the rows do not, protects nobody."""
+@pytest.mark.parametrize(("name", "place"), [(n, "url") for n in OPTIONS] + [(n, "environment") for n in OPTIONS if KNOWN.get(n)])
+def test_an_option_applies_to_plan_and_rows_or_is_refused(name: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An option that protects only the connection of the plan does not protect the rows."""
     value = VALUES.get(name, "word")
     url = f"{URL}?{name}={quote(value)}"
     if place == "environment":
@@ -87,9 +88,9 @@ def test_an_option_is_the_same_for_both_or_refused(name: str, place: str, monkey
     assert "word" not in repr(address)
 
 
-def test_files_in_the_home_are_named_to_both(nobody: Path) -> None:
-    """The driver has other default places than libpq, and its process may have another home."""
-    folder = nobody / ".postgresql"
+def test_certificates_in_the_home_folder_are_used_by_plan_and_rows(empty_home: Path) -> None:
+    """The JDBC driver looks for these files elsewhere than libpq, and its process may have another home folder."""
+    folder = empty_home / ".postgresql"
     folder.mkdir()
     for file in ("root.crt", "postgresql.crt", "postgresql.key"):
         (folder / file).touch()
@@ -97,7 +98,7 @@ def test_files_in_the_home_are_named_to_both(nobody: Path) -> None:
     expected = {"sslrootcert": "root.crt", "sslcert": "postgresql.crt", "sslkey": "postgresql.key"}
     assert {n: address.options[n] for n in expected} == {n: str(folder / file) for n, file in expected.items()}
     assert {n: of_jdbc(address)[n] for n in expected} == {n: str(folder / file) for n, file in expected.items()}
-    assert of_jdbc(address)["sslmode"] == "verify-ca", "libpq verifies where it has an authority"
+    assert of_jdbc(address)["sslmode"] == "verify-ca", "libpq verifies the server where there is a root certificate"
     assert "sslcert" not in PostgresAddress.parse("shop", f"{URL}?sslmode=disable").options
     (folder / "root.crl").touch()
     with pytest.raises(ConfigurationError, match=r"root\.crl"):
@@ -111,15 +112,15 @@ def test_the_url_comes_before_the_environment(variable: str, value: str, wanted:
     assert of_jdbc(PostgresAddress.parse("shop", f"{URL}?sslmode=verify-full"))["sslmode"] == "verify-full"
 
 
-def test_the_authorities_of_the_system_are_another_list() -> None:
-    """OpenSSL's and Java's are not the same."""
+def test_the_systems_certificate_authorities_are_refused() -> None:
+    """OpenSSL and Java have different lists of authorities, so that plan and rows would trust different servers."""
     with pytest.raises(ConfigurationError, match="ca-certificates"):
         PostgresAddress.parse("shop", f"{URL}?sslmode=verify-full&sslrootcert=system")
 
 
-# ---------------------------------------------------------------- nobody gets in without TLS
+# ---------------------------------------------------------------- a server that accepts only TLS
 def authority(folder: Path, name: str) -> Path:
-    """A certificate authority of one's own, and by it a certificate for 127.0.0.1: ``<name>.crt``, ``<name>-server.crt`` and ``.key``."""
+    """Makes a certificate authority, ``<name>.crt``, and a certificate of it for 127.0.0.1, ``<name>-server.crt`` and ``.key``."""
 
     def openssl(*arguments: str) -> None:
         done = subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, text=True, check=False)
@@ -136,10 +137,10 @@ def authority(folder: Path, name: str) -> Path:
 
 @pytest.fixture
 def tls(tmp_path: Path, database: str) -> Iterator[tuple[str, Path, Path]]:
-    """(the database's URL behind a real TLS handshake, the authority of its certificate, another authority)
+    """The database's URL behind a real TLS handshake, the authority of its certificate, and another authority.
 
-    The wheel's PostgreSQL is built without TLS: as PostgreSQL's protocol has it, this takes the request for it, and hands on what comes
-    to the real server. Nobody gets through without TLS.
+    The PostgreSQL of the wheel is built without TLS. This proxy answers PostgreSQL's request for TLS, and forwards the decrypted bytes to
+    the server. It refuses connections without TLS.
     """
     right, wrong = authority(tmp_path, "right"), authority(tmp_path, "wrong")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -154,7 +155,7 @@ def tls(tmp_path: Path, database: str) -> Iterator[tuple[str, Path, Path]]:
             try:
                 client = context.wrap_socket(self.request, server_side=True)
             except OSError:
-                return  # it does not like our certificate
+                return  # the client does not accept the certificate
             with client, socket.create_connection((str(to.hostname), int(to.port or 0))) as server:
                 back = threading.Thread(target=copy, args=(server, client), daemon=True)
                 back.start()
@@ -162,7 +163,7 @@ def tls(tmp_path: Path, database: str) -> Iterator[tuple[str, Path, Path]]:
                 back.join()
 
     def copy(one: socket.socket, other: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # either side may hang up
+        with contextlib.suppress(OSError):  # either side may close the connection
             while data := one.recv(65536):
                 other.sendall(data)
         with contextlib.suppress(OSError):
@@ -180,8 +181,8 @@ def tls(tmp_path: Path, database: str) -> Iterator[tuple[str, Path, Path]]:
 def test_a_wrong_authority_is_refused_by_plan_and_rows(
     tls: tuple[str, Path, Path], project: Callable[..., Project], spark_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A certificate that only the plan verifies lets whoever stands between read every row. Spark is asked by itself, too, as nothing
-    reaches it once the plan has failed."""
+    """If only the plan verified the certificate, an attacker between Spark and the server could read every row. Spark is tested by itself
+    as well, as a sync whose plan has failed does not use it."""
     from pyspark.errors import PySparkException
 
     from incremental_assets.spark.session import open_session

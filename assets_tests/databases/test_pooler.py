@@ -1,6 +1,6 @@
-"""A source behind Debian's pgbouncer in transaction mode, where a connection of ours is not one of the server's.
+"""A source behind pgbouncer in transaction mode, where a client's connection is not a connection of the server.
 
-Belongs here: what a pooler changes. ``apt-get install pgbouncer`` brings it; without it these tests are skipped, and say so.
+Belongs here: what a pooler changes. The tests are skipped where pgbouncer is not installed (``apt-get install pgbouncer``).
 """
 
 import shutil
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not instal
 
 @pytest.fixture
 def pooled(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The database's URL through a pooler that gives a connection of the server for one transaction."""
+    """The database's URL through a pooler that assigns a connection of the server for one transaction at a time."""
     to, folder, who = urlsplit(database), tmp_path_factory.mktemp("pooler"), account()
     port = int(to.port or 0) + 1
     settings = {
@@ -55,8 +55,9 @@ def pooled(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     subprocess.run(["kill", (folder / "pid").read_text().strip()], check=True)
 
 
-def test_a_snapshot_through_a_pooler(pooled: str, project: Callable[..., Project], tmp_path: Path) -> None:
-    """Its limits must be of one transaction: the server's connection is somebody else's afterwards. Who waits is let through as without."""
+def test_the_limits_of_a_snapshot_do_not_stay_on_a_poolers_connection(pooled: str, project: Callable[..., Project], tmp_path: Path) -> None:
+    """The limits must end with the transaction, as another client gets the connection then. A session that waits is let through as
+    usual."""
     shop = project(incremental=["public.orders:day:date"])
     shop.execute("create table orders (id int primary key, day date); insert into orders values (1, '2026-05-01')")
     shop.url = pooled

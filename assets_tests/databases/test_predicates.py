@@ -1,7 +1,7 @@
-"""Which rows a sync reads and replaces: the predicates of both dialects against their windows, and the fingerprint of a lag window.
+"""Which rows a sync reads and replaces: the predicates of source and lake are compared with their windows, and fingerprints with changes.
 
-Belongs here: SQL made from windows, asked of a real PostgreSQL and a real Spark. Does not belong: which windows a sync takes
-(``test_watermark_rule``), or names in SQL text (``test_hostile_text``).
+Belongs here: SQL made from windows, run by a real PostgreSQL and a real Spark. Does not belong: which windows a sync chooses
+(``test_watermark_rule``), and names in SQL text (``test_hostile_text``).
 """
 
 import itertools
@@ -23,7 +23,7 @@ MakeProject = Callable[..., Project]
 DAY = 86_400 * 10**6
 VALUES = [4, 5, 6, 9, 10, 11, None]
 SCOPES = [(Window(5, 10),), (Window(None, 5),), (Window(10, None),), (Window(None, 5), Window(9, 10)), (EVERYTHING,), ()]
-# Entry of the YAML, the columns' type, and how many steps of the cursor type one of ``VALUES`` is.
+# Entry of the YAML, the columns' type, how a value is written, and how many steps of the cursor type one of ``VALUES`` is.
 AXES = {
     "integers": ("public.t:a:integer", "bigint", "{}", 1),
     "dates": ("public.t:a:date", "date", "date '1970-01-01' + {}", 1),
@@ -41,7 +41,7 @@ OF_SPARK = {"bigint": "bigint", "date": "date", "timestamptz": "timestamp", "tim
 
 @pytest.mark.parametrize("cursor_type", AXES)
 def test_source_and_lake_select_the_same_rows(project: MakeProject, spark_home: Path, cursor_type: str) -> None:
-    """A row that the one predicate has and the other has not is lost by the sync that reads it, or doubled by the one that replaces it."""
+    """A row that only one of the two predicates selects would be lost or doubled by the sync that replaces the window."""
     entry, type_, literal, step = AXES[cursor_type]
     shop = project(incremental=[entry])
     shop.execute(f"create table t (id int primary key, a {type_}, b {type_})")
@@ -65,8 +65,10 @@ def test_source_and_lake_select_the_same_rows(project: MakeProject, spark_home: 
             predicate = in_source.scope_predicate(container, windows, nulls)
             query = sql.SQL("select id from t where {}").format(predicate)
             assert {id_ for (id_,) in shop.source.execute(query).fetchall()} == expected, predicate.as_string(None)
-            said = in_lake.scope_predicate(identifier, windows, nulls)
-            assert {id_ for (id_,) in spark.sql(f"select id from rows where {said}").collect()} == expected, said
+            predicate_of_the_lake = in_lake.scope_predicate(identifier, windows, nulls)
+            assert {id_ for (id_,) in spark.sql(f"select id from rows where {predicate_of_the_lake}").collect()} == expected, (
+                predicate_of_the_lake
+            )
 
 
 def _text(value: str | None) -> str:
@@ -79,7 +81,7 @@ def _selected(row: tuple[int | None, ...], scope: tuple[Window, ...], nulls: boo
 
 
 def test_the_fingerprint_changes_with_rows_columns_and_settings(project: MakeProject) -> None:
-    """A change that leaves the fingerprint as it was is skipped by every sync from then on."""
+    """A change that leaves the fingerprint as it was would be skipped by every later sync."""
     shop = project(incremental=["public.t:day:date"])
     shop.execute("create table t (id int, day date, note text); insert into t values (1, '2026-01-01', 'a'), (2, '2026-01-02', 'b')")
 
@@ -92,7 +94,7 @@ def test_the_fingerprint_changes_with_rows_columns_and_settings(project: MakePro
     seen = [fingerprint()]
     assert fingerprint() == seen[0] is not None
     for change in (
-        "update t set note = 'c' where id = 1",  # neither count nor maximum tell
+        "update t set note = 'c' where id = 1",  # changes neither the count nor the maximum
         "delete from t where id = 2; insert into t values (2, '2026-01-02', 'b')",
         "insert into t values (3, null, 'c')",
         "alter table t add column more int",

@@ -1,10 +1,10 @@
-"""The product's promise against random histories: after everything has committed and one more sync, lake = source.
+"""Random histories of a source and its syncs: after everything has committed and one more sync, the lake equals its source.
 
-One history drives real connections of a real PostgreSQL, which insert, update, delete, tie, backdate, roll back, prepare, die and commit
-late, and between and *inside* their transactions real syncs into several Delta tables: refreshes, lost event storage, restored tables and
-syncs that die at each of their stages. By hand: ``pytest assets_tests/test_property.py --seed 7 --steps 3000``.
+In a history, connections of a real PostgreSQL insert, update, delete, set equal and older times, roll back, prepare, lose their connection
+and commit late. Between and *during* their transactions, real syncs write several Delta tables: there are refreshes, lost events, restored
+tables, and syncs that end at each of their stages. ``pytest assets_tests/databases/test_property.py --seed 7 --steps 3000`` plays one.
 
-Belongs here: the engine as a whole. Does not belong: the watermark rule alone, which a simulated lake checks far more often.
+Belongs here: the product as a whole. Does not belong: the watermark rule alone, which ``test_watermark_rule`` tests with a simulated lake.
 """
 
 import contextlib
@@ -63,12 +63,13 @@ def do(connection: psycopg.Connection, statement: str, parameters: Any = None) -
 
 
 class Killed(Exception):
-    """A sync that ends here, as a killed one does."""
+    """Raised where a sync is to end as if it were killed there."""
 
 
 @dataclass
 class Lake:
-    """One way to sync one of the two source tables; a project of its own. ``below`` is SQL for *surely below the watermark*."""
+    """One way to sync one of the source's tables, in a project of its own. ``below`` is a condition in SQL for rows that are surely below
+    the watermark. ``exact``: whether lake and source are equal after a sync; otherwise updates and deletes need a refresh."""
 
     name: str
     table: str
@@ -86,10 +87,8 @@ class Lake:
 
 
 def lakes(schema: str, pages: str) -> list[Lake]:
-    """``exact``: equal after a sync. The others need a refresh after updates and deletes, as documented.
-
-    ``schema`` and ``pages``: where the table is whose names and keys are of any text.
-    """
+    """All lakes that a history may have. ``schema`` and ``pages``: the schema and the name of the table whose names and keys are any
+    text."""
 
     def log(name: str, column: str, kind: str, below: str, **container: Any) -> Lake:
         return Lake(name, "log", below, True, {"incremental": [f"public.log:{column}:{kind}"], "containers": {"log": container}})
@@ -113,7 +112,7 @@ def lakes(schema: str, pages: str) -> list[Lake]:
             partition_by="month",
         ),
         Lake("upsert_text", pages, "at < %s::timestamptz - interval '10 minutes'", False, kept, schema),
-        # From here on a history takes one of them by chance.
+        # Of the following lakes, a history has one, chosen at random.
         log("append_now", "made", "timestamp", "made < %s::timestamptz", partition_by="hour"),
         log("append_writers", "stamped", "timestamp", "stamped < %s::timestamptz", hold_back="writers", partition_by="day"),
         items("upsert_two", two, "greatest(created_at, updated_at) < %s::timestamptz - interval '10 minutes'", safety_lag=600),
@@ -124,7 +123,7 @@ def lakes(schema: str, pages: str) -> list[Lake]:
 
 @dataclass
 class Client:
-    """One connection of the application. ``began``: the clock when its transaction began; ``drawn``: ids it holds but has not used."""
+    """One connection of the application. ``began``: the clock when its transaction began; ``drawn``: ids that it has drawn and not used."""
 
     connection: psycopg.Connection
     began: int | None = None
@@ -133,10 +132,8 @@ class Client:
 
 
 class Message:
-    """One message of several transactions, on its way: each waits, before it commits, until the history lets it go on.
-
-    Each holds an advisory lock's wait as its gate; all of them bear the ``now()`` at which the message arrived.
-    """
+    """One message of several transactions. Each waits for an advisory lock before it commits, until the history releases that lock. All of
+    them have the ``now()`` at which the message arrived."""
 
     def __init__(self, url: str, plain: psycopg.Connection, transactions: list[str]) -> None:
         self._plain, self.gates = plain, list(range(1, len(transactions) + 1))
@@ -152,7 +149,7 @@ class Message:
             do(connection, text)
 
     def go_on(self) -> None:
-        """The transaction that waits commits, and the next one of the message begins."""
+        """Lets the transaction that waits commit, and the next one of the message begin."""
         do(self._plain, "select pg_advisory_unlock(%s)", [self.gates.pop(0)])
         if self.gates:
             self._arrive()
@@ -164,19 +161,19 @@ class Message:
         waits = "select exists (select from pg_locks where locktype = 'advisory' and not granted and objid = %s and objsubid = 1)"
         until = time.monotonic() + 60
         while do(self._plain, waits, [self.gates[0]]).fetchone() != (True,):
-            assert time.monotonic() < until and self._thread.is_alive(), "the message did not come to its gate"
+            assert time.monotonic() < until and self._thread.is_alive(), "the transaction does not wait for its lock"
             time.sleep(0.01)
 
 
 class History:
-    """A random history. Everything it decides comes from ``random``, so a seed tells it again."""
+    """A random history. All its decisions come from ``random``, so that a seed always plays the same history."""
 
     def __init__(self, seed: int, steps: int, url: str, folder: Path, spark_home: Path, spark: SparkSession, short: bool = False) -> None:
-        """``short``: one lake, and half of the steps are the lake's; for many histories instead of few long ones."""
+        """``short``: whether the history has only one lake, with a larger share of the steps, so that many histories can be played."""
         self.random = random.Random(seed)
         self.lake_share = 0.4 if short else LAKE_SHARE
         self.steps, self.url, self.folder, self.spark_home, self.spark = steps, url, folder, spark_home, spark
-        self.told: list[str] = []
+        self.log: list[str] = []
         self.counts: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
         today = datetime.datetime.now().replace(hour=0, minute=0, second=0, microsecond=0)
@@ -184,7 +181,7 @@ class History:
         self.clock = 0
         self.last = 0
         self.names = 0
-        # Of its own, so that the rest of a history is the same whatever the texts are.
+        # A generator of its own, so that the rest of a history does not depend on the texts.
         self.texts = random.Random(f"{seed} texts")
         self.schema, self.pages, self.column = hostile.names(self.texts, 3)
         self.keys: set[str] = set()
@@ -239,8 +236,8 @@ class History:
     def _client(self) -> Client:
         return Client(psycopg.connect(self.url, autocommit=True, application_name="application"))
 
-    def tell(self, text: str) -> None:
-        self.told.append(text)
+    def note(self, text: str) -> None:
+        self.log.append(text)
 
     # ------------------------------------------------------------------ the source
     def source_step(self) -> None:
@@ -251,7 +248,7 @@ class History:
 
     def run(self, client: Client, statement: str, parameters: Any = None) -> psycopg.Cursor[Any]:
         state = f"c{self.clients.index(client)}{'*' if client.began is not None else ' '}"
-        self.tell(f"{state} {' '.join(statement.split())} {parameters if parameters else ''}")
+        self.note(f"{state} {' '.join(statement.split())} {parameters if parameters else ''}")
         return do(client.connection, statement, parameters)
 
     def someone(self, *, open_: bool | None = None) -> Client | None:
@@ -265,12 +262,12 @@ class History:
             client.began = self.clock
 
     def draw(self) -> None:
-        """Ids are drawn now and inserted much later, by the same transaction."""
+        """Draws ids that the same transaction inserts much later."""
         if client := self.someone(open_=True):
             client.drawn += [row[0] for row in self.run(client, "select nextval('log_id_seq') from generate_series(1, 2)")]
 
     def moment(self, client: Client, lag: int) -> int | None:
-        """A value as applications make them: now, when the transaction began, a tie, none, or older by up to the lag."""
+        """A time as applications make it: now, when the transaction began, an equal one, none, or one that is older by up to the lag."""
         began = client.began if client.began is not None else self.clock
         value = self.random.choice(
             [self.clock, self.clock, began, began, max(self.last, began - lag), began - self.random.randint(0, lag), None]
@@ -295,7 +292,7 @@ class History:
                 columns.append("id")
                 values.append(str(client.drawn.pop(self.random.randrange(len(client.drawn)))))
             chance = self.random.random()
-            if chance < 0.04:  # an outlier, which must not take the watermark along
+            if chance < 0.04:  # a value of the far future, to which the watermark must not move
                 columns.append(self.random.choice(["made", "stamped"]))
                 values.append("2090-01-01")
             elif chance < 0.06 and "id" not in columns:
@@ -317,7 +314,7 @@ class History:
             self.run(client, "insert into items (day, created_at, updated_at, note) values (%s, %s, %s, %s)", values)
 
     def one_of_items(self) -> str:
-        """A row nobody has locked: the history is told by one thread, which cannot wait for itself."""
+        """A row that is not locked, in SQL. One thread plays the history, so it cannot wait for a lock of its own."""
         return f"(select id from items where id %% 3 = {self.random.randrange(3)} order by id {self.random.choice(['', 'desc'])} " \
                f"offset {self.random.choice([0, 0, 1, 4, 9])} limit 1 for update skip locked)"  # fmt: skip
 
@@ -326,9 +323,9 @@ class History:
         assert client is not None
         at = self.time(self.moment(client, HOUR // 6))
         with self.losing_races(client):
-            created = "null" if at is None else "created_at"  # else the greater of the two falls back to an old value
+            created = "null" if at is None else "created_at"  # otherwise the greater of the two columns falls back to an old value
             change = f"update items set updated_at = %s, created_at = {created}, note = %s where id = {self.one_of_items()}"
-            self.run(client, change, (at, f"u{len(self.told)}"))
+            self.run(client, change, (at, f"u{len(self.log)}"))
 
     def delete_items(self) -> None:
         client = self.someone()
@@ -340,7 +337,7 @@ class History:
         return hostile.text(self.texts, without="\0")
 
     def insert_pages(self) -> None:
-        """Each key once: one that somebody else has just inserted would be waited for."""
+        """Inserts rows whose keys were never used, as an insert would wait for another transaction with the same key."""
         client = self.someone()
         assert client is not None
         table = sql.Identifier(self.schema, self.pages).as_string(None).replace("%", "%%")
@@ -364,7 +361,7 @@ class History:
 
     @contextlib.contextmanager
     def losing_races(self, client: Client) -> Iterator[None]:
-        """A repeatable read that meets a newer row fails, as it does in real life; the application rolls back."""
+        """Rolls back where a transaction with repeatable read meets a newer row and fails."""
         try:
             yield
         except psycopg.errors.SerializationFailure:
@@ -379,21 +376,21 @@ class History:
             self.end(client, "commit")
 
     def commit_and_chain(self) -> None:
-        """The next transaction begins at once, and bears the time at which this commit arrived."""
+        """Commits and begins the next transaction, whose time is the one at which the message with the commit arrived."""
         if client := self.someone(open_=True):
             self.end(client, "commit and chain")
             client.began = self.clock
 
     def send_message(self) -> None:
-        """Several transactions in one message: the later ones bear a ``now()`` from before the first one has ended."""
+        """Sends several transactions in one message. The ``now()`` of the later ones is older than the end of the first one."""
         if self.message is None:
-            rows = [f"insert into log (note) values ('m{len(self.told)}.{n}')" for n in range(self.random.choice([2, 2, 3]))]
-            self.tell(f"message: {'; '.join(rows)}, a transaction each")
+            rows = [f"insert into log (note) values ('m{len(self.log)}.{n}')" for n in range(self.random.choice([2, 2, 3]))]
+            self.note(f"message: {'; '.join(rows)}, a transaction each")
             self.message = Message(self.url, self.plain, rows)
 
     def go_on_with_message(self) -> None:
         if self.message is not None:
-            self.tell("message: the next of its transactions commits")
+            self.note("message: the next of its transactions commits")
             self.message.go_on()
             if not self.message.gates:
                 self.message = None
@@ -406,7 +403,7 @@ class History:
         if client := self.someone(open_=True):
             self.run(client, "rollback to savepoint s" if client.savepoint and self.random.random() < 0.6 else "savepoint s")
             client.savepoint = True
-            client.drawn = []  # what was inserted after the savepoint is gone, so the ids may be free or not
+            client.drawn = []  # rows inserted after the savepoint are gone, so it is not known which ids are used
 
     def prepare(self) -> None:
         client = self.someone(open_=True)
@@ -420,21 +417,21 @@ class History:
         if self.prepared:
             name = self.prepared.pop(self.random.randrange(len(self.prepared)))
             how = self.random.choice(["commit", "commit", "rollback"])
-            self.tell(f"{how} prepared '{name}'")
+            self.note(f"{how} prepared '{name}'")
             do(self.plain, f"{how} prepared '{name}'")
 
     def die(self) -> None:
-        """A connection is lost in the middle of its transaction."""
+        """Ends a connection during its transaction."""
         if client := self.someone(open_=True):
             index = self.clients.index(client)
-            self.tell(f"c{index} dies")
+            self.note(f"c{index} dies")
             do(self.plain, "select pg_terminate_backend(%s, 5000)", (client.connection.info.backend_pid,))
             client.connection.close()
             self.clients[index] = self._client()
 
     def vacuum(self) -> None:
-        """Rows are frozen: as the source's rows did not change, neither must the lake's."""
-        self.tell("vacuum (freeze)")
+        """Freezes rows, which changes no row of the source, so that the lake must not change either."""
+        self.note("vacuum (freeze)")
         do(self.plain, "vacuum (freeze) items")
         do(self.plain, "vacuum (freeze) log")
         do(self.plain, f"vacuum (freeze) {sql.Identifier(self.schema, self.pages).as_string(None)}")
@@ -454,10 +451,10 @@ class History:
 
     @contextlib.contextmanager
     def inside(self, kill: bool, alone: bool) -> Iterator[None]:
-        """What happens while the sync of the block runs: it dies at one of its stages, or the application goes on at some."""
+        """Prepares what happens while the sync of the block runs: it ends at one of its stages, or the application goes on at some."""
 
         def die() -> None:
-            self.tell("   … and dies")
+            self.note("   … and dies")
             raise Killed
 
         def go_on() -> None:
@@ -475,6 +472,7 @@ class History:
             self.armed.clear()
 
     def reach(self, point: str) -> None:
+        """A sync has come to this point: does what was prepared for it."""
         self.passed.add(point)
         if point not in self.armed:
             return
@@ -483,22 +481,22 @@ class History:
             self.armed[point][0] -= 1
             return
         del self.armed[point]
-        self.tell(f"   {point}:")
+        self.note(f"   {point}:")
         happens()
 
     def go(self, lake: Lake, what: str, kill: bool = False, **asked: Any) -> dict[str, Any]:
-        """One sync with what happens meanwhile; then nothing below its watermark may be missing, and nothing there twice."""
-        self.tell(f"== {what} {lake.name} {asked or ''}")
+        """Runs one sync with what happens meanwhile. Afterwards no row below its watermark may be missing, and none may be there twice."""
+        self.note(f"== {what} {lake.name} {asked or ''}")
         self.counts[what] += 1
         with self.inside(kill, alone=what.startswith("last")):
             try:
                 line = lake.project.one(lake.table, ok=False, **asked)
-            except Killed:  # while it was planned: there is no run yet that could fail
+            except Killed:  # during the plan, when there is no run yet that could fail
                 assert kill
                 self.counts["failed"] += 1
                 return {}
         shown = line["watermark"]
-        self.tell(f"   {line['status']}: read {line['rows_read']}, {shown['previous']} → {shown['new']}, {line['message'][:150]}")
+        self.note(f"   {line['status']}: read {line['rows_read']}, {shown['previous']} → {shown['new']}, {line['message'][:150]}")
         self.counts[line["status"]] += 1
         if line["status"] == "failed":
             assert (kill and "Killed" in line["message"]) or "--allow-empty" in line["message"], line
@@ -529,7 +527,7 @@ class History:
         self.go(lake, "refresh", mode=REFRESH, allow_empty=self.random.random() < 0.7)
 
     def refresh_some(self, lake: Lake) -> None:
-        """A range of partitions that exist, chosen by chance."""
+        """Refreshes a random range of the partitions that exist."""
         with lake.project.instance() as instance:
             asset = next(a for a in lake.project.dagster().resolve_asset_graph().asset_nodes if a.key.path[-1] == encode_name(lake.table))
             keys = asset.partitions_def.get_partition_keys(dynamic_partitions_store=instance) if asset.partitions_def else []
@@ -547,25 +545,25 @@ class History:
         head = lake.project.table(lake.table).head()
         if head is not None:
             version = self.random.randint(0, head.version)
-            self.tell(f"== restore {lake.name} to version {version} of {head.version}")
+            self.note(f"== restore {lake.name} to version {version} of {head.version}")
             self.counts["restore"] += 1
             self.spark.sql(f"RESTORE TABLE {lake.project.table(lake.table).sql_name} TO VERSION AS OF {version}").collect()
 
     def optimize(self, lake: Lake) -> None:
         table = lake.project.table(lake.table)
         if table.head() is not None:
-            self.tell(f"== optimize {lake.name}")
+            self.note(f"== optimize {lake.name}")
             self.counts["optimize"] += 1
             self.spark.sql(f"OPTIMIZE {table.sql_name}").collect()
 
     def wipe_events(self, lake: Lake) -> None:
-        self.tell(f"== wipe the events of {lake.name}")
+        self.note(f"== wipe the events of {lake.name}")
         self.counts["wipe"] += 1
         with lake.project.instance() as instance:
             instance.wipe_assets([dg.AssetKey(["shop", encode_name(lake.table)])])
 
     def new_home(self, lake: Lake) -> None:
-        self.tell(f"== a new DAGSTER_HOME for {lake.name}")
+        self.note(f"== a new DAGSTER_HOME for {lake.name}")
         self.counts["new home"] += 1
         lake.homes += 1
         lake.project.home = lake.project.path / f".dagster_home_{lake.homes}"
@@ -596,12 +594,12 @@ class History:
             if not lake.exact:
                 self.go(lake, "last refresh", mode=REFRESH, allow_empty=True)
                 lake.project.assert_equal(lake.table, schema=lake.schema)
-        # Else no sync is ever killed there, and nobody notices. A container without identifier asks for none.
+        # A point that no sync reaches is never tested. The sync of a container without identifier does not ask for a highest one.
         missed = {*POINTS[:7]} - self.passed
         assert not missed or self.lakes[0].name == "snapshot", f"never reached: {sorted(missed)}"
 
     def settle(self) -> None:
-        """Everything commits."""
+        """Commits all open transactions."""
         while self.message is not None:
             self.go_on_with_message()
         for client in self.clients:
@@ -623,7 +621,7 @@ class History:
 
 
 def watch(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tells the history where a sync is. Everything is still done by the real code."""
+    """Makes the syncs call the history at each point. Everything is still done by the product's code."""
 
     def before(owner: Any, name: str, point: str) -> None:
         real = getattr(owner, name)
@@ -659,19 +657,19 @@ def watch(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(0)
-def test_nothing_is_lost_and_nothing_doubled(
+def test_a_long_history_loses_and_doubles_no_row(
     request: pytest.FixtureRequest, database: str, tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The promise of the product. When it fails, somebody's rows are missing or doubled, and nothing tells them."""
+    """The product's most important promise: no row is missing in the lake, and none is there twice."""
     seed, steps = int(request.config.getoption("--seed") or 0), int(request.config.getoption("--steps") or 0)
     request.node.user_properties.append(("history", _played(seed, steps, database, tmp_path, spark_home, monkeypatch)))
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_a_short_history(
+def test_a_short_history_loses_and_doubles_no_row(
     request: pytest.FixtureRequest, database: str, tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """The same of one container in few steps; ``assets_tests.soak`` plays many of them."""
+    """The same promise with one container and few steps. ``assets_tests.soak`` plays many of these histories."""
     seed = int(request.config.getoption("--seed") or 0) + number
     _played(seed, 12, database, tmp_path, spark_home, monkeypatch, short=True)
 
@@ -685,9 +683,9 @@ def _played(
         watch(history, monkeypatch)
         try:
             history.play()
-        except Exception as error:  # noqa: BLE001 it fails, with its history
-            told = "\n".join(history.told)
-            pytest.fail(f"--seed {seed} --steps {steps}:\n{told}\n{type(error).__name__}: {error}", pytrace=False)
+        except Exception as error:  # noqa: BLE001 the test fails, and shows its history
+            log = "\n".join(history.log)
+            pytest.fail(f"--seed {seed} --steps {steps}:\n{log}\n{type(error).__name__}: {error}", pytrace=False)
         finally:
             history.close()
     seconds = {name: round(value) for name, value in history.seconds.items()}

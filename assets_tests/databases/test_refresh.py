@@ -1,6 +1,6 @@
-"""Refreshes: partitions, or all of a container, read whole and replaced; and what a sync must not take from a catalog that is old.
+"""Refreshes read partitions, or a whole container, and replace them; and syncs whose catalog is out of date.
 
-Belongs here: what a refresh may and must touch, and what the next sync still finds after it. Does not belong: how Dagster asks for one
+Belongs here: which rows a refresh replaces, and what the next sync still finds after it. Does not belong: how Dagster starts a refresh
 (``test_dagster``).
 """
 
@@ -30,8 +30,8 @@ def test_late_rows_inside_the_lag_are_found_after_a_refresh(project: MakeProject
     shop.assert_equal("visits")
 
 
-def test_refreshing_all_means_all(project: MakeProject) -> None:
-    """Partitions whose rows are all gone in the source, and rows without identifier, would stay as they were for ever."""
+def test_a_refresh_of_everything_removes_all_rows_that_are_gone(project: MakeProject) -> None:
+    """A refresh must also remove partitions whose rows are all gone in the source, and update rows without identifier."""
     shop = project(
         incremental=["public.batches:batch:integer", "public.days:day:date"],
         containers={"batches": {"partition_by": "batch"}, "days": {"partition_by": "month"}},
@@ -47,14 +47,14 @@ def test_refreshing_all_means_all(project: MakeProject) -> None:
     shop.execute("delete from batches where batch in (0, 2)")
     shop.execute("delete from days where day > '2026-04-01'; update days set note = 'changed'")
     for line in shop.sync(mode=Mode.REFRESH).values():
-        assert line["status"] in ("synced", "warning"), line  # the newest days are gone: worth a warning
+        assert line["status"] in ("synced", "warning"), line  # the newest days are gone, which is a warning
     shop.assert_equal("batches")
     shop.assert_equal("days")
     assert sorted(shop.rows("days", "note")) == [("changed",)] * 4
 
 
-def test_one_partition_among_others_is_not_emptied_unasked(project: MakeProject) -> None:
-    """A month that vanished from the source by mistake would vanish from the lake in the middle of a refreshed year."""
+def test_a_partition_among_others_is_not_emptied_without_permission(project: MakeProject) -> None:
+    """A month that was deleted from the source by mistake must not be removed from the lake by the refresh of a year without permission."""
     shop = project(incremental=["public.days:day:date"], containers={"days": {"partition_by": "month"}})
     shop.execute(
         "create table days (id serial, day date); insert into days (day) select date '2026-01-15' + 31 * i from generate_series(0, 5) i"
@@ -67,11 +67,11 @@ def test_one_partition_among_others_is_not_emptied_unasked(project: MakeProject)
     assert len(shop.rows("days")) == 6
     assert shop.one("days", keys=year, allow_empty=True)["rows_deleted"] == 1
     shop.assert_equal("days")
-    assert shop.one("days", keys=year)["status"] == "synced"  # what is empty in both is nobody's loss
+    assert shop.one("days", keys=year)["status"] == "synced"  # a partition that is empty in source and lake needs no permission
 
 
-def test_rows_that_have_moved_away_are_no_loss(project: MakeProject) -> None:
-    """A partition whose rows were all updated since is empty in the source: its refresh follows them, and asks for no leave to delete."""
+def test_a_refresh_follows_rows_that_moved_to_another_partition(project: MakeProject) -> None:
+    """A partition is empty in the source where its rows moved to another one. Its refresh needs no permission, as no row is deleted."""
     shop = project(incremental=["public.notes:updated_at:timestamp!upsert"], containers={"notes": {"partition_by": "month"}})
     shop.execute(
         """create table notes (id int primary key, note text, updated_at timestamptz not null);
@@ -88,8 +88,8 @@ def test_rows_that_have_moved_away_are_no_loss(project: MakeProject) -> None:
 
 
 @pytest.mark.long
-def test_a_key_that_is_spelled_anew(project: MakeProject) -> None:
-    """1 and 1.0 are one key to PostgreSQL and two texts: the row would be in the lake twice, or not at all."""
+def test_a_row_whose_key_is_written_differently_is_not_doubled(project: MakeProject) -> None:
+    """For PostgreSQL, 1 and 1.0 are the same key with two texts. The row must not be in the lake twice, nor be missing."""
     shop = project(incremental=["public.prices:updated_at:timestamp!upsert"], containers={"prices": {"partition_by": "month"}})
     shop.execute(
         """create table prices (id numeric primary key, note text, updated_at timestamptz not null);
@@ -106,7 +106,7 @@ def test_a_key_that_is_spelled_anew(project: MakeProject) -> None:
 
 @pytest.mark.parametrize("strategy", ["append", "upsert"])
 def test_a_schedule_goes_by_the_source_and_not_by_its_old_catalog(project: MakeProject, strategy: str) -> None:
-    """An identifier that may be NULL now, or a key that is none any more, is news to a catalog that nobody has run since."""
+    """A schedule's catalog does not know yet that the identifier may be NULL or that the key was dropped. No row may be lost or doubled."""
     entry = "public.notes:updated_at:timestamp" + ("!upsert" if strategy == "upsert" else "")
     shop = project(incremental=[entry], containers={"notes": {"partition_by": "month"}})
     shop.execute(
@@ -127,7 +127,7 @@ def test_a_schedule_goes_by_the_source_and_not_by_its_old_catalog(project: MakeP
 
 @pytest.mark.long
 def test_a_column_that_is_no_longer_excluded_asks_for_a_refresh(project: MakeProject) -> None:
-    """Its older rows have values in the source and none in the lake, and nothing else would say so."""
+    """The older rows have values in the source and NULL in the lake, so a warning must say that a refresh is needed."""
     shop = project(incremental=["public.notes:day:date"], containers={"notes": {"partition_by": "month", "exclude_columns": ["note"]}})
     shop.execute(
         "create table notes (id serial, day date, note text); insert into notes (day, note) values ('2026-05-01', 'a'), ('2026-05-02', 'b')"
@@ -141,8 +141,8 @@ def test_a_column_that_is_no_longer_excluded_asks_for_a_refresh(project: MakePro
     shop.assert_equal("notes")
 
 
-def test_another_schema_is_another_table(project: MakeProject) -> None:
-    """The tail of one table would be put onto the rows of another."""
+def test_a_table_of_another_schema_is_refused(project: MakeProject) -> None:
+    """New rows of one table must not be added to the rows of another one."""
     shop = project(incremental=["orders:day:date"])
     shop.execute(
         """create table orders (id int, day date); insert into orders values (1, '2026-05-01');
@@ -155,8 +155,8 @@ def test_another_schema_is_another_table(project: MakeProject) -> None:
 
 
 @pytest.mark.long
-def test_partitions_in_any_order_are_one_line(project: MakeProject) -> None:
-    """Dagster lists dynamic partitions in the order they came; scripts read one line a container."""
+def test_the_partitions_of_a_refresh_are_listed_in_order(project: MakeProject) -> None:
+    """Dagster lists dynamic partitions in the order in which they were added, while scripts expect them in order of their values."""
     shop = project(incremental=["public.events:id:integer"], containers={"events": {"partition_by": 100}})
     shop.execute("create table events (id int); insert into events values (1), (901)")
     shop.one("events")
@@ -168,7 +168,7 @@ def test_partitions_in_any_order_are_one_line(project: MakeProject) -> None:
 
 
 def test_integer_partitions_are_listed_again_where_their_list_was_lost(project: MakeProject) -> None:
-    """A new DAGSTER_HOME knows no integer partition: the first one that comes along would stand for all that lies below it."""
+    """A new DAGSTER_HOME has no list of integer partitions. The next one must not become the partition of all values below it."""
     shop = project(incremental=["public.events:id:integer"], containers={"events": {"partition_by": 100}})
     shop.execute("create table events (id int); insert into events select generate_series(1, 950, 10)")
     shop.one("events")

@@ -1,7 +1,6 @@
 """A source that is a read replica: a real hot standby of the embedded PostgreSQL, made with its own ``pg_basebackup``.
 
-Belongs here: what a replica can still give, and the warning about what it cannot. A transaction pooler was tried by hand with Debian's
-pgbouncer in transaction mode (docs/operating.md): there is no such server without a system package.
+Belongs here: syncs from a replica, and the warning about what it does not show. Does not belong: poolers (``test_pooler``).
 """
 
 import shutil
@@ -58,8 +57,8 @@ def replayed(primary: psycopg.Connection, standby: str) -> None:
 
 
 @pytest.mark.long
-def test_a_read_replica(project: MakeProject, standby: EmbeddedPostgres) -> None:
-    """Rows committed late on the primary lie below the watermark: without the warning, and the lag that it asks for, they are lost."""
+def test_a_read_replica_is_synced_with_a_warning_and_a_lag_finds_late_rows(project: MakeProject, standby: EmbeddedPostgres) -> None:
+    """A replica does not show the primary's transactions, so rows that commit late are lost without the safety lag of the warning."""
     made = project(incremental=["public.t:id:integer", "public.u:at:timestamp!upsert"],
                    containers={"t": {"safety_lag": 10}, "u": {"partition_by": "month", "safety_lag": 3600}})  # fmt: skip
     primary = made.url
@@ -76,11 +75,15 @@ def test_a_read_replica(project: MakeProject, standby: EmbeddedPostgres) -> None
         late.execute("insert into t (note) values ('late')")
         made.execute("insert into t (note) values ('overtakes'); update u set at = '2024-11-02' where id = 7")
         replayed(made.source, made.url)
-        assert made.sync()["t"]["watermark"] == {"previous": 50, "new": 52, "held_back_by": None}  # nobody is seen from here
+        assert made.sync()["t"]["watermark"] == {
+            "previous": 50,
+            "new": 52,
+            "held_back_by": None,
+        }  # the replica does not show who is at work on the primary
     replayed(made.source, made.url)
-    assert made.one("t")["rows_inserted"] == 1  # within the lag
+    assert made.one("t")["rows_inserted"] == 1  # the late row lies within the safety lag
     for name in ("t", "u"):
         made.assert_equal(name)
     assert {line["status"] for line in made.sync().values()} == {"skipped"}
-    made.url = primary  # the same system, the same database: no rebuild
+    made.url = primary  # it is the same database, so the table is not refused
     assert {line["status"] for line in made.sync().values()} <= {"skipped", "synced"}

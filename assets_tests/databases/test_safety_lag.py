@@ -1,4 +1,8 @@
-"""The safety lag that nobody has set: identifiers that the application makes lose no row, and those that the database makes cost no lag."""
+"""The automatic safety lag: identifiers that an application may make have one, and those that only the database makes have none.
+
+Belongs here: who makes the values of an identifier, and the lag that follows from it. Does not belong: the rows that a given lag covers
+(``test_containers``).
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -98,8 +102,8 @@ FOUND: list[tuple[str, str, str, int, str]] = [
 ]  # fmt: skip
 
 
-def test_what_the_catalog_finds_decides(project: MakeProject) -> None:
-    """A lag of 0 for values that an application can make loses rows; one for those of the database reads rows for nothing."""
+def test_the_automatic_lag_follows_from_what_the_catalog_finds(project: MakeProject) -> None:
+    """A lag of 0 for values that an application may make loses rows; a lag for values of the database reads rows without need."""
     made = project(incremental=[f"public.{name}{entry}" for name, _, entry, _, _ in FOUND], safety_lag_seconds="auto")
     for _, statements, *_ in FOUND:
         made.execute(statements)
@@ -111,7 +115,7 @@ def test_what_the_catalog_finds_decides(project: MakeProject) -> None:
 
 
 def test_the_catalog_sees_that_the_database_no_longer_makes_the_values(project: MakeProject) -> None:
-    """A look that only compares columns would go on with a lag of 0 after the trigger was dropped, or the sequence was given a CACHE."""
+    """After a trigger was disabled or a sequence was given a CACHE, the lag of 0 no longer holds, although no column has changed."""
     made = project(incremental=["public.t:at:timestamp", "public.u:id:integer"], safety_lag_seconds="auto")
     made.execute(with_trigger("t") + "create table u (id int generated always as identity)")
     assert [d.container.lag for d in made.catalog()] == [0, 0]
@@ -124,7 +128,7 @@ def test_the_catalog_sees_that_the_database_no_longer_makes_the_values(project: 
 
 
 def test_a_catalog_of_an_earlier_version_says_nothing_of_who_makes_the_values(project: MakeProject, tmp_path: Path) -> None:
-    """Its file must load, and what it does not know is not taken for a promise."""
+    """The file of an older catalog must load, and where it does not say who makes the values, there must be a lag."""
     made = project(incremental=["public.t:id:integer"], safety_lag_seconds="auto")
     made.execute("create table t (id int generated always as identity)")
     catalog = made.component.take_catalog(None).catalog
@@ -155,15 +159,17 @@ SEEN = SourceTable("t", Kind.TABLE, (SourceColumn("at", "timestamptz", "timestam
         (AT, 5, 7, 5, False),
         (AT, "auto", 7, AUTO_LAG_SECONDS, True),
         (ID, None, "auto", BLOCKS, True),
-        (ID, None, 0, 0, False),  # no lag at all, in whichever unit
-        (ID, None, 7, BLOCKS, True),  # seconds say nothing of integers
+        (ID, None, 0, 0, False),  # 0 means no lag in either unit
+        (ID, None, 7, BLOCKS, True),  # a lag in seconds does not apply to integers
         (ID, 0, "auto", 0, False),
         (ID, 5, 7, 5, False),
         (None, None, "auto", 0, False),
     ],
 )  # fmt: skip
-def test_which_value_counts(identifier: Identifier | None, option: object, datastore: object, lag: int, is_auto: bool) -> None:
-    """A 0 that is taken for "nothing was said" costs a reader who knows better; one that is not asked for loses rows."""
+def test_the_lag_of_the_container_counts_before_that_of_the_datastore(
+    identifier: Identifier | None, option: object, datastore: object, lag: int, is_auto: bool
+) -> None:
+    """A 0 of the YAML must count as 0, and without a lag in the YAML the automatic one must count."""
     options = ContainerOptions(safety_lag=option)  # pyright: ignore[reportArgumentType]
     found = safety_lag(SEEN, identifier, Strategy.APPEND, options, datastore)  # pyright: ignore[reportArgumentType]
     assert (found.value, found.is_auto) == (lag, is_auto)
@@ -171,7 +177,7 @@ def test_which_value_counts(identifier: Identifier | None, option: object, datas
 
 
 def test_of_two_columns_one_set_at_each_insert_and_one_at_each_update_are_enough() -> None:
-    """The greater of both counts: it is at least the one that a trigger has set."""
+    """The identifier is the greater of both columns, so it is at least the value that a trigger has set."""
     pair = Identifier(("created_at", "updated_at"), IdentifierType.TIMESTAMP, CursorType.TIMESTAMP)
     kind = "timestamp with time zone"
     created, updated = SourceColumn("created_at", kind, kind), SourceColumn("updated_at", kind, kind)
@@ -187,15 +193,16 @@ def test_of_two_columns_one_set_at_each_insert_and_one_at_each_update_are_enough
         assert automatic_lag(table, pair, Strategy.UPSERT).value == lag
 
 
-def test_writers_by_their_locks_are_younger_than_a_triggers_now() -> None:
-    """``hold_back: writers`` counts a transaction from its lock on; the trigger's now() is older, so it needs the lag all the same."""
+def test_hold_back_for_writers_needs_a_lag_for_times_of_triggers() -> None:
+    """``hold_back: writers`` counts a transaction from its lock on, and the now() of a trigger is older than that, so there must be a
+    lag."""
     table = SourceTable("t", Kind.TABLE, (replace(SEEN.columns[0], origin=Origin(at_insert="m")),))
     assert automatic_lag(table, AT, Strategy.APPEND).value == 0
     assert automatic_lag(table, AT, Strategy.APPEND, HoldBack.WRITERS).value == AUTO_LAG_SECONDS
 
 
-def test_of_batches_the_one_below_the_highest_is_read_again() -> None:
-    """A thousand values below the highest would be a thousand batches: the whole table, with every sync."""
+def test_the_automatic_lag_of_batches_is_one_batch() -> None:
+    """A lag of a thousand values would be a thousand batches, and each sync would read the whole table."""
     assert automatic_lag(SEEN, ID, Strategy.APPEND, batch=True).value == AUTO_LAG_BATCHES == 1
 
 
@@ -212,15 +219,15 @@ def test_of_batches_the_one_below_the_highest_is_read_again() -> None:
         ("begin if true then new.at := now(); end if; return new; end", None),
     ],
 )
-def test_what_a_triggers_function_assigns(body: str, assigned: dict[str, bool] | None) -> None:
-    """What is taken for an assignment that always happens makes the lag 0."""
+def test_columns_that_a_triggers_function_always_assigns_are_found(body: str, assigned: dict[str, bool] | None) -> None:
+    """An assignment that does not always happen must not be taken for one that does, as the lag would be 0."""
     assert assigned_by(body) == assigned
 
 
 # ---------------------------------------------------------------------- from the YAML to the rows
 @pytest.mark.long
-def test_the_default_and_an_explicit_zero_from_the_yaml_on(project: MakeProject) -> None:
-    """What `catalog` and `--dry-run` say: the default is auto with its reason, a 0 stays 0, and a word that is neither is refused."""
+def test_the_default_lag_and_an_explicit_zero_of_the_yaml_are_shown(project: MakeProject) -> None:
+    """`catalog` and `--dry-run` must show the automatic lag with its reason and a 0 as 0, and another word must be refused."""
     made = project(
         incremental=[f"public.{name}:at:timestamp" for name in ("auto", "none", "zero", "sixty")],
         containers={"auto": {"safety_lag": "auto"}, "zero": {"safety_lag": 0}, "sixty": {"safety_lag": 60}},
@@ -242,12 +249,12 @@ def test_the_default_and_an_explicit_zero_from_the_yaml_on(project: MakeProject)
     assert {record["container"]: record["safety_lag"] for record in records}["shop/none"] == 0
     made.configure(safety_lag_seconds="soon")
     made.write()
-    code, _, said = made.cli("catalog", "shop", "--json", spark=False, check=None)
-    assert code == 2 and "safety_lag_seconds is 'soon'; write a whole number, or auto." in said
+    code, _, stderr = made.cli("catalog", "shop", "--json", spark=False, check=None)
+    assert code == 2 and "safety_lag_seconds is 'soon'; write a whole number, or auto." in stderr
 
 
-def test_a_time_that_the_application_made_arrives_late(project: MakeProject) -> None:
-    """The commonest set-up: an ORM reads its clock, works for two minutes, and commits after a sync has passed its time."""
+def test_a_late_row_with_a_time_of_the_application_arrives_by_default(project: MakeProject) -> None:
+    """In the most common case, an ORM takes the time, works for two minutes, and commits after a sync has moved past that time."""
     by_default, zero = (
         project(incremental=["public.t:updated_at:timestamp!upsert"], containers={"t": {"partition_by": "month"}}, safety_lag_seconds=lag)
         for lag in ("auto", 0)
@@ -258,10 +265,10 @@ def test_a_time_that_the_application_made_arrives_late(project: MakeProject) -> 
     zero.one("t")
     zero.execute("insert into t select 2, updated_at - interval '2 minutes' from t union all select 3, now()")
     line = by_default.one("t")
-    assert line["status"] == "synced" and "safety_lag is auto" not in line["message"], "it is said once"
+    assert line["status"] == "synced" and "safety_lag is auto" not in line["message"], "only the first sync warns"
     zero.one("t")
     assert sorted(by_default.rows("t", "id")) == [(1,), (2,), (3,)]
-    assert sorted(zero.rows("t", "id")) == [(1,), (3,)], "with an explicit 0 the reader has taken that on himself"
+    assert sorted(zero.rows("t", "id")) == [(1,), (3,)], "an explicit 0 accepts that late rows are missed"
     with by_default.instance() as instance:
         event = instance.get_latest_materialization_event(dg.AssetKey(["shop", "t"]))
     assert event is not None and event.asset_materialization is not None
@@ -270,8 +277,8 @@ def test_a_time_that_the_application_made_arrives_late(project: MakeProject) -> 
 
 
 @pytest.mark.long
-def test_a_block_of_ids_drawn_before_a_sync_and_inserted_after_it(project: MakeProject) -> None:
-    """Hibernate draws fifty ids by one ``nextval`` and keeps them for as long as it likes."""
+def test_late_rows_with_ids_of_a_block_arrive_by_default(project: MakeProject) -> None:
+    """Hibernate draws fifty ids with one ``nextval`` and may insert them much later. Such rows must arrive."""
     by_default, zero = (project(incremental=["public.t:id:integer"], safety_lag_seconds=lag) for lag in ("auto", 0))
     zero.execute("create sequence t_seq increment 50; create table t (id bigint primary key); insert into t values (1), (51), (101)")
     for made in (by_default, zero):
@@ -302,10 +309,10 @@ def subscriber(tmp_path: Path) -> Iterator[tuple[psycopg.Connection, str]]:
             own.execute("alter subscription s disable; alter subscription s set (slot_name = none); drop subscription s")
 
 
-def test_a_subscriber_of_logical_replication_is_never_exact(
+def test_a_subscriber_of_logical_replication_has_a_lag(
     subscriber: tuple[psycopg.Connection, str], tmp_path: Path, spark_home: Path
 ) -> None:
-    """Its rows carry the values of another server, whose transactions nobody here sees: neither its identity nor its trigger made them."""
+    """The values were made on another server, whose transactions are not visible here, so identity and trigger prove nothing."""
     publisher, url = subscriber
     made = Project(tmp_path / "p", url, spark_home, incremental=["public.t:id:integer"], safety_lag_seconds="auto")
     container = made.definition("t").container
@@ -327,7 +334,7 @@ def test_a_subscriber_of_logical_replication_is_never_exact(
 
 
 def _await(made: Project, rows: int) -> None:
-    """Until the subscription has brought so many rows."""
+    """Waits until the subscription has brought so many rows."""
     for _ in range(600):
         if made.source.execute("select count(*), pg_sleep(0.1) from t").fetchone()[0] == rows:  # pyright: ignore[reportOptionalSubscript]
             return

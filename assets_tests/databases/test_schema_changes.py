@@ -1,4 +1,7 @@
-"""What happens when the source's columns change, or what the YAML says of a container: the lake follows, or says why it cannot."""
+"""Changes of the source's columns and of the YAML: the lake follows them, or the sync says why it cannot.
+
+Belongs here: such changes between two syncs. Does not belong: which changes of types are possible (``test_model_schema``).
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,14 +20,14 @@ BY_MONTH = {"partition_by": "month"}
 
 
 def runs(project: Project, name: str) -> list[str]:
-    """The runs that the container's history of watermarks tells of, oldest first."""
+    """The ids of the runs in the container's history of watermarks, oldest first."""
     with project.instance() as instance:
         return [str(line["run_id"]) for line in history(instance, project.definition(name).container)][::-1]
 
 
 def test_columns_are_added_widened_and_dropped(project: MakeProject) -> None:
-    """A column added in the source would be missing in the lake, a widened one would stop the sync or be cut, a dropped one would keep
-    its old values in rows that were changed since."""
+    """A column that was added must arrive, one that was widened must neither fail nor be cut, and one that was dropped must be NULL in rows
+    that changed since."""
     made = project(incremental=["public.appended:day:date", "public.upserted:day:date!upsert"],
                    containers={"appended": BY_MONTH, "upserted": BY_MONTH})  # fmt: skip
     names = ("appended", "upserted", "whole")
@@ -49,7 +52,7 @@ def test_columns_are_added_widened_and_dropped(project: MakeProject) -> None:
         assert "column note (string) was added" in message and "no longer in the source, NULL from now on: gone" in message
         assert "column n was widened from int to bigint" in message
         assert "column price was widened from decimal(10,2) to decimal(12,2)" in message
-        assert "type widening" in message  # readers without it, delta-rs among them, can no longer read the table
+        assert "type widening" in message  # readers that do not know type widening, such as delta-rs, can no longer read the table
         assert ("column flag (int) was added; older rows are NULL in the lake, refresh needed" in message) == (name != "whole")
     with open_session(made.spark_home, name="test") as spark:
 
@@ -58,14 +61,14 @@ def test_columns_are_added_widened_and_dropped(project: MakeProject) -> None:
 
         made.assert_equal("whole", spark=spark)
         for name in ("appended", "upserted"):
-            # Rows of the day of the watermark were read again: they have it all; older ones wait for the refresh.
+            # Rows of the watermark's day were read again and have all values; older rows need the refresh.
             assert lake(name, "select distinct flag, gone from {t} where day < '2024-11-03'") == [(None, "gone")]
             assert lake(name, "select distinct flag, gone from {t} where day = '2024-11-03'") == [(7, None)]
             assert lake(name, "select note from {t} where id in (5, 100) order by id") == [("late",), ("new",)]
             made.one(name, mode=Mode.REFRESH)
             made.assert_equal(name, spark=spark)
         made.execute("alter table appended alter n type int using 1; insert into appended values (101, '2024-11-04', 1, 1)")
-        narrowed = made.one("appended")  # the wider column of the lake carries it as it is
+        narrowed = made.one("appended")  # the lake's column stays wide and holds the values
         assert narrowed["status"] == "synced" and narrowed["rows_inserted"] == 1
         assert lake("appended", "select id, small, n from {t} where day > '2024-11-03'") == [(101, 1, 1)]
 
@@ -78,7 +81,7 @@ def test_columns_are_added_widened_and_dropped(project: MakeProject) -> None:
     ],
 )
 def test_an_incompatible_change_fails_before_anything_is_written(project: MakeProject, change: str, words: str) -> None:
-    """Values would be rounded or nulled to fit the old column, or half of a table's columns changed before the sync gives up."""
+    """Values must not be rounded or set to NULL to fit the old column, and a refused sync must not have changed other columns before."""
     made = project(incremental=["public.t:at:timestamp"], containers={"t": BY_MONTH})
     made.execute("create table t (id int, at timestamp, price numeric(10,2)); insert into t values (1, '2024-11-01 10:00', 1.10)")
     made.one("t")
@@ -96,8 +99,9 @@ def test_an_incompatible_change_fails_before_anything_is_written(project: MakePr
 
 
 @pytest.mark.long
-def test_a_changed_description_is_refused_until_the_table_is_loaded_anew(project: MakeProject, postgres: EmbeddedPostgres) -> None:
-    """The lake would be a mixture of two orders of things: rows between the old and the new identifier, start or database lost."""
+def test_a_changed_identifier_strategy_key_or_source_is_refused_until_a_load_anew(project: MakeProject, postgres: EmbeddedPostgres) -> None:
+    """After a change of identifier, strategy, key, start or database, the old watermark says nothing, and a sync from it would miss
+    rows."""
     made = project(incremental=["public.t:created:date"], containers={"t": BY_MONTH})
     table = """create table t (id int primary key, code int unique not null, created date, updated date, seq int);
         insert into t select i, -i, date '2024-10-01' + i, date '2024-11-01' + i % 7, i from generate_series(1, 20) i"""

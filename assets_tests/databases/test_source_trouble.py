@@ -1,6 +1,6 @@
-"""A source that is busy with other things: locked tables, transactions open for long, columns that come while a sync is under way.
+"""Other sessions of the source during a sync: locked tables, transactions that stay open, and columns that are added.
 
-Belongs here: what other sessions of the source do during a sync. Does not belong: a source that cannot be reached (``test_bad_input``).
+Belongs here: what other sessions do, and wrong URLs. Does not belong: a source that cannot be reached (``test_bad_input``).
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ MakeProject = Callable[..., Project]
 
 
 def test_a_locked_table_leaves_the_others_alone(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody's ALTER that nobody commits would stop every container of the datastore, for as long as it is open."""
+    """An ALTER that stays uncommitted must fail the sync of its own table only."""
     monkeypatch.setattr(connection, "SET_LOCK_TIMEOUT", "set local lock_timeout = '1s'")
     shop = project(incremental=["public.orders:day:date", "public.visits:day:date"])
     shop.execute(
@@ -30,7 +30,7 @@ def test_a_locked_table_leaves_the_others_alone(project: MakeProject, monkeypatc
     shop.execute("insert into orders values (2, '2026-05-02'); insert into visits values (2, '2026-05-02')")
     with psycopg.connect(shop.url) as other:
         other.execute("alter table orders add column note text")
-        assert len(shop.catalog()) == 2, "the catalog waits for nobody"
+        assert len(shop.catalog()) == 2, "the catalog does not wait for the lock"
         lines = shop.sync(stale=True)
         assert lines["visits"]["status"] == "synced", lines["visits"]
         assert lines["orders"]["status"] == "failed" and "the table is locked" in lines["orders"]["message"], lines["orders"]
@@ -40,7 +40,7 @@ def test_a_locked_table_leaves_the_others_alone(project: MakeProject, monkeypatc
 
 
 def test_a_table_dropped_and_created_anew_is_refused(project: MakeProject) -> None:
-    """What the new one has below the watermark would never be read, and what the old one had would stay for ever."""
+    """Rows of the new table below the watermark would never be read, and rows of the old table would stay."""
     shop = project(incremental=["public.orders:day:date"], containers={"orders": {"partition_by": "month"}})
     shop.execute("create table orders (id int primary key, day date); insert into orders values (1, '2026-05-01'), (2, '2026-06-01')")
     shop.one("orders")
@@ -53,8 +53,8 @@ def test_a_table_dropped_and_created_anew_is_refused(project: MakeProject) -> No
     shop.assert_equal("orders")
 
 
-def test_a_table_locked_after_the_plan_is_named_too(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message must name the lock, and not what went wrong in telling of it."""
+def test_a_table_that_is_locked_after_the_plan_is_named(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message must name the lock, and not an error of the code that reports it."""
     shop = project(incremental=["public.orders:day:date"])
     shop.execute("create table orders (id int primary key, day date); insert into orders values (1, '2026-05-01')")
     with psycopg.connect(shop.url) as other, monkeypatch.context() as patched:
@@ -73,8 +73,8 @@ def test_a_table_locked_after_the_plan_is_named_too(project: MakeProject, monkey
     shop.assert_equal("orders")
 
 
-def test_a_load_in_windows_beside_an_open_transaction(project: MakeProject) -> None:
-    """Its rows may lie in any window: unless somebody is named and all is read again, they never come."""
+def test_a_load_in_windows_misses_no_row_of_an_open_transaction(project: MakeProject) -> None:
+    """Rows of an open transaction may lie in any window, so the watermark must wait and the next sync must read them."""
     shop = project(incremental=["public.notes:id:integer"], containers={"notes": {"partition_by": 1000}}, load_rows=1000)
     shop.execute(
         """create table notes (id serial primary key, note text);
@@ -93,8 +93,8 @@ def test_a_load_in_windows_beside_an_open_transaction(project: MakeProject) -> N
 
 
 @pytest.mark.parametrize("strategy", ["append", "upsert"])
-def test_column_added_mid_way(project: MakeProject, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plan has looked at the table, the snapshot sees another one: its new column would be dropped without a word."""
+def test_a_column_added_during_a_sync_arrives(project: MakeProject, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column that was added between plan and snapshot must not be left out without a warning."""
     shop = project(incremental=[f"public.orders:day:date{'!upsert' if strategy == 'upsert' else ''}"])
     shop.execute("create table orders (id int primary key, day date); insert into orders values (1, '2026-05-01')")
     shop.one("orders")
@@ -116,7 +116,7 @@ def test_column_added_mid_way(project: MakeProject, strategy: str, monkeypatch: 
 
 @pytest.mark.parametrize("url", ["postgresql://user:p@ss:w0rd@host:5432/db", "postgresql://user:p@ssw0rd@host:5432/db"])
 def test_the_end_of_a_password_is_not_shown_as_a_host(url: str) -> None:
-    """An unescaped @ makes the rest of the password a host, which is in every message and in the metadata."""
+    """With an unescaped @, the rest of the password counts as the host, which messages and metadata show. Such a URL is refused."""
     with pytest.raises(ConfigurationError) as refused:
         PostgresAddress.parse("shop", url)
     assert "w0rd" not in str(refused.value) and "%XX" in str(refused.value)

@@ -1,4 +1,8 @@
-"""What a sync does to the lake, end to end: real PostgreSQL, real Spark Connect, real Delta, real Dagster runs."""
+"""What a sync does to the lake: the most important behaviour, with a real PostgreSQL, Spark Connect server, Delta tables and Dagster runs.
+
+Belongs here: first loads, incremental syncs, and the snapshot. Does not belong: options of containers (``test_containers``) and failures
+(``test_failures``).
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -33,8 +37,8 @@ def orders(project: MakeProject) -> Project:
     return made
 
 
-def test_first_sync_loads_all_and_the_second_moves_nothing(orders: Project) -> None:
-    """Without it, a first sync misses rows, or each further one costs a run for nothing."""
+def test_the_first_sync_loads_all_rows_and_the_second_is_skipped(orders: Project) -> None:
+    """The first sync must bring all rows, and a sync without changes must not start a run."""
     first = orders.sync()
     assert {name: line["status"] for name, line in first.items()} == {"orders": "synced", "customer": "synced", "region": "synced"}
     assert first["orders"]["rows_read"] == first["orders"]["rows_inserted"] == 900
@@ -48,7 +52,7 @@ def test_first_sync_loads_all_and_the_second_moves_nothing(orders: Project) -> N
 
 
 def test_only_what_is_new_is_read(orders: Project) -> None:
-    """Without it, an incremental sync reads the table each time, or counts rows that did not change."""
+    """An incremental sync must not read the whole table, nor count rows that did not change."""
     orders.sync()
     orders.source.execute("insert into orders (day, total) select date '2026-04-02', i from generate_series(1, 7) i")
     orders.source.execute(
@@ -56,14 +60,16 @@ def test_only_what_is_new_is_read(orders: Project) -> None:
     )
     orders.source.execute("insert into customer values (1000, 'x', '2026-02-21')")
     lines = orders.sync()
-    assert lines["orders"]["rows_read"] == 10 + 7  # the ten of the watermark's own day are read again
+    assert lines["orders"]["rows_read"] == 10 + 7  # the ten rows of the watermark's day are read again
     assert (lines["orders"]["rows_inserted"], lines["orders"]["rows_deleted"]) == (7, 0)
     assert lines["customer"]["rows_read"] == 1 + 3  # the row at the watermark, two updated, one new
     assert (lines["customer"]["rows_inserted"], lines["customer"]["rows_updated"], lines["customer"]["rows_deleted"]) == (1, 2, 0)
     assert lines["region"]["status"] == "skipped"
     orders.assert_equal("orders")
     gone = orders.compare("customer")
-    assert len(orders.rows("customer", "id", "id = 9")) == 1 and not gone.equal  # below the tail: a refresh removes it
+    assert (
+        len(orders.rows("customer", "id", "id = 9")) == 1 and not gone.equal
+    )  # the deleted row lies below the watermark, so only a refresh removes it
     orders.one("customer", keys=("2026-01-01", "2026-01-01"))
     orders.assert_equal("customer")
 
@@ -76,14 +82,14 @@ def test_a_transaction_open_during_a_sync_is_not_lost(orders: Project) -> None:
         orders.source.execute("insert into orders (day, total) values ('2026-04-09', 2)")
         held = orders.one("orders")
         assert held["watermark"]["new"] == "2026-03-31" and held["watermark"]["held_back_by"][0]["pid"] == late.info.backend_pid
-        assert orders.rows("orders", "total", "day = '2026-04-09'") != []  # fresh data is not held back
+        assert orders.rows("orders", "total", "day = '2026-04-09'") != []  # new rows are not held back
     caught_up = orders.one("orders")
     assert caught_up["watermark"]["new"] == "2026-04-09"
     orders.assert_equal("orders")
 
 
-def test_all_readers_see_the_one_frozen_state(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each parallel reader has a connection of its own: without the shared snapshot, rows that move meanwhile are read twice or never."""
+def test_all_readers_see_the_same_snapshot_of_the_source(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reader has a connection of its own. Without a shared snapshot, rows that change meanwhile may be read twice or never."""
     made = project(incremental=["public.big:id:integer"], containers={"whole": {"readers": 4}, "big": {"readers": 4, "partition_by": 1000}})
     for name in ("whole", "big"):
         made.execute(f"create table {name} (id int primary key, v int); insert into {name} select i, 1 from generate_series(1, 4000) i")

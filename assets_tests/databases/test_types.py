@@ -1,4 +1,7 @@
-"""Nothing is altered on the way: every built-in type of PostgreSQL, and names as odd as it allows, compared as text with the source."""
+"""Values of every built-in type of PostgreSQL, and tables and columns of any name, arrive unchanged.
+
+Belongs here: types, keys of any type, and names. Does not belong: text that looks like SQL (``test_hostile_text``).
+"""
 
 from collections.abc import Callable
 
@@ -12,7 +15,7 @@ from incremental_assets.databases.postgres.types import carry
 
 MakeProject = Callable[..., Project]
 
-# Column → (type, values). The tables have a row of NULLs, and as many more as the longest list.
+# The type and the values of each column. The tables have a row of NULLs, and as many more rows as the longest list has values.
 PLAIN: dict[str, tuple[str, list[str]]] = {
     "bool_": ("boolean", ["true", "false"]),
     "int2_": ("smallint", ["-32768", "32767"]),
@@ -59,7 +62,7 @@ PLAIN: dict[str, tuple[str, list[str]]] = {
     "json_": ("json", ["'{\"a\":  1.10, \"a\": null}'", "'\"\\u00e9\"'", "'null'"]),
     "jsonb_": ("jsonb", ["'{\"b\": 1e400, \"a\": [1.10, \"\\\\\"]}'", "'null'"]),
     "jsonpath_": ("jsonpath", ["'$.a[*] ? (@ > 1)'"]),
-    "xml_": ("xml", []),  # the embedded server is built without libxml: NULLs only
+    "xml_": ("xml", []),  # the embedded server is built without libxml, so there are only NULLs
     "inet_": ("inet", ["'10.0.0.1'", "'10.1.2.3/8'", "'::1'", "'2001:db8::/32'"]),
     "cidr_": ("cidr", ["'10.0.0.0/8'", "'10.0.0.1'"]),
     "macaddr_": ("macaddr", ["'08:00:2b:01:02:03'"]),
@@ -97,7 +100,7 @@ PLAIN: dict[str, tuple[str, list[str]]] = {
     "address": ("address", ["row('a \"street\"', 10, '10.0.0.1')::address", "row(null, null, null)::address"]),
 }  # fmt: skip
 
-# What no Spark type holds: these columns arrive as text when such values are there at the first load.
+# Values that no type of Spark holds. These columns arrive as text where such values are in the first load.
 INFINITE: dict[str, tuple[str, list[str]]] = {
     "date_inf": ("date", ["'infinity'", "'-infinity'", "'2024-01-01'"]),
     "ts_inf": ("timestamp", ["'infinity'", "'2024-01-01 00:00:00.000001'", "'0044-03-15 12:00 BC'"]),
@@ -122,8 +125,8 @@ def insert(project: Project, name: str, first_id: int = 1, at: str = "2024-11-05
         project.execute(f"insert into {name} values ({first_id + number}, '{at}', {', '.join(values)})")
 
 
-def test_every_type_arrives_as_it_is(project: MakeProject) -> None:
-    """Values would be rounded, shifted by hours, cut to milliseconds, padded, or nulled, and nobody would notice for months."""
+def test_values_of_every_type_arrive_unchanged(project: MakeProject) -> None:
+    """Values must not be rounded, shifted by hours, cut to milliseconds, padded, or set to NULL."""
     made = project(incremental=["public.appended:at:timestamp", "public.upserted:at:timestamp!upsert"])
     made.execute(TYPES)
     names = ("appended", "upserted", "whole")
@@ -143,7 +146,7 @@ def test_every_type_arrives_as_it_is(project: MakeProject) -> None:
     rows = len(made.rows("whole", "id"))
     for name in names:
         insert(made, name, 101, "2024-11-06")
-    # Every value moves to another row: an upsert that takes one for equal that is not would keep the old one.
+    # Every value moves to another row. An upsert that takes different values for equal ones would keep the old one.
     moved = ", ".join(f"{column} = other.{column}" for column in COLUMNS)
     made.execute(
         f"update upserted set at = '2024-11-07', {moved} from (select *, (id % {rows}) + 1 as next from appended where id < 100) other "
@@ -162,7 +165,7 @@ def test_every_type_arrives_as_it_is(project: MakeProject) -> None:
 
 @pytest.mark.long
 def test_values_that_arrive_later_are_refused_rather_than_altered(project: MakeProject) -> None:
-    """An infinite date in a column that had none would become NULL or a date of the year 294247, or stop the sync without a reason."""
+    """An infinite date in a column that had none must not become NULL or another date, and the message must say what to do."""
     made = project(incremental=["public.t:at:timestamp!upsert"], containers={"t": {"partition_by": "month"}})
     made.execute(
         """create table t (id int primary key, at timestamp, until date, price numeric(6,2), long text);
@@ -190,7 +193,7 @@ def test_values_that_arrive_later_are_refused_rather_than_altered(project: MakeP
 
 @pytest.mark.long
 def test_rows_are_found_again_by_keys_of_any_type(project: MakeProject) -> None:
-    """A refresh would delete a row that has only moved to another month, or fail on it, where its key is binary, padded or a time."""
+    """A refresh must find a row that has moved to another month by its key, also where the key is binary, padded or a time."""
     made = project(incremental=["public.t:day:date!upsert"], containers={"t": {"partition_by": "month"}})
     made.execute(
         """create table t (b bytea, i timestamptz, l timestamp, d date, c char(4), f double precision, n numeric(8,3), "a.b `c" text,
@@ -211,8 +214,8 @@ def test_rows_are_found_again_by_keys_of_any_type(project: MakeProject) -> None:
 
 
 @pytest.mark.long
-def test_names_as_odd_as_postgres_allows(project: MakeProject) -> None:
-    """A table with a keyword, a quote, a dot or a space in a name could not be synced, or would be written over another one."""
+def test_tables_and_columns_with_unusual_names_are_synced(project: MakeProject) -> None:
+    """A table with a keyword, a quote, a dot or a space in a name must be synced, and must not overwrite another one."""
     name = """we"ird. tä`ble $1'😀"""
     columns = ["select", "a b", "a.b", "a,b;{}()=", "tab\tline\n", 'quo"te', "back`tick", "ünï😀", "MixedCase", "$1", "%s", "{x}",
                "it's", "what?", "back\\slash", "side", "hash", "fresh", "t", "s", "k0", "c0", "c1", "came", "value", "key"]  # fmt: skip
@@ -244,7 +247,7 @@ def test_names_as_odd_as_postgres_allows(project: MakeProject) -> None:
     assert made.one("other")["rows_inserted"] == 2
     made.assert_equal(name, where=kept)
     made.assert_equal("other")
-    # A table without odd names gets one: Delta then needs a mapping of names, in an evolution as in a rebuild.
+    # A table gets its first unusual name. Delta then needs column mapping, both when a column is added and in a load anew.
     made.execute("""alter table other add "odd name" int; insert into other values ('2024-11-02', 'x', 1)""")
     made.one("other")
     made.assert_equal("other")
@@ -257,7 +260,7 @@ def test_names_as_odd_as_postgres_allows(project: MakeProject) -> None:
 
 @pytest.mark.long
 def test_names_that_differ_only_in_case_are_refused(project: MakeProject) -> None:
-    """Delta Lake takes them for one column: the one would overwrite the other."""
+    """Delta takes such names for one column, so that one column would overwrite the other."""
     made = project()
     made.execute("""create table t (id int, "ID" int); insert into t values (1, 2)""")
     with pytest.raises(ConfigurationError, match=r"'id' and 'ID' differ only in case(.|\n)*exclude_columns: \[ID\]"):
@@ -268,8 +271,9 @@ def test_names_that_differ_only_in_case_are_refused(project: MakeProject) -> Non
 
 
 @pytest.mark.long
-def test_old_servers_send_the_same_times(project: MakeProject) -> None:
-    """PostgreSQL before 14 counts epochs in doubles: 9999-12-31 23:59:59.999999, which many write for "never", would be another year."""
+def test_times_of_servers_before_version_14_arrive_unchanged(project: MakeProject) -> None:
+    """PostgreSQL before 14 computes epochs in double precision, which would change 9999-12-31 23:59:59.999999, a common value for
+    "never"."""
     made = project()
     for base in ("timestamp with time zone", "timestamp without time zone"):
         column = SourceColumn("x", base, base)

@@ -1,4 +1,4 @@
-"""How many rows a partition has: delta-rs counts what Spark counts, and both what is there.
+"""How many rows a partition has: delta-rs and Spark count the same, and both are right.
 
 Belongs here: the two counts, asked about tables with identifiers of every cursor type. Does not belong: which partitions a sync counts
 (``test_sync``).
@@ -37,8 +37,8 @@ IN_SHORT = ("ranges of integers", "the later of two")
 
 
 @pytest.mark.parametrize("case", [*IN_SHORT, *(pytest.param(case, marks=pytest.mark.long) for case in CASES if case not in IN_SHORT)])
-def test_delta_rs_and_spark_count_what_is_there(tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
-    """A wrong count beside a right partition makes people distrust every number that they see."""
+def test_delta_rs_and_spark_count_the_same_rows(tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """A wrong count of a partition would make people distrust all numbers."""
     columns, type_, cursor_type, partitioning, step = CASES[case]
     chance = random.Random(case)
     identifier = Identifier(columns, IdentifierType.INTEGER if cursor_type is CursorType.INTEGER else IdentifierType.TIMESTAMP, cursor_type)

@@ -1,5 +1,7 @@
-"""Two hosts on one lake: of each container at most one has the lease, it is taken over only when nobody renews it, and a store that keeps
-no two commits apart is refused. Two DAGSTER_HOMEs stand for two hosts."""
+"""Leases of two hosts on one lake: at most one host has the lease of a container, and it is taken over only when it is not renewed.
+
+Belongs here: leases, with two DAGSTER_HOMEs in place of two hosts. Does not belong: whole syncs of two hosts (``test_two_hosts``).
+"""
 
 import multiprocessing
 import os
@@ -42,12 +44,12 @@ def taken(tmp_path: Path, me: Holder, wait: float = 0, said: list[str] | None = 
 
 
 def freeze(lease: Lease) -> None:
-    """As a process that is stopped, or cut off from the store: nothing is renewed, and nothing given back."""
+    """Stops the renewal and the release of the lease, as where a process is stopped or cut off from the store."""
     lease._end.set()
     lease._thread.join()
 
 
-def test_the_second_is_told_who_has_it(tmp_path: Path, host: Callable[[str], Holder]) -> None:
+def test_a_second_host_is_refused_and_sees_who_holds_the_lease(tmp_path: Path, host: Callable[[str], Holder]) -> None:
     said: list[str] = []
     first = host("one")
     with taken(tmp_path, first), pytest.raises(ContainerBusy) as busy, taken(tmp_path, host("two"), wait=4, said=said):
@@ -58,15 +60,15 @@ def test_the_second_is_told_who_has_it(tmp_path: Path, host: Callable[[str], Hol
         pass
 
 
-def test_it_stays_with_who_renews_it(tmp_path: Path, host: Callable[[str], Holder]) -> None:
-    """A sync may take hours, a lease is good for seconds."""
+def test_a_lease_that_is_renewed_is_not_taken_over(tmp_path: Path, host: Callable[[str], Holder]) -> None:
+    """A sync may take hours, while a lease is valid for seconds without renewal."""
     with taken(tmp_path, host("one")) as lease, pytest.raises(ContainerBusy), taken(tmp_path, host("two"), wait=7):
         pass
     with taken(tmp_path, host("one")) as lease:
         lease.expect_held()
 
 
-def test_a_dead_one_is_taken_over(tmp_path: Path, host: Callable[[str], Holder]) -> None:
+def test_a_lease_that_is_not_renewed_is_taken_over(tmp_path: Path, host: Callable[[str], Holder]) -> None:
     with taken(tmp_path, host("one")) as lease:
         freeze(lease)
         with taken(tmp_path, host("two"), wait=30) as other:
@@ -75,7 +77,7 @@ def test_a_dead_one_is_taken_over(tmp_path: Path, host: Callable[[str], Holder])
                 lease.expect_held()
 
 
-def test_it_is_not_given_back_for_somebody_else(tmp_path: Path, host: Callable[[str], Holder]) -> None:
+def test_a_host_does_not_release_the_lease_of_another_one(tmp_path: Path, host: Callable[[str], Holder]) -> None:
     with taken(tmp_path, host("one")) as lease:
         freeze(lease)
         other = taken(tmp_path, host("two"), wait=30)
@@ -85,8 +87,8 @@ def test_it_is_not_given_back_for_somebody_else(tmp_path: Path, host: Callable[[
     other.__exit__(None, None, None)
 
 
-def test_who_loses_it_hears_of_it(tmp_path: Path, host: Callable[[str], Holder], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its Spark queries are ended then, before they commit."""
+def test_a_host_that_loses_its_lease_is_notified(tmp_path: Path, host: Callable[[str], Holder], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Spark queries must be ended before they commit."""
     lost: list[bool] = []
     with taken(tmp_path, host("one"), lost=lost) as lease:
         table = DeltaTable(str(tmp_path / "lake" / "_leases" / "shop" / "orders"))
@@ -106,15 +108,15 @@ def test_who_loses_it_hears_of_it(tmp_path: Path, host: Callable[[str], Holder],
             lease.expect_held()
 
 
-def test_one_of_the_same_home_is_taken_over_at_once(tmp_path: Path, host: Callable[[str], Holder]) -> None:
-    """The lock of the operating system tells that its process is gone."""
+def test_a_lease_of_the_same_home_is_taken_over_at_once(tmp_path: Path, host: Callable[[str], Holder]) -> None:
+    """The lock of the operating system shows that the process with the lease has ended."""
     with taken(tmp_path, host("one")) as lease:
         freeze(lease)
         with taken(tmp_path, host("one")):
             pass
 
 
-def test_the_leases_own_log_does_not_grow(tmp_path: Path, host: Callable[[str], Holder]) -> None:
+def test_the_log_of_a_lease_does_not_grow(tmp_path: Path, host: Callable[[str], Holder]) -> None:
     log = tmp_path / "lake" / "_leases" / "shop" / "orders" / "_delta_log"
     counts: list[int] = []
     for _ in range(4):
@@ -128,7 +130,7 @@ def test_the_leases_own_log_does_not_grow(tmp_path: Path, host: Callable[[str], 
     assert max(counts) < 100, counts  # of 200 versions
 
 
-def test_the_variables_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_values_of_the_lease_variables_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("0", "soon", "1e9"):
         monkeypatch.setenv("INCREMENTAL_ASSETS_LEASE_SECONDS", text)
         with pytest.raises(ConfigurationError, match="from 1 to 3600"):
@@ -147,7 +149,7 @@ def _adds(lake: str, home: str, times: int) -> None:
             counter.write_text(str(value + 1))
 
 
-def test_processes_that_take_turns_lose_nothing(tmp_path: Path) -> None:
+def test_hosts_that_take_the_lease_in_turn_lose_no_change(tmp_path: Path) -> None:
     """Reading, adding one and writing back, by four hosts at once: without a lease most of the additions would be lost."""
     lake = tmp_path / "lake"
     lake.mkdir()

@@ -28,8 +28,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "p"
 
 
-def test_a_projects_home_is_its_owners(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine with several users, everybody could read what the runs did, and what with."""
+def test_only_the_owner_can_read_a_projects_home(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise other users of the machine can read the runs' configurations and logs."""
     before = os.umask(0o022)
     try:
         enter_project(project)
@@ -42,8 +42,8 @@ def test_a_projects_home_is_its_owners(project: Path, monkeypatch: pytest.Monkey
         os.umask(before)
 
 
-def test_a_home_that_somebody_named_stays_as_they_made_it(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group may share it on purpose; one that is not there yet is made private."""
+def test_the_rights_of_a_named_dagster_home_stay(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group may share such a folder on purpose. A folder that does not exist yet is made private."""
     shared, new = tmp_path / "shared", tmp_path / "new"
     shared.mkdir()
     shared.chmod(0o770)

@@ -153,8 +153,8 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def test_listing_finds_each_key_as_it_is_and_page_after_page(s3: Any, bucket: str) -> None:
-    """Else rows of a file with a strange name never come, or the files after the first thousand."""
+def test_a_listing_finds_unusual_keys_on_all_pages(s3: Any, bucket: str) -> None:
+    """Otherwise rows of a file with a strange name never come, or the files after the first thousand."""
     names = [*HOSTILE, *(f"many/part-{number:05d}.csv" for number in range(1100))]
     for name in names:
         s3.put_object(Bucket=bucket, Key=f"in/{name}", Body=name.encode())
@@ -178,17 +178,17 @@ def test_listing_finds_each_key_as_it_is_and_page_after_page(s3: Any, bucket: st
     assert address.head("a b.csv", 1000) == b"b a.csv"
 
 
-def test_keys_that_are_no_paths_are_told_and_not_passed_over(s3: Any, bucket: str) -> None:
-    """Else their rows are missing, and nobody is told."""
+def test_keys_that_spark_cannot_read_are_reported(s3: Any, bucket: str) -> None:
+    """Otherwise their rows are missing, and nobody is told."""
     s3.put_object(Bucket=bucket, Key="in/a/ok.csv", Body=b"")
     s3.put_object(Bucket=bucket, Key="in/a//lost.csv", Body=b"")
     troubles: dict[str, str] = {}
-    found = [path for path, _ in FolderAddress.parse("landing", f"s3://{bucket}/in").list(on_trouble=lambda p, m: troubles.update({p: m}))]
+    found = [path for path, _ in FolderAddress.parse("landing", f"s3://{bucket}/in").list(unseen=troubles)]
     assert found == ["a/ok.csv"]
     assert list(troubles) == ["a/"] and "//" in troubles["a/"]
 
 
-def test_a_place_that_is_not_there_says_so(s3: Any, bucket: str) -> None:
+def test_a_missing_bucket_or_folder_is_reported(s3: Any, bucket: str) -> None:
     with pytest.raises(SourceUnreachable, match="an object store has no empty folders"):
         list(FolderAddress.parse("landing", f"s3://{bucket}/in").list())
     s3.put_object(Bucket=bucket, Key="in/", Body=b"")  # what consoles make of "new folder"
@@ -197,7 +197,7 @@ def test_a_place_that_is_not_there_says_so(s3: Any, bucket: str) -> None:
         list(FolderAddress.parse("landing", "s3://no-such-bucket/in").list())
 
 
-def test_csv_from_s3_come_change_and_go(landing: Make) -> None:
+def test_csv_files_on_s3_are_added_changed_and_removed(landing: Make) -> None:
     project = landing(containers={"all": {"glob": "**/*.csv"}})
     for number, name in enumerate(HOSTILE):
         project.place_file(name, f"n,name\n{number},x\n")
@@ -235,7 +235,7 @@ def beside(project: Bucket, *parts: str) -> list[dict[str, Any]]:
     return table.to_pyarrow_table().to_pylist()
 
 
-def test_a_lake_on_s3_keeps_rows_state_manifest_and_what_was_rejected(landing: Make, s3: Any, bucket: str) -> None:
+def test_a_lake_on_s3_keeps_rows_state_manifest_and_rejected_rows(landing: Make, s3: Any, bucket: str) -> None:
     project = landing(lake=f"s3a://{bucket}/lake", containers={"sales": {"glob": "sales/*.csv", "columns": {"amount": "bigint"}}})
     project.place_file("sales/a 1.csv", "id,amount\n1,10\n2,much\n")
     project.place_file("sales/2.csv", "id,amount\n3,30\n")
@@ -307,7 +307,7 @@ def test_of_two_hosts_one_holds_a_container_of_a_lake_on_s3(s3: Any, bucket: str
     assert s3.list_objects_v2(Bucket=bucket, Prefix="lake/_leases/shop/orders/_delta_log/")["KeyCount"] > 8
 
 
-def test_a_store_that_takes_each_put_is_refused(s3: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_without_conditional_puts_is_refused(s3: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two hosts' commits would overwrite each other there."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", os.environ["CARELESS_ENDPOINT_URL"])
     with pytest.raises(LakeError, match="lets one host overwrite the commit of another"):
@@ -328,7 +328,7 @@ def hold(bucket: str, home: Path) -> None:
         pass
 
 
-def test_a_lake_that_cannot_be_reached_says_what_to_do(s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lake_that_cannot_be_reached_is_reported_with_a_remedy(s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert LakeTable(f"s3a://{bucket}/lake", "a", "b").head() is None
     with pytest.raises(LakeError, match=r"NoSuchBucket|does not exist") as told:
         LakeTable("s3a://no-such-bucket/lake", "a", "b").head()
@@ -338,8 +338,8 @@ def test_a_lake_that_cannot_be_reached_says_what_to_do(s3: Any, bucket: str, mon
         LakeTable(f"s3a://{bucket}/lake", "a", "b").head()
 
 
-def test_a_spark_that_cannot_use_the_store_at_all_is_told_from_a_broken_file() -> None:
-    """Else each file is remembered as one that cannot be read, and is not tried again once Spark has its connector."""
+def test_a_spark_server_without_the_connector_refuses_no_file() -> None:
+    """Otherwise each file is remembered as one that cannot be read, and is not tried again once Spark has its connector."""
     said = "(java.lang.RuntimeException) java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
     assert "INCREMENTAL_ASSETS_SPARK_CONF" in (store_remedy(said) or "")
     assert store_remedy("software.amazon.awssdk.services.s3.model.S3Exception: At least one of the pre-conditions did not hold") is None

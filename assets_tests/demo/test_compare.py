@@ -1,4 +1,4 @@
-"""Tests of the witness: `demo.compare` finds every difference it is shown, and none where there is none.
+"""The comparison of lake and source, `demo.compare`, finds every difference, and none where there is none.
 
 Tables here are written by delta-rs, so no Spark is needed. That the product's own tables equal their source is tested elsewhere.
 """
@@ -75,18 +75,18 @@ def compared(url: str, lake: Path, source: list[Row], in_lake: list[Row], ddl: s
     return compare(url, "t", lake)
 
 
-def test_equal(url: str, tmp_path: Path) -> None:
+def test_equal_rows_have_no_difference(url: str, tmp_path: Path) -> None:
     found = compared(url, tmp_path / "t", ROWS, list(reversed(ROWS)))
     assert found.equal
     assert (found.in_both, found.only_in_lake, found.only_in_source) == (199, 0, 0)
 
 
-def test_an_empty_table(url: str, tmp_path: Path) -> None:
+def test_two_empty_tables_have_no_difference(url: str, tmp_path: Path) -> None:
     found = compared(url, tmp_path / "t", [], [])
     assert found.equal and found.in_both == 0
 
 
-def test_a_missing_row(url: str, tmp_path: Path) -> None:
+def test_a_missing_row_is_found(url: str, tmp_path: Path) -> None:
     found = compared(url, tmp_path / "t", ROWS, ROWS[:50] + ROWS[51:])
     assert not found.equal
     assert (found.in_both, found.only_in_lake, found.only_in_source) == (198, 0, 1)
@@ -95,13 +95,13 @@ def test_a_missing_row(url: str, tmp_path: Path) -> None:
     assert found.examples_in_source[0]["name"] == "Grüße\t51\\N\n"
 
 
-def test_a_doubled_row(url: str, tmp_path: Path) -> None:
+def test_a_doubled_row_is_found(url: str, tmp_path: Path) -> None:
     found = compared(url, tmp_path / "t", ROWS, [*ROWS, ROWS[3], ROWS[3]])
     assert (found.in_both, found.only_in_lake, found.only_in_source) == (199, 2, 0)
     assert [example["id"] for example in found.examples_in_lake] == ["4", "4"]
 
 
-def test_a_changed_microsecond(url: str, tmp_path: Path) -> None:
+def test_a_changed_microsecond_is_found(url: str, tmp_path: Path) -> None:
     changed = (*ROWS[9][:4], datetime(2024, 1, 1, 12, 0, 0, 11), ROWS[9][5])
     found = compared(url, tmp_path / "t", ROWS, [*ROWS[:9], changed, *ROWS[10:]])
     assert (found.in_both, found.only_in_lake, found.only_in_source) == (198, 1, 1)
@@ -109,7 +109,7 @@ def test_a_changed_microsecond(url: str, tmp_path: Path) -> None:
     assert found.examples_in_source[0]["at"] == "2024-01-01 12:00:00.00001"
 
 
-def test_null_is_not_the_empty_string_nor_its_own_notation(url: str, tmp_path: Path) -> None:
+def test_null_differs_from_an_empty_text_and_from_the_text_null(url: str, tmp_path: Path) -> None:
     schema, ddl = pa.schema([("id", pa.int64()), ("name", pa.string())]), "CREATE TABLE t (id bigint, name text)"
     source: list[Row] = [(1, None), (2, ""), (3, "\\N"), (4, None)]
     found = compared(url, tmp_path / "t", source, [(1, ""), (2, None), (3, None), (4, None)], ddl, schema)
@@ -117,13 +117,13 @@ def test_null_is_not_the_empty_string_nor_its_own_notation(url: str, tmp_path: P
     assert {example["id"]: example["name"] for example in found.examples_in_source} == {"1": None, "2": "", "3": "\\N"}
 
 
-def test_no_more_than_five_examples(url: str, tmp_path: Path) -> None:
+def test_at_most_five_examples_are_shown(url: str, tmp_path: Path) -> None:
     found = compared(url, tmp_path / "t", ROWS, ROWS[:10])
     assert found.only_in_source == 189
     assert len(found.examples_in_source) == 5
 
 
-def test_columns_on_one_side_only(url: str, tmp_path: Path) -> None:
+def test_columns_on_one_side_only_are_found(url: str, tmp_path: Path) -> None:
     assert compared(url, tmp_path / "t", ROWS, ROWS).equal
     with psycopg.connect(url) as connection:
         connection.execute("ALTER TABLE t DROP COLUMN amount")
@@ -136,19 +136,19 @@ def test_columns_on_one_side_only(url: str, tmp_path: Path) -> None:
     assert compare(url, "t", tmp_path / "t", exclude=["more"]).equal
 
 
-def test_only_the_rows_that_are_synced(url: str, tmp_path: Path) -> None:
+def test_only_rows_that_the_condition_selects_are_compared(url: str, tmp_path: Path) -> None:
     assert not compared(url, tmp_path / "t", ROWS, ROWS[100:]).equal
     assert compare(url, "t", tmp_path / "t", where="id > 100").equal
 
 
-def test_rows_that_were_deleted_in_the_lake(url: str, tmp_path: Path) -> None:
+def test_rows_that_were_deleted_in_the_lake_are_found(url: str, tmp_path: Path) -> None:
     compared(url, tmp_path / "t", ROWS, ROWS)
     DeltaTable(str(tmp_path / "t")).delete("id = 5")
     found = compare(url, "t", tmp_path / "t")
     assert [example["id"] for example in found.examples_in_source] == ["5"]
 
 
-def test_every_type_that_is_carried_as_itself(url: str, tmp_path: Path) -> None:
+def test_values_of_every_type_have_the_text_of_postgres(url: str, tmp_path: Path) -> None:
     """Thousands of values of each type, the same on both sides: the witness has the text that PostgreSQL has for them."""
     random = Random(3)
     doubles = [
@@ -210,7 +210,7 @@ def test_every_type_that_is_carried_as_itself(url: str, tmp_path: Path) -> None:
     assert found.equal, (found.examples_in_lake, found.examples_in_source)
 
 
-def test_the_smallest_difference_of_a_floating_point_number(url: str, tmp_path: Path) -> None:
+def test_the_smallest_difference_of_a_floating_point_number_is_found(url: str, tmp_path: Path) -> None:
     schema = pa.schema([("d", pa.float64()), ("f", pa.float32())])
     ddl = "CREATE TABLE t (d float8, f float4)"
     found = compared(url, tmp_path / "t", [(0.1, 0.5), (float("nan"), None)], [(0.1 + 2e-17, 0.5), (float("nan"), None)], ddl, schema)
@@ -219,7 +219,7 @@ def test_the_smallest_difference_of_a_floating_point_number(url: str, tmp_path: 
     assert found.examples_in_lake == [{"d": "0.10000000000000002", "f": "0.5"}]
 
 
-def test_dates_that_python_cannot_hold(url: str) -> None:
+def test_dates_that_python_cannot_hold_are_compared(url: str) -> None:
     texts = ["0044-03-15 BC", "0001-12-31 BC", "0001-01-01", "9999-12-31", "10000-01-01", "200000-02-29", "4713-01-01 BC"]
     with psycopg.connect(url) as connection:
         connection.execute("SET TimeZone = 'UTC'")
@@ -240,7 +240,7 @@ def test_dates_that_python_cannot_hold(url: str) -> None:
             assert lines(batch, ["day", "at"]) == [f"{text}\t{printed}".encode(), b"\\N\t\\N"]
 
 
-def test_a_line_reads_back() -> None:
+def test_a_line_is_parsed_into_its_values() -> None:
     values = ["tab\there", "line\nend", "back\\slash\\", "\\N", "", None, "\\t", "\b\f\v\r"]
     batch = pa.record_batch({str(at): pa.array([value], pa.string()) for at, value in enumerate(values)})
     (line,) = lines(batch, [str(at) for at in range(len(values))])
@@ -248,7 +248,7 @@ def test_a_line_reads_back() -> None:
     assert line.count(b"\t") == len(values) - 1
 
 
-def test_what_cannot_be_compared_says_what_to_do(url: str, tmp_path: Path) -> None:
+def test_tables_that_cannot_be_compared_are_refused_with_a_remedy(url: str, tmp_path: Path) -> None:
     with pytest.raises(CompareError, match="Sync the container first"):
         compare(url, "t", tmp_path / "nowhere")
     write_deltalake(str(tmp_path / "t"), pa.table({"id": [1]}))

@@ -1,4 +1,7 @@
-"""The embedded PostgreSQL: starts, stops, heals, asks for its password, is shared. What is read from it is tested elsewhere."""
+"""The embedded PostgreSQL starts, stops, starts again after a kill, requires its password, and is shared.
+
+Belongs here: the server itself. Does not belong: reading from it (``databases``).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def answer(url: str, query: str = "SELECT 1") -> object:
         return row[0] if row else None
 
 
-def test_start_stop_and_start_again(folder: Path) -> None:
+def test_a_server_keeps_its_port_after_a_restart(folder: Path) -> None:
     server = EmbeddedPostgres(folder, settings={"work_mem": "7MB"})
     assert not server.is_running
     assert server.start() is server
@@ -66,7 +69,7 @@ def test_a_password_is_required_and_kept_private(folder: Path) -> None:
     assert answer(server.url(), "SELECT left(rolpassword, 5) FROM pg_authid WHERE rolname = 'postgres'") == "SCRAM"
 
 
-def test_restart_after_kill_9(folder: Path) -> None:
+def test_a_killed_server_is_started_again(folder: Path) -> None:
     server = EmbeddedPostgres(folder).start()
     with psycopg.connect(server.url()) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
@@ -83,7 +86,7 @@ def test_restart_after_kill_9(folder: Path) -> None:
     assert answer(server.url(), "SELECT answer FROM kept") == 42
 
 
-def test_a_pid_file_whose_number_is_now_somebody_else_s(folder: Path) -> None:
+def test_a_pid_file_that_names_another_process_is_ignored(folder: Path) -> None:
     server = EmbeddedPostgres(folder).start()
     server.stop()
     names_our_folder = [sys.executable, "-c", "import time; time.sleep(60)", str(server.home.data)]
@@ -98,7 +101,7 @@ def test_a_pid_file_whose_number_is_now_somebody_else_s(folder: Path) -> None:
         other.kill()
 
 
-def test_it_outlives_its_process_and_a_second_handle_reuses_it(folder: Path) -> None:
+def test_a_server_outlives_the_process_that_started_it_and_is_reused(folder: Path) -> None:
     code = "import sys; from pathlib import Path; from incremental_assets.demo.postgres import EmbeddedPostgres as E; "
     started = subprocess.run(
         [sys.executable, "-c", code + "s = E(Path(sys.argv[1])).start(); print(s.pid, s.port)", str(folder)],
@@ -114,7 +117,7 @@ def test_it_outlives_its_process_and_a_second_handle_reuses_it(folder: Path) -> 
     assert answer(second.url()) == 1
 
 
-def test_create_database(folder: Path) -> None:
+def test_a_database_is_created_once_unless_it_is_dropped(folder: Path) -> None:
     server = EmbeddedPostgres(folder).start()
     url = server.create_database('sh"op')
     with psycopg.connect(url) as connection:
@@ -134,7 +137,7 @@ def test_a_taken_port_is_an_error_that_names_it(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another user for the server")
-def test_a_project_that_only_root_can_reach(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_runs_for_a_project_folder_that_only_root_can_reach(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     private = folder.parent / "private"
     private.mkdir(mode=0o700)
     server = EmbeddedPostgres(private / "project" / ".demo" / "postgres")

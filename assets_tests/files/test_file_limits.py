@@ -1,6 +1,6 @@
-"""Files beyond what one may use of memory and disk: each is refused with a reason that names the setting, and never unpacked as a whole.
+"""Files that are larger than a limit: each is refused with a reason that names the setting, and is never unpacked as a whole.
 
-Real files; without Spark. What becomes of the others beside them is in ``test_file_reading``.
+Belongs here: the limits, with real files and without Spark. Does not belong: the other files of the folder (``test_file_reading``).
 """
 
 import bz2
@@ -33,13 +33,13 @@ def taken(folder: Path, name: str, limits: Limits, format: FileFormat = FileForm
         return staging.take([ReadFile(name, name, 0)])[name]
     finally:
         staged = sum(path.stat().st_size for path in staging._folder.iterdir() if not path.is_symlink())
-        assert staged <= 2 * limits.file_bytes, "so much of it was unpacked onto the disk"
+        assert staged <= 2 * limits.file_bytes, "too much was unpacked onto the disk"
         staging.close()
 
 
 @given(st.lists(st.binary(max_size=40).map(lambda b: b.replace(b"a", b"\n").replace(b"b", b"\r")), max_size=8), st.integers(1, 30))
 def test_the_longest_line_is_found_whatever_the_chunks_are(chunks: list[bytes], most: int) -> None:
-    """Otherwise a long line gets through where it begins in one chunk and ends in another, or a good file is refused."""
+    """Otherwise a long line is accepted where it begins in one chunk and ends in another, or a good file is refused."""
     whole = b"".join(chunks)
     longest = max(len(line) for line in whole.replace(b"\r", b"\n").split(b"\n"))
     meter = Meter(FILE, Reading(FileFormat.CSV, limits=Limits(line_bytes=most)), record=False)
@@ -53,7 +53,7 @@ def test_the_longest_line_is_found_whatever_the_chunks_are(chunks: list[bytes], 
 
 
 def bomb(name: str, megabytes: int, line: bytes) -> bytes:
-    """So many megabytes of one line again and again, packed."""
+    """So many megabytes of one repeated line, compressed."""
     piece = line * ((1 << 20) // len(line))
     packed = {"gz": gzip.compress, "bz2": bz2.compress, "zst": zstandard.compress}[name.rpartition(".")[2]](piece)
     return packed * megabytes
@@ -76,7 +76,7 @@ def test_a_bomb_is_unpacked_neither_into_the_memory_nor_onto_the_disk(tmp_path: 
         assert grown < 90 << 10, grown
 
 
-def test_one_piece_of_a_zst_file_never_becomes_more_than_fits_into_the_memory() -> None:
+def test_a_zst_file_is_unpacked_in_pieces_of_limited_size() -> None:
     packer, piece = zstandard.ZstdCompressor(level=1).compressobj(), bytes(1 << 20)
     packed = b"".join([*(packer.compress(piece) for _ in range(500)), packer.flush()])
     assert len(packed) < 1 << 20  # as one piece it would be unpacked at once, to half a gigabyte
@@ -98,6 +98,10 @@ def test_stored_bytes_lines_and_one_value_are_limited(tmp_path: Path) -> None:
     assert "max_line_bytes" in str(
         reason("id\n".encode("utf-16") + ("x" * 51).encode("utf-16-le"), Limits(line_bytes=50), encoding="utf-16")
     )
+    # A line is measured as Spark reads it, in UTF-8: in UTF-16, these two have 80 bytes each, and the third has the byte of a line feed in
+    # each of its characters.
+    assert reason(("id\n" + "x" * 40 + "\n" + "y" * 40).encode("utf-16"), Limits(line_bytes=50), encoding="utf-16") is None
+    assert "max_line_bytes" in str(reason(("id\n" + "Ċ" * 26).encode("utf-16"), Limits(line_bytes=50), encoding="utf-16"))
     array = b"[" + b",".join(b'{"id": 1}\n' for _ in range(10)) + b"]"
     assert reason(array, Limits(line_bytes=200), "a.json", FileFormat.JSON) is None
     assert "one JSON value" in str(reason(array, Limits(line_bytes=100), "a.json", FileFormat.JSON))
@@ -105,8 +109,9 @@ def test_stored_bytes_lines_and_one_value_are_limited(tmp_path: Path) -> None:
     assert "it has 3 cells in its first line, more than max_columns (2)" in str(reason(b"a,b,c\n", Limits(columns=2)))
 
 
-def test_trouble_of_the_disk_is_not_the_files_fault(tmp_path: Path) -> None:
-    """The kernel's own EIO: nothing is mapped at address 0. Refused, the file would not be read again until it changes."""
+def test_an_error_of_the_disk_does_not_refuse_the_file(tmp_path: Path) -> None:
+    """A file that is refused is not read again until it changes, so an error of the disk must not refuse it. The kernel itself reports EIO
+    here, as nothing is mapped at address 0."""
     reading = Reading(FileFormat.TEXT, {"encoding": "latin-1"})
     staging = Staging(FolderAddress.parse("landing", "/proc/self"), reading, tmp_path / "staging")
     with pytest.raises(SourceInterrupted, match="Input/output error"):
@@ -114,7 +119,7 @@ def test_trouble_of_the_disk_is_not_the_files_fault(tmp_path: Path) -> None:
     staging.close()
 
 
-def test_a_full_disk_on_the_way_to_spark_is_not_the_files_fault(tmp_path: Path) -> None:
+def test_a_full_disk_below_the_staging_folder_does_not_refuse_the_file(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(small)], capture_output=True, check=False).returncode:
@@ -131,14 +136,18 @@ def test_a_full_disk_on_the_way_to_spark_is_not_the_files_fault(tmp_path: Path) 
         subprocess.run(["umount", "-l", str(small)], check=True)
 
 
-def test_limits_are_said_for_all_or_for_one_container() -> None:
+def test_limits_are_set_for_a_datastore_or_for_one_container() -> None:
     made = FileDatastore(
         name="landing",
         path="/x",
         max_columns=7,
-        containers={"a": FilesEntry(glob="a*.csv", max_line_bytes=5), "b": FilesEntry(glob="b*.csv")},
+        prune_files=True,
+        containers={"a": FilesEntry(glob="a*.csv", max_line_bytes=5, prune_files=False), "b": FilesEntry(glob="b*.csv")},
     )
-    assert made.settings().limits == Limits(columns=7) and made.settings().options["a"].max_line_bytes == 5
+    settings = made.settings()
+    assert (settings.options["a"].limits, settings.options["a"].prune) == (Limits(columns=7, line_bytes=5), False)
+    assert (settings.options["b"].limits, settings.options["b"].prune) == (Limits(columns=7), True)
+    assert (settings.defaults.limits, settings.defaults.prune) == (Limits(columns=7), True)  # of containers that the YAML does not name
     for wrong in (
         FileDatastore(name="landing", path="/x", max_file_bytes=0),
         FileDatastore(name="landing", path="/x", max_line_bytes=2**31),

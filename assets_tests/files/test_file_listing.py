@@ -120,7 +120,7 @@ def test_hidden_files_and_folders_are_left_out(tmp_path: Path) -> None:
     assert listed(tmp_path, "_temporary") == ["_temporary/0/a.csv"]
 
 
-def test_listing_begins_where_it_is_told(tmp_path: Path) -> None:
+def test_a_listing_begins_below_the_given_folder(tmp_path: Path) -> None:
     """Otherwise each container of a large datastore costs the listing of all of it. A folder that has no files any more is no failure."""
     write(tmp_path / "sales" / "a.csv")
     write(tmp_path / "sales2" / "b.csv")
@@ -151,7 +151,7 @@ TREE = ["x.csv", "orders_1.csv", "a/orders_1.csv", "a/x.csv", "a/b/x.csv", "a/b/
         ("", [], sorted(path for path in TREE if "_h" not in path), ["", "a", "a/b", "a/b/c", "d", "d/e", "d/e/f"]),
     ],
 )
-def test_only_folders_that_can_hold_what_is_wanted_are_looked_into(
+def test_only_folders_that_can_hold_a_match_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str, wanted: list[str], files: list[str], folders: list[str]
 ) -> None:
     """Otherwise a container of a few files at the top costs the listing of everything below, at each tick; or some are missed."""
@@ -169,7 +169,7 @@ def test_only_folders_that_can_hold_what_is_wanted_are_looked_into(
     assert sorted(looked) == folders
 
 
-def test_what_cannot_be_wanted_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_in_folders_that_can_hold_no_match_are_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a closed folder beside the files of a container makes each of its runs warn, and its files count as not seen."""
     for path in ("closed/a.csv", "open/b.csv", "c.csv"):
         write(tmp_path / path)
@@ -183,13 +183,13 @@ def test_what_cannot_be_wanted_is_no_trouble(tmp_path: Path, monkeypatch: pytest
         ("i*", [], ["itself"]),
     ):
         troubles: dict[str, str] = {}
-        assert [path for path, _ in address(tmp_path).list("", troubles.__setitem__, [wanted])] == files
+        assert [path for path, _ in address(tmp_path).list("", troubles, [wanted])] == files
         assert sorted(troubles) == told, wanted
     with pytest.raises(SourceUnreachable, match="is not there"):
         list(address(tmp_path / "gone").list("x", None, ["a/*.csv"]))
 
 
-def test_links_lead_to_files_and_not_round_in_circles(tmp_path: Path) -> None:
+def test_links_to_files_are_followed_and_circles_end(tmp_path: Path) -> None:
     """Otherwise the listing never ends, opens a pipe that nobody writes to, or fails at a link whose file is gone."""
     write(tmp_path / "real.csv", b"123")
     (tmp_path / "link.csv").symlink_to("real.csv")
@@ -200,12 +200,12 @@ def test_links_lead_to_files_and_not_round_in_circles(tmp_path: Path) -> None:
     assert dict(address(tmp_path).list())["link.csv"].size == 3
 
 
-def test_a_link_to_itself_is_told(tmp_path: Path) -> None:
+def test_a_link_to_itself_is_reported(tmp_path: Path) -> None:
     """Otherwise one broken link hides all other files of its folder."""
     (tmp_path / "itself.csv").symlink_to("itself.csv")
     write(tmp_path / "a.csv")
     troubles: dict[str, str] = {}
-    assert [path for path, _ in address(tmp_path).list("", troubles.__setitem__)] == ["a.csv"]
+    assert [path for path, _ in address(tmp_path).list("", troubles)] == ["a.csv"]
     assert list(troubles) == ["itself.csv"] and "symbolic links" in troubles["itself.csv"]
 
 
@@ -222,7 +222,7 @@ def test_a_link_that_leaves_the_folder_is_refused_and_named(tmp_path: Path) -> N
     (tmp_path / "inbox2").mkdir()
     (inbox / "sibling.csv").symlink_to(write(tmp_path / "inbox2" / "begins_alike.csv"))
     troubles: dict[str, str] = {}
-    found = [path for path, _ in address(inbox).list("", troubles.__setitem__)]
+    found = [path for path, _ in address(inbox).list("", troubles)]
     assert sorted(found) == ["inside.csv", "sub/real.csv", "sub/up.csv"]
     assert sorted(troubles) == ["absolute.csv", "chain.csv", "sibling.csv", "sub/climbs.csv"]
     assert f"'absolute.csv' in {inbox} is a link that leads out of the folder, to {secret}" in troubles["absolute.csv"]
@@ -245,11 +245,13 @@ def test_a_link_of_a_remote_folder_is_refused(canned: dict[str, Any]) -> None:
         {"name": "x/c.csv", "size": 1, "type": "file", "islink": True, "mtime": 1.0},
     ]
     troubles: dict[str, str] = {}
-    assert [path for path, _ in address("canned://x").list("", troubles.__setitem__)] == ["a.csv"]
+    assert [path for path, _ in address("canned://x").list("", troubles)] == ["a.csv"]
     assert sorted(troubles) == ["b.csv", "c.csv"] and "is a link" in troubles["b.csv"]
 
 
-def test_trouble_of_disk_and_network_is_not_a_files_fault(tmp_path: Path, canned: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_disk_or_network_does_not_refuse_a_file(
+    tmp_path: Path, canned: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Otherwise an hour of a failing disk refuses good files, which are then not read until they change."""
     with pytest.raises(SourceInterrupted, match=r"Input/output error.*Have the disk looked at.*sync again"):
         address("/proc/self").head("mem", 10)  # the kernel's own EIO: nothing is mapped at address 0
@@ -290,13 +292,13 @@ def refusing(monkeypatch: pytest.MonkeyPatch, folder: Path, error: OSError) -> N
     monkeypatch.setattr("os.scandir", scandir)
 
 
-def test_a_sub_folder_that_may_not_be_read_is_told_and_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sub_folder_that_may_not_be_read_is_reported_and_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise one closed folder stops all, or its files count as gone."""
     write(tmp_path / "closed" / "a.csv")
     write(tmp_path / "open" / "b.csv")
     refusing(monkeypatch, tmp_path / "closed", PermissionError(13, "Permission denied"))
     troubles: dict[str, str] = {}
-    assert [path for path, _ in address(tmp_path).list("", troubles.__setitem__)] == ["open/b.csv"]
+    assert [path for path, _ in address(tmp_path).list("", troubles)] == ["open/b.csv"]
     assert list(troubles) == ["closed"]
     assert f"landing: 'closed' in {tmp_path} may not be read (Permission denied). Allow the user" in troubles["closed"]
     with pytest.raises(SourceError, match="may not be read"):
@@ -340,7 +342,7 @@ def test_a_folder_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
         listed(write(tmp_path / "a.csv"))
 
 
-def test_many_files_are_listed_in_time_and_without_being_kept(tmp_path: Path) -> None:
+def test_many_files_are_listed_quickly_and_with_little_memory(tmp_path: Path) -> None:
     """Otherwise a tick over a large folder takes the sensor's minute, or the daemon's memory."""
     for number in range(20_000):
         (tmp_path / f"{number}.csv").touch()
@@ -399,11 +401,11 @@ def test_times_and_etags_of_each_driver_are_understood(canned: dict[str, Any], d
 def test_a_store_without_times_is_refused(canned: dict[str, Any]) -> None:
     """Otherwise its files are read once and never again."""
     canned["x"] = [{"name": "x/a.csv", "type": "file", "size": 1}]
-    with pytest.raises(SourceUnreachable, match="it does not tell when its files were modified"):
+    with pytest.raises(SourceUnreachable, match="it does not report when its files were modified"):
         listed("canned://x")
 
 
-def test_a_remote_sub_folder_that_may_not_be_read_is_told_and_skipped(canned: dict[str, Any]) -> None:
+def test_a_remote_sub_folder_that_may_not_be_read_is_reported_and_skipped(canned: dict[str, Any]) -> None:
     """As for local folders; and what a driver raises may be anything."""
     canned["x"] = [
         {"name": "x", "type": "directory", "size": 0},
@@ -414,7 +416,7 @@ def test_a_remote_sub_folder_that_may_not_be_read_is_told_and_skipped(canned: di
     canned["x/closed"] = RuntimeError("403 Forbidden for the prefix.")
     canned[""] = [{"name": "x", "type": "directory", "size": 0}]
     troubles: dict[str, str] = {}
-    assert [path for path, _ in address("canned://x").list("", troubles.__setitem__)] == ["a.csv"]
+    assert [path for path, _ in address("canned://x").list("", troubles)] == ["a.csv"]
     assert troubles == {
         "closed": "landing: 'closed' in canned://x cannot be read: 403 Forbidden for the prefix. Check address, credentials and network."
     }
@@ -445,7 +447,7 @@ def test_a_password_is_never_shown(canned: dict[str, Any]) -> None:
         ("nothing://x", "landing: path begins with 'nothing', which no installed driver of fsspec is for. Use a local folder, or install"),
     ],
 )
-def test_a_path_that_is_none_is_refused_at_once(url: str | None, message: str) -> None:
+def test_an_invalid_path_is_refused_at_once(url: str | None, message: str) -> None:
     """Otherwise the mistake shows as a folder that is not there, in a place nobody wrote."""
     with pytest.raises(ConfigurationError, match=message):
         FolderAddress.parse("landing", url)
@@ -463,7 +465,7 @@ def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ---------------------------------------------------------------- the first bytes
-def test_the_first_bytes_are_read_decompressed(tmp_path: Path, memory: AbstractFileSystem) -> None:
+def test_the_first_bytes_of_a_file_are_decompressed(tmp_path: Path, memory: AbstractFileSystem) -> None:
     """Otherwise the header of a compressed file is noise, and its columns have no names."""
     text = b"id,name\n" + b"1,x\n" * 1000
     contents = {"a.csv": text, "a.csv.gz": gzip.compress(text), "A.CSV.BZ2": bz2.compress(text), "empty.csv": b""}

@@ -134,8 +134,8 @@ HOSTILE = [
 ]
 
 
-def test_each_row_is_of_its_file_whatever_that_is_called(read: Callable[..., Read]) -> None:
-    """Else rows land in another file's partition, where the next sync deletes them; or a file of a strange name stops all others."""
+def test_each_row_belongs_to_its_file_whatever_the_files_name_is(read: Callable[..., Read]) -> None:
+    """Otherwise rows land in another file's partition, where the next sync deletes them; or a file of a strange name stops all others."""
     found = read({name: f"id\n{i}\n".encode() for i, name in enumerate(HOSTILE)})
     assert not found.refused
     assert {row["_file"]: row["id"] for row in found.good} == {encode_path(name): i for i, name in enumerate(HOSTILE)}
@@ -154,8 +154,8 @@ class Elsewhere(FolderAddress):
         return f"file://{FolderAddress.parse('', self.url).local}/{path}"
 
 
-def test_files_of_a_remote_folder_are_told_apart_by_their_urls(read: Callable[..., Read]) -> None:
-    """Else a bucket with a space, a percent sign or a star in a name cannot be read, or files mix; there are no links there."""
+def test_files_of_a_remote_folder_are_distinguished_by_their_urls(read: Callable[..., Read]) -> None:
+    """Otherwise a bucket with a space, a percent sign or a star in a name cannot be read, or files mix; there are no links there."""
     names = ["a b.csv", "100%.csv", "%41.csv", "ü[x]{y}*?.csv", "one/same.csv", "two/same.csv", "caps.csv.GZ", "half.csv.gz"]
     files = {name: f"id\n{i}\n".encode() for i, name in enumerate(names)}
     files["caps.csv.GZ"] = gzip.compress(files["caps.csv.GZ"])
@@ -174,7 +174,7 @@ def half_a_gzip() -> bytes:
 
 
 def test_broken_files_are_named_and_the_others_read(read: Callable[..., Read]) -> None:
-    """Else one half copied file stops a folder, or worse: its first half counts as the file. More of them than there are rounds."""
+    """Otherwise one half copied file stops a folder, or worse: its first half counts as the file. More of them than there are rounds."""
     whole = b"id\n1\n2\n"
     compressed = zstandard.ZstdCompressor().compress(b"id\n" + os.urandom(60_000).hex().encode() + b"\n")
     files: dict[str, bytes | None] = {
@@ -201,7 +201,7 @@ def test_broken_files_are_named_and_the_others_read(read: Callable[..., Read]) -
 def test_a_file_that_vanishes_while_it_is_read_is_left_out(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[..., Read]
 ) -> None:
-    """Else a folder in which somebody tidies up fails again and again. It is there when its header is read, and gone after."""
+    """Otherwise a folder in which somebody tidies up fails again and again. It is there when its header is read, and gone after."""
     original = FileRows._build
     done: list[int] = []
 
@@ -218,8 +218,8 @@ def test_a_file_that_vanishes_while_it_is_read_is_left_out(
     assert "No such file" in found.refused["b.csv"]
 
 
-def test_nothing_to_read_is_no_error(read: Callable[..., Read]) -> None:
-    """Else an empty file, which many exports leave behind, fails a sync each time."""
+def test_files_without_rows_are_no_error(read: Callable[..., Read]) -> None:
+    """Otherwise an empty file, which many exports leave behind, fails a sync each time."""
     found = read({"zero.csv": b"", "white.csv": b" \r\n\n", "header.csv": b"id,name\n", "gz.csv.gz": gzip.compress(b"")})
     assert found.counts == {"zero.csv": (0, 0), "white.csv": (0, 0), "header.csv": (0, 0), "gz.csv.gz": (0, 0)}
     assert found.columns == {"id": "string", "name": "string"}
@@ -232,7 +232,8 @@ def test_nothing_to_read_is_no_error(read: Callable[..., Read]) -> None:
 
 # ---------------------------------------------------------------- CSV: cells
 def test_csv_is_read_by_each_files_own_header(read: Callable[..., Read]) -> None:
-    """Else amounts land in the names' column as soon as somebody reorders an export. Also: a byte order mark, CRLF, quotes, comments."""
+    """Otherwise amounts land in the names' column as soon as somebody reorders an export. Also: a byte order mark, CRLF, quotes,
+    comments."""
     found = read(
         {
             "a.csv": b'\xef\xbb\xbfid,name,"odd, `name`"\r\n1,"a ""quoted"", one",x\r\n2,C:\\dir,"y\\"\r\n',
@@ -248,7 +249,7 @@ def test_csv_is_read_by_each_files_own_header(read: Callable[..., Read]) -> None
 
 
 def test_new_columns_get_a_type_only_where_all_texts_are_of_it(read: Callable[..., Read]) -> None:
-    """Else leading zeros of postal codes are gone for ever, or the type depends on which file came first."""
+    """Otherwise leading zeros of postal codes are gone for ever, or the type depends on which file came first."""
     names = ["yes", "n", "zip", "x", "day", "local", "at", "empty", "said", "mixed"]
     one = ["true", "1", "007", "1", "2024-02-29", "2024-01-01 10:00:00", "2024-01-01T10:00:00Z", "", "5", "1"]
     two = ["false", "-20", "12", "0.5", "2024-03-01", "2024-01-01T10:00:00.123456", "2024-01-01T10:00:00+02:00", "", "", "2024-01-01"]
@@ -277,7 +278,8 @@ FITS = {
 
 
 def test_a_cell_is_taken_only_where_nothing_of_it_is_lost(read: Callable[..., Read]) -> None:
-    """Else 1.5 becomes 1, a time of day vanishes, a large number becomes another one; or good rows are thrown out. The line is kept."""
+    """Otherwise 1.5 becomes 1, a time of day vanishes, a large number becomes another one; or good rows are thrown out. The line is
+    kept."""
     columns = [(f"c{i}", type_) for i, type_ in enumerate(FITS)]
     header = ",".join(["tag", *(name for name, _ in columns)])
     lines: list[str] = []
@@ -298,7 +300,7 @@ def test_a_cell_is_taken_only_where_nothing_of_it_is_lost(read: Callable[..., Re
 
 
 def test_lines_that_are_not_rows_are_rejected_with_their_text(read: Callable[..., Read]) -> None:
-    """Else rows are padded with NULL or cut, or half of a cell of two lines passes for the cell, or bytes turn into question marks."""
+    """Otherwise rows are padded with NULL or cut, or half of a cell of two lines passes for the cell, or bytes turn into question marks."""
     text = b'id,note\n1,fine\n2\n3,a,b\n4,"first half\nsecond half",5\n6,caf\xe9\n'
     found = read({"a.csv": text}, known=[("id", "bigint"), ("note", "string")])
     assert found.column("note") == ["fine"]
@@ -321,8 +323,8 @@ def test_lines_that_are_not_rows_are_rejected_with_their_text(read: Callable[...
 
 
 # ---------------------------------------------------------------- CSV: which files are of this container
-def test_csv_files_that_are_not_of_the_container_are_refused_and_say_what_to_do(read: Callable[..., Read]) -> None:
-    """Else a file of another kind, or of another delimiter, fills the table with columns called ``1;Smith`` and NULLs."""
+def test_csv_files_that_do_not_fit_the_container_are_refused_with_a_remedy(read: Callable[..., Read]) -> None:
+    """Otherwise a file of another kind, or of another delimiter, fills the table with columns called ``1;Smith`` and NULLs."""
     found = read(
         {
             "good.csv": b"id,name\n1,a\n",
@@ -340,16 +342,16 @@ def test_csv_files_that_are_not_of_the_container_are_refused_and_say_what_to_do(
         assert key in found.refused[key] and words in found.refused[key], found.refused[key]
 
 
-def test_the_most_common_header_counts_where_nothing_is_known(read: Callable[..., Read]) -> None:
-    """Else the first file of a folder, a stray one, decides what the table is; of as many, the oldest."""
+def test_the_most_common_header_determines_the_columns_of_a_new_table(read: Callable[..., Read]) -> None:
+    """Otherwise the first file of a folder, a stray one, decides what the table is; of as many, the oldest."""
     found = read({"stray.csv": b"p,q\nu,v\n", "a.csv": b"id,name\nx,a\n", "b.csv": b"id,name\ny,b\n", "c.csv": b"id,size\nz,L\n"})
     assert list(found.refused) == ["stray.csv"]
     assert set(found.columns) == {"id", "name", "size"}
     assert list(read({"a.csv": b"p\nu\n", "b.csv": b"q\nv\n"}).refused) == ["b.csv"]
 
 
-def test_another_delimiter_and_no_header_are_noticed(read: Callable[..., Read]) -> None:
-    """Else the first row of each file becomes the names of columns, and nobody sees it before the numbers are wrong."""
+def test_another_delimiter_or_a_missing_header_is_reported(read: Callable[..., Read]) -> None:
+    """Otherwise the first row of each file becomes the names of columns, and nobody sees it before the numbers are wrong."""
     semicolons = {"a.csv": b"id;name\n1;a,b\n"}
     assert "options: {sep: ';'}" in read(semicolons).refused["a.csv"]
     assert read(semicolons, options={"sep": ";"}).column("name") == ["a,b"]
@@ -363,8 +365,8 @@ def test_another_delimiter_and_no_header_are_noticed(read: Callable[..., Read]) 
     assert read(headless, options={"header": "false"}).columns == {"c0": "bigint", "c1": "string"}
 
 
-def test_options_that_cannot_be_are_the_options_fault(read: Callable[..., Read]) -> None:
-    """Else a slip in the YAML is told as a hundred broken files, or the option is ignored without a word."""
+def test_wrong_options_are_reported_and_refuse_no_file(read: Callable[..., Read]) -> None:
+    """Otherwise a slip in the YAML is told as a hundred broken files, or the option is ignored without a word."""
     files = {"a.csv": b"id,name\n1,NA\n"}
     for options, word in (
         ({"quote": "ab"}, "quote"),
@@ -383,8 +385,8 @@ def test_options_that_cannot_be_are_the_options_fault(read: Callable[..., Read])
 
 
 # ---------------------------------------------------------------- JSON, text
-def test_json_lines(read: Callable[..., Read]) -> None:
-    """Else a key of one file only, a nested object or a number too large for its column is lost without a word."""
+def test_json_lines_lose_no_key_and_no_digit(read: Callable[..., Read]) -> None:
+    """Otherwise a key of one file only, a nested object or a number too large for its column is lost without a word."""
     found = read(
         {
             "a.jsonl": b'{"id": 1, "n": 1.5, "s": "007", "nested": {"b": [1, {"c": null}]}, "none": null, "it\'s `x`": true}\n\n'
@@ -415,8 +417,8 @@ def test_json_lines(read: Callable[..., Read]) -> None:
     assert [reason.partition(":")[0] for _, _, reason in nested.bad] == ["a is no array<int>"]
 
 
-def test_json_files_that_are_one_array_or_one_object(read: Callable[..., Read]) -> None:
-    """Else what most interfaces export is rejected line by line; beside files of lines, in one folder."""
+def test_json_files_with_one_array_or_one_object_are_read(read: Callable[..., Read]) -> None:
+    """Otherwise what most interfaces export is rejected line by line; beside files of lines, in one folder."""
     found = read(
         {
             "array.json": b'[{"id": 1},\n {"id": 2, "x": {"y": 1}}, 3]\n',
@@ -462,8 +464,8 @@ def test_files_beyond_a_limit_are_refused_and_the_others_read(read: Callable[...
     assert set(quoted.counts) == {"1.csv"} and "open.csv" in quoted.refused, quoted
 
 
-def test_text_is_one_row_a_line(read: Callable[..., Read]) -> None:
-    """Else lines that look like something else are cut or trimmed."""
+def test_each_line_of_a_text_file_is_a_row(read: Callable[..., Read]) -> None:
+    """Otherwise lines that look like something else are cut or trimmed."""
     found = read({"a.txt": b'  one, "two\n\nthree\r\n', "b.txt.gz": gzip.compress(b"\xff\nfour")}, "text")
     assert sorted(found.column("value")) == ["", '  one, "two', "four", "three"]
     assert [(file, line) for file, line, _ in found.bad] == [("b.txt.gz", "\ufffd")]
@@ -476,8 +478,8 @@ def parquet(**columns: pa.Array) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def test_parquet_keeps_its_types_and_widens_the_tables(read: Callable[..., Read]) -> None:
-    """Else local times are shifted, a column that got wider fails for ever, or one file of another type spoils the table."""
+def test_parquet_files_keep_their_types_and_widen_those_of_the_table(read: Callable[..., Read]) -> None:
+    """Otherwise local times are shifted, a column that got wider fails for ever, or one file of another type spoils the table."""
     local, ids = datetime.datetime(1600, 1, 1, 1, 2, 3, 4), pa.array([1, 2], pa.int32())
     broken = bytearray(parquet(id=pa.array(range(100_000), pa.int64())))
     broken[1000:200_000] = os.urandom(199_000)
@@ -514,6 +516,6 @@ def test_parquet_keeps_its_types_and_widens_the_tables(read: Callable[..., Read]
     assert "_file" in found.refused["ours.parquet"]
 
 
-def test_avro_says_what_the_server_lacks(read: Callable[..., Read]) -> None:
-    """Else the failure speaks of a data source that nobody has asked for."""
+def test_avro_without_its_package_names_the_package(read: Callable[..., Read]) -> None:
+    """Otherwise the failure speaks of a data source that nobody has asked for."""
     assert "org.apache.spark:spark-avro" in read({"a.avro": b"Obj\x01avro.schema"}, "avro").refused["a.avro"]

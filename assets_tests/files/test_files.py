@@ -39,7 +39,7 @@ def sales(make: Make, **attributes: Any) -> Folder:
     return make(containers={"sales": entry}, **attributes)
 
 
-def test_files_come_change_and_go(folder: Make) -> None:
+def test_files_that_are_added_changed_and_removed_are_followed(folder: Make) -> None:
     project = sales(folder)
     project.put("sales/a/orders_1.csv", "id,amount\n1,10\n2,20\n")
     project.put("sales/orders_2.csv", "id,amount\n3,30\n")
@@ -68,7 +68,7 @@ def test_files_come_change_and_go(folder: Make) -> None:
         assert "sales/orders_2.csv" not in instance.get_dynamic_partitions("landing/sales")
 
 
-def test_what_does_not_parse_is_kept_beside_the_table_and_makes_a_warning(folder: Make) -> None:
+def test_lines_that_cannot_be_read_are_kept_and_make_a_warning(folder: Make) -> None:
     project = sales(folder, entry={"columns": {"amount": "bigint"}})
     project.put("sales/orders_1.csv", "id,amount\n1,10\n2,much\n3,30,0\n")
     project.put("sales/orders_2.csv", "id,amount\n4,40\n")
@@ -150,7 +150,7 @@ def test_no_name_of_a_file_breaks_a_key_or_touches_the_rows_of_another(folder: M
 
 
 @pytest.mark.long
-def test_a_partition_is_read_again_when_it_is_asked_for(folder: Make) -> None:
+def test_a_refresh_of_a_partition_reads_its_file_again(folder: Make) -> None:
     project = sales(folder)
     for number in (1, 2, 3):
         project.put(f"sales/orders_{number}.csv", f"id\n{number}\n")
@@ -285,8 +285,8 @@ def test_a_folder_is_searched_and_its_containers_synced_from_the_command_line(fo
     assert code == 2 and "Nearest: in_sales_orders" in said
 
 
-def test_nested_columns_of_parquet_follow(folder: Make) -> None:
-    """Else the first sync of such a file leaves an empty table, and every later one refuses all files."""
+def test_files_with_nested_columns_are_synced_again_and_again(folder: Make) -> None:
+    """Otherwise the first sync of such a file leaves an empty table, and every later one refuses all files."""
     project = folder(containers={"parts": {"glob": "*.parquet"}})
     schema = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string())), ("at", pa.struct([("x", pa.int32()), ("y", pa.float64())])),
                         ("more", pa.map_(pa.string(), pa.int64()))])  # fmt: skip
@@ -306,8 +306,8 @@ def test_nested_columns_of_parquet_follow(folder: Make) -> None:
     assert sorted(project.rows("parts", "id, at, tags")) == [(i, {"x": i, "y": 0.5}, ["a", None]) for i in (2, 3, 10)]
 
 
-def test_a_run_that_fails_after_its_commit_is_told_by_the_next(folder: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the file's partition stays grey for ever: its rows are there, and no event ever says so."""
+def test_partitions_of_a_run_that_failed_after_its_commit_get_their_events_later(folder: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the file's partition stays grey for ever: its rows are there, and no event ever says so."""
     project = sales(folder)
     project.put("sales/orders_1.csv", "id\n1\n")
 
@@ -315,7 +315,7 @@ def test_a_run_that_fails_after_its_commit_is_told_by_the_next(folder: Make, mon
         raise LakeError("the disk is full")
 
     with monkeypatch.context() as broken:
-        broken.setattr(FileSync, "_total", full)
+        broken.setattr(FileSync, "total_rows", full)
         assert project.one("sales", ok=False)["status"] == "failed"
     assert project.one("sales")["partitions"] == ["sales/orders_1.csv"]
     assert project.files("sales") == {"sales/orders_1.csv": 1}
@@ -323,7 +323,7 @@ def test_a_run_that_fails_after_its_commit_is_told_by_the_next(folder: Make, mon
 
 
 @pytest.mark.long
-def test_kill_9_at_any_moment_loses_and_doubles_nothing(folder: Make) -> None:
+def test_syncs_of_files_that_are_killed_lose_and_double_no_row(folder: Make) -> None:
     """The command line really killed, at ten moments of its syncs; between them files come, change and go."""
     project = sales(folder, prune_files=True)
     project.write()

@@ -1,7 +1,7 @@
-"""Files of which some end the Spark server: those are found and refused, and all others are read.
+"""Where some files end the Spark server, these are found and refused, and all others are read.
 
-The decisions with a server that ends as a test says, and what is remembered of them in a real Delta table. With a real server and real
-bombs: ``test_files_bomb``.
+Belongs here: the decisions, with an object in place of a server that ends when a test says so, and their records in a real Delta table.
+Does not belong: a real server and real files that end it (``test_files_bomb``).
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from incremental_assets.spark.embedded.launch import SparkUnavailable
 
 
 class Server:
-    """Stands for the run's hold on the lake: ends with given files, or where too many are read at once."""
+    """Takes the place of a Spark server. It ends when certain files are read, or too many at once."""
 
     def __init__(self, culprits: set[str], most: int = 1000, own: bool = True) -> None:
         self.culprits, self.most, self.own = culprits, most, own
@@ -48,7 +48,7 @@ def files(count: int) -> list[ReadFile]:
 
 
 class Memory(Attempts):
-    """What would be in the lake."""
+    """Keeps in memory what ``Attempts`` keeps in the lake."""
 
     def __init__(self) -> None:
         self.held: list[Suspect] = []
@@ -63,8 +63,8 @@ class Memory(Attempts):
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
 @given(st.integers(1, 40), st.sets(st.integers(0, 39), max_size=3), st.integers(1, 40), st.booleans())
-def test_exactly_the_culprits_are_refused_and_all_others_read(count: int, bad: set[int], most: int, own: bool) -> None:
-    """Also where the server has no room for many at once, which is no file's fault; and where there is no second server."""
+def test_only_files_that_end_the_server_are_refused_and_all_others_read(count: int, bad: set[int], most: int, own: bool) -> None:
+    """This must also hold where the server can read only a few files at once, and where there is no second server."""
     attempts, culprits = Memory(), {f"f{i}" for i in bad if i < count}
     left, refused, read = files(count), dict[str, str](), set[str]()
     for _ in range(200):
@@ -74,20 +74,20 @@ def test_exactly_the_culprits_are_refused_and_all_others_read(count: int, bad: s
             chosen, rows = attempt.read(left, server.read)
             assert rows is None or rows == tuple(chosen)
             attempt.done()
-            assert {file.key for file in (*chosen, *attempt.postponed)} | set(attempt.refused) == {file.key for file in left}
+            assert {file.key for file in (*chosen, *attempt.waiting)} | set(attempt.refused) == {file.key for file in left}
             read |= {file.key for file in chosen}
             refused |= attempt.refused
-            left = list(attempt.postponed)
+            left = list(attempt.waiting)
         if not left:
             break
     assert not left and set(refused) == culprits and read == {file.key for file in files(count)} - culprits
-    # Asked for once more, nobody else is read together with one of them.
+    # Later syncs read no other file together with one of them.
     assert {one.file for one in attempts.held} == culprits
     for key, reason in refused.items():
         assert reason == ended_with(next(file for file in files(count) if file.key == key))
 
 
-def test_one_culprit_costs_few_servers() -> None:
+def test_one_file_that_ends_the_server_is_found_with_few_servers() -> None:
     server = Server({"f700"})
     attempt = Attempt(server, Memory(), lambda _: None)  # pyright: ignore[reportArgumentType]
     left = files(1000)
@@ -95,24 +95,24 @@ def test_one_culprit_costs_few_servers() -> None:
         attempt.read(left, server.read)
         attempt.done()
         assert server.apart
-        left = list(attempt.postponed)
+        left = list(attempt.waiting)
     assert server.ended <= 12
     assert set(attempt.refused) == {"f700"}
 
 
-def test_what_a_killed_sync_was_reading_is_under_suspicion(tmp_path: Path) -> None:
-    """In the lake, as the next sync may be another process, or on another machine; and it does not grow with each sync."""
+def test_files_that_a_killed_sync_was_reading_are_suspects(tmp_path: Path) -> None:
+    """The record must be in the lake, as another process or host may run the next sync, and must not grow with each sync."""
     attempts = Attempts(str(tmp_path / "lake"), ("landing", "sales"))
     assert attempts.suspects() == {}
     attempts.write([])
-    assert attempts.table.opened() is None  # nothing is made for nothing
+    assert attempts.table.opened() is None  # no table is made for an empty record
     now = files(3)
     for _ in range(TIDY_AFTER * 2 + 5):
         attempts.write(of_files(((file.key, file.modified, file.size) for file in now), {}))
         attempts.write([])
     assert len(list(Path(attempts.table.address).rglob("*.parquet"))) < TIDY_AFTER * 2
     assert attempts.suspects() == {}
-    attempts.write(of_files(((file.key, file.modified, file.size) for file in now), {}))  # and is killed
+    attempts.write(of_files(((file.key, file.modified, file.size) for file in now), {}))  # the sync is killed then
     again = Attempts(str(tmp_path / "lake"), ("landing", "sales")).suspects()
     assert {key: (one.together, one.alone) for key, one in again.items()} == {"f0": (3, 0), "f1": (3, 0), "f2": (3, 0)}
     attempts.write(of_files([("f0", 0, 10)], again))
@@ -120,12 +120,12 @@ def test_what_a_killed_sync_was_reading_is_under_suspicion(tmp_path: Path) -> No
     server = Server(set())
     attempt = Attempt(server, attempts, lambda _: None)  # pyright: ignore[reportArgumentType]
     changed = [ReadFile("f0", "f0", 99, 10), *now[1:]]
-    assert attempt.read(changed, server.read)[0] == changed and not server.apart  # another version of it is another file
+    assert attempt.read(changed, server.read)[0] == changed and not server.apart  # a changed file is not suspected
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_a_run_that_ends_after_the_read_is_the_files_fault_only_with_the_server(gone: bool) -> None:
-    """A commit that somebody else's came before, or Ctrl-C, says nothing of the files."""
+def test_files_are_suspects_only_if_the_server_ended_with_the_run(gone: bool) -> None:
+    """A conflict of commits, or Ctrl-C, must not make the files suspects."""
     attempts, server = Memory(), Server(set())
     with server.stack:
         Attempt(server, attempts, lambda _: None).read(files(4), server.read)  # pyright: ignore[reportArgumentType]

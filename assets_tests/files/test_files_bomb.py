@@ -1,6 +1,7 @@
-"""A Spark server with a small heap beside files that it cannot hold: they are refused and named, and all other files are synced.
+"""Files that a Spark server with a small heap cannot hold are refused and named, and all other files are synced.
 
-Real bombs, a real server of its own that really ends. By hand, as each JVM that ends costs a quarter of a minute.
+Belongs here: real compressed files, and a real server that really ends. Does not belong: the decisions (``test_files_attempt``). The tests
+are long, as each JVM that ends takes a quarter of a minute.
 """
 
 import gzip
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
-    """Two containers of JSON, and a server of 1 GB."""
+    """A project with two containers of JSON, and a server with 1 GB of memory."""
     for name in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT", "SPARK_REMOTE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("INCREMENTAL_ASSETS_SPARK_MEMORY", "1g")
@@ -34,15 +35,15 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
 
 
 def array(megabytes: int) -> bytes:
-    """One JSON array of so many megabytes, packed."""
+    """One JSON array of so many megabytes, compressed."""
     piece = b",".join(b'{"id": %d, "text": "%s"}' % (i, b"x" * 100) for i in range(8000))
     packed = gzip.compress(b"," + piece)
     return gzip.compress(b"[" + piece) + packed * (megabytes * (1 << 20) // len(piece)) + gzip.compress(b"]")
 
 
-def test_bombs_are_refused_before_spark_sees_them(small: Folder) -> None:
+def test_files_that_unpack_beyond_a_limit_are_refused_before_spark_reads_them(small: Folder) -> None:
     small.put("a/3.json.gz", array(2000))
-    small.put("a/0.json.gz", gzip.compress(b'{"id": 1}\n' * 100_000) * 10_000)  # of short lines, and too many
+    small.put("a/0.json.gz", gzip.compress(b'{"id": 1}\n' * 100_000) * 10_000)  # its lines are short, but too many
     lines = small.sync()
     assert lines["a"]["status"] == "warning" and lines["a"]["rows_read"] == 5, lines["a"]
     for name, limit in (("3.json.gz", "max_line_bytes"), ("0.json.gz", "max_file_bytes")):
@@ -50,8 +51,8 @@ def test_bombs_are_refused_before_spark_sees_them(small: Folder) -> None:
     assert lines["b"]["status"] == "synced" and lines["b"]["rows_read"] == 5
 
 
-def test_a_file_that_ends_the_server_is_found_refused_and_harms_nobody_else(small: Folder) -> None:
-    small.configure(max_line_bytes=2**31 - 2**20)  # so that nothing is noticed before
+def test_a_file_that_ends_the_server_is_refused_and_the_others_are_synced(small: Folder) -> None:
+    small.configure(max_line_bytes=2**31 - 2**20)  # so that the limit does not refuse the file before Spark reads it
     small.put("a/2.json.gz", array(1500))
     lines = small.sync()
     assert lines["a"]["status"] == "warning" and "2.json.gz: the Spark server, which has 1g of memory, ended" in lines["a"]["message"], (
@@ -61,7 +62,7 @@ def test_a_file_that_ends_the_server_is_found_refused_and_harms_nobody_else(smal
     assert sorted(small.rows("a", "id")) == [(number,) for number in range(1, 6)]
     assert not (small.spark_home / "apart").exists()
     assert set(Attempts(small.lake, ("landing", "a")).suspects()) == {"a/2.json.gz"}
-    # It is not tried again beside others, nor for nothing.
+    # The file is not tried again together with others, nor while nothing has changed.
     again = small.one("a")
     assert again["status"] == "warning" and "could not be read before" in again["message"], again
     small.put("a/6.json", '{"id": 6}\n')

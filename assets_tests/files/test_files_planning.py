@@ -7,6 +7,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,16 @@ from incremental_assets.core.plan import Action, Mode, Request
 from incremental_assets.core.watermark import TableState
 from incremental_assets.dagster.components.files import FileDatastore
 from incremental_assets.dagster.file_adapter import FileAdapter
+from incremental_assets.dagster.schedules import _Tick
 from incremental_assets.dagster.sensors import Cursor, find_unclaimed, tick
 from incremental_assets.delta.maintenance import tidy
+from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import CONTAINER_PROPERTY, STATE_PROPERTY, LakeTable
+from incremental_assets.files.container_listing import FileListing, list_files
 from incremental_assets.files.definition import FileDefinition
 from incremental_assets.files.manifest import COMPACT_AFTER, FileRecord, Manifest
-from incremental_assets.files.plan import FileListing, FilesPlan, list_files, make_files_plan
+from incremental_assets.files.plan import FilesPlan, make_files_plan
+from incremental_assets.files.sync import FileSync
 
 BY_HAND, TICK = Request(Mode.INCREMENTAL), Request(Mode.INCREMENTAL, max_files=2)
 
@@ -81,11 +86,11 @@ def lake(folder: Callable[..., Folder]) -> Lake:
 
 
 def read(plan: FilesPlan) -> list[str]:
-    return [file.key for file in plan.files]
+    return [file.key for file in plan.due]
 
 
 def test_files_that_cannot_be_read_never_keep_others_from_being_read(lake: Lake) -> None:
-    """Else two broken files, being the oldest, fill each tick of two, and nothing is read any more."""
+    """Otherwise two broken files, being the oldest, fill each tick of two, and nothing is read any more."""
     for name in ("broken1.csv", "broken2.csv", "a.csv", "b.csv", "c.csv"):
         lake.project.put(name, "id\n1\n")
     lake.holds({}, {"broken1.csv": "half a gzip", "broken2.csv": "half a gzip"})
@@ -99,15 +104,15 @@ def test_files_that_cannot_be_read_never_keep_others_from_being_read(lake: Lake)
     assert read(lake.plan(TICK)) == ["broken1.csv", "broken2.csv"]  # what was advised was done: a tick tries again
 
 
-def test_a_broken_file_that_is_gone_is_not_told_of_for_ever(lake: Lake) -> None:
+def test_a_broken_file_that_is_gone_is_no_longer_reported(lake: Lake) -> None:
     lake.project.put("a.csv", "id\n1\n")
     lake.holds({"a.csv": 1}, {"gone.csv": "half a gzip"})
     plan = lake.plan()
     assert plan.action is Action.SKIP and not plan.alarm and "could not be read" not in plan.reason and "gone" not in plan.reason
 
 
-def test_what_is_in_a_folder_that_cannot_be_looked_into_is_not_taken_for_gone(lake: Lake) -> None:
-    """Else a folder without permission for an hour costs its files' rows, where files are pruned."""
+def test_files_of_a_folder_that_cannot_be_listed_are_not_taken_for_gone(lake: Lake) -> None:
+    """Otherwise a folder without permission for an hour costs its files' rows, where files are pruned."""
     long = "夏/" + "漢" * 60 + ".csv"
     lake.project.put("a.csv", "id\n1\n")
     lake.holds({"a.csv": 1, encode_path(long): 1, encode_path("夏/b.csv"): 1, "other/c.csv": 1})
@@ -119,7 +124,7 @@ def test_what_is_in_a_folder_that_cannot_be_looked_into_is_not_taken_for_gone(la
 
 
 def test_a_file_that_belongs_to_another_container_now_leaves_the_table(folder: Callable[..., Folder]) -> None:
-    """Else its rows are in two tables, and the old one says that it is gone from the folder."""
+    """Otherwise its rows are in two tables, and the old one says that it is gone from the folder."""
     entries = {"all": {"glob": "*.csv"}, "late": {"glob": "late_*.csv"}}
     lake = Lake(folder(containers=entries), "all")
     for name in ("a.csv", "late_1.csv"):
@@ -129,7 +134,7 @@ def test_a_file_that_belongs_to_another_container_now_leaves_the_table(folder: C
     assert plan.drop == ("late_1.csv",) and "belong to another container now" in plan.reason and "are gone" not in plan.reason
 
 
-def test_all_files_gone_is_no_reason_to_empty_a_table(lake: Lake) -> None:
+def test_a_table_is_not_emptied_where_all_files_are_gone(lake: Lake) -> None:
     lake.holds({"a.csv": 1})
     assert "1 are gone from the folder; their rows stay" in lake.plan().reason
     lake.project.configure(prune_files=True)
@@ -138,8 +143,8 @@ def test_all_files_gone_is_no_reason_to_empty_a_table(lake: Lake) -> None:
     assert lake.plan(dataclasses.replace(BY_HAND, allow_empty=True)).drop == ("a.csv",)
 
 
-def test_commits_that_nobody_recorded_are_looked_into(lake: Lake) -> None:
-    """Else rows of a file whose sync was killed, and which was then removed, stay for good."""
+def test_the_files_of_a_commit_without_a_record_are_found(lake: Lake) -> None:
+    """Otherwise rows of a file whose sync was killed, and which was then removed, stay for good."""
     lake.project.put("a.csv", "id\n1\n")
     lake.holds({"a.csv": 1})
     assert lake.plan().action is Action.SKIP
@@ -161,17 +166,17 @@ def test_a_record_of_a_commit_that_the_table_does_not_have_does_not_count(lake: 
     assert read(lake.plan()) == []
 
 
-def test_of_several_partitions_one_may_have_vanished(lake: Lake) -> None:
+def test_a_refresh_of_several_partitions_goes_on_where_one_is_gone(lake: Lake) -> None:
     lake.project.put("a.csv", "id\n1\n")
     lake.holds({"a.csv": 1})
     plan = lake.plan(Request(Mode.REFRESH, ("a.csv", "never.csv")))
-    assert read(plan) == ["a.csv"] and plan.phantoms == ("never.csv",) and "'never.csv'" in plan.warnings[0]
+    assert read(plan) == ["a.csv"] and plan.unknown == ("never.csv",) and "'never.csv'" in plan.warnings[0]
     with pytest.raises(ConfigurationError, match="there is no file for the partition"):
         lake.plan(Request(Mode.REFRESH, ("never.csv",)))
 
 
-def test_a_container_that_the_yaml_no_longer_has_gives_its_files_away(folder: Callable[..., Folder]) -> None:
-    """Else a container that was renamed goes on under its old name too, with every row in two tables."""
+def test_files_of_a_container_that_left_the_yaml_go_to_another_one(folder: Callable[..., Folder]) -> None:
+    """Otherwise a container that was renamed goes on under its old name too, with every row in two tables."""
     project = folder(containers={"old": {"glob": "*.csv"}})
     project.put("a.csv", "id\n1\n")
     project.catalog()
@@ -196,7 +201,7 @@ def test_lists_of_partitions_come_back_when_dagsters_home_is_lost(lake: Lake) ->
 
 
 def test_a_run_that_fails_is_not_started_at_each_tick(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a container whose columns cannot follow fails every 30 seconds, day and night."""
+    """Otherwise a container whose columns cannot follow fails every 30 seconds, day and night."""
     lake.project.put("a.csv", "id\n1\n")
     monkeypatch.setenv("INCREMENTAL_ASSETS_LAKE", str(lake.project.lake_root))
     with lake.project.instance() as instance:
@@ -218,7 +223,34 @@ def test_a_run_that_fails_is_not_started_at_each_tick(lake: Lake, monkeypatch: p
         assert tick(instance, lake.definition, third.cursor).run_requests  # something is new: at once
 
 
-def test_names_that_are_no_text_are_shown(lake: Lake) -> None:
+def test_a_tick_lists_the_folder_once_and_the_run_once_more(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a tick over a million files takes longer than Dagster waits, or a run goes by a listing from before its lock."""
+    for number in range(3):
+        lake.project.put(f"d/{number}.csv", "id\n1\n")
+    monkeypatch.setenv("INCREMENTAL_ASSETS_LAKE", str(lake.project.lake_root))
+    folders: list[str] = []
+    scandir = os.scandir
+
+    def counted(path: str) -> Any:
+        folders.append(os.fspath(path))
+        return scandir(path)
+
+    definition = lake.definition
+    with lake.project.instance() as instance, monkeypatch.context() as watched:
+        watched.setattr("os.scandir", counted)
+        asked = tick(instance, definition, None)
+        [request] = asked.run_requests or []
+        assert request.tags["dagster/asset_partition_range_end"] == "d/2.csv"
+        assert sorted(folders) == sorted([f"{lake.project.root}/", f"{lake.project.root}/d"])
+        (lake.project.root / "d/0.csv").unlink()
+        lake.project.put("e/3.csv", "id\n1\n")
+        scope = LakeScope(str(lake.project.lake_root), tmp_path, "test", print)
+        begun = FileAdapter(definition).begin(instance, TICK, scope, "of a run", print)
+    assert isinstance(begun, FileSync) and isinstance(begun.result.plan, FilesPlan)
+    assert read(begun.result.plan) == ["d/1.csv", "d/2.csv"] and begun.result.plan.later == 1
+
+
+def test_file_names_that_are_not_utf8_are_shown(lake: Lake) -> None:
     lake.project.put(os.fsdecode(b"latin-\xe9.csv"), "id\n1\n")
     assert "latin-\\xe9.csv" in lake.plan().requested
     searched = Folder(lake.project.path, Path(), catalog={})
@@ -227,7 +259,7 @@ def test_names_that_are_no_text_are_shown(lake: Lake) -> None:
 
 
 def test_a_manifest_of_another_version_is_written_anew(lake: Lake) -> None:
-    """Else an upgrade of the product stops each container of files with an error that nobody can do anything about."""
+    """Otherwise an upgrade of the product stops each container of files with an error that nobody can do anything about."""
     lake.project.put("a.csv", "id\n1\n")
     lake.holds({"a.csv": 1})
     write_deltalake(lake.manifest.table.url, pa.table({"path": ["a.csv"]}), mode="overwrite", schema_mode="overwrite")
@@ -237,8 +269,8 @@ def test_a_manifest_of_another_version_is_written_anew(lake: Lake) -> None:
     assert lake.manifest.remembered("x", 0).files.keys() == {"a.csv"}
 
 
-def test_what_is_remembered_survives_compaction_and_maintenance(lake: Lake) -> None:
-    """Else after fifty syncs, or a maintenance, all files are read again, or none is known to be gone."""
+def test_the_manifest_survives_compaction_and_maintenance(lake: Lake) -> None:
+    """Otherwise after fifty syncs, or a maintenance, all files are read again, or none is known to be gone."""
     names = [f"{number}.csv" for number in range(COMPACT_AFTER + 5)]
     lake.project.put(names[0], "id\n1\n")
     lake.holds({names[0]: 1})
@@ -251,7 +283,7 @@ def test_what_is_remembered_survives_compaction_and_maintenance(lake: Lake) -> N
 
 
 def test_files_of_no_container_start_the_catalog_once(folder: Callable[..., Folder]) -> None:
-    """Else a new kind of file lies in a searched folder until somebody thinks of the catalog."""
+    """Otherwise a new kind of file lies in a searched folder until somebody thinks of the catalog."""
     project = folder(exclude=["tmp*"])
     project.put("orders_1.csv", "id\n1\n")
 
@@ -280,16 +312,30 @@ def test_files_of_no_container_start_the_catalog_once(folder: Callable[..., Fold
     assert not again.run_requests  # tmp stays out, and is not asked for again
 
 
-def test_a_relative_folder_is_one_of_the_project(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Else the daemon, which runs elsewhere, looks into another folder than the command line."""
+def test_a_tick_that_plans_all_in_time_begins_with_the_first_again(folder: Callable[..., Folder]) -> None:
+    """Else, after one slow tick, all later ones begin with the container that it has left, for ever."""
+    project = folder(containers={"a": {"glob": "a.csv"}, "b": {"glob": "b.csv"}})
+    definitions = project.catalog()
+    with project.instance() as instance:
+        instance.daemon_cursor_storage.set_cursor_values({"incremental_assets/tick/of_two": "landing/b"})
+        ticks = _Tick("of_two", definitions)
+        assert [one.table.name for one in ticks._in_turn(instance)] == ["b", "a"]
+        with dg.build_schedule_context(instance, datetime.now(timezone.utc)) as context:
+            [skipped] = ticks.requests(context)
+        assert isinstance(skipped, dg.SkipReason) and str(skipped.skip_message).count("no file matches") == 2
+        assert [one.table.name for one in ticks._in_turn(instance)] == ["a", "b"]
+
+
+def test_a_relative_path_is_below_the_projects_folder(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Otherwise the daemon, which runs elsewhere, looks into another folder than the command line."""
     monkeypatch.setenv("INCREMENTAL_ASSETS_PROJECT", str(lake.project.path))
     monkeypatch.chdir(tmp_path)
     component = FileDatastore(name="landing", path="landing")
     assert component.settings().address.display == str(lake.project.root)
 
 
-def test_a_table_is_not_replaced_while_a_folder_cannot_be_looked_into(lake: Lake) -> None:
-    """Else --reset-watermarks costs the rows of all files there."""
+def test_a_table_is_not_replaced_while_a_folder_cannot_be_listed(lake: Lake) -> None:
+    """Otherwise --reset-watermarks costs the rows of all files there."""
     lake.project.put("a.csv", "id\n1\n")
     lake.holds({"a.csv": 1, "sub/b.csv": 7})
     listed = dataclasses.replace(list_files(lake.definition), unseen={"sub": "no permission"})
@@ -299,8 +345,8 @@ def test_a_table_is_not_replaced_while_a_folder_cannot_be_looked_into(lake: Lake
     assert read(lake.plan(dataclasses.replace(reset, allow_empty=True), listed)) == ["a.csv"]
 
 
-def test_a_container_can_give_up_the_last_of_its_files(folder: Callable[..., Folder]) -> None:
-    """Else it is refused as if the folder had been emptied, and the rows are in two tables for good."""
+def test_the_last_file_of_a_container_can_move_to_another_one(folder: Callable[..., Folder]) -> None:
+    """Otherwise it is refused as if the folder had been emptied, and the rows are in two tables for good."""
     lake = Lake(folder(containers={"all": {"glob": "*.csv"}, "late": {"glob": "late_*.csv"}}), "all")
     lake.project.put("late_1.csv", "id\n1\n")
     lake.holds({"late_1.csv": 1})
@@ -313,11 +359,11 @@ def test_a_broken_file_that_is_being_written_anew_waits(lake: Lake) -> None:
     lake.holds({}, {"a.csv": "half a gzip"})
     lake.project.put("a.csv", "id\n1\n2", at=time.time())
     plan = lake.plan()
-    assert not plan.files and plan.waiting == 1
+    assert not plan.due and plan.recent == 1
 
 
-def test_an_excluded_container_keeps_its_files_to_itself(folder: Callable[..., Folder]) -> None:
-    """Else excluding a container puts its rows into its neighbour's table."""
+def test_files_of_an_excluded_container_go_to_no_other_one(folder: Callable[..., Folder]) -> None:
+    """Otherwise excluding a container puts its rows into its neighbour's table."""
     project = folder(containers={"all": {"glob": "*.csv"}, "late": {"glob": "late_*.csv"}}, exclude=["late"])
     project.put("late_1.csv", "id\n1\n")
     assert not project.definition("all").owns("late_1.csv")

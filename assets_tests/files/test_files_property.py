@@ -1,9 +1,9 @@
-"""The promise for files against random histories: whatever came, changed, went, was re-timed or half-read, in the end lake = folder.
+"""Random histories of a folder: files are added, changed, removed, moved, or given other times, and in the end the lake equals the folder.
 
-Syncs really run; they break off at each of their stages, with what is done so far left as it is. By hand: ``pytest
-assets_tests/test_files_property.py --seed 7 --steps 400``.
+Syncs really run, and some end at one of their stages and leave what they have done so far. ``pytest
+assets_tests/files/test_files_property.py --seed 7 --steps 400`` plays a longer history.
 
-Belongs here: the engine as a whole. Does not belong: what a file's bytes mean (``test_file_reading``).
+Belongs here: the product as a whole. Does not belong: the content of files (``test_file_reading``).
 """
 
 import csv
@@ -39,12 +39,12 @@ POINTS = ["before reading", "before the rows", "after the rows", "after the stat
 
 
 class Killed(Exception):
-    """A sync that ends here, as a killed one does."""
+    """Raised where a sync is to end as if it were killed there."""
 
 
 @contextmanager
 def killed_at(point: str | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Ends the sync within the block at this point of it."""
+    """Ends the sync of the block at this point."""
 
     def dies(*_: object, **__: object) -> None:
         raise Killed
@@ -75,13 +75,13 @@ def killed_at(point: str | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 
 class History:
-    """A folder with what is in it: rows (id, text, more texts) of each file; a row whose id is no number is rejected.
+    """A folder with the rows of each file: id, note, and more texts. A row whose id is no number is rejected.
 
-    Names of files, of columns and of keys, and texts, are of any kind; they come from a ``random`` of their own.
+    Names of files and columns, and texts, may be any text; they come from a generator of their own.
     """
 
     def __init__(self, project: Folder, seed: int, kind: str | None = None, files: int = 6, columns: int = 4) -> None:
-        """``files``: how many names of files are made beside the usual ones."""
+        """``files``: how many names of files there are in addition to the usual ones."""
         self.project, self.random, self.texts = project, random.Random(seed), random.Random(f"{seed} texts")
         self.kind = kind or self.texts.choice(["csv", "csv", "json", "parquet"])
         # A header is one line, whose cells are stripped; Hadoop's settings replace ${…} in the names of Parquet's columns.
@@ -101,7 +101,7 @@ class History:
         self.next_id, self.log = 0, list[str]()
 
     def entry(self) -> dict[str, object]:
-        """Of the YAML."""
+        """The container's entry in the YAML."""
         types = {"id": "bigint", **dict.fromkeys(["note", *self.columns], "string")}
         options = {"options": {"header": True}} if self.kind == "csv" else {}
         return {"glob": f"**/*.{self.kind}*", "format": self.kind, **options, **({} if self.kind == "parquet" else {"columns": types})}
@@ -140,7 +140,7 @@ class History:
         self.gone.pop(name, None)
 
     def touch(self, name: str) -> None:
-        """Old, new or odd times: which is later says nothing of what came later."""
+        """Sets an old time, a new one, or one in the future, so that a later file may have an earlier time."""
         at = self.random.choice([time.time() - 1000, time.time() - self.random.randrange(10**6, 10**9), time.time() + 10**7])
         os.utime(self.project.root / name, ns=(0, int(at * 10**9) + self.next_id * 1000))
 
@@ -167,7 +167,7 @@ class History:
                     self.gone[name] = []
 
     def expected(self) -> tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]]:
-        """(rows of the table, rejected) as (file, id, note)."""
+        """The expected rows of the table, and the expected rejected rows as file, id and note."""
         rows = [(encode_path(name), *row) for name, found in self.files.items() for row in found]
         good = Counter(row for row in rows if row[1].isdigit())
         return good, Counter(row[:3] for row in rows if not row[1].isdigit())
@@ -176,13 +176,13 @@ class History:
 def lake(history: History, *, of: set[str] | None = None) -> tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]]:
     project = history.project
     table = project.table("all").opened()
-    if table is None:  # no file has come that a sync saw: then it expects no row either
+    if table is None:  # no sync has seen a file yet, so no row is expected
         return Counter(), Counter()
-    # In another case, where a file was read first that spells it so; and not at all, where no file has had a row yet.
+    # A column may be missing from the table where no file has had a row yet.
     there = {field.name for field in table.schema().fields}
     quoted = ['"' + name.replace('"', '""') + '"' if name in there else "NULL" for name in ("id", "note", *history.columns)]
-    asked = ", ".join(f"{name} AS x{i}" for i, name in enumerate(quoted))
-    found = QueryBuilder().register("lake", table).execute(f"select _file, {asked} from lake").read_all()
+    selected = ", ".join(f"{name} AS x{i}" for i, name in enumerate(quoted))
+    found = QueryBuilder().register("lake", table).execute(f"select _file, {selected} from lake").read_all()
     texts = [
         [("" if value is None else str(value)) for value in column.to_pylist()] for column in map(found.column, range(found.num_columns))
     ]
@@ -244,20 +244,10 @@ def make(folder: Callable[..., Folder]) -> Folder:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
-def test_a_short_history(
-    folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch, spark_home: Path, pytestconfig: pytest.Config
-) -> None:
-    """Without it, a sync that breaks off between two of its steps loses a file's rows, or has them twice, for good."""
-    with open_session(spark_home, name="history") as spark:
-        play(make(folder), int(str(pytestconfig.getoption("--seed"))), 6, monkeypatch, spark)
-
-
-@pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_a_long_history(
+def test_a_history_of_files_loses_and_doubles_no_row(
     folder: Callable[..., Folder], monkeypatch: pytest.MonkeyPatch, spark_home: Path, pytestconfig: pytest.Config
 ) -> None:
-    """The same, longer and with another seed."""
+    """A sync that ends between two of its steps must not lose or double the rows of a file. ``assets_tests.soak`` plays short histories."""
     with open_session(spark_home, name="history") as spark:
-        play(make(folder), int(str(pytestconfig.getoption("--seed"))) + 1, int(str(pytestconfig.getoption("--steps"))), monkeypatch, spark)
+        play(make(folder), int(str(pytestconfig.getoption("--seed"))), int(str(pytestconfig.getoption("--steps"))), monkeypatch, spark)

@@ -1,6 +1,7 @@
-"""What a command asks of a container of files: a range whose ends are gone, and many files, so many a commit.
+"""Ranges of files whose ends are gone, and syncs of many files with several commits.
 
-Real folder, real Spark, real Delta, real Dagster runs.
+Belongs here: which files a command reads, with a real folder, Spark, Delta and Dagster runs. Does not belong: plans without Spark
+(``test_files_planning``).
 """
 
 from collections.abc import Callable
@@ -18,14 +19,14 @@ Make = Callable[..., Folder]
 
 
 def daily(make: Make, days: int, **attributes: object) -> Folder:
-    """A container ``sales`` of a file of one row a day."""
+    """A container ``sales`` with a file of one row for each day."""
     project = make(containers={"sales": {"glob": "day_*.csv"}}, **attributes)
     for day in range(1, days + 1):
         project.put(f"day_{day:02}.csv", f"id,amount\n{day},10\n")
     return project
 
 
-def test_a_range_goes_by_the_names_where_an_end_is_not_there() -> None:
+def test_a_range_whose_end_is_gone_goes_by_the_names_of_files() -> None:
     known = ["b", "d", "a", "c"]
     assert between(known, "b", "a") == ["b", "d", "a"]
     assert between(known, "a", "b") == []
@@ -45,7 +46,7 @@ def test_a_range_of_files_whose_end_is_gone_is_refreshed_all_the_same(folder: Ma
     assert project.one("sales")["status"] == "skipped"
     with project.instance() as instance:
         assert "day_03.csv" not in instance.get_dynamic_partitions("landing/sales")
-        # A backfill from the UI that waits in a queue while the files at both ends of its range go, and a sync is done.
+        # A backfill of the UI waits in the queue, while the files at both ends of its range are removed and a sync runs.
         job = project.dagster().resolve_job_def("sync_landing__sales")
         run = instance.create_run_for_job(job, tags={RANGE_START: "day_02.csv", RANGE_END: "day_05.csv"})
         for day in (2, 5):
@@ -58,7 +59,7 @@ def test_a_range_of_files_whose_end_is_gone_is_refreshed_all_the_same(folder: Ma
     assert project.one("sales")["status"] == "skipped"
     with project.instance() as instance:
         assert set(instance.get_dynamic_partitions("landing/sales")) == {"day_01.csv", "day_04.csv"}
-    # On the command line too, where the ends have no partitions any more.
+    # The same on the command line, where the ends have no partitions any more.
     project.put("day_04.csv", "id,amount\n4,41\n")
     again = project.one("sales", keys=("day_03.csv", "day_05.csv"))
     assert again["status"] == "synced" and again["partitions"] == ["day_04.csv"], again
@@ -67,8 +68,8 @@ def test_a_range_of_files_whose_end_is_gone_is_refreshed_all_the_same(folder: Ma
 
 
 @pytest.mark.long
-def test_the_command_line_reads_so_many_files_a_commit_and_goes_on_where_it_stopped(folder: Make) -> None:
-    """Else a first sync needs as much memory as there are files, and one that is stopped begins anew."""
+def test_the_command_line_commits_a_limited_number_of_files_at_a_time(folder: Make) -> None:
+    """Otherwise a first sync needs as much memory as there are files, and one that is stopped begins anew."""
     project = daily(folder, 5, max_files_per_run=2)
     for name in ("day_00.csv.gz", "day_09.csv.gz"):
         project.put(name, b"this is no gzip")
@@ -79,7 +80,7 @@ def test_the_command_line_reads_so_many_files_a_commit_and_goes_on_where_it_stop
     assert table is not None
     commits = [one for one in table.history() if one["operation"] == "WRITE"]
     assert len(commits) == 3 and all(one["operationMetrics"]["numOutputRows"] in ("1", "2", 1, 2) for one in commits), commits
-    again = project.one("sales")  # by hand, what could not be read is tried again, and once
+    again = project.one("sales")  # a sync by hand tries files that could not be read once more
     assert again["status"] == "warning" and again["rows_read"] == 0 and "day_09.csv.gz" in again["message"], again
     for day in range(1, 6):
         project.put(f"day_{day:02}.csv", f"id,amount\n{day},20\n")

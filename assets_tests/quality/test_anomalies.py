@@ -12,8 +12,7 @@ import pytest
 
 from incremental_assets.core.anomalies import Anomaly, Finding, State, after_scan, by_person, findings_of, fingerprint, looked_at_of
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.rules import Severity
-from incremental_assets.quality.verdict import FailedRow, Status, Verdict
+from incremental_assets.core.rules.rule import FailedRow, Severity, Status, Verdict
 
 SHOP, RULE = "shop/orders", "not_null_price"
 ANN = "ann"
@@ -65,7 +64,7 @@ class Known(dict[str, Anomaly]):
 
 # ---------------------------------------------------------------- single steps
 def test_the_same_failure_is_one_anomaly_however_often_it_is_found() -> None:
-    """Else the list grows with each scan, and nobody can say what is new."""
+    """Otherwise the list grows with each scan, and nobody can say what is new."""
     known = Known().scan(found(), now=10, run="r1")
     first = known.one
     assert (first.state, first.first_seen, first.changed_at, first.changed_by, first.operation) == (State.ACTIVE, 10, 10, "scan r1", "r1")
@@ -74,8 +73,8 @@ def test_the_same_failure_is_one_anomaly_however_often_it_is_found() -> None:
     assert (known.one.state, known.one.comment, known.one.operation) == (State.ACKNOWLEDGED, "asked the supplier", None)
 
 
-def test_what_a_scan_passed_is_resolved_only_where_it_looked_and_only_if_asked_to() -> None:
-    """Else anomalies of partitions that nobody has looked at vanish; or, without auto_resolve, any do."""
+def test_a_scan_resolves_anomalies_only_where_it_looked_and_only_with_auto_resolve() -> None:
+    """Otherwise anomalies of partitions that were not scanned are resolved, or anomalies are resolved without auto_resolve."""
     known = Known().scan(found(1, "a"), found(2, "b"), at="ab")
     assert not known.scan(at="a", resolve=False).changed
     assert [one.partition for one in known.scan(at="a", now=40, run="r2").changed] == ["a"]
@@ -85,24 +84,24 @@ def test_what_a_scan_passed_is_resolved_only_where_it_looked_and_only_if_asked_t
     assert not others  # another container has a partition and a rule of the same name
 
 
-def test_one_that_comes_back_is_reopened_with_its_past() -> None:
-    """Else it looks new, and what was learnt of it is not found any more."""
+def test_an_anomaly_that_comes_back_is_reopened_with_its_history() -> None:
+    """Otherwise it looks new, and its earlier comments are not found."""
     known = Known().scan(found(), now=10).person(State.RESOLVED, "repaired by hand", now=20)
     known.scan(found(1, "b", rows=3), at="ab", now=30, run="r9")
     assert (known.one.state, known.one.first_seen, known.one.partition, known.one.rows) == (State.ACTIVE, 10, "b", 3)
     assert (known.one.comment, known.one.changed_by, known.one.operation) == (None, "scan r9", "r9")  # the comment was on the repair
 
 
-def test_what_a_person_discarded_no_scan_brings_back() -> None:
-    """Else each night reports again what was said to be no problem."""
+def test_a_discarded_anomaly_is_not_opened_by_a_scan() -> None:
+    """Otherwise each scan reports again what a person has decided to be no problem."""
     known = Known().scan(found()).person(State.DISCARDED, "test data")
     for findings, places in (((found(),), "a"), ((found(1, "b"),), "ab"), ((found(1, severity=Severity.WARN),), "a"), ((), "ab")):
         assert not known.scan(*findings, at=places, now=30).changed
     assert known.one.state is State.DISCARDED and known.one.comment == "test data"
 
 
-def test_a_row_that_moved_to_another_partition_keeps_its_anomaly_and_what_was_said_of_it() -> None:
-    """Else an acknowledged problem of an updated row is reported anew, and the old one is never closed."""
+def test_a_row_that_moved_to_another_partition_keeps_its_anomaly_and_comments() -> None:
+    """Otherwise an acknowledged problem of an updated row is reported anew, and the old one is never closed."""
     known = Known().scan(found(1, "a")).person(State.ACKNOWLEDGED, "known")
     known.scan(found(1, "b"), at="b", now=30)
     assert (known.one.state, known.one.partition, known.one.comment) == (State.ACKNOWLEDGED, "b", "known")
@@ -110,8 +109,8 @@ def test_a_row_that_moved_to_another_partition_keeps_its_anomaly_and_what_was_sa
     assert known.scan(at="b", now=50).one.state is State.RESOLVED
 
 
-def test_a_key_that_is_broken_in_two_partitions_is_one_anomaly_that_does_not_wander() -> None:
-    """Else each scan of both writes another change, and the history is nothing but noise."""
+def test_a_key_that_is_broken_in_two_partitions_is_one_anomaly_without_further_changes() -> None:
+    """Otherwise each scan of both partitions records another change in the history."""
     known = Known().scan(found(1, "c"), found(1, "b", rows=2), at="bc")
     assert (known.one.partition, known.one.rows) == ("b", 3)
     assert not known.scan(found(1, "c"), found(1, "b"), at="bc").changed
@@ -121,23 +120,23 @@ def test_a_key_that_is_broken_in_two_partitions_is_one_anomaly_that_does_not_wan
         assert not known.scan(*order, at="bc").changed
 
 
-def test_a_changed_severity_is_recorded_and_nothing_else() -> None:
-    """Else what was made an error is still counted as a warning, or an acknowledged one is open anew."""
+def test_a_changed_severity_changes_nothing_else_of_an_anomaly() -> None:
+    """Otherwise an error is still counted as a warning, or an acknowledged anomaly becomes active again."""
     known = Known().scan(found(severity=Severity.WARN)).person(State.ACKNOWLEDGED, "known")
     known.scan(found(severity=Severity.ERROR), now=30)
     assert (known.one.severity, known.one.state, known.one.comment) == (Severity.ERROR, State.ACKNOWLEDGED, "known")
 
 
-def test_a_change_is_always_later_than_what_it_was_made_from() -> None:
-    """Else, with a clock set back, the newest change is not the last one, and a resolved anomaly shows as active."""
+def test_a_change_is_later_than_the_one_before_although_the_clock_was_set_back() -> None:
+    """Otherwise, with a clock set back, the newest change is not the last one, and a resolved anomaly shows as active."""
     known = Known().scan(found(), now=1000).person(State.ACKNOWLEDGED, now=7)
     assert known.one.changed_at == 1001
     assert known.scan(now=1001).one.changed_at == 1002
     assert known.scan(found(), now=5).one.changed_at == 1003
 
 
-def test_a_row_that_was_looked_at_where_it_is_now_is_resolved_there() -> None:
-    """Else a row that was mended, and got a new ``updated_at`` by that, stays on the list until its old month is scanned again."""
+def test_a_row_that_was_corrected_and_moved_is_resolved_in_its_new_partition() -> None:
+    """Otherwise a row whose ``updated_at`` changed when it was corrected stays on the list until its old month is scanned again."""
     known = Known().scan(found(1), found(2), found(3))
     known.scan(found(2, "b"), at="b", now=30, moved={key(1): "b", key(2): "b"})
     assert {one.key: (one.state, one.partition) for one in known.values()} == {
@@ -156,8 +155,8 @@ def test_a_row_that_was_looked_at_where_it_is_now_is_resolved_there() -> None:
         (State.DISCARDED, set[State]()),
     ],
 )
-def test_a_person_is_told_what_can_be_done_with_an_anomaly(state: State, allowed: set[State]) -> None:
-    """Else a resolved one is acknowledged and open again, or the refusal leaves its reader without a next step."""
+def test_a_refused_change_of_an_anomaly_names_the_possible_ones(state: State, allowed: set[State]) -> None:
+    """Otherwise a resolved anomaly could be acknowledged and so be open again, or the refusal would not say what is possible."""
     one = replace(Known().scan(found(), run="r1").one, state=state)
     words = {State.ACKNOWLEDGED: "acknowledge", State.RESOLVED: "resolve", State.DISCARDED: "discard"}
     for wanted in State:
@@ -175,8 +174,8 @@ def test_a_person_is_told_what_can_be_done_with_an_anomaly(state: State, allowed
 
 
 # ---------------------------------------------------------------- what a scan found
-def test_failed_rows_are_findings_by_their_key_and_the_rest_is_the_partitions() -> None:
-    """Else failed rows beyond those kept, or without a key, are on nobody's list."""
+def test_failed_rows_with_a_key_are_findings_and_the_others_count_for_their_partition() -> None:
+    """Otherwise failed rows that are not kept, or have no key, are missing from the list of anomalies."""
     rows = [
         FailedRow("a", key(1), "{}", (RULE, "other")),
         FailedRow("a", key(1), "{}", (RULE,)),  # a duplicate
@@ -193,20 +192,20 @@ def test_failed_rows_are_findings_by_their_key_and_the_rest_is_the_partitions() 
     assert [(f.key, f.rows) for f in findings_of([verdict("z", failed=0)], rows)] == [(None, 0)]  # failed is failed
 
 
-def test_a_rule_that_could_not_be_asked_has_looked_at_nothing() -> None:
-    """Else a typing error in a rule resolves all of its anomalies."""
+def test_a_rule_that_could_not_be_evaluated_resolves_nothing() -> None:
+    """Otherwise a typing error in a rule resolves all of its anomalies."""
     verdicts = [verdict(status.value, status) for status in Status]
     assert looked_at_of(verdicts) == {(RULE, "passed"), (RULE, "failed")}
 
 
 def test_different_subjects_have_different_fingerprints() -> None:
-    """Else two failures are one anomaly, and resolving the one hides the other."""
+    """Otherwise two failures are one anomaly, and resolving the one hides the other."""
     subjects = [("shop/a", "r", p, k) for p in (None, "a", "None", "key", "") for k in (None, "a", "", "partition")]
     subjects += [("shop/a", "ra", None, None), ("shop/ar", "a", None, None)]
     ids = {(c, r, k if k is not None else ("partition", p)): fingerprint(c, r, p, k) for c, r, p, k in subjects}
     assert len(set(ids.values())) == len(ids)
     assert fingerprint("shop/a", "r", "a", "k") == fingerprint("shop/a", "r", "b", "k")
-    assert fingerprint(SHOP, RULE, "2026-01-01", None) == "b81b137dd39ed9a0"  # those on record must be found again
+    assert fingerprint(SHOP, RULE, "2026-01-01", None) == "b81b137dd39ed9a0"  # a fixed value, as stored anomalies must be found again
 
 
 # ---------------------------------------------------------------- histories
@@ -216,7 +215,7 @@ ROW_RULES, NUMBER_RULE = ("r1", "r2"), "sum"
 
 @dataclass
 class World:
-    """What is really so: where each row is, and what is broken."""
+    """The true state: the partition of each row, and what is broken."""
 
     draw: random.Random
     cap: int
@@ -269,7 +268,7 @@ class World:
         return verdicts, rows
 
 
-def some_person_says_something(known: Known, draw: random.Random, now: int) -> None:
+def change_some_anomaly_by_hand(known: Known, draw: random.Random, now: int) -> None:
     if known:
         one, wanted = known[draw.choice(sorted(known))], draw.choice(list(State))
         try:
@@ -323,8 +322,8 @@ def one_scan(world: World, known: Known, partitions: list[str | None], errored: 
 
 
 @pytest.mark.parametrize("cap", [6, 1], ids=["all failed rows on record", "one row a rule and partition"])
-def test_open_anomalies_are_what_is_really_broken_in_what_was_looked_at(cap: int) -> None:
-    """Else, after whatever happened, the list shows what was repaired, or hides what is broken."""
+def test_open_anomalies_are_exactly_what_is_broken_in_the_scanned_rows(cap: int) -> None:
+    """Otherwise the list shows what was repaired, or hides what is broken."""
     for seed in range(1000):
         draw = random.Random(seed)
         world, known = World(draw, cap), Known()
@@ -333,7 +332,7 @@ def test_open_anomalies_are_what_is_really_broken_in_what_was_looked_at(cap: int
                 world.happens()
             clock = 100 + step - draw.choice((0, 0, 50))
             if draw.random() < 0.3:
-                some_person_says_something(known, draw, clock)
+                change_some_anomaly_by_hand(known, draw, clock)
             partitions = draw.sample(PARTITIONS, draw.randrange(1, 5))
             errored = {rule for rule in (*ROW_RULES, NUMBER_RULE) if draw.random() < 0.1}
             one_scan(world, known, partitions, errored, clock, draw.random() < 0.8)

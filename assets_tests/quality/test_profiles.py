@@ -30,14 +30,17 @@ from pydantic import TypeAdapter
 from assets_tests.harness import Folder, Project, Workspace
 from incremental_assets.catalog.definition import Settings
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.rules import AnyRule, Between, Change, NotNull, RowRule
+from incremental_assets.core.rules.checks import AnyRule
+from incremental_assets.core.rules.numbers import Change
+from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable
+from incremental_assets.core.rules.values import Between, NotNull, RowRule
+from incremental_assets.core.schema import Column
 from incremental_assets.dagster.datastore import maintenance_job
 from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 from incremental_assets.dagster.quality.profiles import suggested_checks
 from incremental_assets.delta.guards import expr
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.quality.predicates import PredicateContext, RuleNotApplicable, row_predicate
 from incremental_assets.quality.profile.column import (
     ColumnProfile,
     Form,
@@ -125,7 +128,7 @@ class Lake:
 
 @pytest.fixture(scope="module")
 def lake(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Everything that needs Spark, once. The container's table is away while profiles are asked for."""
+    """Runs everything that needs Spark once. The container's table is moved away while profiles are merged."""
     from incremental_assets.spark.session import open_session
 
     place, rows = tmp_path_factory.mktemp("lake"), _rows()
@@ -134,7 +137,7 @@ def lake(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     head = LakeTable(str(place), "shop", "orders").head()
     assert head is not None
     columns, store = head.columns, ProfileStore(str(place), "shop")
-    asked = PredicateContext({column.name: column.type for column in columns}, dt.datetime.now(dt.timezone.utc))
+    in_sql = ScannedTable(columns, dt.datetime.now(dt.timezone.utc))
 
     @contextlib.contextmanager
     def opened() -> Iterator[Any]:
@@ -170,12 +173,12 @@ def lake(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
         held = held.withColumn("small", expr("CASE WHEN id > 5970 THEN 77 ELSE small END"))
         held = held.withColumn("code", expr("CASE WHEN id > 3000 THEN 'gone' ELSE code END"))
         counts = rows_by_partition(merged)
-        rows_held = Rows(spark, store.table, head, ScanScope(cast(Any, None), None, "day", None), asked)
+        rows_held = Rows(spark, store.table, head, ScanScope(cast(Any, None), None, "day", None), in_sql)
         found = suggest(
             fitted,
             split,
             lambda wanted: rows_held.aggregate(held.withColumn(PARTITION, expr("day")), wanted),
-            lambda rule: "no_such_function(local)" if rule.id == "not_in_future_local" else row_predicate(rule, asked),
+            lambda rule: "no_such_function(local)" if rule.id == "not_in_future_local" else rule.condition(in_sql),
             rows=counts,
         )
         few = frame.where("day = DATE'2026-01-02' AND id < 500").withColumn("small", expr("9"))
@@ -190,14 +193,14 @@ def lake(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 def _text(value: Any) -> str:
-    """As a profile writes it."""
+    """A state as a profile writes it."""
     if isinstance(value, dt.datetime):
         return value.replace(tzinfo=None).isoformat(sep=" ").rstrip("0").rstrip(".") if value.microsecond else f"{value:%Y-%m-%d %H:%M:%S}"
     return value.hex().upper() if isinstance(value, bytes) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _assert_rank(column: ColumnProfile, values: Sequence[Any], of_text: Any) -> None:
-    """Each quantile lies where it says, by 2 % of the values."""
+    """Checks that each quantile lies at its rank, within 2 % of the values."""
     ordered = sorted(values)
     for rank, value in column.quantiles.items():
         below, upto = (sum(one < of_text(value) for one in ordered), sum(one <= of_text(value) for one in ordered))
@@ -205,7 +208,7 @@ def _assert_rank(column: ColumnProfile, values: Sequence[Any], of_text: Any) -> 
 
 
 def _assert_figures(found: ColumnProfile, rows: Sequence[Row]) -> None:
-    """All that is said of a column, against its rows."""
+    """Compares everything that the profile says about a column with its rows."""
     values = [row[found.column] for row in rows]
     present = [value for value in values if value is not None]
     numbers = [value for value in present if not (isinstance(value, float) and math.isnan(value))]
@@ -244,8 +247,8 @@ def _assert_figures(found: ColumnProfile, rows: Sequence[Row]) -> None:
             assert abs(one.count - counts[one.value]) <= found.frequent_error, (found.column, one)
 
 
-def test_figures_of_every_type_are_those_of_the_rows(lake: Lake) -> None:
-    """What the profile shows is what people decide by: a wrong minimum or share of NULLs sends them after faults that are not there."""
+def test_a_profile_of_every_type_agrees_with_the_rows(lake: Lake) -> None:
+    """A wrong minimum or share of NULLs would make people look for faults that do not exist."""
     for name in SCHEMA.names:
         _assert_figures(lake.merged.column(name), lake.rows)
     day = [row for row in lake.rows if row["day"] == dt.date(2026, 1, 3)]
@@ -255,8 +258,8 @@ def test_figures_of_every_type_are_those_of_the_rows(lake: Lake) -> None:
     assert len(lake.merged.records()) == len(SCHEMA.names)
 
 
-def test_merged_partitions_are_as_the_whole_profiled_at_once(lake: Lake) -> None:
-    """The profile of a table of a billion rows is never made of its rows: a merge that drifts would go unnoticed."""
+def test_merged_profiles_equal_a_profile_of_all_rows(lake: Lake) -> None:
+    """The profile of a large table is always merged, so nobody would notice a merge that is wrong."""
     assert set(lake.whole.partitions) == {None} and lake.whole.rows == ROWS
     for one in lake.whole.columns:
         merged = lake.merged.column(one.column)
@@ -265,30 +268,30 @@ def test_merged_partitions_are_as_the_whole_profiled_at_once(lake: Lake) -> None
         assert merged.moments is None or (one.moments and merged.moments.m2 == pytest.approx(one.moments.m2, rel=1e-9))
 
 
-def test_any_choice_of_partitions_has_a_profile_of_its_own(lake: Lake) -> None:
-    """Rules are made from some partitions and asked of others: a choice that took all in would find them to hold always."""
+def test_a_profile_can_be_merged_from_any_choice_of_partitions(lake: Lake) -> None:
+    """Rules are made from some partitions and tried on others. If a merge took in all partitions, every rule would seem to hold."""
     chosen = [row for row in lake.rows if row["day"] not in (None, dt.date(2026, 1, DAYS))]
     assert list(lake.fitted.partitions) == [f"2026-01-0{n + 1}" for n in range(DAYS - 1)]
     for name in ("id", "price", "words", "local"):
         _assert_figures(lake.fitted.column(name), chosen)
 
 
-def test_it_is_one_pass_and_a_merge_reads_no_rows(lake: Lake) -> None:
-    """A profile that reads the table once a column, or again for each look, cannot be afforded. (While
-    ``merged``, ``whole`` and ``fitted`` were asked for, the table was not there.)"""
+def test_a_profile_takes_one_pass_and_a_merge_reads_no_rows(lake: Lake) -> None:
+    """A profile must not read the table once for each column, or again for each merge. The table was moved away while ``merged``, ``whole``
+    and ``fitted`` were computed."""
     assert lake.scans == 1
     assert lake.merged.rows == ROWS
 
 
-def test_rows_of_no_partition_and_partitions_without_rows_are_there(lake: Lake) -> None:
-    """A day on which nothing came is what people look for; it must be a zero in the plot and not a gap."""
+def test_rows_without_identifier_and_empty_partitions_have_profiles(lake: Lake) -> None:
+    """A day without rows is important to people, so it must be a zero in the plot and not a gap."""
     assert rows_by_partition(lake.merged)[EMPTY] == 0 and rows_by_partition(lake.merged)[None] == ROWS // 500
     assert lake.merged.partitions[EMPTY]["price"] == ColumnProfile("price", "decimal(12,2)", Form.DECIMAL, 0, distinct=0)
     assert list(lake.merged.partitions) == [None, *(f"2026-01-0{n + 1}" for n in range(DAYS)), EMPTY]
 
 
 def test_a_refreshed_partition_replaces_its_state_and_no_other(lake: Lake) -> None:
-    """Rows counted twice after each refresh, or partitions gone with another's refresh, make the profile of the table a lie."""
+    """After a refresh, rows must not be counted twice, and other partitions must stay in the profile."""
     before, after = rows_by_partition(lake.merged), rows_by_partition(lake.after)
     assert after == {**before, "2026-01-02": 100, "2026-01-03": 0}
     assert lake.after.partitions["2026-01-02"]["small"].minimum == "9"
@@ -297,16 +300,16 @@ def test_a_refreshed_partition_replaces_its_state_and_no_other(lake: Lake) -> No
     assert len(states) == len(set(states)) == len(after) * len(SCHEMA.names), "one state a partition and column"
 
 
-def test_states_of_other_parameters_are_not_merged_but_named(lake: Lake) -> None:
-    """Sketches of different sizes do not add up; figures about a part of the rows must say so."""
+def test_states_with_other_parameters_are_named_and_not_merged(lake: Lake) -> None:
+    """Sketches of different sizes cannot be merged, so the page must say that its figures are about a part of the rows."""
     refreshed = {"2026-01-02", "2026-01-03"}
     assert set(lake.after.left_out["small"]) == set(lake.after.partitions) - refreshed
     assert lake.after.column("small").rows == 100
     assert "Profile them again" in profile_page(lake.after) and not lake.merged.left_out
 
 
-def test_the_page_loads_nothing_and_takes_no_html_from_data(lake: Lake) -> None:
-    """It is opened from a disk, behind firewalls, by people who trust it: a value must not become a script, nor a load tell of them."""
+def test_the_page_loads_nothing_and_escapes_data(lake: Lake) -> None:
+    """A value of the data must not become a script in the page, and opening the page must not send a request to the network."""
     page = profile_page(lake.merged, "shop/orders")
     head, _, rest = page.partition("<script>")
     own = head + rest[rest.index("</script>") :]  # without the library
@@ -322,7 +325,7 @@ def test_the_page_loads_nothing_and_takes_no_html_from_data(lake: Lake) -> None:
 
 
 def test_rules_are_proposed_that_hold_for_rows_they_were_not_made_from(lake: Lake) -> None:
-    """What is pasted must be understood, and must not fail at once; what the newest rows break must not be proposed as if they did not."""
+    """Proposed rules must be valid when they are pasted, and rules that the newest rows break must be marked."""
     found = lake.suggestions
     assert found.split == Split(tuple(f"2026-01-0{n + 1}" for n in range(DAYS - 1)), (f"2026-01-0{DAYS}",))
     held = [row for row in lake.rows if row["day"] == dt.date(2026, 1, DAYS)]
@@ -382,14 +385,14 @@ def test_least_and_greatest_are_compared_as_values_and_not_as_texts() -> None:
         (["x1", "x2", "", "x3"], None),
     ],
 )
-def test_texts_of_one_shape_give_a_pattern(texts: list[str], pattern: str | None) -> None:
-    """A pattern that its own texts do not match, or one that says nothing, is worse than none."""
+def test_a_pattern_is_proposed_for_texts_of_one_form(texts: list[str], pattern: str | None) -> None:
+    """A pattern that its own texts do not match, or that every text matches, must not be proposed."""
     assert common_pattern(texts) == pattern
     assert pattern is None or all(re.search(pattern, one) for one in texts)
 
 
 def test_the_number_of_rows_is_compared_with_the_partitions_before(lake: Lake) -> None:
-    """A partition in its own baseline hides that it is empty; bounds drawn too tight cry wolf each week."""
+    """A partition in its own baseline would hide that it is empty, and bounds that are too narrow would fail each week."""
     counts: dict[Key, int] = {f"2026-01-{n:02d}": 100 + 10 * (n % 3) for n in range(1, 21)}
     rule = volumetric(counts)
     assert rule == Change(rule="volumetric", min_change=-0.2, max_change=0.2, over=14)
@@ -398,8 +401,8 @@ def test_the_number_of_rows_is_compared_with_the_partitions_before(lake: Lake) -
     assert volumetric(dict(list(counts.items())[:5])) is None
 
 
-def test_with_one_partition_nothing_is_held_out_and_the_yaml_says_so() -> None:
-    """Rules that were tried on nothing must not look as if they had been."""
+def test_rules_from_a_single_partition_are_marked_as_not_tried() -> None:
+    """Rules that were not tried on other rows must not look as if they had been."""
     column = ColumnProfile(
         "flag", "boolean", Form.BOOLEAN, 50, distinct=2, minimum="false", maximum="true", frequent=(Frequent("true", 50),)
     )
@@ -441,8 +444,8 @@ def _answer(broken: Mapping[str, Mapping[str, int]], rows: int, but: str = "-") 
     return ask
 
 
-def test_one_rule_that_cannot_be_asked_or_written_does_not_take_the_others_along() -> None:
-    """A column that was dropped or changed its type since the profile, or one odd name, and there were no proposals but a stack trace."""
+def test_a_rule_that_cannot_be_evaluated_or_written_does_not_stop_the_others() -> None:
+    """A column that was dropped or changed since the profile, or has an unusual name, must not keep the other rules from being proposed."""
 
     def predicate(rule: RowRule) -> str:
         if "gone" in rule.columns_used:
@@ -462,8 +465,8 @@ def test_one_rule_that_cannot_be_asked_or_written_does_not_take_the_others_along
     assert "gone" not in str(yaml.safe_load(untried)), "also where there is nothing to ask it of"
 
 
-def test_a_tolerance_is_enough_for_each_partition_by_itself() -> None:
-    """A scan asks it of each partition: one fitted on all of them together fails in the very rows that it was proposed for."""
+def test_a_proposed_tolerance_holds_for_each_partition() -> None:
+    """A scan applies the tolerance to each partition. A tolerance computed from all rows together would fail in some of the partitions."""
     profile, split = _profile_of(_of_texts("some", "a", "b"), _of_texts("many", "a", "b"))
     split = Split(split.fitted, tuple(f"d{n}" for n in range(10)))
     broken = {key: {"some": 9 * (key == "d3"), "many": 20 * (key == "d3")} for key in split.held_out if key is not None}
@@ -473,8 +476,8 @@ def test_a_tolerance_is_enough_for_each_partition_by_itself() -> None:
     assert {one.rule.columns_used for one in found.dropped} == {("many",)} and "at worst 2 % of a partition" in found.yaml()
 
 
-def test_nulls_are_tolerated_by_the_worst_partition_that_was_profiled() -> None:
-    """NULLs that are rare in all rows together may be most of one day: that day fails each time it is looked at."""
+def test_a_proposed_tolerance_of_nulls_follows_the_worst_partition() -> None:
+    """NULLs that are rare in all rows may be frequent on one day, and the rule would fail in that partition at each scan."""
 
     def proposed(nulls: int) -> list[float]:
         days = [_of_texts("c", "a", "b"), _of_texts("c", "a", "b", rows=1000, nulls=nulls)]
@@ -485,19 +488,19 @@ def test_nulls_are_tolerated_by_the_worst_partition_that_was_profiled() -> None:
 
 
 @pytest.mark.parametrize("greatest", ["1e38", "9.87e307", "1.79e308", "12345678901234567890", "1e15"])
-def test_bounds_of_large_numbers_are_numbers_that_spark_and_yaml_know(greatest: str) -> None:
-    """A bound of 39 digits is no number to Spark, and infinity none to YAML: proposals ended in a stack trace, or failed when pasted."""
+def test_proposed_bounds_are_numbers_that_spark_and_yaml_accept(greatest: str) -> None:
+    """Spark accepts no number of 39 digits and YAML no infinity, so such bounds failed when they were proposed or pasted."""
     column = ColumnProfile("x", "double", Form.FLOATING, 100, distinct=90, minimum="1.0", maximum=greatest)
     profile, split = _profile_of(column)
-    asked = PredicateContext({"x": "double"}, dt.datetime.now(dt.timezone.utc))
-    found = suggest(profile, split, _answer({"new": {}}, 50), lambda rule: row_predicate(rule, asked), rows={})
+    in_sql = ScannedTable([Column("x", "double")], dt.datetime.now(dt.timezone.utc))
+    found = suggest(profile, split, _answer({"new": {}}, 50), lambda rule: rule.condition(in_sql), rows={})
     rules = {rule.rule: rule for rule in RULES.validate_python(yaml.safe_load(found.yaml()))}
     assert rules["not_null"] and all(rule.words() == one.rule.words() for rule, one in zip(rules.values(), found.kept, strict=True))
     assert ("between" in rules) is (greatest != "1.79e308"), "no number of the type is beyond it"
     if "between" in rules:
         between = rules["between"]
         assert isinstance(between, Between) and isinstance(between.max, int | float) and float(greatest) <= between.max < math.inf
-        assert not re.search(r"\d{39}", row_predicate(between, asked)), row_predicate(between, asked)
+        assert not re.search(r"\d{39}", between.condition(in_sql)), between.condition(in_sql)
 
 
 @pytest.mark.parametrize(
@@ -507,10 +510,10 @@ def test_bounds_of_large_numbers_are_numbers_that_spark_and_yaml_know(greatest: 
         "\ufeff", "\ue000", "é\u200b", " a ",
     ],
 )  # fmt: skip
-def test_values_come_back_from_the_yaml_as_they_were(value: str) -> None:
-    """A rule that names another text than the data have fails for all of those rows; a line break takes the rest of the list along."""
+def test_values_of_proposed_rules_are_the_same_after_yaml(value: str) -> None:
+    """A value that YAML changes would fail for all rows that have it, and a line break would end the list of values."""
     profile, split = _profile_of(_of_texts("c", value, "other"), _of_texts(f"column {value}", "x", "y"))
-    for broken in (0, 50):  # kept, or told in a comment
+    for broken in (0, 50):  # the rule is proposed, or printed as a comment
         text = suggest(profile, split, _answer({"new": {"expected": broken}}, 50), lambda rule: f"expected {rule.rule}", rows={}).yaml()
         assert all(line.startswith(("- ", "#", "[]")) and line.isprintable() for line in text.splitlines())
         found = [rule.words() for rule in RULES.validate_python(yaml.safe_load(text)) if rule.rule == "expected_values"]
@@ -520,9 +523,9 @@ def test_values_come_back_from_the_yaml_as_they_were(value: str) -> None:
         assert {str(one["column"]): set(one["values"]) for one in words} == {"c": {value, "other"}, f"column {value}": {"x", "y"}}
 
 
-def test_maintenance_tidies_what_profiles_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A datastore without rules has records of its profiles that were never joined; and a profile that is written at the same moment
-    must not make the job of the whole datastore fail."""
+def test_maintenance_joins_the_files_of_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The maintenance must also join the records of profiles of a datastore without rules, and must not fail where a profile is written at
+    the same moment."""
     lake, records = str(tmp_path), Records(str(tmp_path), "shop")
     operation = ScanOperation("run", "shop/orders", 0, 0, OperationResult.SUCCESS, OperationType.PROFILE)
     for n in range(3):
@@ -549,10 +552,10 @@ def test_maintenance_tidies_what_profiles_leave(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("keys", "why"), [((), "there are no rows in its profile"), (("a", "b"), "its profile is of other partitions")])
-def test_from_a_profile_that_does_not_fit_no_rules_are_proposed(
+def test_no_rules_are_proposed_from_a_profile_that_does_not_fit_the_table(
     keys: tuple[str, ...], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table that was not filled yet, or that has no partitions any more, ended in a stack trace, which does not tell what to do."""
+    """For a table without rows or partitions, the message must say what to do, instead of a stack trace."""
     column = ColumnProfile("id", "int", Form.INTEGER, 50 if keys else 0)
     profile = Profile("shop/orders", (column,), {key: {"id": column} for key in keys or (None,)})
 
@@ -570,14 +573,14 @@ def test_from_a_profile_that_does_not_fit_no_rules_are_proposed(
         suggested_checks(definition, cast(Any, None), scope, lambda _: None)
 
 
-def test_files_are_ordered_as_they_came() -> None:
-    """The newest files are what rules are tried on and what plots end with; by their names, they may be the oldest."""
+def test_partitions_of_files_are_ordered_by_their_time() -> None:
+    """Rules are tried on the newest files and plots end with them, and the order of names may differ from the order of times."""
     assert sorted_keys({"b", "a", None, "z"}, ["z", "b", "later", "a"]) == [None, "z", "b", "a"]
     assert sorted_keys({"b", "gone", "a"}, ["b", "a"]) == ["gone", "b", "a"]
     assert sorted_keys({"10", "9", "-1"}) == ["-1", "9", "10"]
 
 
-def test_every_rank_of_a_partition_is_one_of_the_merged_profile(lake: Lake) -> None:
+def test_partitions_and_the_merged_profile_have_the_same_ranks(lake: Lake) -> None:
     """Plots over partitions and the table of columns show the same ranks."""
     assert set(RANKS) <= set(lake.merged.column("id").quantiles) and 0.5 in RANKS
 
@@ -597,9 +600,9 @@ def _suggested(project: Workspace, name: str) -> str:
 
 
 @pytest.mark.long
-def test_partitions_that_lost_their_rows_are_counted_no_more(project: Callable[..., Project]) -> None:
-    """NULLs that were mended and a week that was emptied stay in the figures for good, and the reader is told nothing; or rules are to be
-    tried on partitions that the container has no longer, and the message does not tell what to do."""
+def test_partitions_without_rows_are_no_longer_counted_in_the_profile(project: Callable[..., Project]) -> None:
+    """Corrected NULLs and emptied partitions must leave the figures, and where the profile has partitions that no longer exist, the message
+    must say what to do."""
     shop = project(incremental=["public.orders:day:date"], containers={"orders": {"partition_by": "week"}})
     shop.execute(
         """create table orders (id int primary key, day date);
@@ -608,8 +611,8 @@ def test_partitions_that_lost_their_rows_are_counted_no_more(project: Callable[.
     )
     shop.one("orders")
     first = _profiled(shop, "orders", incremental=True, after_time="2026-01-10")
-    told = "The table has 91 rows, and this profile is of 81"
-    assert told in first["message"] and "--full" in first["message"] and told in Path(first["page"]).read_text(encoding="utf-8")
+    mismatch = "The table has 91 rows, and this profile is of 81"
+    assert mismatch in first["message"] and "--full" in first["message"] and mismatch in Path(first["page"]).read_text(encoding="utf-8")
     shop.execute("update orders set day = '2026-02-10' where day is null; delete from orders where day = '2026-03-29'")
     shop.one("orders", allow_empty=True)
     later = _profiled(shop, "orders", incremental=True, after_time="2026-03-20")
@@ -624,8 +627,8 @@ def test_partitions_that_lost_their_rows_are_counted_no_more(project: Callable[.
         _suggested(shop, "orders")
 
 
-def test_rules_for_files_are_tried_on_those_that_came_last(folder: Callable[..., Folder]) -> None:
-    """By their names, the newest may be the oldest, and what changes in the data is taken for what was always so."""
+def test_rules_for_files_are_tried_on_the_newest_files(folder: Callable[..., Folder]) -> None:
+    """If rules were tried on the last names instead of the newest files, changes in the data would not be noticed."""
     landing = folder(containers={"orders": {"glob": "*.csv"}})
     for name in ("c.csv", "b.csv", "a.csv"):
         landing.put(name, "id\n" + "\n".join(map(str, range(40))))

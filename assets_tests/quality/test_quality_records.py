@@ -1,4 +1,4 @@
-"""What scans leave behind, in real Delta tables through delta-rs; without Spark.
+"""The records of scans, in real Delta tables through delta-rs; without Spark.
 
 Each test says what a reader of the records, or the next scan, would take for true that is not.
 """
@@ -23,14 +23,14 @@ from deltalake.exceptions import CommitFailedError
 
 from incremental_assets.core.anomalies import Anomaly, Finding, State, after_scan, by_person
 from incremental_assets.core.errors import LakeError
-from incremental_assets.core.rules import Severity
+from incremental_assets.core.rules.rule import FailedRow, Severity, Status, Verdict
 from incremental_assets.delta import append_only, maintenance
 from incremental_assets.delta.append_only import AppendOnly
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.quality import records as module
 from incremental_assets.quality.records import OperationResult, Records, ScanOperation, ScanWatermark
-from incremental_assets.quality.verdict import FailedRow, ScanResult, Status, Verdict
+from incremental_assets.quality.scan import ScanResult
 
 SHOP, RULE, DAY = "shop/orders", "not_null_price", 24 * 3600 * 1_000_000
 TABLES = ("failed_rows", "check_metrics", "anomalies", "scan_operations")  # as they are written
@@ -58,7 +58,7 @@ def failed_row(number: int = 1, partition: str | None = "a") -> FailedRow:
 def scan(
     records: Records, run: str, numbers: Iterable[int], container: str = SHOP, value: float = 0.5, watermark: str | None = None
 ) -> None:
-    """As the scan does it: of one partition, with failed rows of these keys."""
+    """Records a scan of one partition with failed rows of these keys, as a scan does."""
     findings = [Finding(RULE, "a", json.dumps({"id": n}), 1, "NULL", Severity.ERROR) for n in numbers]
     now = time.time_ns() // 1000
     changes = after_scan(records.anomalies(container), {(RULE, "a")}, findings, container, run, now, True)
@@ -66,8 +66,8 @@ def scan(
     records.record(operation(run, container, watermark=watermark), [verdict("a", value)], rows, changes)
 
 
-def test_only_their_owner_reads_them(lake: Path, records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They keep rows as they were, also those that have since been deleted for good reason. A cluster's Spark may be another user."""
+def test_only_the_owner_can_read_the_records(lake: Path, records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records keep failed rows, also rows that were deleted from the source since. A cluster's Spark may run as another user."""
     folder = lake / "shop" / "_quality"
     monkeypatch.setenv("SPARK_REMOTE", "sc://cluster")
     scan(records, "run1", [1])
@@ -100,8 +100,8 @@ def open_keys(records: Records, container: str = SHOP) -> set[str | None]:
 
 
 # ---------------------------------------------------------------- two scans side by side
-def test_a_newer_version_that_was_judged_meanwhile_is_not_overruled(records: Records) -> None:
-    """A scan that began before a sync ends after the sync's own checks: rows that were mended would be bad again."""
+def test_a_scan_does_not_overrule_verdicts_on_a_newer_version(records: Records) -> None:
+    """A scan that began before a sync may end after the sync's checks. Rows that were corrected meanwhile must not be reported again."""
     began = operation("old")
     for run, version, ended in (("before", 8, began.started - 1), ("new", 8, began.started + 5), ("as old", 7, began.started + 5)):
         said = dataclasses.replace(operation(run), delta_version=version, ended=ended)
@@ -119,8 +119,8 @@ def test_a_newer_version_that_was_judged_meanwhile_is_not_overruled(records: Rec
 
 
 # ---------------------------------------------------------------- what is read is what was written
-def test_all_is_read_as_it_was_written(records: Records) -> None:
-    """Else the list, the baselines or the watermark are of something else than what the scan said."""
+def test_records_are_read_as_they_were_written(records: Records) -> None:
+    """Otherwise the list, the baselines or the watermark differ from what the scan found."""
     assert not records.anomalies() and not records.operations() and not records.metrics(SHOP, [RULE], ["a"]) and not records.history("x")
     assert records.scan_watermark(SHOP) is None and records.tidy() == 0
     anomalies = {
@@ -142,7 +142,7 @@ def test_all_is_read_as_it_was_written(records: Records) -> None:
 
 @pytest.mark.parametrize("container", ["shop/order items", "shop/50%2F=a", "shop/'; --", "shop/Ü\\x"])
 def test_containers_of_any_name_have_records_of_their_own(records: Records, container: str) -> None:
-    """Else a container with such a name has no anomalies, or those of another."""
+    """Otherwise a container with such a name has no anomalies, or those of another."""
     scan(records, "run1", [1], container, value=0.1)
     scan(records, "run1", [1, 2], value=0.9)  # one run of Dagster's, another container
     assert len(records.anomalies(container)) == 1 and len(records.anomalies(SHOP)) == 2 and len(records.anomalies()) == 3
@@ -150,8 +150,8 @@ def test_containers_of_any_name_have_records_of_their_own(records: Records, cont
     assert records.metrics(container, [RULE], ["a"])[RULE, "a"].value == 0.1
 
 
-def test_readers_in_sql_find_times_and_can_read_and_write_with_spark_and_delta_rs(records: Records, lake: Path) -> None:
-    """Else a reader has to divide microseconds; or a feature of Delta's shuts one of the two out."""
+def test_records_have_times_and_can_be_read_and_written_with_spark_and_delta_rs(records: Records, lake: Path) -> None:
+    """Otherwise readers have to convert microseconds, or a feature of Delta keeps Spark or delta-rs from using the tables."""
     scan(records, "run1", [1])
     for name in TABLES:
         delta = table(lake, name)
@@ -169,10 +169,10 @@ def test_readers_in_sql_find_times_and_can_read_and_write_with_spark_and_delta_r
 
 # ---------------------------------------------------------------- the commit point
 @pytest.mark.parametrize("reached", range(4))
-def test_a_scan_that_is_broken_off_leaves_nothing_that_counts(
+def test_a_scan_that_ends_early_leaves_no_rows_that_count(
     records: Records, lake: Path, reached: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a scan killed half way resolves anomalies, moves the watermark, or is a baseline."""
+    """Otherwise a scan killed half way resolves anomalies, moves the watermark, or is a baseline."""
     scan(records, "run1", [1, 2], value=0.1, watermark="5")
     before = (records.anomalies(), records.operations(), records.metrics(SHOP, [RULE], ["a"]), records.scan_watermark(SHOP))
     written: list[str] = []
@@ -200,8 +200,8 @@ def test_a_scan_that_is_broken_off_leaves_nothing_that_counts(
     assert max(len(records.history(id)) for id in records.anomalies()) == 2 and len(records.operations()) == 2
 
 
-def test_an_operation_that_is_recorded_again_is_still_one(records: Records) -> None:
-    """Else a run that Dagster tried again stands twice in the list, and each anomaly was opened twice."""
+def test_an_operation_that_is_retried_is_listed_once(records: Records) -> None:
+    """Otherwise a run that Dagster tried again stands twice in the list, and each anomaly was opened twice."""
     changes = after_scan({}, set(), [Finding(RULE, "a", KEY, 1, "NULL", Severity.ERROR)], SHOP, "run1", 10, True)
     failed = operation(result=OperationResult.FAILURE)
     records.record(failed, [verdict(value=0.1)], [failed_row()], changes)
@@ -214,7 +214,7 @@ def test_an_operation_that_is_recorded_again_is_still_one(records: Records) -> N
 
 
 def test_changes_of_another_scan_are_refused(records: Records) -> None:
-    """Else they count without the scan that made them, or are in the list of another container."""
+    """Otherwise they count without the scan that made them, or are in the list of another container."""
     (change,) = after_scan({}, set(), [Finding(RULE, "a", KEY, 1, "NULL", Severity.ERROR)], SHOP, "run1", 10, True)
     for other in (operation("run2"), operation(container="shop/lines")):
         with pytest.raises(ValueError, match="of another scan"):
@@ -225,18 +225,18 @@ def test_changes_of_another_scan_are_refused(records: Records) -> None:
 
 
 # ---------------------------------------------------------------- anomalies
-def test_the_history_tells_who_did_what_when_and_why(records: Records, lake: Path) -> None:
-    """Else nobody can say who said that it is no problem; or what is shown is not what was said last."""
+def test_the_history_of_an_anomaly_shows_who_changed_it_when_and_why(records: Records, lake: Path) -> None:
+    """Otherwise nobody knows who decided that an anomaly is no problem, or the list does not show the last change."""
     scan(records, "run1", [1])
     (id,) = records.anomalies()
     records.change(by_person(records.anomalies()[id], State.ACKNOWLEDGED, "ann", "asked the supplier", time.time_ns() // 1000))
     assert records.anomalies(SHOP)[id].state is State.ACKNOWLEDGED  # at once, without a scan
     scan(records, "run2", [])
     scan(records, "run3", [1])
-    records.change(by_person(records.anomalies()[id], State.DISCARDED, "bob", "test data", 7))  # his clock is years behind
+    records.change(by_person(records.anomalies()[id], State.DISCARDED, "bob", "test data", 7))  # bob's clock is years behind
     scan(records, "run4", [1])
-    told = [(one.state.value, one.changed_by, one.comment) for one in records.history(id)]
-    assert told == [
+    history = [(one.state.value, one.changed_by, one.comment) for one in records.history(id)]
+    assert history == [
         ("active", "scan run1", None), ("acknowledged", "ann", "asked the supplier"), ("resolved", "scan run2", None),
         ("active", "scan run3", None), ("discarded", "bob", "test data"),
     ]  # fmt: skip
@@ -246,8 +246,8 @@ def test_the_history_tells_who_did_what_when_and_why(records: Records, lake: Pat
     assert times == sorted(set(times)) and {one.first_seen for one in records.history(id)} == {times[0]}
 
 
-def test_of_two_changes_in_one_microsecond_the_persons_counts(records: Records) -> None:
-    """Else a person's word is lost to a scan that did not know of it; a scan would say again what it found."""
+def test_a_persons_change_counts_before_a_scans_of_the_same_microsecond(records: Records) -> None:
+    """Otherwise a scan that did not know of a person's change undoes it. A scan's change would be repeated by the next scan."""
     scan(records, "run1", [1])
     (one,) = records.anomalies().values()
     now = one.changed_at + 5
@@ -262,7 +262,7 @@ def test_of_two_changes_in_one_microsecond_the_persons_counts(records: Records) 
 
 # ---------------------------------------------------------------- watermark and metrics
 def test_the_watermark_is_of_the_newest_successful_scan_that_has_one(records: Records) -> None:
-    """Else rows are never scanned (a failed scan's), or all again (a scan of one partition has none); text is kept to the digit."""
+    """Otherwise rows are never scanned (a failed scan's), or all again (a scan of one partition has none); text is kept to the digit."""
     exact = "2026-01-01 00:00:00.100000"
     records.record(operation("r1", watermark="2025-01-01"), [], [], [])
     records.record(dataclasses.replace(operation("r2", watermark=exact), identifier="updated_at:timestamp:instant"), [], [], [])
@@ -273,8 +273,8 @@ def test_the_watermark_is_of_the_newest_successful_scan_that_has_one(records: Re
     assert [one.id for one in records.operations(SHOP)] == ["r4", "r3", "r2", "r1"]
 
 
-def test_what_is_newest_does_not_depend_on_a_clock_that_was_set_back(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else an older scan's watermark and numbers come back, for as long as the clock was set back by."""
+def test_the_newest_record_is_found_although_a_clock_was_set_back(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise an older scan's watermark and numbers come back, for as long as the clock was set back by."""
     for number, clock in enumerate((5_000, 3_000, 3_000, 6_000)):
         monkeypatch.setattr(module, "_now", lambda clock=clock: clock)
         records.record(operation(f"r{number}", watermark=str(number)), [verdict(value=number)], [], [])
@@ -283,8 +283,8 @@ def test_what_is_newest_does_not_depend_on_a_clock_that_was_set_back(records: Re
         assert records.metrics(SHOP, [RULE], ["a"])[RULE, "a"].value == number
 
 
-def test_metrics_are_the_newest_that_are_numbers_of_what_was_asked_for(records: Records) -> None:
-    """Else a rule that could not be asked last night is the baseline of tonight, or another rule's numbers are."""
+def test_baselines_are_the_newest_numbers_of_the_same_rule(records: Records) -> None:
+    """Otherwise a scan compares with numbers of another rule, or with a verdict without a number."""
     records.record(
         operation("r1"), [verdict("a", 1), verdict("b", 2, Status.PASSED), verdict(None, 3), verdict("a", 4, rule="other")], [], []
     )
@@ -298,10 +298,10 @@ def test_metrics_are_the_newest_that_are_numbers_of_what_was_asked_for(records: 
 
 
 # ---------------------------------------------------------------- upkeep
-def test_tidying_removes_what_was_broken_off_a_day_ago_and_nothing_else(
+def test_maintenance_removes_only_rows_of_scans_that_ended_early_a_day_ago(
     records: Records, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else killed scans fill the lake for ever; or a scan that is being recorded loses its rows, or a person his word."""
+    """Otherwise killed scans fill the lake, or a scan that is being recorded loses its rows, or a person's change is lost."""
     now, plain = module._now(), Records._append
 
     def broken_off(run: str, ago: int) -> None:
@@ -331,7 +331,7 @@ def test_tidying_removes_what_was_broken_off_a_day_ago_and_nothing_else(
 
 
 def test_reading_does_not_slow_down_with_each_scan(records: Records, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else, with a scan every five minutes, the list of anomalies takes seconds after a day."""
+    """Otherwise, with a scan every five minutes, the list of anomalies takes seconds after a day."""
     monkeypatch.setattr(append_only, "COMPACT_AFTER", 5)
     scan(records, "first", [1])
     (one,) = records.anomalies().values()
@@ -342,8 +342,8 @@ def test_reading_does_not_slow_down_with_each_scan(records: Records, lake: Path,
     assert len(records.operations(SHOP)) == 9 and len(records.history(one.id)) == 9
 
 
-def test_a_place_that_cannot_be_used_is_told_in_one_line(records: Records, lake: Path) -> None:
-    """Else the run ends with a stack trace of delta-rs."""
+def test_records_that_cannot_be_written_are_reported_in_one_line(records: Records, lake: Path) -> None:
+    """Otherwise the run ends with a stack trace of delta-rs."""
     scan(records, "run1", [1])
     (file,) = (lake / "shop" / "_quality" / "anomalies").rglob("*/*.parquet")
     file.unlink()
@@ -356,7 +356,7 @@ def test_a_place_that_cannot_be_used_is_told_in_one_line(records: Records, lake:
 
 
 def test_tables_of_another_version_are_read_and_written(records: Records, lake: Path) -> None:
-    """Else an update of the product, or going back, loses the records or cannot add to them."""
+    """Otherwise an update of the product, or going back, loses the records or cannot add to them."""
     scan(records, "run1", [1], watermark="5")
     path = str(lake / "shop" / "_quality" / "scan_operations")
     older = table(lake, "scan_operations").to_pyarrow_table().drop_columns(["schedule"])
@@ -368,8 +368,10 @@ def test_tables_of_another_version_are_read_and_written(records: Records, lake: 
 
 
 # ---------------------------------------------------------------- side by side
-def test_a_table_that_another_makes_at_the_same_moment_is_used(records: Records, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the first scans of a datastore, when two hosts begin at once, end with an error."""
+def test_a_table_that_another_process_creates_at_the_same_time_is_used(
+    records: Records, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the first scans of a datastore, when two hosts begin at once, end with an error."""
     create, opened, tries = DeltaTable.create, LakeTable.opened, []
 
     def made_by_another(*args: Any, **options: Any) -> DeltaTable:
@@ -388,8 +390,8 @@ def test_a_table_that_another_makes_at_the_same_moment_is_used(records: Records,
     assert len(records.anomalies()) == 1 and len(rows_of(lake, "failed_rows")) == 1
 
 
-def test_a_table_is_made_once_however_many_begin_at_the_same_moment(tmp_path: Path) -> None:
-    """Else it is made anew above the first one's, and the first append of a scan is refused: the scan was for nothing."""
+def test_several_processes_create_a_table_only_once(tmp_path: Path) -> None:
+    """Otherwise it is made anew above the first one's, and the first append of a scan is refused: the scan was for nothing."""
     tables = [AppendOnly(LakeTable(str(tmp_path), f"{number}"), pa.schema([("container", pa.string())])) for number in range(12)]
     together = threading.Barrier(3)
 
@@ -406,10 +408,9 @@ def test_a_table_is_made_once_however_many_begin_at_the_same_moment(tmp_path: Pa
     assert [len(list(tmp_path.glob(f"{number}/_delta_log/*.json"))) for number in range(12)] == [1] * 12
 
 
-def test_an_append_that_a_changed_property_got_in_the_way_of_is_tried_again(
-    records: Records, lake: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else an hour's scan is lost, as somebody changed a property of the table, or another version of ours added a column."""
+def test_an_append_that_conflicts_with_a_changed_property_is_retried(records: Records, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a scan is lost where somebody changes a property of the table meanwhile, or another version of the product adds a
+    column."""
     scan(records, "run1", [1])
     opened, moved, times = AppendOnly.opened, [], 0
 
@@ -430,17 +431,17 @@ def test_an_append_that_a_changed_property_got_in_the_way_of_is_tried_again(
     assert records.anomalies()[one.id].state is State.ACKNOWLEDGED
 
 
-def test_two_that_tidy_at_once_are_no_error(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else maintenance fails for what the other one has done already; but a full disk is told of."""
+def test_two_maintenances_at_once_are_no_error(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise maintenance fails because another one has done its work already. A full disk must still be reported."""
     scan(records, "run1", [1])
-    for cause, told in ((CommitFailedError("a concurrent transaction deleted data"), False), (OSError("No space left"), True)):
+    for cause, is_reported in ((CommitFailedError("a concurrent transaction deleted data"), False), (OSError("No space left"), True)):
 
         def fails(_: LakeTable, cause: Exception = cause) -> None:
             with place_errors("there"):
                 raise cause
 
         monkeypatch.setattr(maintenance, "tidy", fails)
-        with pytest.raises(LakeError, match="No space left") if told else contextlib.nullcontext():
+        with pytest.raises(LakeError, match="No space left") if is_reported else contextlib.nullcontext():
             records.tidy()
 
 
@@ -459,8 +460,8 @@ for number in range(4):
 """
 
 
-def test_scans_of_two_processes_go_side_by_side_while_a_third_tidies(records: Records, lake: Path) -> None:
-    """Else, of two hosts that scan at once, one's scan fails, or its records are lost; or maintenance gets in their way."""
+def test_two_processes_scan_while_a_third_one_maintains(records: Records, lake: Path) -> None:
+    """Otherwise one of two hosts that scan at once fails or loses its records, or maintenance conflicts with them."""
     containers = ("shop/orders", "shop/lines")
     command = [sys.executable, "-c", _WORKER, str(lake)]
     workers = [

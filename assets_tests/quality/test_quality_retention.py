@@ -1,4 +1,7 @@
-"""What quality's records forget: nothing that a scan or a person may still ask, and else all that is older than said."""
+"""Deletion of old records of scans: what scans and people may still need stays, and everything else that is old enough is deleted.
+
+Belongs here: which records are deleted. Does not belong: when the maintenance runs (``test_scans``).
+"""
 
 import json
 import random
@@ -9,11 +12,10 @@ import pytest
 
 from assets_tests.quality.test_quality_records import failed_row, operation, verdict
 from incremental_assets.core.anomalies import Anomaly, Finding, State, after_scan, by_person, capped, fingerprint
-from incremental_assets.core.rules import Severity
+from incremental_assets.core.rules.rule import Severity, Status
 from incremental_assets.quality import records as module
 from incremental_assets.quality.records import OperationResult, OperationType, Records
 from incremental_assets.quality.retention import prune
-from incremental_assets.quality.verdict import Status
 
 SHOP, LINES = "shop/orders", "shop/lines"
 HOUR = 3600 * 1_000_000
@@ -51,7 +53,7 @@ def fill(records: Records, chance: random.Random, scans: int, monkeypatch: pytes
 
 
 def answers(records: Records) -> dict[str, object]:
-    """All that scans and people ask."""
+    """Everything that scans and people read of the records."""
     found: dict[str, object] = {}
     for container in (SHOP, LINES):
         found[f"watermarks {container}"] = [records.scan_watermark(container, type) for type in OperationType]
@@ -63,7 +65,7 @@ def answers(records: Records) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_asked_is_answered_as_before(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_scans_and_people_read_is_the_same_after_deletion(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     records = Records(str(tmp_path), "shop")
     fill(records, random.Random(seed), 24, monkeypatch)
     for age in (50, 20, 0):  # days; at last all of it is old
@@ -77,7 +79,7 @@ def test_what_is_asked_is_answered_as_before(tmp_path: Path, seed: int, monkeypa
     assert len(records.tables[module.CHECK_METRICS].read()) <= 2 * len(RULES) * len(PARTITIONS) * len(Status)
 
 
-def test_what_is_new_stays_whatever_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_records_are_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = Records(str(tmp_path), "shop")
     fill(records, random.Random(5), 10, monkeypatch)
     before = {name: table.read().sort_by("recorded_at") for name, table in records.tables.items()}
@@ -85,8 +87,8 @@ def test_what_is_new_stays_whatever_it_is(tmp_path: Path, monkeypatch: pytest.Mo
     assert {name: table.read().sort_by("recorded_at") for name, table in records.tables.items()} == before
 
 
-def test_a_scan_makes_no_object_of_each_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 100,000 scans that took seconds, for each scan."""
+def test_a_scan_takes_no_longer_after_many_earlier_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 100,000 scans, an object for each of them would take seconds in each further scan."""
     records = Records(str(tmp_path), "shop")
     for n in range(30):
         records.record(operation(f"run{n}", watermark=f"2026-01-{n + 1:02}"), [], [], [])
@@ -103,8 +105,8 @@ def _found(numbers: range, partition: str = "a") -> list[Finding]:
     return [Finding("r", partition, json.dumps({"id": n}), 1, "NULL", Severity.ERROR) for n in numbers]
 
 
-def test_open_anomalies_of_rows_are_capped_and_the_rest_is_counted() -> None:
-    """A rule that all of a billion rows break would open more and more, and each scan reads all that are open."""
+def test_the_number_of_anomalies_of_rows_is_limited_and_the_rest_is_counted() -> None:
+    """A rule that very many rows break must not open more and more anomalies, as each scan reads all open ones."""
     known: dict[str, Anomaly] = {}
     for day in range(5):
         rest = Finding("r", str(day), None, 7, "NULL", Severity.ERROR)
@@ -116,7 +118,7 @@ def test_open_anomalies_of_rows_are_capped_and_the_rest_is_counted() -> None:
     assert of_partitions == {"0": 7, "1": 7, "2": 12, "3": 17, "4": 17}
 
 
-def test_those_that_are_open_or_discarded_are_not_pushed_out() -> None:
+def test_open_and_discarded_anomalies_stay_although_the_limit_is_reached() -> None:
     identities = [fingerprint(SHOP, "r", "a", json.dumps({"id": n})) for n in range(10)]
     known = {one.id: one for one in after_scan({}, {("r", "a")}, _found(range(10)), SHOP, "run", 1, True)}
     known[identities[3]] = by_person(known[identities[3]], State.DISCARDED, "ann", None, 2)

@@ -1,4 +1,4 @@
-"""Each rule against the same question in plain SQL, asked of the PostgreSQL table that the lake's was made from.
+"""Each rule is compared with the same question in plain SQL, in the PostgreSQL table from which the lake's table was made.
 
 Belongs here: what a rule says of rows, partitions and tables; its words; what is refused before anything runs. Does not belong: runs, the
 command line (``test_scans``), anomalies (``test_anomalies``), what is kept of a scan (``test_quality_records``).
@@ -22,18 +22,23 @@ from pydantic import TypeAdapter, ValidationError
 from pyspark.errors import PySparkException
 
 from assets_tests.harness import Project
+from incremental_assets.core.anomalies import Anomaly, State
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.rules import AnyRule, Rule
+from incremental_assets.core.rules.checks import AnyRule, check_rules
+from incremental_assets.core.rules.numbers import within
+from incremental_assets.core.rules.rule import Rule, Severity, Status, Verdict
+from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable, constant
+from incremental_assets.core.rules.values import RowRule
+from incremental_assets.core.schema import Column
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope
-from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.scope import LakeScope
 from incremental_assets.demo.postgres import EmbeddedPostgres
-from incremental_assets.quality import capture
-from incremental_assets.quality.declared import check_rules
-from incremental_assets.quality.planner import Grouping, plan_scan
-from incremental_assets.quality.predicates import PredicateContext, RuleNotApplicable, constant, row_predicate, within
-from incremental_assets.quality.rows import Aggregate, named_by
-from incremental_assets.quality.scan import Scanner
-from incremental_assets.quality.verdict import ScanResult, Status, Verdict
+from incremental_assets.quality import failed_rows
+from incremental_assets.quality.groups import Grouping, groupings
+from incremental_assets.quality.numbers import by_filter
+from incremental_assets.quality.records import OperationResult, Records, ScanOperation
+from incremental_assets.quality.rows import Aggregate, Condition, named_by
+from incremental_assets.quality.scan import ScanResult, scan
 
 ADAPTER: TypeAdapter[Rule] = TypeAdapter(AnyRule)
 NOW = datetime.datetime(2024, 4, 20, 12, tzinfo=datetime.timezone.utc)
@@ -342,7 +347,10 @@ PASSING: list[Rule] = [
     made("p9", "volumetric", {"max_change": 9}),
 ]
 STORED = made("stored", "volumetric", {"max_change": 0.5, "over": 2})
-OPEN = {"part_bad": ['{"id":"134"}', '{"id":"140"}', '{"id":"1"}'], "part_tag": ['{"id":"118"}']}
+OPEN = [
+    Anomaly(f"{rule} {id}", "shop/mixed", rule, MARCH, f'{{"id":"{id}"}}', 1, "", Severity.ERROR, State.ACTIVE, 0, 0, "scan earlier")
+    for rule, id in (("part_bad", 134), ("part_bad", 140), ("part_bad", 1), ("part_tag", 118))
+]
 
 
 # ---------------------------------------------------------------- the scans
@@ -354,18 +362,28 @@ class Scanned:
     whole: ScanResult
     part: ScanResult
     passing: ScanResult
-    asked: list[tuple[list[str], list[str]]] = field(repr=False)
+    asked: list[tuple[list[str], list[str | None]]] = field(repr=False)
 
     def verdicts(self, case: Case) -> dict[str | None, Verdict]:
         result = self.part if case in PART else self.whole
         return {verdict.partition: verdict for verdict in result.verdicts if verdict.rule == case.name}
 
 
+class NotedRecords(Records):
+    """The records of scans, which note for which rules and partitions their verdicts are asked for."""
+
+    def __init__(self, lake: str, datastore_key: str) -> None:
+        super().__init__(lake, datastore_key)
+        self.asked: list[tuple[list[str], list[str | None]]] = []
+
+    def metrics(self, container: str, rules: Any, partitions: Any, statuses: Any = ()) -> Any:
+        self.asked.append(([*rules], [*partitions]))
+        return super().metrics(container, rules, partitions, statuses)
+
+
 @pytest.fixture(scope="module")
 def scanned(postgres: EmbeddedPostgres, spark_home: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scanned]:
     """One sync without rules, then three scans of what it wrote."""
-    from incremental_assets.spark.session import open_session
-
     with pytest.MonkeyPatch.context() as patch:
         for name in ("DAGSTER_HOME", "INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT"):
             patch.delenv(name, raising=False)
@@ -375,31 +393,26 @@ def scanned(postgres: EmbeddedPostgres, spark_home: Any, tmp_path_factory: pytes
         )  # fmt: skip
         project.execute(SOURCE)
         assert {line["status"] for line in project.sync().values()} == {"synced"}
-        definition, mixed = project.definition("mixed"), project.table("mixed")
-        head = mixed.head()
+        definition, head = project.definition("mixed"), project.table("mixed").head()
         assert head is not None
-        asked: list[tuple[list[str], list[str]]] = []
-
-        def baseline(rules: Sequence[str], keys: Sequence[str]) -> dict[tuple[str, str], tuple[int, float | None]]:
-            asked.append(([*rules], [*keys]))
-            return {("stored", JANUARY): (7, 7.0), ("stored", FEBRUARY): (0, 0.0)}
-
-        with open_session(spark_home, name="test_rules") as spark, project.instance() as instance:
+        records, lake = NotedRecords(project.lake, "shop"), LakeScope(project.lake, spark_home, "test_rules", print)
+        with lake.stack, project.instance() as instance:
             # Of few rows, planning anew between the stages of a query costs more than it brings.
-            spark.conf.set("spark.sql.adaptive.enabled", "false")
+            lake.spark.conf.set("spark.sql.adaptive.enabled", "false")
 
-            def scan(rules: Sequence[Rule], keys: tuple[str, ...], nulls: bool, opened: Mapping[str, Sequence[str]]) -> ScanResult:
+            def scanned_by(rules: Sequence[Rule], keys: tuple[str, ...], nulls: bool, opened: Sequence[Anomaly] = ()) -> ScanResult:
                 scan_scope = requested_scope(definition, instance, ScanRequest(ScanMode.partitions, keys, nulls), head, None)
-                other = lambda name: LakeTable(project.lake, "shop", name)  # noqa: E731
-                return Scanner(lambda: spark, "UTC", NOW, other, baseline, lambda: opened).scan(
-                    "shop/mixed", mixed, head, scan_scope, rules, ("id",)
-                )
+                return scan(lake, head, scan_scope, rules, now=NOW, timezone="UTC", earlier=records, anomalies=opened)
 
-            whole = scan([case.rule for case in (*WHOLE, *CHANGES)], KEYS, True, {})
-            passing = scan(PASSING, KEYS, True, {})
-            patch.setattr(capture, "MOST_ROWS", 2)
-            part = scan([*(case.rule for case in PART), STORED], (MARCH,), False, OPEN)
-        yield Scanned(project.source, whole, part, passing, asked)
+            whole = scanned_by([case.rule for case in (*WHOLE, *CHANGES)], KEYS, True)
+            passing = scanned_by(PASSING, KEYS, True)
+            asks = requested_scope(definition, instance, ScanRequest(), head, None).question_digest(STORED)
+            january = Verdict("stored", JANUARY, Status.PASSED, rows=7, value=7.0, asks=asks)
+            february = Verdict("stored", FEBRUARY, Status.UNASSERTED, rows=0, value=0.0, asks=asks)
+            records.record(ScanOperation("earlier", "shop/mixed", 0, 1, OperationResult.SUCCESS), [january, february], (), ())
+            patch.setattr(failed_rows, "MOST_ROWS", 2)
+            part = scanned_by([*(case.rule for case in PART), STORED], (MARCH,), False, OPEN)
+        yield Scanned(project.source, whole, part, passing, records.asked)
         project.source.close()
 
 
@@ -450,8 +463,8 @@ def of(kind: str, *lists: Sequence[Case]) -> Any:
 
 
 @of(ROWS, WHOLE, PART)
-def test_rows_that_break_a_rule(scanned: Scanned, case: Case) -> None:
-    """Otherwise bad rows pass, good ones are held against their owner, or the numbers in the UI are not those of the table."""
+def test_rules_of_rows_find_the_same_rows_as_sql(scanned: Scanned, case: Case) -> None:
+    """Otherwise bad rows pass, good rows are reported, or the numbers in the UI are wrong."""
     found = scanned.verdicts(case)
     expected = answers(scanned.source, case)
     assert set(found) == ({MARCH} if case in PART else {*PLACES})
@@ -463,15 +476,16 @@ def test_rows_that_break_a_rule(scanned: Scanned, case: Case) -> None:
         ids = sorted(answer["ids"]) if verdict.status is Status.FAILED else []
         if case in PART:
             first = sorted(ids, key=str)[:2]
-            opened = [int(json.loads(key)["id"]) for key in OPEN.get(case.name, ())]
+            opened = [int(json.loads(one.key or "")["id"]) for one in OPEN if one.rule == case.name]
             assert captured(scanned.part, case, place) == sorted({*first, *(key for key in opened if key in ids)}), verdict
         else:
             assert captured(scanned.whole, case, place) == ids, verdict
 
 
 @of(NUMBERS, WHOLE)
-def test_numbers_of_a_partition(scanned: Scanned, case: Case) -> None:
-    """A wrong number is a wrong alarm, and a wrong line in the chart. Of no rows, a sum and a count are 0, and other numbers are none."""
+def test_numbers_of_a_partition_are_those_of_sql(scanned: Scanned, case: Case) -> None:
+    """A wrong number is a wrong alarm and a wrong point in the chart. Without rows, a sum and a count are 0, and there are no other
+    numbers."""
     expected = answers(scanned.source, case)
     for place, verdict in scanned.verdicts(case).items():
         answer = expected[place]
@@ -482,8 +496,9 @@ def test_numbers_of_a_partition(scanned: Scanned, case: Case) -> None:
 
 
 @of(NUMBERS, CHANGES, PART)
-def test_changes_against_earlier_partitions(scanned: Scanned, case: Case) -> None:
-    """A partition in its own baseline hides its change; an empty month in it makes the next one look like a jump; today is never full."""
+def test_changes_are_measured_against_earlier_partitions_only(scanned: Scanned, case: Case) -> None:
+    """A partition must not be in its own baseline, empty partitions must not be in it either, and the newest partition is not complete
+    yet."""
     expected, now = changed(scanned.source, case), answers(scanned.source, case)
     for place, verdict in scanned.verdicts(case).items():
         number = now[place]["v"]
@@ -492,15 +507,16 @@ def test_changes_against_earlier_partitions(scanned: Scanned, case: Case) -> Non
 
 
 def test_earlier_partitions_are_taken_from_earlier_scans(scanned: Scanned) -> None:
-    """Or each scan would read the partitions before its own again."""
+    """Otherwise each scan reads the earlier partitions again."""
     (verdict,) = [verdict for verdict in scanned.part.verdicts if verdict.rule == "stored"]
     assert verdict.status is Status.FAILED and "of the mean 7 of 1 earlier" in verdict.message, verdict
     assert [keys for _, keys in scanned.asked] == [[JANUARY, FEBRUARY]], "the first scans have all partitions on their own ground"
 
 
 @of(TROUBLE, WHOLE, PART)
-def test_a_rule_that_cannot_be_asked_is_neither_passed_nor_failed(scanned: Scanned, case: Case) -> None:
-    """It says so of each partition, with or without rows, and all other rules are asked all the same. PostgreSQL refuses as well."""
+def test_a_rule_that_cannot_be_evaluated_is_neither_passed_nor_failed(scanned: Scanned, case: Case) -> None:
+    """Its verdict for each partition is errored, with or without rows, and the other rules are evaluated. PostgreSQL refuses the SQL,
+    too."""
     found = scanned.verdicts(case)
     tables = case.rule.rule == "freshness"
     assert set(found) == ({None} if tables else {MARCH} if case in PART else {*PLACES})
@@ -512,8 +528,8 @@ def test_a_rule_that_cannot_be_asked_is_neither_passed_nor_failed(scanned: Scann
 
 
 @of(TABLE, WHOLE)
-def test_rules_of_the_table(scanned: Scanned, case: Case) -> None:
-    """Otherwise a table that nobody fills any more, or one with other columns, looks well."""
+def test_rules_of_the_table_are_judged_as_by_sql(scanned: Scanned, case: Case) -> None:
+    """Otherwise a table that is no longer filled, or that has other columns, passes."""
     (verdict,) = scanned.verdicts(case).values()
     row = scanned.source.execute(f"select v, {case.good} from (select {case.sql} v from mixed) x".encode()).fetchone()
     assert row is not None
@@ -523,7 +539,7 @@ def test_rules_of_the_table(scanned: Scanned, case: Case) -> None:
 
 
 def test_a_failed_row_is_kept_as_it_was(scanned: Scanned) -> None:
-    """The row may be mended, or gone, when somebody looks: microseconds, digits and NULLs are all that is left of it."""
+    """The row may be corrected or gone when somebody looks at it, so the record must keep its microseconds, digits and NULLs."""
     (row,) = [row for row in scanned.whole.failed_rows if row.key == '{"id":"3"}']
     assert row.partition == JANUARY
     broken = {case.name for case in WHOLE if case.kind == ROWS and not answers(scanned.source, case)[JANUARY]["good"]}
@@ -538,8 +554,8 @@ def test_a_failed_row_is_kept_as_it_was(scanned: Scanned) -> None:
     assert null.partition is None and "day" in kept and kept["day"] is None and kept["customer"] == 2 and kept["amount"] is None
 
 
-def test_few_rows_are_kept_and_all_are_counted(scanned: Scanned) -> None:
-    """A million bad rows must not be written out; but those with an open anomaly are, or it could not be seen that they are bad still."""
+def test_a_limited_number_of_failed_rows_is_kept_and_all_are_counted(scanned: Scanned) -> None:
+    """A million failed rows must not be stored, except those with an open anomaly, as it must be known whether they still fail."""
     by_rule = {verdict.rule: verdict.failed for verdict in scanned.part.verdicts if verdict.status is Status.FAILED}
     bad_ones = next(case for case in PART if case.name == "part_bad")
     kept = captured(scanned.part, bad_ones, MARCH)
@@ -554,38 +570,39 @@ def test_rules_share_passes_over_the_rows(scanned: Scanned) -> None:
 
 
 # ---------------------------------------------------------------- without Spark
-ASKED = PredicateContext(
-    {"id": "bigint", "note": "string", "day": "date", "at": "timestamp_ntz", "seen": "timestamp", "ok": "boolean"}, NOW, "Asia/Tokyo"
-)
+IN_SQL = ScannedTable([Column("day", "date"), Column("at", "timestamp_ntz"), Column("seen", "timestamp")], NOW, "Asia/Tokyo")
 
 
 def rule(words: Mapping[str, Any]) -> Rule:
     return ADAPTER.validate_python(words)
 
 
-def test_rules_of_one_key_and_filter_are_planned_together() -> None:
-    """Each key more is a pass over the rows more; and a filter must not be lost when rules are put together."""
-    plan = plan_scan(
-        [
-            made("a", "unique", {"columns": ["x", "Y"]}),
-            made("b", "distinct_count", {"columns": ["y", "X"], "max": 3}),
-            made("c", "unique", {"columns": ["x"], "scope": "table"}),
-            made("d", "unique", {"columns": ["x"], "filter": "x > 1"}),
-            made("e", "sum", {"column": "x", "max": 3}),
-            made("f", "metric", {"expression": "avg(x)", "max": 3, "filter": "x > 1"}),
-            made("g", "volumetric", {"max_change": 1, "filter": "x > 1"}),
-            made("h", "positive", {"column": "x", "filter": "x > 2"}),
-        ]
-    )
-    named = {grouping: [one.name for one in rules] for grouping, rules in plan.groups.items()}
+def condition(words: Mapping[str, Any]) -> str:
+    made = rule(words)
+    assert isinstance(made, RowRule)
+    return made.condition(IN_SQL)
+
+
+def test_rules_with_the_same_key_and_filter_share_a_pass() -> None:
+    """Each further key takes a further pass over the rows, and a filter must not be lost when rules share a pass."""
+    rules = [
+        made("a", "unique", {"columns": ["x", "Y"]}),
+        made("b", "distinct_count", {"columns": ["y", "X"], "max": 3}),
+        made("c", "unique", {"columns": ["x"], "scope": "table"}),
+        made("d", "unique", {"columns": ["x"], "filter": "x > 1"}),
+        made("e", "sum", {"column": "x", "max": 3}),
+        made("f", "metric", {"expression": "avg(x)", "max": 3, "filter": "x > 1"}),
+        made("g", "volumetric", {"max_change": 1, "filter": "x > 1"}),
+        made("h", "positive", {"column": "x", "filter": "x > 2"}),
+    ]
+    named = {grouping: [one.name for one in some] for grouping, some in groupings(rules).items()}
     assert named == {Grouping(("x", "y"), None): ["a", "b"], Grouping(("x",), None): ["c"], Grouping(("x",), "x > 1"): ["d"]}
-    assert {condition: [one.name for one in rules] for condition, rules in plan.numbers.items()} == {None: ["e"], "x > 1": ["f", "g"]}
-    assert [one.name for one in plan.rows] == ["h"] and [one.name for one in plan.changes] == ["g"]
+    assert {condition: [one.name for one in some] for condition, some in by_filter(rules).items()} == {None: ["e"], "x > 1": ["f", "g"]}
 
 
 def test_spark_names_the_rule_that_broke_a_pass() -> None:
-    """Or a rule in good order is called errored, only because another's SQL begins like its own."""
-    rules = [Aggregate("good", "a", lambda: None, ("ok",)), Aggregate("bad", "b", lambda: None, ("ok AND 1 / x > 0", None))]
+    """Otherwise a correct rule is called errored because another rule's SQL begins with the same text."""
+    rules = [Aggregate("good", "a", "ok"), Aggregate("bad", "b", Condition("ok AND 1 / x > 0"))]
     quoted = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== SQL (line 1, position 8) ==\nok AND 1 / x > 0\n       ^^^^^"
     assert named_by(PySparkException(quoted), rules) == "bad"
     assert named_by(PySparkException(quoted), rules[:1]) is None
@@ -607,21 +624,21 @@ def test_spark_names_the_rule_that_broke_a_pass() -> None:
         ("${env:HOME}", r"'\u0024{env:HOME}'"),
     ],
 )
-def test_constants_are_what_was_written(written: Any, sql: str) -> None:
-    """0.1 as a double is no 0.1 of a numeric column; a quote that is not escaped is SQL that somebody else wrote."""
+def test_constants_of_rules_keep_their_value_and_type(written: Any, sql: str) -> None:
+    """0.1 as a double is not equal to 0.1 in a numeric column, and a quote that is not escaped would become SQL."""
     assert constant(written) == sql
 
 
-def test_now_is_that_of_the_columns_clock() -> None:
+def test_now_is_the_time_in_the_zone_of_the_column() -> None:
     """At noon in London it is evening in Tokyo: a row of this evening there is not in the future."""
-    said = [row_predicate(rule({"rule": "not_in_future", "column": name}), ASKED) for name in ("AT", "seen", "day")]  # pyright: ignore[reportArgumentType]
+    said = [condition({"rule": "not_in_future", "column": name}) for name in ("AT", "seen", "day")]
     assert said == [
         "`AT` <= TIMESTAMP_NTZ'2024-04-20 21:00:00.000000'",
         "`seen` <= TIMESTAMP'2024-04-20 12:00:00.000000Z'",
         "`day` <= DATE'2024-04-20'",
     ]
     with pytest.raises(RuleNotApplicable, match="no column 'nope'"):
-        row_predicate(rule({"rule": "positive", "column": "nope"}), ASKED)  # pyright: ignore[reportArgumentType]
+        condition({"rule": "positive", "column": "nope"})
 
 
 def test_exact_numbers_are_compared_as_they_are_written() -> None:
@@ -658,14 +675,14 @@ def test_exact_numbers_are_compared_as_they_are_written() -> None:
         ({"rule": "nearly_null", "columns": ["a"]}, "nearly_null"),
     ],
 )
-def test_words_that_make_no_sense_are_refused(words: Mapping[str, Any], says: str) -> None:
-    """When the project loads, and not at night in a run."""
+def test_invalid_attributes_of_a_rule_are_refused(words: Mapping[str, Any], says: str) -> None:
+    """They must be refused when the project loads, and not only in a run."""
     with pytest.raises(ValidationError, match=re.escape(says)):
         rule(words)
 
 
-def test_a_rules_id_is_made_from_what_it_is_about() -> None:
-    """Records, anomalies and the UI go by it: it stays when bounds, severity or the order in the file change."""
+def test_the_id_of_a_rule_stays_when_its_bounds_change() -> None:
+    """Records, anomalies and the UI use the id, so it must stay when bounds, severity or the order in the file change."""
     assert rule({"rule": "between", "column": "a b", "min": 1, "max": 2}).id == "between_a_U20_b"
     assert rule({"rule": "unique", "columns": ["a", "b"]}).id == "unique_a_b"
     assert rule({"rule": "compare", "column": "a", "operator": "<=", "field": "b"}).id == "compare_a_at_most_b"
@@ -706,14 +723,14 @@ def check(words: Mapping[str, Any], columns: Sequence[str] | None = KNOWN, has_p
 
 @pytest.mark.parametrize("text", IN_ROWS)
 def test_a_condition_that_spark_knows_is_not_refused(text: str) -> None:
-    """A project that does not load for a function that the checker does not know is worse than one rule that says so in its scan."""
+    """A function that the check does not know must not keep the project from loading; Spark may know it."""
     check({"rule": "expression", "expression": text})
     check({"rule": "metric", "expression": "count(*)", "min": 1, "filter": text})
 
 
 @pytest.mark.parametrize("text", IN_NUMBERS)
 def test_an_aggregate_that_spark_knows_is_not_refused(text: str) -> None:
-    """As above."""
+    """The same holds for aggregates."""
     check({"rule": "metric", "expression": text, "min": 1})
     check({"rule": "metric_change", "expression": text, "max_change": 1})
 
@@ -740,21 +757,21 @@ def test_an_aggregate_that_spark_knows_is_not_refused(text: str) -> None:
         ({"rule": "freshness", "max_age": "1 day"}, "say which column"),
     ],
 )  # fmt: skip
-def test_what_leads_nowhere_is_refused_with_its_place(words: Mapping[str, Any], says: str) -> None:
-    """The line of the YAML, and the name that was meant, are what one needs to mend it."""
+def test_wrong_names_and_sql_are_refused_with_their_line(words: Mapping[str, Any], says: str) -> None:
+    """To correct a rule, its reader needs the line of the YAML and the name that was probably meant."""
     with pytest.raises(ConfigurationError, match=r"\Ashop/defs.yaml:7: shop/orders: check \w+: .*" + re.escape(says)):
         check(words, has_partitions=words["rule"] != "freshness")
 
 
-def test_names_are_not_checked_where_none_are_known() -> None:
-    """Columns of files show when they are read; the SQL is checked all the same."""
+def test_names_are_not_checked_where_the_columns_are_unknown() -> None:
+    """Columns of files are known only when the files are read, but the SQL can be checked before."""
     check({"rule": "expression", "expression": "whatever > 0"}, None)
     with pytest.raises(ConfigurationError, match="no expression"):
         check({"rule": "expression", "expression": "whatever >"}, None)
 
 
 def test_two_rules_of_one_id_are_refused() -> None:
-    """Their records and anomalies would be one."""
+    """The records and anomalies of the two rules could not be distinguished."""
     rules = [
         rule({"rule": "not_null", "columns": ["a"], "place": f"defs.yaml:{line}", **more})
         for line, more in ((3, {}), (4, {"tolerance": 5}))

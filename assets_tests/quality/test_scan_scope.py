@@ -13,7 +13,7 @@ from incremental_assets.core.cursor_type import CursorType, IdentifierType, pars
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Granularity, IntegerPartitions, TimePartitions
-from incremental_assets.core.rules import Metric
+from incremental_assets.core.rules.numbers import Metric
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.dagster.quality.request import threshold
 from incremental_assets.quality.scan_scope import scope_of_files, scope_of_partitions, whole_table
@@ -39,8 +39,8 @@ MONTHS = TimePartitions(CursorType.DATE, Granularity.MONTH, day("2026-01-01"), d
     ("width", "since", "lower"),
     [(1, 201, 201), (1, 250, 250), (1, 301, 301), (1, 100, None), (1, 7, None), (50, 260, 250), (50, 120, None), (50, 999, 950)],
 )
-def test_a_threshold_may_lie_where_no_integer_partition_is(width: int, since: int, lower: int | None) -> None:
-    """Else `--greater-than-batch 200` fails where batches are 100, 200 and 300, or the newest one has been scanned."""
+def test_a_threshold_need_not_be_a_partition(width: int, since: int, lower: int | None) -> None:
+    """Otherwise `--greater-than-batch 200` fails where batches are 100, 200 and 300, or the newest one has been scanned."""
     known = IntegerPartitions(width, (100, 200, 300))
     scan_scope = scope_of_partitions(container(CursorType.INTEGER, Partitioning(width=width)), known, since=since)
     assert scan_scope.windows == (Window(lower, None),)
@@ -55,13 +55,13 @@ def test_a_threshold_may_lie_where_no_integer_partition_is(width: int, since: in
     ("since", "lower"), [("2026-03-15", "2026-03-01"), ("2026-01-15", None), ("2019-01-01", None), ("2030-01-01", "2026-06-01")]
 )
 def test_a_threshold_is_rounded_down_to_its_partition(since: str, lower: str | None) -> None:
-    """Else sums and shares of the partition it lies in are of a part of it."""
+    """Otherwise sums and shares of the partition it lies in are of a part of it."""
     scan_scope = scope_of_partitions(container(), MONTHS, since=day(since))
     assert scan_scope.windows == (Window(None if lower is None else day(lower), None),)
 
 
-def test_what_is_on_record_of_partitions_that_are_no_more_stops_nothing() -> None:
-    """Else, after ``partition_by`` went from day to month, one open anomaly of a day ends every full scan."""
+def test_records_of_partitions_that_no_longer_exist_stop_no_scan() -> None:
+    """Otherwise, after ``partition_by`` went from day to month, one open anomaly of a day ends every full scan."""
     scan_scope = scope_of_partitions(container(), MONTHS, noted=["2026-01-15", "2026-02-01"])
     assert scan_scope.with_open_anomalies == ("2026-01-15", "2026-02-01")
     assert scan_scope.before("2026-01-15", 3) == () and not scan_scope.is_over("2026-01-15")
@@ -71,16 +71,16 @@ def test_what_is_on_record_of_partitions_that_are_no_more_stops_nothing() -> Non
 
 
 @pytest.mark.parametrize(("keys", "nulls", "also"), [(None, True, (None,)), (None, False, ()), (["2026-02-01"], True, (None,))])
-def test_rows_of_no_partition_are_looked_at_though_none_is_left(
+def test_rows_without_identifier_are_scanned_although_none_is_left(
     keys: Sequence[str] | None, nulls: bool, also: tuple[str | None, ...]
 ) -> None:
-    """Else a row that had no date is on the list of anomalies for good, though it was given one."""
+    """Otherwise a row that had no date is on the list of anomalies for good, though it was given one."""
     assert scope_of_partitions(container(), MONTHS, keys, nulls=nulls, noted=[None]).with_open_anomalies == also
     assert scope_of_partitions(container(), MONTHS, keys, nulls=nulls).with_open_anomalies == ()
 
 
-def test_files_that_are_gone_are_looked_at_by_every_scan() -> None:
-    """Else the anomaly of a file that was taken away stays on the list until somebody scans everything."""
+def test_every_scan_includes_files_that_are_gone() -> None:
+    """Otherwise the anomaly of a file that was taken away stays on the list until somebody scans everything."""
     files = container(CursorType.TIMESTAMP, Partitioning(by_file=True))
     for keys, modified in ((["b.csv"], None), (None, "modified > 1")):
         scan_scope = scope_of_files(files, ["a.csv", "b.csv"], keys, modified, (), ["a.csv", "gone.csv"])
@@ -99,19 +99,19 @@ def test_files_that_are_gone_are_looked_at_by_every_scan() -> None:
         (CursorType.INTEGER, "9000000", "9000000"),
     ],
 )
-def test_one_threshold_is_for_times_with_a_zone_and_without(cursor_type: CursorType, text: str, is_above: str) -> None:
-    """Else a script that gives one threshold to many containers has to know which of them have a zone."""
+def test_a_threshold_applies_to_times_with_and_without_a_zone(cursor_type: CursorType, text: str, is_above: str) -> None:
+    """Otherwise a script that gives one threshold to many containers has to know which of them have a zone."""
     assert threshold(container(cursor_type), text, "America/New_York") == parse_value(cursor_type, is_above) + 1
 
 
-def test_a_threshold_that_is_none_is_told_with_the_container() -> None:
+def test_an_invalid_threshold_is_refused_with_the_container() -> None:
     """Of twenty containers one wants to know which."""
     with pytest.raises(ConfigurationError, match=r"\Ashop/orders: the threshold of its identifier at: .*yesterday"):
         threshold(container(), "yesterday", "UTC")
 
 
-def test_numbers_of_another_cut_are_not_compared() -> None:
-    """Else, after days were made months, each month has thirty times the rows of the "months" before it."""
+def test_numbers_of_other_partitions_are_not_compared() -> None:
+    """Otherwise, after days were made months, each month has thirty times the rows of the "months" before it."""
     rule = Metric(name="rows", expression="count(*)", min=1)
     by_month, by_day = (
         whole_table(container(partitioning=Partitioning(one, day("2026-01-01")))) for one in (Granularity.MONTH, Granularity.DAY)

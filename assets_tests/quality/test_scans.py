@@ -17,16 +17,16 @@ from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType, Schema
 
 from assets_tests.dagster.test_dagster import materialize
-from assets_tests.harness import Folder, Project
-from assets_tests.test_kill import Command, wait_for
+from assets_tests.harness import Folder, Project, wait_for
+from assets_tests.test_kill import Command
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import Mode
+from incremental_assets.core.rules.sql import ScannedTable
 from incremental_assets.dagster.event_log import failure_of
 from incremental_assets.dagster.locks import scan_lock
 from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 from incremental_assets.dagster.quality.pages import remove_page
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope
-from incremental_assets.quality.predicates import PredicateContext
 from incremental_assets.quality.profile.store import ProfileStore
 from incremental_assets.quality.records import Records
 from incremental_assets.quality.rows import Rows
@@ -85,15 +85,15 @@ def test_without_samples_no_row_and_no_text_is_kept(shop: Project) -> None:
     line = shop.one("orders")
     assert line["checks"]["failed"] == 2 and ("not_null_customer", '{"id":"7"}') in anomalies(shop)
     with shop.instance() as instance:
-        (told,) = profile_lines(shop.dagster(), shop.catalog(), ScanOptions(), instance)
-    assert told["status"] == "profiled", told
+        (line,) = profile_lines(shop.dagster(), shop.catalog(), ScanOptions(), instance)
+    assert line["status"] == "profiled", line
     folder = shop.lake_root / "shop" / "_quality"
     assert not (folder / "failed_rows").exists()
     kept = DeltaTable(folder / "profiles").to_pyarrow_table()
     assert "secret-" not in str(kept.to_pylist()) and b"secret-" not in b"".join(v or b"" for v in kept["frequent_state"].to_pylist())
     (who,) = {row["distinct_count"] for row in kept.to_pylist() if row["column_name"] == "who"}
     assert who == 3
-    assert "secret-" not in Path(told["page"]).read_text(encoding="utf-8")
+    assert "secret-" not in Path(line["page"]).read_text(encoding="utf-8")
 
 
 def test_values_that_profiles_show_end_with_keep_days(shop: Project) -> None:
@@ -101,8 +101,8 @@ def test_values_that_profiles_show_end_with_keep_days(shop: Project) -> None:
     shop.execute("alter table orders add who text; update orders set who = 'secret-' || id % 3")
     shop.one("orders")
     with shop.instance() as instance:
-        (told,) = profile_lines(shop.dagster(), shop.catalog(), ScanOptions(), instance)
-        page, store = Path(told["page"]), ProfileStore(shop.lake, "shop")
+        (line,) = profile_lines(shop.dagster(), shop.catalog(), ScanOptions(), instance)
+        page, store = Path(line["page"]), ProfileStore(shop.lake, "shop")
         assert "secret-" in page.read_text(encoding="utf-8")
         now = datetime.datetime.now(datetime.timezone.utc)
         assert store.forget_samples(now - datetime.timedelta(days=1)) == 0
@@ -123,7 +123,7 @@ def test_values_that_profiles_show_end_with_keep_days(shop: Project) -> None:
     assert who.distinct == 3 and not who.frequent and who.minimum is None, "the rest of the states is merged as before"
 
 
-def test_a_scan_or_profile_of_somebody_else_keeps_no_sync_waiting(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_does_not_wait_for_a_scan_or_profile(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scan of all rows takes hours: a sync waited for it, at its own checks, and failed after ten minutes."""
     definition = shop.definition("orders")
     monkeypatch.setenv("INCREMENTAL_ASSETS_LOCK_SECONDS", "0")
@@ -136,7 +136,7 @@ def test_a_scan_or_profile_of_somebody_else_keeps_no_sync_waiting(shop: Project,
     assert shop.scan("orders")["orders"]["failed"] == 2
 
 
-def test_what_a_sync_wrote_is_checked_and_mended_rows_close_their_anomalies(shop: Project) -> None:
+def test_a_sync_checks_what_it_wrote_and_resolves_anomalies_of_corrected_rows(shop: Project) -> None:
     """The whole promise: bad rows are told by partition and by key, and go from the list when they are mended in the source."""
     line = shop.one("orders")
     assert line["status"] == "warning" and line["checks"]["failed"] == 2 and line["checks"]["errored"] == 1, line
@@ -164,7 +164,7 @@ def test_what_a_sync_wrote_is_checked_and_mended_rows_close_their_anomalies(shop
 
 
 @pytest.mark.long
-def test_a_scan_alone_goes_by_its_own_watermark(shop: Project) -> None:
+def test_a_separate_scan_has_a_watermark_of_its_own(shop: Project) -> None:
     """Without it, an incremental scan reads all rows, or leaves out those that came since the last one."""
     shop.configure(containers={"orders": {"partition_by": "month"}})  # nothing is checked with the sync
     shop.one("orders")
@@ -241,7 +241,7 @@ def test_a_blocking_rule_keeps_what_is_downstream_from_running(shop: Project, mo
 
 
 @pytest.mark.long
-def test_rows_that_change_their_partition_take_their_anomalies_along(project: MakeProject) -> None:
+def test_rows_that_move_to_another_partition_keep_their_anomalies(project: MakeProject) -> None:
     """A row that is mended gets a new ``updated_at``, and one without a date gets one: both stayed on the list for good."""
     rules = [{"rule": "not_null", "columns": ["customer"]}, {"rule": "not_null", "columns": ["updated_at"]}]
     rules += [{"rule": "volumetric", "min_change": -0.9}]
@@ -267,7 +267,7 @@ def test_rows_that_change_their_partition_take_their_anomalies_along(project: Ma
     assert moved.partition == "2026-04-01"
 
 
-def test_a_run_that_writes_nothing_leaves_the_state_of_its_partitions(shop: Project) -> None:
+def test_a_run_that_writes_nothing_keeps_the_state_of_its_checks(shop: Project) -> None:
     """Dagster takes what stays planned for skipped: the failure that is still there would be gone from the UI."""
     shop.one("orders")
     before = evaluations(shop, "not_null_customer"), evaluations(shop, "between_price")
@@ -282,12 +282,12 @@ def test_a_run_that_writes_nothing_leaves_the_state_of_its_partitions(shop: Proj
     [
         ({"greater_than": "2026-02-01"}, "greater_than goes with looks: incremental"),
         ({"looks": "full", "partitions": ["2026-01-01"]}, "partitions do not go with looks: full"),
-        ({"looks": "partitions"}, "which ones"),
+        ({"looks": "partitions"}, "looks: partitions needs partitions"),
         ({"partitions": ["2026-01-02"]}, "there is no partition '2026-01-02'"),
     ],
 )
 def test_options_of_the_scan_job_that_do_not_go_together_are_refused(shop: Project, config: dict[str, Any], says: str) -> None:
-    """Else a person who asked for little, in the launchpad, waits for a scan of everything; or is told that nothing is broken."""
+    """Otherwise a person who asked for little, in the launchpad, waits for a scan of everything; or is told that nothing is broken."""
     shop.catalog()
     DeltaTable.create(shop.table("orders").address, Schema([Field("day", PrimitiveType("date"))]))
     with shop.instance() as instance:
@@ -297,7 +297,7 @@ def test_options_of_the_scan_job_that_do_not_go_together_are_refused(shop: Proje
         assert not result.success and says in failure_of(result.all_events)[1], failure_of(result.all_events)
 
 
-def test_files_are_checked_the_same_way(folder: Callable[..., Folder]) -> None:
+def test_files_are_checked_after_a_sync_as_tables_are(folder: Callable[..., Folder]) -> None:
     """A partition is a file there, and nothing tells its rows apart: the anomaly is the file's."""
     rules = [{"rule": "min", "column": "price", "min": 0}, {"rule": "not_null", "columns": ["nope"]}]
     made = folder(containers={"sales": {"glob": "*.csv", "options": {"header": True}, "auto_resolve": True, "checks": rules}})
@@ -317,7 +317,7 @@ def test_files_are_checked_the_same_way(folder: Callable[..., Folder]) -> None:
         made.scan("sales", keys=("bb.csv", "bb.csv"))
 
 
-def test_the_command_line_scans_and_tells(shop: Project) -> None:
+def test_the_command_line_scans_and_prints_the_verdicts(shop: Project) -> None:
     """Exit codes and lines are what scripts go by; an anomaly is settled by a person's word."""
     shop.write()
     shop.cli("sync", "shop", "--json", check=0)
@@ -335,7 +335,7 @@ def test_the_command_line_scans_and_tells(shop: Project) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_kill_9_in_mid_scan_leaves_nothing_that_counts(shop: Project) -> None:
+def test_a_scan_that_is_killed_leaves_no_rows_that_count(shop: Project) -> None:
     """Half a record would show some anomalies and hide others; a watermark that had moved would hide the rows for good."""
     shop.configure(containers={"orders": {"partition_by": "month"}})
     shop.one("orders")
@@ -367,10 +367,10 @@ def test_a_threshold_is_pushed_down_to_the_files(shop: Project, spark_home: Path
     definition, table = shop.definition("orders"), shop.table("orders")
     head = table.head()
     assert head is not None
-    asked = PredicateContext({column.name: column.type for column in head.columns}, datetime.datetime.now(datetime.timezone.utc))
+    in_sql = ScannedTable(head.columns, datetime.datetime.now(datetime.timezone.utc))
     with shop.instance() as instance, open_session(spark_home, name="plan") as spark:
         scan_scope = requested_scope(definition, instance, ScanRequest(ScanMode.incremental, greater_than="2026-06-02"), head, None)
-        rows = Rows(spark, table, head, scan_scope, asked)
+        rows = Rows(spark, table, head, scan_scope, in_sql)
         frame: Any = rows.frame
         assert len(rows.whole.inputFiles()) >= 4 > len(frame.inputFiles()) == 1
         plan = frame._explain_string()

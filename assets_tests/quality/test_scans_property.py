@@ -132,7 +132,9 @@ def _made(project: Callable[..., Project], upsert: bool) -> Any:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("upsert", [False, True], ids=["append", "upsert"])
-def test_a_history(project: Callable[..., Project], pytestconfig: pytest.Config, upsert: bool) -> None:
+def test_a_history_of_scans_lists_exactly_what_is_broken(
+    project: Callable[..., Project], pytestconfig: pytest.Config, upsert: bool
+) -> None:
     """Without it, something stays on the list after it was mended, or goes from it while it is broken."""
     seed, steps = (int(str(pytestconfig.getoption(name))) for name in ("--seed", "--steps"))
     play(_made(project, upsert), random.Random(seed), steps, upsert)

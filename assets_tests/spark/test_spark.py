@@ -99,7 +99,7 @@ with open_session(Path({str(folder)!r}), name="another command") as spark:
 
 # ------------------------------------------------------------------------------------------------ sessions
 def test_a_session_counts_in_utc_with_ansi_arithmetic(state: Path) -> None:
-    """Else timestamps shift by the machine's time zone, and overflow turns into NULL instead of an error."""
+    """Otherwise timestamps shift by the machine's time zone, and overflow turns into NULL instead of an error."""
     with open_session(state, name="settings") as spark:
         row = spark.sql("select current_timezone() as zone, typeof(timestamp '2020-01-01 00:00:00') as type").collect()[0]
         assert (row.zone, row.type) == ("UTC", "timestamp")
@@ -109,7 +109,7 @@ def test_a_session_counts_in_utc_with_ansi_arithmetic(state: Path) -> None:
 
 
 def test_sessions_of_several_threads_do_not_share_settings(state: Path) -> None:
-    """Else two containers synced at once swap what they write into their commits (userMetadata of a MERGE is a setting)."""
+    """Otherwise two containers synced at once swap what they write into their commits (userMetadata of a MERGE is a setting)."""
     met = threading.Barrier(3)
 
     def one(number: int) -> tuple[str, str]:
@@ -126,7 +126,7 @@ def test_sessions_of_several_threads_do_not_share_settings(state: Path) -> None:
 
 
 def test_delta_tables_can_be_written_and_merged(state: Path, tmp_path: Path) -> None:
-    """Else no container can be synced: the server lacks Delta's JARs or its SQL extension."""
+    """Otherwise no container can be synced: the server lacks Delta's JARs or its SQL extension."""
     table = f"delta.`{tmp_path / 'table'}`"
     with open_session(state, name="delta") as spark:
         spark.range(10).write.format("delta").save(str(tmp_path / "table"))
@@ -136,15 +136,15 @@ def test_delta_tables_can_be_written_and_merged(state: Path, tmp_path: Path) -> 
 
 
 def test_a_second_session_takes_no_time(state: Path) -> None:
-    """Else every sync pays for a JVM: the server is not kept, or is not found again."""
+    """Otherwise every sync pays for a JVM: the server is not kept, or is not found again."""
     ensure_server(state)
     began = time.monotonic()
     with open_session(state, name="quick"):
         assert time.monotonic() - began < 2
 
 
-def test_progress_is_told_now_and_then(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a first load of an hour looks like a program that hangs."""
+def test_progress_is_reported_from_time_to_time(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a first load of an hour looks like a program that hangs."""
     monkeypatch.setattr("incremental_assets.spark.session.PROGRESS_SECONDS", 1.0)
     told: list[str] = []
     with open_session(state, name="progress", on_progress=told.append) as spark:
@@ -156,7 +156,7 @@ def test_progress_is_told_now_and_then(state: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGALRM])
 def test_leaving_by_an_exception_cancels_the_query(state: Path, number: signal.Signals) -> None:
-    """Else Ctrl-C, SIGTERM or Terminate leave a query that burns the machine, and may write after the next sync did."""
+    """Otherwise Ctrl-C, SIGTERM or Terminate leave a query that burns the machine, and may write after the next sync did."""
 
     class Terminated(BaseException):
         pass
@@ -178,7 +178,7 @@ def test_leaving_by_an_exception_cancels_the_query(state: Path, number: signal.S
 
 @pytest.mark.long
 def test_a_killed_clients_query_is_abandoned(state: Path) -> None:
-    """Else `kill -9` of a sync leaves its query running for minutes, in the way of the next one."""
+    """Otherwise `kill -9` of a sync leaves its query running for minutes, in the way of the next one."""
     ensure_server(state)
     jvm = psutil.Process(record_of(state).jvm_pid)
     with client(f"spark.sql({ENDLESS!r}).collect()", state) as other:
@@ -188,8 +188,8 @@ def test_a_killed_clients_query_is_abandoned(state: Path) -> None:
     assert wait_for(lambda: busy(jvm) < 0.3, 60)
 
 
-def test_a_proxy_in_the_environment_is_not_asked(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else nothing works in a company's network, where http_proxy is set for everybody."""
+def test_a_proxy_of_the_environment_is_not_used(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise nothing works in a company's network, where http_proxy is set for everybody."""
     for name in ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
@@ -200,7 +200,7 @@ def test_a_proxy_in_the_environment_is_not_asked(state: Path, monkeypatch: pytes
 
 # ------------------------------------------------------------------------------------------------ another server
 def test_spark_remote_is_used_when_it_is_set(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a project that has outgrown one machine cannot be moved to a cluster."""
+    """Otherwise a project that has outgrown one machine cannot be moved to a cluster."""
     monkeypatch.setenv("SPARK_REMOTE", ensure_server(state))
     with open_session(tmp_path, name="remote") as spark:
         assert spark.range(3).count() == 3
@@ -208,7 +208,7 @@ def test_spark_remote_is_used_when_it_is_set(state: Path, tmp_path: Path, monkey
 
 
 def test_a_remote_that_is_not_there_is_named_without_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a typo in SPARK_REMOTE is ten minutes of silence, or a token in a log."""
+    """Otherwise a typo in SPARK_REMOTE is ten minutes of silence, or a token in a log."""
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1/;token=do-not-tell")
     began = time.monotonic()
     with pytest.raises(SparkUnavailable, match=r"SPARK_REMOTE names sc://localhost:1,") as told, open_session(tmp_path, name="x"):
@@ -220,7 +220,7 @@ def test_a_remote_that_is_not_there_is_named_without_its_token(tmp_path: Path, m
 # ------------------------------------------------------------------------------------------------ secrets
 @pytest.mark.parametrize("token", ["", "wrong"])
 def test_another_user_of_the_machine_is_refused(state: Path, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else anybody with an account here reads the lake, and runs code as this user."""
+    """Otherwise anybody with an account here reads the lake, and runs code as this user."""
     ensure_server(state)
     monkeypatch.delenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", raising=False)
     url = f"sc://localhost:{record_of(state).port}" + (f"/;token={token}" if token else "")
@@ -231,7 +231,7 @@ def test_another_user_of_the_machine_is_refused(state: Path, token: str, monkeyp
 
 
 def test_secrets_are_in_private_files_and_not_in_the_process_list(state: Path) -> None:
-    """Else `ps` shows every user of the machine the token, or an object store's keys."""
+    """Otherwise `ps` shows every user of the machine the token, or an object store's keys."""
     ensure_server(state)
     record = record_of(state)
     for pid in (record.pid, record.jvm_pid):
@@ -246,7 +246,7 @@ def test_secrets_are_in_private_files_and_not_in_the_process_list(state: Path) -
 
 @pytest.mark.long
 def test_the_server_gets_no_variables_that_it_does_not_need(expendable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else whoever can run SQL or code on the server reads the datastores' passwords."""
+    """Otherwise whoever can run SQL or code on the server reads the datastores' passwords."""
     stop_server(expendable)
     monkeypatch.setenv("SHOP_URL", "postgresql://shop:do-not-tell@db/shop")
     monkeypatch.setenv("DAGSTER_CLOUD_API_TOKEN", "do-not-tell")
@@ -265,7 +265,7 @@ def test_the_server_gets_no_variables_that_it_does_not_need(expendable: Path, mo
 
 
 def test_the_server_listens_on_loopback_only(state: Path) -> None:
-    """Else it can be reached from other machines."""
+    """Otherwise it can be reached from other machines."""
     ensure_server(state)
     addresses = {
         connection.laddr.ip.removeprefix("::ffff:")
@@ -277,7 +277,7 @@ def test_the_server_listens_on_loopback_only(state: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------ starting
 def test_two_commands_at_once_share_one_server(expendable: Path) -> None:
-    """Else two syncs started together each take a JVM's memory, and one of them is never ended."""
+    """Otherwise two syncs started together each take a JVM's memory, and one of them is never ended."""
     commands = [client("pass", expendable) for _ in range(2)]
     outcomes = [command.communicate(timeout=120) for command in commands]
     assert [command.returncode for command in commands] == [0, 0], outcomes
@@ -286,8 +286,8 @@ def test_two_commands_at_once_share_one_server(expendable: Path) -> None:
     assert jvms == [record.jvm_pid]
 
 
-def test_a_server_killed_in_mid_query_is_named_and_replaced(expendable: Path) -> None:
-    """Else an out-of-memory kill is a page of gRPC, or ten minutes of retries, and needs a person to clean up."""
+def test_a_server_that_is_killed_during_a_query_is_named_and_replaced(expendable: Path) -> None:
+    """Otherwise an out-of-memory kill is a page of gRPC, or ten minutes of retries, and needs a person to clean up."""
     ensure_server(expendable)
     killed = record_of(expendable)
     began = time.monotonic()
@@ -302,7 +302,7 @@ def test_a_server_killed_in_mid_query_is_named_and_replaced(expendable: Path) ->
 
 @pytest.mark.long
 def test_a_killed_supervisor_takes_its_jvm_along_and_is_replaced(expendable: Path) -> None:
-    """Else a JVM with gigabytes stays for ever and nobody knows of it; or a record that names a dead server stops every sync."""
+    """Otherwise a JVM with gigabytes stays for ever and nobody knows of it; or a record that names a dead server stops every sync."""
     ensure_server(expendable)
     killed = record_of(expendable)
     os.kill(killed.pid, signal.SIGKILL)
@@ -315,7 +315,7 @@ def test_a_killed_supervisor_takes_its_jvm_along_and_is_replaced(expendable: Pat
 
 
 def test_a_process_number_used_again_is_not_taken_for_the_server(tmp_path: Path) -> None:
-    """Else `stop` ends a stranger's process, after a reboot for example."""
+    """Otherwise `stop` ends a stranger's process, after a reboot for example."""
     home = server.Home(tmp_path)
     home.prepare()
     alive = dict(pid=os.getpid(), jvm_pid=os.getpid(), port=1, token="t", started="", master="", java="", fingerprint="")
@@ -346,8 +346,8 @@ def test_a_stop_signals_no_process_that_is_not_the_server(tmp_path: Path, monkey
 
 
 @pytest.mark.long
-def test_it_ends_when_nobody_uses_it_and_not_before(expendable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it takes memory for ever, or ends under a client that reads a slow source for a while."""
+def test_a_server_ends_when_it_is_unused_and_not_before(expendable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it takes memory for ever, or ends under a client that reads a slow source for a while."""
     stop_server(expendable)
     monkeypatch.setenv(server.IDLE, "1")
     with open_session(expendable, name="slow") as spark:
@@ -360,7 +360,7 @@ def test_it_ends_when_nobody_uses_it_and_not_before(expendable: Path, monkeypatc
 
 
 def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the user gets a time-out, and has to find the reason alone."""
+    """Otherwise the user gets a time-out, and has to find the reason alone."""
     monkeypatch.setenv(launch.CONF, "spark.master=nonsense")
     with pytest.raises(SparkUnavailable, match=r"(?s)could not start.*server\.out ends with:.*Master must"):
         ensure_server(tmp_path)
@@ -375,17 +375,17 @@ def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path, mon
         (environment.PASSED_ON, "SHOP_URL=x", "write names of variables"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(
+def test_invalid_settings_of_spark_are_refused(
     variable: str, value: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a typo in the environment is silently ignored, or ends in a stack trace of the JVM."""
+    """Otherwise a typo in the environment is silently ignored, or ends in a stack trace of the JVM."""
     monkeypatch.setenv(variable, value)
     with pytest.raises(SparkUnavailable, match=says):
         ensure_server(tmp_path)
 
 
 def test_a_user_setting_reaches_the_server_but_not_past_what_results_depend_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a cluster cannot be tuned, or a setting quietly changes what is written."""
+    """Otherwise a cluster cannot be tuned, or a setting quietly changes what is written."""
     monkeypatch.setenv(
         launch.CONF, "spark.sql.shuffle.partitions=7; spark.sql.session.timeZone=Asia/Tokyo;spark.sql.variable.substitute=true"
     )
@@ -399,8 +399,8 @@ def test_a_user_setting_reaches_the_server_but_not_past_what_results_depend_on(t
     assert "delta-spark" in settings["spark.jars"] and "spark.driver.host" not in settings
 
 
-def test_the_installed_delta_spark_says_which_jars_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a constant of ours and the installed package name two Delta Lakes; and one that nobody has pinned is fetched and run."""
+def test_the_version_of_delta_spark_determines_the_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a constant of ours and the installed package name two Delta Lakes; and one that nobody has pinned is fetched and run."""
     delta, _ = launch.own_coordinates()
     assert delta == f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
     real = launch.version
@@ -417,7 +417,8 @@ def test_the_installed_delta_spark_says_which_jars_are_run(tmp_path: Path, monke
 
 
 def test_packages_of_the_user_are_fetched_once_with_the_products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else an object store's connector is resolved by each server anew, within the time it has to start, and copied for each session."""
+    """Otherwise an object store's connector is resolved by each server anew, within the time it has to start, and copied for each
+    session."""
     ours = launch.jar_folder()
     monkeypatch.setattr(launch, "jars", lambda: [launch.jar_folder() / "a.jar"])
     monkeypatch.setenv(launch.CONF, "spark.jars.packages=org.example:one:1, org.example:two:2;spark.jars.excludes=org.example:three")

@@ -80,7 +80,7 @@ def take_catalog(
     for name in closer:
         if name not in found and name in old:
             entries[name] = old[name]
-            look.troubles[name] = "it vanished while it was looked at; the next run sees what became of it"
+            look.troubles[name] = "it disappeared from the source while it was inspected; the next run of the catalog looks again"
     entries |= found
     present = {name: known for name, known in entries.items() if name in listed and known.presence is Presence.PRESENT}
     entries |= look.measure(present, listed, new=found)
@@ -110,9 +110,9 @@ def _gone(
     if asked.prune and name not in said.named and others:
         return None, Difference(name, Change.PRUNED)
     if asked.prune and name in said.named:
-        troubles[name] = "it is gone from the source and cannot be forgotten, as the YAML names it: take it out there first"
+        troubles[name] = "it is gone from the source and cannot be forgotten, as the YAML names it: remove it from the YAML first"
     elif asked.prune:
-        troubles[name] = "nothing at all is in the source: is it the right one? Nothing was forgotten"
+        troubles[name] = "the source is empty, so nothing was forgotten. Check whether it is the right source"
     if known.presence is Presence.MISSING:
         return known, None
     return replace(known, presence=Presence.MISSING, since=now), Difference(name, Change.MISSING)

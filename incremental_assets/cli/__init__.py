@@ -71,6 +71,6 @@ def _trouble_with_home(error: Exception) -> str | None:
     from incremental_assets.dagster.project import dagster_home
 
     return (
-        f"Dagster's databases in {dagster_home()} cannot be used: {getattr(error, 'orig', None) or error}. Free space or rights there, "
-        "then run the command again; what a sync had begun heals with the next one."
+        f"Dagster's databases in {dagster_home()} cannot be used: {getattr(error, 'orig', None) or error}. "
+        "Free space there, or grant the right to write, then run the command again; the next sync completes what an earlier one has begun."
     )

@@ -117,14 +117,15 @@ def sync(
 
     It runs the catalog first where there is none, and where the source's tables have changed.
     """
-    from incremental_assets.dagster.loading import ensure_catalog, find_datastore, load_datastores, load_definitions, select
+    from incremental_assets.dagster.loading import ensure_catalog, find_datastore, load_project, select
     from incremental_assets.dagster.runner import Runner, SyncOptions, command_line_instance, sync_in_workers
 
     asked = SyncOptions(_mode(mode), keys(partition, from_, to), reset_watermarks, allow_empty)
     if reset_watermarks and (asked.keys or mode):
         raise ConfigurationError("--reset-watermarks loads whole containers; it goes with neither --mode nor partitions.")
     project = enter(project_dir)
-    datastores = load_datastores(project)
+    loaded = load_project(project)
+    datastores = loaded.datastores
     if not datastores:
         raise ConfigurationError(f"the project {project.name} has no datastore yet: write defs/<name>/defs.yaml (see the README).")
     wanted = {name.partition("/")[0] for name in selection or []}
@@ -157,7 +158,7 @@ def sync(
                     report(line(label, "failed", message=str(store.trouble)))
         ready = [definition for store, definition in chosen if store.trouble is None]
         # Definitions that Dagster refuses are reported before anything runs.
-        definitions = load_definitions(project, ready)
+        definitions = loaded.definitions(ready)
         if dry_run:
             from incremental_assets.dagster.dry_run import dry_run_lines
 

@@ -121,7 +121,7 @@ def _looked(project_dir: Path | None, selection: Any, tag: Any, asked: Any, full
 
     Raises ConfigurationError if the options do not go together.
     """
-    from incremental_assets.dagster.loading import load_datastores, load_definitions, select
+    from incremental_assets.dagster.loading import load_project, select
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
     if (asked.after_time or asked.after_batch) and not asked.incremental:
@@ -129,10 +129,11 @@ def _looked(project_dir: Path | None, selection: Any, tag: Any, asked: Any, full
     if sum((asked.incremental, full, asked.keys is not None)) > 1:
         raise ConfigurationError("say one of --incremental, --full, and partitions.")
     project = enter(project_dir)
-    datastores = load_datastores(project)
+    loaded = load_project(project)
+    datastores = loaded.datastores
     expect_catalogs(datastores, selection)
     chosen = [definition for _, definition in select(datastores, selection or [], tag or [])]
-    definitions = load_definitions(project, chosen)
+    definitions = loaded.definitions(chosen)
     records: list[dict[str, Any]] = []
     with command_line_instance() as instance:
         for record in lines(definitions, chosen, asked, instance):
@@ -180,7 +181,9 @@ def anomalies(
         if state is not None:
             raise ConfigurationError(f"anomalies {names[0]} takes ids, not --state.")
         if not names[1:]:
-            raise ConfigurationError(f"anomalies {names[0]}: of which one? Its id is the first column of: incremental-assets anomalies")
+            raise ConfigurationError(
+                f"anomalies {names[0]}: name an anomaly by its id, which is the first column of: incremental-assets anomalies"
+            )
         for record in change_anomalies([store.name for store in datastores], names[0], names[1:], comment):
             out(record) if as_json else say(f"{record['id']}: {record['container']} {record['rule']}: {record['state']}")
         return

@@ -16,10 +16,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
-from typing import Protocol
 
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.rules import Severity
+from incremental_assets.core.rules.rule import FailedRow, Severity, Status, Verdict
 
 
 class State(str, Enum):
@@ -95,34 +94,6 @@ Place = tuple[str, str | None]
 """The id of a rule and the key of a partition."""
 
 
-class _Verdict(Protocol):
-    """The attributes of ``quality.verdict.Verdict`` that are used here: ``core`` must not import ``quality``."""
-
-    @property
-    def rule(self) -> str: ...
-    @property
-    def partition(self) -> str | None: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def severity(self) -> Severity: ...
-    @property
-    def failed(self) -> int | None: ...
-    @property
-    def message(self) -> str: ...
-
-
-class _FailedRow(Protocol):
-    """The attributes of ``quality.verdict.FailedRow`` that are used here."""
-
-    @property
-    def partition(self) -> str | None: ...
-    @property
-    def key(self) -> str | None: ...
-    @property
-    def rules(self) -> tuple[str, ...]: ...
-
-
 def fingerprint(container: str, rule: str, partition: str | None, key: str | None) -> str:
     """The id of an anomaly: 16 hexadecimal digits, which are the same for the same failure in each scan.
 
@@ -132,15 +103,15 @@ def fingerprint(container: str, rule: str, partition: str | None, key: str | Non
     return hashlib.sha256(json.dumps([container, rule, *subject]).encode()).hexdigest()[:16]
 
 
-def looked_at_of(verdicts: Iterable[_Verdict]) -> set[Place]:
+def looked_at_of(verdicts: Iterable[Verdict]) -> set[Place]:
     """The rules and partitions for which the scan has a result.
 
     Verdicts with the status ``errored`` or ``unasserted`` are left out: an anomaly must not be resolved because of them.
     """
-    return {(v.rule, v.partition) for v in verdicts if v.status in ("passed", "failed")}
+    return {(v.rule, v.partition) for v in verdicts if v.status in (Status.PASSED, Status.FAILED)}
 
 
-def findings_of(verdicts: Iterable[_Verdict], failed_rows: Iterable[_FailedRow]) -> list[Finding]:
+def findings_of(verdicts: Iterable[Verdict], failed_rows: Iterable[FailedRow]) -> list[Finding]:
     """The findings of each failed verdict: one for each key among the recorded failed rows, and one for all other failed rows.
 
     The latter has no key. It stands for rows without a key, for rows beyond the number that a scan keeps, or for a number.
@@ -153,7 +124,7 @@ def findings_of(verdicts: Iterable[_Verdict], failed_rows: Iterable[_FailedRow])
                 keys[row.key] = keys.get(row.key, 0) + 1
     found: list[Finding] = []
     for v in verdicts:
-        if v.status != "failed":
+        if v.status is not Status.FAILED:
             continue
         keys = with_key.get((v.rule, v.partition), {})
         found.extend(Finding(v.rule, v.partition, key, rows, v.message, v.severity) for key, rows in keys.items())

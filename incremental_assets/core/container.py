@@ -14,7 +14,7 @@ from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.lag_window import LagWindow
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.partitions import Granularity
-from incremental_assets.core.rules import Rule
+from incremental_assets.core.rules.rule import Rule
 from incremental_assets.core.window import EVERYTHING, Window
 
 

@@ -49,6 +49,10 @@ class RebuildNeeded(SyncError):
     """The Delta table and the source no longer fit together. Remedy: load the container again with ``--reset-watermarks``."""
 
 
+class NewerFormat(SyncError):
+    """A newer version of this product wrote the stored state, which this version cannot read. Remedy: upgrade. Nothing was written."""
+
+
 class EmptyRefused(SyncError):
     """Rows would be lost because the source has none in their place, or cannot be listed completely. Nothing was written.
 
@@ -66,8 +70,8 @@ class ContainerBusy(SyncError):
 
 _STOP = "`python -m incremental_assets.spark.embedded.server stop` ends it"
 _NO_CONNECTOR = (
-    "Spark has no connector for this store: name its packages in INCREMENTAL_ASSETS_SPARK_CONF, as docs/object-stores.md tells. A server "
-    f"that runs does not load them; {_STOP}."
+    "Spark has no connector for this store: name its packages in INCREMENTAL_ASSETS_SPARK_CONF, as docs/object-stores.md says. A server "
+    f"that is running does not load them; {_STOP}."
 )
 _NO_CREDENTIALS = f"Spark has no valid credentials for this store. Its server keeps the variables AWS_* that it was started with; {_STOP}."
 _STORE_REMEDIES = {

@@ -57,3 +57,27 @@ def names_within(type_: str) -> list[str]:
 def without_quotes(type_: str) -> str:
     """The text of a type without blanks and quotes and in lower case, for the comparison with a type that a person wrote."""
     return re.sub(r"[\s`]", "", type_).lower()
+
+
+ATOMIC_TYPES = {
+    **{name: name for name in ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "string", "binary", "boolean")},
+    **{name: name for name in ("date", "timestamp", "timestamp_ntz", "variant", "char", "varchar")},
+    **{"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float", "dec": "decimal", "numeric": "decimal"},
+    **{"timestamp_ltz": "timestamp"},
+}  # fmt: skip
+"""Spark's name of each atomic type, by that name and by its synonyms."""
+_NESTED = {name: name for name in ("array", "map", "struct")}
+
+
+def as_a_table_names_it(type_: str) -> str | None:
+    """The text of a type as a Spark table has it: without blanks, in lower case, ``int`` instead of ``integer``.
+
+    Returns None if Spark has no type of this name. What follows the name (parameters, element types) is not checked.
+    """
+    text = type_.strip().lower()
+    written = (re.match(r"[a-z_ ]*", text) or [""])[0]
+    name = (ATOMIC_TYPES | _NESTED).get(written.strip())
+    if name is None:
+        return None
+    full = f"{name}{text.removeprefix(written)}".replace(" ", "")
+    return "decimal(10,0)" if full == "decimal" else full  # Spark's default precision and scale

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from incremental_assets.core.cursor_type import CursorType, json_value, value_from_json
-from incremental_assets.core.errors import RebuildNeeded
+from incremental_assets.core.errors import NewerFormat
 
 STATE_FORMAT = 1
 """The version of the JSON of ``TableState``. A table with a higher one is refused."""
@@ -208,12 +208,13 @@ class TableState:
     def from_json(cls, cursor_type: CursorType | None, text: str) -> "TableState":
         """The inverse of ``to_json``; also reads what earlier versions of this product wrote.
 
-        Raises RebuildNeeded if a newer version wrote it; the remedy is then to use that version, as the message says.
+        Raises NewerFormat if a newer version of this product wrote it.
         """
         data: dict[str, Any] = json.loads(text)
         if data["format"] > STATE_FORMAT:
-            raise RebuildNeeded(
-                f"the table was written by a newer version of incremental-assets (state format {data['format']}): use that version."
+            raise NewerFormat(
+                f"the state of the table was written by a newer version of incremental-assets (format {data['format']}; this version reads "
+                f"formats up to {STATE_FORMAT}); nothing was written. Upgrade incremental-assets here, then sync again."
             )
 
         def value(v: int | str | None) -> int | None:

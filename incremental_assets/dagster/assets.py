@@ -22,11 +22,10 @@ from incremental_assets.dagster.catalog_asset import RESULT_TAG
 from incremental_assets.dagster.io_manager import OF_A_CONTAINER
 from incremental_assets.dagster.locks import container_lock
 from incremental_assets.dagster.metadata import as_metadata
-from incremental_assets.dagster.partitions import add_keys, container_key, partitions_definition, restore_range
+from incremental_assets.dagster.partitions import container_key, partitions_definition, restore_range
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.evaluations import repeat_evaluations
 from incremental_assets.dagster.quality.pages import PAGE, page_path
-from incremental_assets.delta.result import result_values
 from incremental_assets.delta.scope import LakeScope
 
 MISSING_TAG = "incremental_assets/missing"
@@ -135,9 +134,9 @@ def _asset(definition: ContainerDefinition, spec: dg.AssetSpec, carry_out: SyncC
 def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefinition) -> Iterator[dg.Output[Any]]:
     """Syncs the container as the run's config and partitions say. The component of the datastore may override this.
 
-    It yields at most one output: the write batches, which the IO manager commits. A plan that skips has no output. A sync that finds
-    nothing to commit logs an observation instead. A run that waits in vain for the container's lock does not fail: it logs an observation
-    with the status ``skipped``. Raises SyncError.
+    It yields at most one output: the sync (``ContainerSync``), whose write batches the IO manager commits. A plan that skips has no output.
+    A sync that finds nothing to commit logs an observation instead. A run that waits in vain for the container's lock does not fail: it
+    logs an observation with the status ``skipped``. Raises SyncError.
     """
     config = SyncConfig(**context.op_execution_context.op_config)
     scope: LakeScope = context.resources.lake
@@ -164,12 +163,10 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     page = page_path(scope.lake, container)
     if page.is_file():
         begun.result.more[PAGE] = dg.MetadataValue.path(str(page))
-    found = begun.write_batches(before_outside=lambda keys: add_keys(instance, partitions_definition(definition), keys))
-    if found is not None:
-        yield dg.Output(found)
+    if begun.prepare():
+        yield dg.Output(begun)
     else:
-        metadata = as_metadata(result_values(begun.result, scope.table(*container.key_path).url))
-        context.log_event(dg.AssetObservation(container_key(container), metadata=metadata))
+        context.log_event(dg.AssetObservation(container_key(container), metadata=as_metadata(begun.metadata())))
     begun.finish()
     if begun.result.warnings:
         instance.add_run_tags(run_id, {RESULT_TAG: "warning"})

@@ -20,10 +20,9 @@ from incremental_assets.core.container import Kind
 from incremental_assets.core.errors import ConfigurationError, MisfitError, SyncError
 from incremental_assets.core.names import encode_name
 from incremental_assets.dagster.catalogued import CataloguedComponent
-from incremental_assets.dagster.event_log import failure_of, is_interrupted
-from incremental_assets.dagster.loggers import BRIEF_LOGGER, LOGGERS
-from incremental_assets.dagster.project import current_project, location_name, reloads_by_itself
-from incremental_assets.dagster.runs.ordinary_run import RunTerminated, new_run_id, run_here
+from incremental_assets.dagster.loggers import LOGGERS
+from incremental_assets.dagster.project import current_project, reloads_by_itself
+from incremental_assets.dagster.runs.ordinary_run import run_here
 
 TAG = "incremental_assets/"
 """The prefix of the run tags of this product."""
@@ -314,22 +313,10 @@ def run_catalog(
     outcomes: list[CatalogResult] = []
     asset, job = _asset_and_job(component, settings, known, outcomes.append)
     runnable = dg.Definitions([asset], jobs=[job], executor=dg.in_process_executor, loggers=LOGGERS)
-    run_id = new_run_id()
-    try:
-        events = run_here(
-            runnable.resolve_job_def(job_name(settings.name)),
-            instance,
-            run_id=run_id,
-            run_config={"ops": {op_name(settings.name): {"config": dict(config or {})}}, "loggers": {BRIEF_LOGGER: {}}},
-            tags={f"{TAG}started_by": started_by},
-            location=location_name(current_project()),
-        )
-    except RunTerminated as terminated:
-        return CatalogRun(run_id, failure=SyncError(str(terminated)))
-    if is_interrupted(events):
-        raise KeyboardInterrupt
-    failed, message = failure_of(events)
-    if failed is not None:
-        refused = failed in (ConfigurationError.__name__, MisfitError.__name__)
-        return CatalogRun(run_id, None, *((ConfigurationError(message), None) if refused else (None, SyncError(message))))
-    return CatalogRun(run_id, outcomes[0])
+    run_config = {"ops": {op_name(settings.name): {"config": dict(config or {})}}}
+    ended = run_here(runnable.resolve_job_def(job_name(settings.name)), instance, run_config, {f"{TAG}started_by": started_by})
+    if ended.error in (ConfigurationError.__name__, MisfitError.__name__):
+        return CatalogRun(ended.run_id, refused=ConfigurationError(ended.failure))
+    if ended.failure:
+        return CatalogRun(ended.run_id, failure=SyncError(ended.failure))
+    return CatalogRun(ended.run_id, outcomes[0])

@@ -95,7 +95,7 @@ class CatalogStore:
             with FileLock(self._path.with_name("lock"), timeout=LOCK_SECONDS):
                 yield
         except Timeout:
-            raise ConfigurationError(f"{self.config.key}: somebody else is taking its catalog; run it again later.") from None
+            raise ConfigurationError(f"{self.config.key}: another process is taking its catalog; run it again later.") from None
 
     # ------------------------------------------------------------------ entries of an interrupted operation
     def finished(self) -> Mapping[str, Known]:
@@ -123,5 +123,5 @@ class CatalogStore:
     def _storage(self, instance: dg.DagsterInstance | None) -> DefsStateStorage:
         storage = instance.defs_state_storage if instance is not None else DefsStateStorage.get()
         if storage is None:
-            raise ConfigurationError(f"{self.config.key}: no storage for its catalog is at hand; see defs_state_storage in dagster.yaml.")
+            raise ConfigurationError(f"{self.config.key}: there is no storage for its catalog; set defs_state_storage in dagster.yaml.")
         return storage

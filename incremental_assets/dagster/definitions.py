@@ -4,6 +4,7 @@ Belongs here: the definitions that every project shares; ``incremental-assets in
 ``build_definitions``. Does not belong: the definitions of one datastore (``datastore``).
 """
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import dagster as dg
 from incremental_assets.dagster.io_manager import delta_io_manager
 from incremental_assets.dagster.locks import table_lock
 from incremental_assets.dagster.loggers import LOGGERS
-from incremental_assets.dagster.project import dagster_home, lake_root, serve_project
+from incremental_assets.dagster.project import dagster_home, lake_root, serve_project, take_components
 from incremental_assets.dagster.resources import lake_resource, spark_resource
 
 
@@ -24,7 +25,11 @@ def build_definitions(project: Path, *, resource_overrides: Mapping[str, Any] | 
     ``resource_overrides`` replaces or adds Dagster resources by their key, for example in tests.
     """
     serve_project(project)
-    found = dg.load_from_defs_folder(path_within_project=project)
+    with warnings.catch_warnings():
+        # As `dg.load_from_defs_folder` does: Dagster would warn of each preview and beta feature that its own loading uses.
+        for category in (dg.PreviewWarning, dg.BetaWarning):
+            warnings.filterwarnings("ignore", category=category)
+        found = take_components(project).build_defs()
     resources = {
         **({} if "spark" in (found.resources or {}) else {"spark": spark_resource}),  # one that the project has already stays
         "lake": lake_resource(lambda: lake_root(project), lambda: dagster_home(project), table_lock),

@@ -23,13 +23,15 @@ from incremental_assets.core.window import Window, merge
 from incremental_assets.dagster.metadata import as_metadata
 from incremental_assets.dagster.own_partitions import own_windows
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, from_windows_metadata
+from incremental_assets.dagster.partitions import add_keys
+from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.counts import partition_rows, row_count
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.scope import LakeScope, Written
 from incremental_assets.delta.sql import file_predicate, scope_predicate
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.delta.write import commit
-from incremental_assets.delta.write_batch import WriteBatches, WriteResult
+from incremental_assets.delta.write_batch import WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
@@ -54,20 +56,21 @@ _TYPES = {
 
 
 class DeltaIOManager(dg.IOManager):
-    """Writes ``WriteBatches`` and Spark DataFrames to the table ``<lake>/<asset key>``, and loads one partition, a range or all of a table.
+    """Commits the write batches of a ``ContainerSync``, writes Spark DataFrames, and loads one partition, a range or all of a table.
 
+    The table is ``<lake>/<asset key>``.
     A key part that is not a valid folder name is encoded (``core.names.encode_name``).
     """
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-        """Commits the output of an asset: ``WriteBatches`` of a container, or a Spark DataFrame of any other asset.
+        """Commits the output of an asset: the ``ContainerSync`` of a container, or a Spark DataFrame of any other asset.
 
         Raises RetryRequested after a concurrent write, so that the step is tried again. On every error, and when the run is cancelled, the
         queries that still run on the Spark server are interrupted.
         """
         scope: LakeScope = context.resources.lake  # pyright: ignore[reportAttributeAccessIssue]
         try:
-            if isinstance(obj, WriteBatches):
+            if isinstance(obj, ContainerSync):
                 self._commit_batches(context, scope, obj)
             else:
                 self._write_frame(context, scope, obj)
@@ -114,24 +117,23 @@ class DeltaIOManager(dg.IOManager):
         return frame.where(scope_predicate(identifier, windows, False))
 
     # ------------------------------------------------------------------ containers
-    def _commit_batches(self, context: dg.OutputContext, scope: LakeScope, output: WriteBatches) -> None:
+    def _commit_batches(self, context: dg.OutputContext, scope: LakeScope, sync: ContainerSync) -> None:
         """Commits the write batches of a container's sync one by one, then adds metadata and events.
 
         Each partition that was written gets its own row count.
         """
-        container = output.container
-        table = scope.table(*container.key_path)
+        container, table = sync.container, sync.table
         written: list[Window] = []
         outcomes: list[WriteResult] = []
         replaced_whole = nulls = False
-        for step in output.batches:
+        for step in sync.write_batches():
             # The session is opened before the step opens its snapshot of the source, so that no snapshot is held while a JVM starts.
             spark = scope.spark
             with step as write_batch:
                 # Another host may have taken the container over while the rows were read.
                 scope.expect_lease()
                 outcome = commit(spark, table, write_batch, context.log.info)
-            output.done(write_batch, outcome)
+            sync.committed(write_batch, outcome)
             written += write_batch.windows
             nulls = nulls or write_batch.include_nulls
             outcomes.append(outcome)
@@ -140,25 +142,28 @@ class DeltaIOManager(dg.IOManager):
             replaced_whole = container.strategy is Strategy.APPEND and not write_batch.include_nulls and len(outcomes) == 1
         with lake_errors(container.label, table.url):
             keys = sorted(context.asset_partition_keys) if context.has_asset_partitions else []
-            partitions = output.partitions
+            partitions, known = sync.partitions, sync.rows_of(keys)
             rows: dict[str, int] = {}
-            if output.rows_of is not None:
-                rows = dict(output.rows_of(keys))
+            if known is not None:
+                rows = dict(known)
             elif partitions is not None and replaced_whole and len(keys) == 1 and tuple(written) == partitions.windows_of(keys):
                 # One partition was replaced as a whole by the rows that were read, so their number is known without counting.
                 rows = {keys[0]: outcomes[0].rows_read}
             elif partitions is not None:
                 rows = partition_rows(lambda: scope.spark, table, container, partitions, merge(written), keys)
-            total = row_count(lambda: scope.spark, table) if output.total is None else output.total()
-        common = {**as_metadata(output.metadata()), "dagster/row_count": total}
+            total = sync.total_rows()
+            if total is None:
+                total = row_count(lambda: scope.spark, table)
+        common = {**as_metadata(sync.metadata()), "dagster/row_count": total}
         context.add_output_metadata(common)
         # The checks in the same run read from here which partitions they have to scan.
         scope.written[container.key_path] = Written(tuple(rows), nulls)
         of_the_run = set(keys)
         # Rows may also have landed in partitions that the run was not launched with. Their keys must exist before there is an event of
         # them, and the events of these partitions are logged here, because Dagster makes those of the run's own partitions only.
-        output.before_outside([key for key in rows if key not in of_the_run])
-        own = {key: {**as_metadata(output.of_partition(key)), "dagster/partition_row_count": count} for key, count in rows.items()}
+        # That holds for a run without partitions too, such as one that materializes all assets.
+        add_keys(context.step_context.instance, context.asset_spec.partitions_def, [key for key in rows if key not in of_the_run])
+        own = {key: {**as_metadata(sync.partition_metadata(key)), "dagster/partition_row_count": count} for key, count in rows.items()}
         add_metadata_of_partitions(context, {key: metadata for key, metadata in own.items() if key in of_the_run})
         for key, metadata in own.items():
             if key not in of_the_run:
@@ -207,7 +212,7 @@ def _column(metadata: dict[str, Any], key: dg.AssetKey) -> str:
     column = getattr(value, "value", value)
     if not isinstance(column, str):
         raise ConfigurationError(
-            f"{'/'.join(key.path)}: its partitions go by which column? Say so: @asset(metadata={{'partition_expr': '<column>'}})."
+            f"{'/'.join(key.path)}: the column of its partitions is not known. Add @asset(metadata={{'partition_expr': '<column>'}})."
         )
     return column
 

@@ -20,7 +20,7 @@ from incremental_assets.core.names import nearest
 from incremental_assets.dagster.catalog_asset import run_catalog
 from incremental_assets.dagster.catalog_store import CatalogStore
 from incremental_assets.dagster.catalogued import CataloguedComponent
-from incremental_assets.dagster.project import dg_settings, only_containers
+from incremental_assets.dagster.project import dg_settings, loaded_components, only_containers
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
 
@@ -56,15 +56,29 @@ def _target(project: Path) -> tuple[str, str]:
     return section.get("code_location_target_module") or f"{root}.definitions", section.get("defs_module") or f"{root}.defs"
 
 
-def load_datastores(project: Path) -> list[Datastore]:
+@dataclass
+class LoadedProject:
+    """A project as the command line has loaded it. ``components``: all its components; None once definitions were built from them."""
+
+    folder: Path
+    datastores: list[Datastore]
+    components: dg.ComponentTree | None
+
+    def definitions(self, only: Iterable[ContainerDefinition]) -> dg.Definitions:
+        """The Dagster definitions, at least of the containers ``only`` (see ``load_definitions``), from the YAML as it was loaded."""
+        components, self.components = self.components, None
+        with loaded_components(components):
+            return load_definitions(self.folder, only)
+
+
+def load_project(project: Path) -> LoadedProject:
     """Loads the datastores of the project with their stored catalogs. The sources are not queried.
 
     Raises ConfigurationError where the YAML is invalid, or where two datastores have the same name.
     """
     code_location, _ = _target(project)
-    importlib.import_module(code_location)  # it may set variables that the YAML refers to
+    module = importlib.import_module(code_location)  # it may set variables that the YAML refers to
     try:
-        module = importlib.import_module(code_location)
         prepare = getattr(module, "prepare", None)
         if prepare is not None:
             prepare()
@@ -78,7 +92,12 @@ def load_datastores(project: Path) -> list[Datastore]:
     for name in names:
         if names.count(name) > 1:
             raise ConfigurationError(f"two datastores are called {name!r}; each needs a name of its own.")
-    return [_load(project, component) for component in components]
+    return LoadedProject(project, [_load(project, component) for component in components], tree)
+
+
+def load_datastores(project: Path) -> list[Datastore]:
+    """The datastores of ``load_project``."""
+    return load_project(project).datastores
 
 
 def _yaml_trouble(error: Exception) -> str:

@@ -171,7 +171,9 @@ def _report_killed(instance: dg.DagsterInstance, run_id: str) -> None:
     """
     run = instance.get_run_by_id(run_id)
     if run is not None and not run.is_finished:
-        instance.report_run_failed(run, "Its process ended without a word (killed?). The next one heals what it left.")
+        instance.report_run_failed(
+            run, "Its process ended without a result; perhaps it was killed. The next run completes what it has begun."
+        )
 
 
 def _paths(home: Path, key_path: tuple[str, ...], suffix: str = "") -> tuple[Path, Path]:

@@ -11,14 +11,13 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.dagster.catalog_asset import TAG
 from incremental_assets.dagster.event_log import failure_of
 from incremental_assets.dagster.metadata import plain
 from incremental_assets.dagster.partitions import RANGE_END, RANGE_START
 from incremental_assets.dagster.quality.asset_checks import started_by
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY, summary_in
 
-TAG = "incremental_assets/"
-"""The prefix of the run tags of this product."""
 _RESULTS = {
     dg.DagsterRunStatus.SUCCESS: "success",
     dg.DagsterRunStatus.FAILURE: "failure",

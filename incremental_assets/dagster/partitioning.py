@@ -106,7 +106,12 @@ def windows_metadata(container: Container) -> Mapping[str, Any]:
 def from_windows_metadata(
     data: Mapping[str, Any], definition: dg.PartitionsDefinition, instance: dg.DagsterInstance
 ) -> tuple[Identifier, Partitions]:
-    """The inverse of ``windows_metadata``: the identifier, and the partitions with the keys that Dagster has at this moment."""
+    """The inverse of ``windows_metadata``: the identifier, and the partitions with the keys that Dagster has at this moment.
+
+    Raises ValueError where each partition is a file (``by_file``): those have no windows, and their rows are found by the keys themselves.
+    """
+    if data.get("by_file"):
+        raise ValueError("partitions that are files have no windows")
     identifier = Identifier(tuple(data["columns"]), IdentifierType(data["type"]), CursorType(data["axis"]))
     partitioning = Partitioning(Granularity(data["granularity"]) if data["granularity"] else None, data["first"], data["width"])
     return identifier, partitions_of(identifier.cursor_type, partitioning, definition, instance)

@@ -1,4 +1,4 @@
-"""The folders of a project: its root, Dagster's home, and the lake.
+"""The folders of a project: its root, Dagster's home, and the lake; and how much of it a process loads.
 
 Belongs here: folders, the environment variables that move them, and the project's dg configuration. Does not belong: what is in the
 folders.
@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from dagster._core.secrets.env_file import get_env_var_dict
@@ -19,6 +19,9 @@ from dagster_shared.utils.config import discover_config_file, load_toml_as_dict
 
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.delta.private import private
+
+if TYPE_CHECKING:
+    import dagster as dg
 
 HOME = ".dagster_home"
 """The folder of a project that is its DAGSTER_HOME where the environment names no other one."""
@@ -50,6 +53,30 @@ def is_wanted(label: str) -> bool:
     """Whether definitions of the container with this label are to be built (see ``only_containers``)."""
     wanted = _only.get()
     return wanted is None or label in wanted
+
+
+_loaded: ContextVar["list[dg.ComponentTree] | None"] = ContextVar("loaded_components", default=None)
+
+
+@contextlib.contextmanager
+def loaded_components(tree: "dg.ComponentTree | None") -> Iterator[None]:
+    """Hands over components that this process has loaded already to the first ``take_components`` within the block; None: nothing."""
+    token = _loaded.set([] if tree is None else [tree])
+    try:
+        yield
+    finally:
+        _loaded.reset(token)
+
+
+def take_components(project: Path) -> "dg.ComponentTree":
+    """The components of the project, as ``loaded_components`` has handed them over, or else loaded now.
+
+    Definitions are built from a tree once only: it keeps what it has built, for whichever containers that was.
+    """
+    import dagster as dg
+
+    handed = _loaded.get()
+    return handed.pop() if handed else dg.ComponentTree.for_project(project)
 
 
 def find_project(start: Path | None = None) -> Path:

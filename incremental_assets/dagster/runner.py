@@ -18,15 +18,13 @@ from incremental_assets.catalog.definition import ContainerDefinition, is_named
 from incremental_assets.core.cursor_type import json_value
 from incremental_assets.core.errors import ConfigurationError, ContainerMissing, SyncError
 from incremental_assets.core.plan import Action, Mode, Plan, Request
-from incremental_assets.dagster.event_log import asset_events_of, failure_of, is_interrupted
 from incremental_assets.dagster.jobs import job_name, keep_learned, launch_of, plan_container
 from incremental_assets.dagster.locks import holder_of
-from incremental_assets.dagster.loggers import BRIEF_LOGGER
 from incremental_assets.dagster.metadata import in_one, line, plain
 from incremental_assets.dagster.partitions import container_key, keys_between
-from incremental_assets.dagster.project import current_project, dagster_home, location_name
+from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.summary import summary_in
-from incremental_assets.dagster.runs.ordinary_run import RunTerminated, command_line_instance, new_run_id, run_here
+from incremental_assets.dagster.runs.ordinary_run import command_line_instance, run_here
 from incremental_assets.dagster.runs.workers import run_in_workers
 from incremental_assets.delta.result import NEW
 from incremental_assets.files.rounds import first_round, next_round, parts_of_refresh
@@ -130,33 +128,16 @@ class Runner:
     def _run(self, definition: ContainerDefinition, plan: Plan, run_config: Any, tags: Any, started_by: str) -> dict[str, Any]:
         """Executes one run, and makes its record from its events."""
         container = definition.container
-        run_id = new_run_id()
-        started = time.monotonic()
         job = self._definitions.resolve_job_def(job_name(definition))
-        events: Sequence[dg.DagsterEvent] = ()
-        trouble = ""
-        try:
-            events = run_here(
-                job,
-                self._instance,
-                run_id=run_id,
-                run_config={**run_config, "loggers": {BRIEF_LOGGER: {}}},
-                tags={"incremental_assets/started_by": started_by, **tags},
-                location=location_name(current_project()),
-            )
-        except RunTerminated as terminated:
-            trouble = str(terminated)
-        except dg.DagsterError as error:
-            trouble = str(error)
-        seconds = time.monotonic() - started
-        common = {"mode": plan.request.mode.value, "strategy": container.strategy.value, "run_id": run_id, "seconds": seconds}
+        ended = run_here(job, self._instance, run_config, {"incremental_assets/started_by": started_by, **tags})
+        events, failure = ended.events, ended.failure
+        common = {
+            "mode": plan.request.mode.value,
+            "strategy": container.strategy.value,
+            "run_id": ended.run_id,
+            "seconds": ended.seconds,
+        }
         watermark = None if container.cursor_type is None else json_value(container.cursor_type, plan.watermark)
-        if is_interrupted(events):
-            self._say_cancelled(run_id)
-        failure = trouble or failure_of(events)[1]
-        # The returned events of a failed run lack what its failed step has logged. The stored ones show whether rows were written.
-        if failure:
-            events = asset_events_of(self._instance, run_id)
         key = container_key(container)
         written = [e.step_materialization_data.materialization for e in events if e.is_step_materialization and e.asset_key == key]
         checks = summary_in(events)
@@ -189,16 +170,6 @@ class Runner:
         self._left = int(said.get("sync/files_left", 0))
         self._done = int(said.get("sync/files_read", 0)) + int(said.get("sync/files_refused", 0))
 
-    def _say_cancelled(self, run_id: str) -> None:
-        """Reports the run as cancelled, and raises KeyboardInterrupt.
-
-        Dagster reports a run as failed if it was interrupted without a request for its termination, as by Ctrl-C at the terminal.
-        """
-        run = self._instance.get_run_by_id(run_id)
-        if run is not None and run.status is not dg.DagsterRunStatus.CANCELED:
-            self._instance.report_run_canceled(run)
-        raise KeyboardInterrupt
-
 
 def sync_in_workers(
     project: Path, chosen: Sequence[ContainerDefinition], asked: SyncOptions, instance: dg.DagsterInstance, jobs: int
@@ -224,13 +195,14 @@ def worker(chosen: Collection[tuple[str, str]], project: Path) -> Callable[[tupl
     A task is a tuple of datastore, container and options. ``chosen``: datastore and container of all tasks; definitions of other containers
     need not be built.
     """
-    from incremental_assets.dagster.loading import load_datastores, load_definitions
+    from incremental_assets.dagster.loading import load_project
     from incremental_assets.dagster.project import enter_project
 
     enter_project(project)
-    found = {(s.name, d.container.name): d for s in load_datastores(project) for d in s.definitions}
+    loaded = load_project(project)
+    found = {(s.name, d.container.name): d for s in loaded.datastores for d in s.definitions}
     only = [definition for name, definition in found.items() if name in chosen]
-    runner = Runner(load_definitions(project, only), command_line_instance())
+    runner = Runner(loaded.definitions(only), command_line_instance())
 
     def run(task: tuple[str, str, SyncOptions]) -> list[dict[str, Any]]:
         definition = found.get(task[:2])

@@ -151,8 +151,11 @@ class _Tick:
         return self._definitions[at:] + self._definitions[:at]
 
     def _remember(self, instance: dg.DagsterInstance, left: Sequence[ContainerDefinition]) -> None:
-        if left:
-            instance.daemon_cursor_storage.set_cursor_values({self._cursor: left[0].container.label})
+        """Stores with which container the next tick begins: with the first that was left, else with the first of all."""
+        storage = instance.daemon_cursor_storage
+        first = left[0].container.label if left else ""
+        if storage.get_cursor_values({self._cursor}).get(self._cursor, "") != first:
+            storage.set_cursor_values({self._cursor: first})
 
 
 def _own_plan(context: dg.ScheduleEvaluationContext, definition: ContainerDefinition) -> dg.RunRequest:
@@ -181,7 +184,6 @@ def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition)
 
     Raises SyncError where it cannot be planned, and ContainerMissing where it is missing although the YAML names it.
     """
-    label = definition.container.label
     busy = at_work(instance, definition)
     if busy is not None:
         return busy
@@ -191,9 +193,14 @@ def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition)
         if is_named(definition):
             raise
         return NotDue(str(error))
+    return launch_planned(instance, definition, plan, keys)
+
+
+def launch_planned(instance: dg.DagsterInstance, definition: ContainerDefinition, plan: Plan, keys: Sequence[str]) -> RunLaunch | NotDue:
+    """Returns the same as ``launch_if_due`` for a plan. ``keys``: the partition keys that its run would have."""
     if plan.action is Action.SKIP:
         keep_learned(definition, instance, plan)
-        return NotDue(f"{label}: {plan.reason}", plan)
+        return NotDue(f"{definition.container.label}: {plan.reason}", plan)
     return launch_of(definition, instance, plan, keys)
 
 

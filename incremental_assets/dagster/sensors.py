@@ -18,9 +18,10 @@ from incremental_assets.core.files import FileStamp, format_of
 from incremental_assets.core.globs import fixed_part, owner_of
 from incremental_assets.dagster.catalog_asset import FIRST_AGAIN_SECONDS, TAG
 from incremental_assets.dagster.catalog_asset import job_name as catalog_job_name
+from incremental_assets.dagster.file_adapter import FileAdapter
 from incremental_assets.dagster.jobs import CONTAINER_TAG, is_sync, job_name
 from incremental_assets.dagster.project import lake_root
-from incremental_assets.dagster.schedules import NotDue, launch_if_due
+from incremental_assets.dagster.schedules import NotDue, at_work, launch_planned
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.files.definition import FileDefinition, FolderSettings
 from incremental_assets.files.plan import FilesPlan
@@ -35,7 +36,7 @@ The first wait is doubled after each further run, up to the longest one."""
 class FolderState:
     """Everything on which a container's plan depends. While it is the same, a new plan would have the same result.
 
-    ``folder``: a digest of paths and stamps of the container's files (see ``digest``). ``yaml``: the settings by which they are read.
+    ``folder``: a digest of keys and stamps of the container's files (see ``digest``). ``yaml``: the settings by which they are read.
     ``version``: the Delta version of the container's table; None: there is no table.
     """
 
@@ -93,10 +94,12 @@ def tick(instance: dg.DagsterInstance, definition: FileDefinition, cursor: str |
 
     Raises Failure where the folder cannot be listed or the container cannot be planned: that must not be shown as a skip.
     """
-    before, label = Cursor.from_json(cursor), definition.container.label
+    before, label, adapter = Cursor.from_json(cursor), definition.container.label, FileAdapter(definition)
     try:
-        own = ((path, stamp) for path, stamp in definition.listing(_ignore) if definition.owns(path))
-        sight = FolderState(str(digest(own)), f"{definition.glob} {definition.prunes} {definition.how}", _version(definition))
+        listed = adapter.listing()
+        sight = FolderState(
+            str(digest(listed.stamps.items())), f"{definition.glob} {definition.options.prune} {definition.how}", _version(definition)
+        )
         if before is not None and before.sight == sight and before.settled:
             return dg.SensorResult(skip_reason=f"{label}: nothing to do: the folder is as it was", cursor=cursor)
         # The count begins again when the state has changed: a file that comes or changes ends the wait after a failure.
@@ -104,9 +107,12 @@ def tick(instance: dg.DagsterInstance, definition: FileDefinition, cursor: str |
         waits = _waits(instance, label, before) if before is not None and runs else None
         if waits is not None:
             return dg.SensorResult(skip_reason=waits, cursor=cursor)
-        launch = launch_if_due(instance, definition)
+        # Looked up before the plan: a run that syncs the container now may change what the plan would find.
+        launch = at_work(instance, definition)
+        if launch is None:
+            launch = launch_planned(instance, definition, *adapter.plan_from(listed, instance, adapter.due, lake_root()))
     except ContainerMissing as error:
-        return dg.SensorResult(skip_reason=str(error))
+        return dg.SensorResult(skip_reason=str(error), cursor=cursor)
     except SyncError as error:
         raise dg.Failure(str(error)) from error
     if isinstance(launch, NotDue):
@@ -164,7 +170,8 @@ def find_unclaimed(instance: dg.DagsterInstance, settings: FolderSettings, patte
         near[fixed_part(pattern)].append(pattern)
 
     def unclaimed() -> Iterator[tuple[str, FileStamp]]:
-        for path, _ in settings.address.list("", _ignore):
+        # A folder that cannot be listed is left to a later tick; the plan and the catalog report it.
+        for path, _ in settings.address.list("", {}):
             if format_of(path) is not None and owner_of(path, near.get(path.rpartition("/")[0], ())) is None:
                 yield path, FileStamp(0, 0)  # only new names matter: an unclaimed file that changes stays unclaimed
 
@@ -178,10 +185,6 @@ def find_unclaimed(instance: dg.DagsterInstance, settings: FolderSettings, patte
     if not found.count or (str(found) == cursor and not again):
         return dg.SensorResult(skip_reason=f"{settings.name}: no file has come that belongs to no container", cursor=cursor)
     return dg.SensorResult(run_requests=[dg.RunRequest(tags={f"{TAG}started_by": "files of no container"})], cursor=str(found))
-
-
-def _ignore(where: str, message: str) -> None:
-    """Ignores a folder that cannot be listed: a later tick may be able to, and the plan and the catalog report it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,12 +202,13 @@ _HASHES = 2**128
 
 
 def digest(files: Iterable[tuple[str, FileStamp]]) -> Digest:
-    """The digest of files, given as paths and stamps. The memory that this needs does not grow with their number."""
-    total, count = 0, 0
-    for path, stamp in files:
-        line = f"{path}\0{stamp.modified}\0{stamp.size}\0{stamp.etag}".encode("utf-8", "surrogateescape")
-        total, count = (total + int.from_bytes(hashlib.blake2b(line, digest_size=16).digest(), "big")) % _HASHES, count + 1
-    return Digest(count, total)
+    """The digest of files, given as paths or keys, each with its stamp."""
+    total = count = 0
+    for path, (modified, size, etag) in files:
+        count += 1
+        line = f"{path}\0{modified}\0{size}\0{etag}".encode("utf-8", "surrogateescape")
+        total += int.from_bytes(hashlib.blake2b(line, digest_size=16).digest(), "big")
+    return Digest(count, total % _HASHES)
 
 
 def _version(definition: FileDefinition) -> int | None:

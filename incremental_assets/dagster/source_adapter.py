@@ -9,28 +9,9 @@ from typing import Any, Protocol
 import dagster as dg
 
 from incremental_assets.core.plan import Plan, Request
-from incremental_assets.delta.result import SyncResult
+from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
-from incremental_assets.delta.write_batch import WriteBatches
-
-
-class Sync(Protocol):
-    """One sync that has begun. ``result`` is complete when all write batches have been committed."""
-
-    @property
-    def result(self) -> SyncResult: ...
-
-    def write_batches(self, before_outside: Callable[[Sequence[str]], None]) -> WriteBatches | None:
-        """The write batches for the IO manager to commit. None: there is nothing to commit, and ``result`` has the reason.
-
-        ``before_outside``: see ``WriteBatches``.
-        """
-        ...
-
-    def finish(self) -> None:
-        """Does what has to happen after the last event of the run's step was logged, such as removing partitions of deleted files."""
-        ...
 
 
 class SourceAdapter(Protocol):
@@ -58,7 +39,7 @@ class SourceAdapter(Protocol):
 
     def begin(
         self, instance: dg.DagsterInstance, request: Request, scope: LakeScope, run_id: str, log: Callable[[str], None]
-    ) -> "Sync | Plan":
+    ) -> ContainerSync | Plan:
         """Makes a new plan and begins the sync. Returns the plan instead where there is nothing to do.
 
         The caller holds the container's lock. The plan by which the run was started was made before that, and may be outdated. Connections

@@ -18,13 +18,13 @@ from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.dagster.learned import keep_learned
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
 from incremental_assets.dagster.partitions import add_keys, container_key, container_partitions, partitions_definition
-from incremental_assets.dagster.source_adapter import Sync
 from incremental_assets.dagster.watermarks import newest_watermark
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.plan import TablePlan, integer_keys, make_plan, run_keys
 from incremental_assets.databases.postgres.extract import carried_columns, describe_read
-from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.databases.postgres.source import PostgresSource
 from incremental_assets.databases.sync import TableSync
+from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
 
@@ -68,7 +68,7 @@ class TableAdapter:
 
     def begin(
         self, instance: dg.DagsterInstance, request: Request, scope: LakeScope, run_id: str, log: Callable[[str], None]
-    ) -> Sync | Plan:
+    ) -> ContainerSync | Plan:
         # The connection stays open until the run has ended: the IO manager iterates over the write batches after this method has returned.
         reader = scope.stack.enter_context(self._reader())
         definition = self._seen_by(reader)
@@ -139,7 +139,7 @@ class TableAdapter:
         return []
 
     # ------------------------------------------------------------------
-    def _seen_by(self, reader: PostgresReader) -> TableDefinition:
+    def _seen_by(self, reader: PostgresSource) -> TableDefinition:
         """The definition as it has to be for the role of this connection.
 
         If the role may not see the activity of other sessions, the container needs a safety lag where it would have none otherwise
@@ -157,13 +157,13 @@ class TableAdapter:
         container = self.definition.container
         return dg.AssetKey([container.key_path[0], encode_name(container.schema), container.key_path[1]])
 
-    def _reader(self) -> PostgresReader:
+    def _reader(self) -> PostgresSource:
         settings = self.definition.settings
-        return PostgresReader(
+        return PostgresSource(
             settings.address, self.definition.container, timezone=settings.timezone, margin_seconds=settings.watermark_margin_seconds
         )
 
-    def _listed_again(self, instance: dg.DagsterInstance, reader: PostgresReader, partitions: IntegerPartitions) -> IntegerPartitions:
+    def _listed_again(self, instance: dg.DagsterInstance, reader: PostgresSource, partitions: IntegerPartitions) -> IntegerPartitions:
         """Adds the integer partitions of the whole table to Dagster again, and returns them.
 
         Dagster stores the keys of dynamic partitions in DAGSTER_HOME. If that was lost, they are derived from the rows of the source.

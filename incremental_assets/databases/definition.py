@@ -20,9 +20,9 @@ from incremental_assets.core.grammar import IncrementalSpec
 from incremental_assets.core.lag import where_sessions_are_hidden
 from incremental_assets.core.names import nearest
 from incremental_assets.core.resolve import resolve
+from incremental_assets.core.rules.checks import check_rules
 from incremental_assets.databases.postgres.connection import PostgresAddress
 from incremental_assets.databases.postgres.watch import Limits
-from incremental_assets.quality.declared import check_rules
 
 ROWS_A_SECOND = 10_000
 """The number of rows that even a slow source and a slow lake read and write in a second; 200,000 were measured on two cores."""

@@ -18,8 +18,7 @@ from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.core.watermark import TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, in_words
-from incremental_assets.databases.postgres.reader import PostgresReader
-from incremental_assets.databases.postgres.session import Server
+from incremental_assets.databases.source import Server, SourceDatabase
 from incremental_assets.delta.table import Head, LakeTable, expect_owner
 
 MOST_GENERATED_KEYS = 2000
@@ -62,7 +61,7 @@ def fresh_state(container: Container, source: str) -> TableState:
 
 
 def make_plan(
-    container: Container, reader: PostgresReader, table: LakeTable, partitions: Partitions | None, request: Request, event: int | None
+    container: Container, source: SourceDatabase, table: LakeTable, partitions: Partitions | None, request: Request, event: int | None
 ) -> TablePlan:
     """Plans one sync.
 
@@ -72,9 +71,9 @@ def make_plan(
     """
     if container.identifier is None and request.mode is Mode.INCREMENTAL and request.keys is not None:
         raise ConfigurationError(f"{container.label}: it has no partitions.")
-    server = reader.server
+    server = source.server
     head = table.head()
-    state = _state(container, table, head, reader, request)
+    state = _state(container, table, head, source, request)
     watermark = state.counting_watermark(event) if state else None
     warnings = [*_server_warnings(container, server), *_index_warning(container)]
     domain = (container.identifier.domain if container.identifier else EVERYTHING,)
@@ -107,7 +106,7 @@ def make_plan(
     if head is None and (asked_all or request.mode is Mode.INCREMENTAL):
         return plan(Action.LOAD, "first sync: loads the whole container", domain, nulls)
     if container.identifier is None:
-        reason = _unchanged(container, reader, table, state, domain, True) if request.mode is Mode.INCREMENTAL else None
+        reason = _unchanged(container, source, table, state, domain, True) if request.mode is Mode.INCREMENTAL else None
         if reason:
             return plan(Action.SKIP, reason, domain, True)
         return plan(Action.REFRESH, "reads the whole container: it has no incremental identifier", domain, True)
@@ -115,18 +114,18 @@ def make_plan(
         if request.keys is None:
             return plan(Action.REFRESH, "refreshes all partitions", domain, nulls)
         assert partitions is not None
-        inside = [w for key in [partitions.windows_of(request.keys)] for w in key]
-        windows = tuple(w for w in (window.intersect(domain[0]) for window in inside) if w is not None)
-        whole_axis = windows == domain
+        inside = (window.intersect(domain[0]) for window in partitions.windows_of(request.keys))
+        windows = tuple(window for window in inside if window is not None)
+        everything = windows == domain
         count = len(request.keys)
-        return plan(Action.REFRESH, f"refreshes {count} partition{'s' if count > 1 else ''} whole", windows, nulls and whole_axis)
+        return plan(Action.REFRESH, f"refreshes {count} partition{'s' if count > 1 else ''} whole", windows, nulls and everything)
     lag_window = container.lag_window.window(watermark)
     learned: TableState | None = None
     # The pending values belong to the table's own watermark, so they are used only if the event log does not have a lower one.
     if state is not None and state.pending and state.watermark == watermark:
-        reason, learned = _unchanged_but_pending(container, reader, table, state, nulls)
+        reason, learned = _unchanged_but_pending(container, source, table, state, nulls)
     else:
-        reason = _unchanged(container, reader, table, state, (lag_window,), nulls)
+        reason = _unchanged(container, source, table, state, (lag_window,), nulls)
     if reason:
         # A fingerprint begins with the number of rows. If there is none from the watermark on, the row from which a time's watermark came
         # is gone, and a skip must say so. An integer's watermark may come from a sequence alone, without any row.
@@ -151,7 +150,7 @@ def fallen_back(container: Container) -> str:
     )
 
 
-def _state(container: Container, table: LakeTable, head: Head | None, reader: PostgresReader, request: Request) -> TableState | None:
+def _state(container: Container, table: LakeTable, head: Head | None, source: SourceDatabase, request: Request) -> TableState | None:
     """The sync state in the table's property; None if there is no table or no state.
 
     Raises LakeError if the table belongs to another container, and RebuildNeeded if the state does not fit the container or the source any
@@ -168,16 +167,16 @@ def _state(container: Container, table: LakeTable, head: Head | None, reader: Po
     state = head.state(container)
     if state is None:
         return None
-    source = reader.server.source
-    if not _same_source(state.source, source):
+    database = source.server.source
+    if not _same_source(state.source, database):
         raise RebuildNeeded(
-            _rebuild(container, f"the table was filled from another database (system/database {state.source}, now {source})")
+            _rebuild(container, f"the table was filled from another database (system/database {state.source}, now {database})")
         )
     if state.schema not in (None, container.schema):
         raise RebuildNeeded(_rebuild(container, f"the table was filled from schema {state.schema} (now {container.schema})"))
-    relation = reader.relation() if container.identifier is not None else None
+    relation = source.relation() if container.identifier is not None else None
     if state.relation is not None and relation is not None and state.relation != relation:
-        raise RebuildNeeded(_rebuild(container, "its table was dropped and created anew, so nobody knows what lies below the watermark"))
+        raise RebuildNeeded(_rebuild(container, "its table was dropped and created anew, so that its rows below the watermark are unknown"))
     if state.strategy != container.strategy.value:
         raise RebuildNeeded(_rebuild(container, f"its strategy was {state.strategy} and is {container.strategy.value}"))
     check_key(container, state)
@@ -214,7 +213,7 @@ def _same_source(before: str, now: str) -> bool:
 
 
 def _unchanged(
-    container: Container, reader: PostgresReader, table: LakeTable, state: TableState | None, windows: Sequence[Window], nulls: bool
+    container: Container, source: SourceDatabase, table: LakeTable, state: TableState | None, windows: Sequence[Window], nulls: bool
 ) -> str | None:
     """The reason why there is nothing to do, with numbers; None if there is something to do.
 
@@ -223,7 +222,7 @@ def _unchanged(
     """
     if state is None or state.fingerprint is None:
         return None
-    found = reader.fingerprint(windows, nulls)
+    found = source.fingerprint(windows, nulls)
     if found != state.fingerprint or not table.is_as_left(state.data_version):
         return None
     rows = int(state.fingerprint.split(".")[0])
@@ -235,7 +234,7 @@ def _unchanged(
 
 
 def _unchanged_but_pending(
-    container: Container, reader: PostgresReader, table: LakeTable, state: TableState, nulls: bool
+    container: Container, source: SourceDatabase, table: LakeTable, state: TableState, nulls: bool
 ) -> tuple[str | None, TableState | None]:
     """As ``_unchanged``, for a state in which a value for the watermark is pending.
 
@@ -245,25 +244,25 @@ def _unchanged_but_pending(
     The steps and their order are those of a sync: the highest identifier, then the open transactions, then one snapshot, in which the old
     lag window is compared and the fingerprint of the new one is taken. Rows that have not changed do not have to be read again.
     """
-    highest = reader.highest()
-    held_by, now = reader.transactions.settle(highest.clock, 0)
+    highest = source.highest()
+    held_by, now = source.transactions.settle(highest.clock, 0)
     # Equal fingerprints mean that the lake has all rows of the old lag window, so it counts as read without a gap (covered_to is True).
     moved = advance(state.watermark, state.pending, highest.value, held_by, now, True, highest.withheld)
     old, new = container.lag_window.window(state.watermark), container.lag_window.window(moved.watermark)
     if new == old:
-        reason = _unchanged(container, reader, table, state, (old,), nulls)
+        reason = _unchanged(container, source, table, state, (old,), nulls)
         struck = replace(state, pending=moved.pending)
         return reason, struck if reason and struck != state else None
     # Without Spark the new watermark can be stored by delta-rs only. If that is not possible, a sync reads the lag window once more, and
     # Spark stores the watermark.
     if not table.is_written_by_delta_rs():
         return None, None
-    with reader.snapshot():
-        reason = _unchanged(container, reader, table, state, (old,), nulls)
+    with source.snapshot():
+        reason = _unchanged(container, source, table, state, (old,), nulls)
         if reason is None:
             return None, None
-        fingerprint = reader.fingerprint((new,), nulls)
-    reason += f", and moves to {_shown(container, moved.watermark)}: whoever might have committed rows below that has ended"
+        fingerprint = source.fingerprint((new,), nulls)
+    reason += f", and moves to {_shown(container, moved.watermark)}: all transactions that could commit rows below it have ended"
     return reason, replace(state, watermark=moved.watermark, pending=moved.pending, fingerprint=fingerprint)
 
 
@@ -314,7 +313,7 @@ def _index_warning(container: Container) -> list[str]:
     ]
 
 
-def run_keys(plan: TablePlan, reader: PostgresReader, partitions: Partitions | None) -> list[str]:
+def run_keys(plan: TablePlan, source: SourceDatabase, partitions: Partitions | None) -> list[str]:
     """The partition keys with which a run of the plan is launched: the requested ones, or those of the rows to be read.
 
     Keys of integer partitions may not exist in Dagster yet.
@@ -326,26 +325,26 @@ def run_keys(plan: TablePlan, reader: PostgresReader, partitions: Partitions | N
     lower = plan.windows[0].lower if plan.windows else None
     if not isinstance(partitions, IntegerPartitions):
         # The keys end at the newest row and not today: a table that has had no new rows for years has no partitions for these years.
-        newest = max((v for v in (lower, reader.highest().seen) if v is not None), default=None)
+        newest = max((v for v in (lower, source.highest().seen) if v is not None), default=None)
         return partitions.keys_between(lower, newest)
-    keys = integer_keys(reader, partitions.width, plan.container.partitioning.batch, lower, plan.windows)
+    keys = integer_keys(source, partitions.width, plan.container.partitioning.batch, lower, plan.windows)
     # Rows below the first known partition belong to that partition. A load may find lower rows, which get partitions of their own.
     if partitions.known and plan.action is not Action.LOAD:
         keys = [str(max(int(key), partitions.known[0])) for key in keys]
     return list(dict.fromkeys(keys))
 
 
-def integer_keys(reader: PostgresReader, width: int, batch: bool, lower: int | None, windows: Sequence[Window]) -> list[str]:
+def integer_keys(source: SourceDatabase, width: int, batch: bool, lower: int | None, windows: Sequence[Window]) -> list[str]:
     """Keys of the integer partitions from ``lower`` on (None: from the lowest row on) that may have rows in the windows, ascending.
 
     ``width`` is the number of integers in a partition. ``batch``: each value is a partition, so only values that exist get a key.
     """
-    highest = reader.highest().seen
+    highest = source.highest().seen
     if highest is None:
         return []
     if lower is None:
-        lower = reader.lowest()
+        lower = source.lowest()
     first = (lower if lower is not None else highest) // width * width
     if not batch and (highest - first) // width <= MOST_GENERATED_KEYS:
         return [str(start) for start in range(first, highest + 1, width)]
-    return [str(start) for start in reader.distinct_starts(windows, width)]
+    return [str(start) for start in source.distinct_starts(windows, width)]

@@ -6,12 +6,12 @@ writing rows (``delta``), and the lock (``dagster.locks``).
 """
 
 import contextlib
-import functools
+import hashlib
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 from incremental_assets.core.container import Container, OnNull, SourceTable
 from incremental_assets.core.cursor_type import format_value
@@ -19,37 +19,21 @@ from incremental_assets.core.errors import LakeError, RebuildNeeded, SourceError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
-from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import Activity, Advance, Holder, OpenTransactions, TableState, advance
 from incremental_assets.core.window import Window, covered_from, merge
 from incremental_assets.databases.definition import TableDefinition
-from incremental_assets.databases.pieces import is_read_by_key, pieces_of
+from incremental_assets.databases.pieces import pieces_of
 from incremental_assets.databases.plan import TablePlan, check_key, fallen_back, fresh_state
-from incremental_assets.databases.postgres.extract import (
-    carried_columns,
-    existing_keys,
-    key_ranges,
-    read_key_ranges,
-    read_keys,
-    read_windows,
-)
-from incremental_assets.databases.postgres.infinite import explained, infinite_columns
-from incremental_assets.databases.postgres.reader import Highest, PostgresReader, shape_digest
-from incremental_assets.databases.postgres.types import Carried
-from incremental_assets.delta.guards import release
-from incremental_assets.delta.result import SyncResult, result_values
+from incremental_assets.databases.rows import TableRows
+from incremental_assets.databases.source import Highest, SourceDatabase
+from incremental_assets.delta.container_sync import ContainerSync
+from incremental_assets.delta.result import SyncResult
 from incremental_assets.delta.table import LakeTable
-from incremental_assets.delta.write_batch import ByKey, WriteBatch, WriteBatches, WriteResult
-
-if TYPE_CHECKING:
-    from pyspark.sql.connect.session import SparkSession
-    from pyspark.sql.dataframe import DataFrame
+from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 
 
-class TableSync:
-    """One sync, which carries out one plan. An instance is used once.
-
-    ``result`` is complete when all write batches have been committed. The steps raise SourceError if the source cannot be read,
+class TableSync(ContainerSync):
+    """The sync of a table or view. The steps raise SourceError if the source cannot be read,
     RebuildNeeded if the table does not fit the source any more, and ConfigurationError if values cannot be carried as configured.
     """
 
@@ -57,17 +41,16 @@ class TableSync:
         self,
         definition: TableDefinition,
         plan: TablePlan,
-        reader: PostgresReader,
+        source: SourceDatabase,
         table: LakeTable,
         partitions: Partitions | None,
         run_id: str,
         log: Callable[[str], None],
     ) -> None:
         self._definition = definition
+        super().__init__(table, partitions, SyncResult(plan, plan.watermark, plan.watermark, messages=list(plan.warnings)))
         self._plan = plan
-        self._reader = reader
-        self._table = table
-        self._partitions = partitions
+        self._source = source
         self._run_id = run_id
         self._log = log
         self._started = time.monotonic()
@@ -76,29 +59,14 @@ class TableSync:
         """Whether the next commit replaces the whole table. If a load goes window by window, only its first commit does."""
         self._base_version = plan.base_version
         self._container = plan.container
-        self._kept: list[DataFrame] = []
-        """DataFrames whose rows Spark keeps on its disks until the commit."""
-        self.result = SyncResult(plan, plan.watermark, plan.watermark, messages=list(plan.warnings))
+        self._in_pieces = False
+        """Whether the plan is carried out by several commits, each for a part of its windows."""
 
-    def write_batches(self, before_outside: Callable[[Sequence[str]], None]) -> WriteBatches:
-        """The write batches of this sync, to be committed one after another. ``before_outside``: see ``WriteBatches``."""
-        return WriteBatches(
-            container=self._plan.container,
-            partitions=self._partitions,
-            batches=self._steps(),
-            done=self._done,
-            metadata=lambda: result_values(self.result, self._table.url),
-            before_outside=before_outside,
-        )
-
-    def finish(self) -> None:
-        """Does nothing: a sync of a database has nothing to do after its last event."""
-
-    # ------------------------------------------------------------------ the steps
-    def _steps(self) -> Iterator[contextlib.AbstractContextManager[WriteBatch]]:
+    def write_batches(self) -> Iterator[contextlib.AbstractContextManager[WriteBatch]]:
         plan = self._plan
         most = self._definition.settings.rows_a_window
-        pieces = pieces_of(plan, self._reader, self._partitions, most)
+        pieces = pieces_of(plan, self._source, self.partitions, most)
+        self._in_pieces = len(pieces) > 1
         if len(pieces) > 1:
             self._log(f"{plan.container.label}: more than {most:,} rows: goes in {len(pieces)} windows, each with a commit of its own")
         for number, windows in enumerate(pieces):
@@ -112,16 +80,16 @@ class TableSync:
 
         The snapshot is held until the block ends. ``last``: this is the last piece, which also reads the rows without identifier.
         """
-        plan, reader, settings = self._plan, self._reader, self._definition.settings
+        plan, source, settings = self._plan, self._source, self._definition.settings
         container = plan.container
         highest, held_by, now = Highest(), OpenTransactions(), Activity()
         if container.identifier is not None:
             # The order matters. A transaction that begins after the highest identifier was read cannot commit a row below it. So the
             # watermark may move there if all transactions that are open right after that read have ended before the snapshot is taken.
-            highest = reader.highest()
-            held_by, now = reader.transactions.settle(highest.clock, settings.settle_seconds)
-        with reader.snapshot():
-            found = reader.table()
+            highest = source.highest()
+            held_by, now = source.transactions.settle(highest.clock, settings.settle_seconds)
+        with source.snapshot():
+            found = source.table()
             if found is None:
                 raise SourceError(
                     f"{container.label}: the source has no table {container.schema}.{container.name} any more; its rows stay in the "
@@ -135,77 +103,35 @@ class TableSync:
             moved = self._advance(container, windows, highest, held_by, now)
             self._check_rows(container, windows, nulls, highest)
             state = self._next_state(container, moved, windows, nulls)
-            carried = carried_columns(container, state.text_columns, reader.server.version)
-            readers = reader.free_connections(settings.max_source_connections)
-
-            def read(spark: "SparkSession") -> "DataFrame":
-                if is_read_by_key(plan, reader, settings.rows_a_window):
-                    return self._read_by_key(spark, carried, readers)
-                return read_windows(spark, reader, carried, windows, nulls, highest.value, readers)
-
+            snapshot = source.snapshot_rows(container, state.text_columns)
+            rows = TableRows(
+                replace(plan, container=container), source, snapshot, self.partitions, settings, windows, nulls, highest.value, self._log
+            )
             write_batch = WriteBatch(
                 container=container,
                 windows=tuple(windows),
                 include_nulls=nulls,
                 whole=self._whole,
-                columns=tuple(Column(c.column.name, c.column.type) for c in carried),
+                columns=snapshot.columns,
                 base_version=self._base_version,
                 state=state,
-                expected=reader.estimate(windows, nulls),
+                expected=source.estimate(windows, nulls),
                 allow_empty=plan.request.allow_empty or (plan.action is Action.SYNC and plan.watermark is not None),
                 commit_metadata=plan.commit_metadata(moved.watermark, self._run_id),
-                frame=read,
-                still_there=reader.still_there,
-                emptied=lambda: self._emptied(windows, nulls),
-                by_key=ByKey(
-                    lambda spark, keys: read_keys(spark, reader, carried, keys), lambda keys: existing_keys(reader, carried, keys)
-                ),
+                rows=rows,
+                by_key=snapshot,
+                in_files=rows.in_files(),
+                divisible=self._in_pieces,
             )
             try:
                 yield write_batch
             except (LakeError, SourceError) as error:
-                raise explained(error, reader, container, carried, windows, nulls) from error
+                raise snapshot.explained(error, windows, nulls) from error
             finally:
-                while self._kept:
-                    release(self._kept.pop())
+                rows.release()
+                self.result.messages += rows.messages
             self.result.new = state.watermark
-            self._note_holders(container, reader.transactions.holders(held_by) if moved.held_back else [])
-
-    def _read_by_key(self, spark: "SparkSession", carried: Sequence[Carried], readers: int) -> "DataFrame":
-        """Reads a container without identifier by ranges of its primary key, each in a newer snapshot, so that none is held for long.
-
-        The fingerprint in the new state was taken in the first snapshot, so the next sync finds what has changed since.
-        """
-        most = self._definition.settings.rows_a_window
-        ranges = key_ranges(self._reader, most, readers)
-        if len(ranges) < 2:
-            self.result.messages.append(
-                f"more than {most:,} rows were read in one snapshot, as there are no statistics to cut the key by; ANALYZE makes some"
-            )
-            return read_windows(spark, self._reader, carried, self._plan.windows, True, None, readers)
-        key = self._container.primary_key[0]
-        said = (
-            f"more than {most:,} rows: read in {len(ranges)} ranges of {key}, each in a snapshot of its own, and committed at once; "
-            f"the next sync finds what changed meanwhile"
-        )
-        self._log(f"{self._container.label}: {said}")
-        self.result.messages.append(said)
-        self._kept = read_key_ranges(spark, self._reader, carried, ranges)
-        return functools.reduce(lambda one, other: one.unionAll(other), self._kept)
-
-    def _emptied(self, windows: Sequence[Window], nulls: bool) -> Sequence[Window]:
-        """The windows of this write batch for which the source has no row.
-
-        If several partitions are refreshed, each of them is checked by itself. In all other cases the result is either all of the windows
-        or none.
-        """
-        keys, partitions, identifier = self._plan.request.keys, self._partitions, self._container.identifier
-        if keys is None or len(keys) == 1 or partitions is None or identifier is None or self._plan.whole:
-            return windows if self._reader.is_empty(windows, nulls) else ()
-        each = [partitions.window_of(key).intersect(identifier.domain) for key in keys]
-        # A piece may contain only one half of a partition, and that half may well have no rows. So the whole partition is checked.
-        here = [window for window in each if window is not None and any(window.intersect(piece) for piece in windows)]
-        return self._reader.without_rows(here)
+            self._note_holders(container, source.transactions.holders(held_by) if moved.held_back else [])
 
     def _current(self, found: SourceTable) -> Container:
         """The container with the columns that the source has in the snapshot, which the catalog may not know yet.
@@ -216,7 +142,7 @@ class TableSync:
             self._container = self._plan.container
         else:
             self._container = self._definition.with_columns_of(found)
-            self._reader.container = self._container
+            self._source.container = self._container
             if self._state is not None and not self._whole:
                 check_key(self._container, self._state)
         return self._container
@@ -260,16 +186,16 @@ class TableSync:
 
     def _check_rows(self, container: Container, windows: Sequence[Window], nulls: bool, highest: Highest) -> None:
         """Counts the rows without identifier. Raises SourceError if they are forbidden, or if an upsert's key is NULL or occurs twice."""
-        identifier, reader = container.identifier, self._reader
+        identifier, source = container.identifier, self._source
         if identifier is not None and (container.has_null_identifiers or container.options.on_null is OnNull.ERROR):
-            self.result.null_rows = reader.count_nulls() if nulls or container.options.on_null is OnNull.ERROR else None
+            self.result.null_rows = source.count_nulls() if nulls or container.options.on_null is OnNull.ERROR else None
             if container.options.on_null is OnNull.ERROR and self.result.null_rows:
                 raise SourceError(
                     f"{container.label}: {self.result.null_rows:,} rows have no {'/'.join(identifier.columns)}, and on_null is error. "
                     f"Fill them in the source, or write on_null: include (or exclude)."
                 )
         if container.strategy is Strategy.UPSERT and not container.key_is_enforced:
-            wrong = reader.duplicate_keys(windows, nulls)
+            wrong = source.duplicate_keys(windows, nulls)
             if wrong is not None:
                 raise SourceError(
                     f"{container.label}: the key ({', '.join(container.primary_key)}) = {wrong} is NULL or occurs twice in the source, "
@@ -278,13 +204,13 @@ class TableSync:
 
     def _next_state(self, container: Container, moved: Advance, windows: Sequence[Window], nulls_read: bool) -> TableState:
         """The sync state to store after the rows. Its fingerprint is computed in the snapshot from which the rows are read."""
-        plan, reader = self._plan, self._reader
+        plan, source = self._plan, self._source
         fresh = self._whole or self._state is None
-        before = fresh_state(container, reader.server.source) if fresh or self._state is None else self._state
+        before = fresh_state(container, source.server.source) if fresh or self._state is None else self._state
         text = before.text_columns
         if fresh or not before.loaded:
             # All windows of the plan are checked and not only this piece: a column's type is fixed by the first commit of a load.
-            text = infinite_columns(reader, container, plan.windows)
+            text = source.infinite_columns(container, plan.windows)
             if text:
                 self.result.messages.append(f"carried as text, for values such as infinity or NaN: {', '.join(text)}")
         if container.identifier is None:
@@ -299,9 +225,9 @@ class TableSync:
         )
         # If the read did not cover the lag window, the old fingerprint stays valid as long as the watermark stays and nobody else has
         # changed the table's rows. Without a fingerprint the next sync reads the lag window again.
-        untouched = moved.watermark == before.watermark and self._table.is_as_left(before.data_version)
+        untouched = moved.watermark == before.watermark and self.table.is_as_left(before.data_version)
         kept = before.fingerprint if untouched else None
-        fingerprint = reader.fingerprint(lag_windows, nulls) if covers else kept
+        fingerprint = source.fingerprint(lag_windows, nulls) if covers else kept
         return replace(
             before,
             watermark=moved.watermark,
@@ -309,10 +235,10 @@ class TableSync:
             fingerprint=fingerprint,
             loaded=True,
             key=container.primary_key,
-            source=reader.server.source if "hidden" not in reader.server.source else before.source,  # an earlier role may have seen more
+            source=source.server.source if "hidden" not in source.server.source else before.source,  # an earlier role may have seen more
             text_columns=text,
             schema=container.schema,
-            relation=reader.relation(),
+            relation=source.relation(),
             excluded_columns=container.options.exclude_columns,
         )
 
@@ -333,20 +259,20 @@ class TableSync:
             if holder.since and holder.age_seconds(datetime.now(timezone.utc)) > limit:
                 self.result.warnings.append(text)
 
-    def _done(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
-        """Records the outcome of one commit, and takes its state as the starting point of the next one."""
+    def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
+        # The state that was committed is the starting point of the next write batch.
         self.result.add(outcome)
         excluded_before = self._state.excluded_columns if self._state is not None else ()
         self._state = replace(write_batch.state, data_version=outcome.data_version)
         self._base_version, self._whole = outcome.version, False
         self.result.seconds = time.monotonic() - self._started
-        self.result.more["sync/snapshot_seconds"] = round(self._reader.snapshot_seconds, 3)
+        self.result.more["sync/snapshot_seconds"] = round(self._source.snapshot_seconds, 3)
         for column in outcome.evolution.add:
-            source = next((c for c in write_batch.container.columns if c.name == column.name), None)
+            in_source = next((c for c in write_batch.container.columns if c.name == column.name), None)
             older = ""
             # Without an identifier, all rows were read anew, so old rows have the new column's values, too.
-            if source is not None and write_batch.container.identifier is not None:
-                if source.default:
+            if in_source is not None and write_batch.container.identifier is not None:
+                if in_source.default:
                     older = "; older rows are NULL in the lake, refresh needed: they have its default in the source"
                 elif column.name in excluded_before:
                     older = "; it was excluded before: older rows are NULL in the lake, refresh needed"
@@ -360,3 +286,12 @@ class TableSync:
             self.result.messages.append(f"no longer in the source, NULL from now on: {names}")
         if merge(write_batch.windows) and outcome.rows_read:
             self._log(f"{self._plan.container.label}: {self.result.rows_read:,} rows so far, {self.result.seconds:.1f} s")
+
+
+def shape_digest(table: SourceTable) -> str:
+    """A hash of what a sync needs to know of a table (columns, types, NOT NULL, defaults, primary key, kind).
+
+    A sync compares the hash of the table in its snapshot with that of the table in the catalog.
+    """
+    columns = [(c.name, c.type, c.not_null, c.default, c.sequence) for c in table.columns]
+    return hashlib.md5(json.dumps([columns, table.primary_key, table.kind.value]).encode(), usedforsecurity=False).hexdigest()

@@ -18,6 +18,7 @@ from incremental_assets.delta.table import reason
 # Parts of the messages of Spark and Delta, which contain the class of the exception or its error condition.
 _CONFLICTS = ("DELTA_CONCURRENT", "ConcurrentAppend", "ConcurrentModification", "ConcurrentDelete", "ConcurrentWrite", "MetadataChanged",
               "DELTA_METADATA_CHANGED", "ProtocolChanged", "DELTA_PROTOCOL_CHANGED", "ConcurrentTransaction")  # fmt: skip
+_WRITE_REMEDY = "Free space there, or grant the right to write, then sync again."
 _PLACE = ("Permission denied", "No space left", "Read-only file system", "Disk quota", "AccessDenied", "Mkdirs failed", "NoSuchBucket",
           "Not a directory", "File exists", "FileAlreadyExists", "DELTA_CANNOT_CREATE_LOG_PATH")  # fmt: skip
 
@@ -35,7 +36,7 @@ def lake_errors(label: str, url: str) -> Iterator[None]:
         text = str(error)
         if any(mark in text for mark in _CONFLICTS):
             raise ConcurrentWriteError(
-                f"{label}: somebody else wrote to {url} at the same time; this sync's commit was refused. Sync again."
+                f"{label}: another writer committed to {url} at the same time; this sync's commit was refused. Sync again."
             ) from error
         if "PSQLException" in text or "org.postgresql" in text:
             raise SourceError(
@@ -45,10 +46,10 @@ def lake_errors(label: str, url: str) -> Iterator[None]:
         if remedy is not None:
             raise LakeError(f"{label}: {url} cannot be used. {remedy}") from error
         if any(mark in text for mark in _PLACE):
-            raise LakeError(f"{label}: {url} cannot be written: {_line(text, *_PLACE)} Free space or rights, then sync again.") from error
+            raise LakeError(f"{label}: {url} cannot be written: {_line(text, *_PLACE)} {_WRITE_REMEDY}") from error
         if server_is_gone(error):
             raise LakeError(
-                f"{label}: the Spark server went away in mid-run; what it had begun heals with the next sync. Sync again."
+                f"{label}: the Spark server ended during the run. Sync again: the next sync completes what this one has begun."
             ) from error
         raise LakeError(f"{label}: Spark failed on {url}: {_line(text)}") from error
 
@@ -59,7 +60,7 @@ def place_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError) as error:
-        remedy = store_remedy(str(error)) or "Free space or rights, then sync again."
+        remedy = store_remedy(str(error)) or _WRITE_REMEDY
         raise LakeError(f"{url} cannot be written: {reason(error)} {remedy}") from error
 
 

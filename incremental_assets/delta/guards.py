@@ -3,10 +3,7 @@
 Belongs here: checks and small helpers that ``overwrite`` and ``merge`` share. Does not belong: writing rows.
 """
 
-import contextlib
 from typing import TYPE_CHECKING
-
-from pyspark.errors import PySparkException
 
 from incremental_assets.core.errors import ConcurrentWriteError, EmptyRefused
 from incremental_assets.core.window import in_words
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 
 def moved(label: str, table: LakeTable, what: str) -> ConcurrentWriteError:
     """The error for a concurrent write. ``what`` says in words what has happened to this sync's own commit."""
-    return ConcurrentWriteError(f"{label}: somebody else wrote to {table.url} during this sync; {what}. Sync again.")
+    return ConcurrentWriteError(f"{label}: another writer committed to {table.url} during this sync; {what}. Sync again.")
 
 
 def expect_unmoved(label: str, table: LakeTable, head: Head) -> None:
@@ -51,7 +48,7 @@ def refuse_emptying(
     """
     if write_batch.allow_empty or head.version == 0:
         return
-    emptied = tuple(write_batch.emptied())
+    emptied = tuple(write_batch.rows.emptied())
     if not emptied:
         return
     identifier = write_batch.container.identifier
@@ -75,12 +72,6 @@ def metrics_of(table: LakeTable, version: int) -> dict[str, int]:
     """Delta's operation metrics of one of the most recent commits; empty if that commit is not found."""
     found = table.commit(version)
     return dict(found.metrics) if found else {}
-
-
-def release(frame: "DataFrame") -> None:
-    """Frees the memory and disk that Spark uses for a persisted DataFrame."""
-    with contextlib.suppress(PySparkException):  # if the server is gone, its persisted rows are gone, too
-        frame.unpersist()
 
 
 def expr(text: str) -> "Column":

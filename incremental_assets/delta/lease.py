@@ -255,7 +255,7 @@ def _prove(table: LakeTable, delta: DeltaTable) -> None:
     """
     contenders = [_opened(table) for _ in range(_CONTENDERS)]
     if any(one.version() != delta.version() for one in contenders):
-        raise CommitFailedError("somebody else has changed it")
+        raise CommitFailedError("another host has changed the lease")
     start = threading.Barrier(_CONTENDERS)
 
     def made(one: DeltaTable) -> bool:
@@ -276,7 +276,7 @@ def _prove(table: LakeTable, delta: DeltaTable) -> None:
     before = delta.version()
     delta.update_incremental()
     if taken == 0 or delta.version() != before + 1:
-        raise CommitFailedError("somebody else has changed it")
+        raise CommitFailedError("another host has changed the lease")
 
 
 def _write(delta: DeltaTable, state: _State) -> None:

@@ -1,7 +1,8 @@
-"""Writes a write batch by the strategy ``upsert``: one MERGE on the primary key that inserts, updates and deletes rows.
+"""Writes a write batch by the strategy ``upsert``: one commit that inserts, updates and deletes rows by the primary key.
 
 Belongs here: the MERGE statement, the choice of the rows that need no write, and the lookup of keys that are missing from the read. Does
-not belong: the decision when to merge (``write``).
+not belong: the decision when to merge (``write``), or the write that takes the place of a MERGE where nothing is deleted
+(``replace_using``).
 
 A key that the table has in the windows, and that the read did not return, is looked up in the same snapshot of the source. If the source
 still has it, its identifier has moved out of the windows, and the row is merged as it is now. If not, the row is deleted.
@@ -11,17 +12,19 @@ import contextlib
 import functools
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
-from incremental_assets.delta.guards import expect_unmoved, expr, metrics_of, newest, refuse_emptying, release
+from incremental_assets.delta.guards import expect_unmoved, expr, metrics_of, newest, refuse_emptying
+from incremental_assets.delta.replace_using import changes, is_usable, replace_using
 from incremental_assets.delta.sql import align, key_text, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
+from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -52,11 +55,11 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
 
     predicate = scope_predicate(identifier, write_batch.windows, write_batch.include_nulls)
     # The rows are persisted because they are used several times below; each use would read them from the source again.
-    read = aligned(write_batch.frame(spark)).persist()
-    held = [read]
+    held = [PersistedRows(spark, aligned(write_batch.rows.frame(spark)))]
+    read = held[0].frame
     try:
         first = quote(container.primary_key[0])
-        rows, bounds = _extent(read, first, dict(shape)[container.primary_key[0]])
+        rows, are_unique, bounds = _extent(read, container.primary_key, dict(shape)[container.primary_key[0]])
         changed = _without_equals(spark, table, predicate, read, shape)
         source = changed.selectExpr("*", f"false AS {_GONE}")
         gone, found = _missing(spark, table, write_batch, predicate, read, dict(shape))
@@ -65,16 +68,24 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
             # The source may treat two spellings as one key (citext, or 1 and 1.0), while Spark and the lake compare the spellings. The
             # lookup of the lake's spelling then returns a row that the read has returned already under its new spelling. That row must
             # not be merged a second time, and the row with the old spelling must be deleted from the lake.
-            chunks = [aligned(write_batch.by_key.frame(spark, chunk)) for chunk in _chunks(iter(found))]
+            chunks = [aligned(write_batch.by_key.by_key(spark, chunk)) for chunk in _chunks(iter(found))]
             came = read.selectExpr(*map(quote, keys))
-            moved = functools.reduce(lambda a, b: a.unionByName(b), chunks).join(came, keys, "left_anti").dropDuplicates(keys).persist()
-            held.append(moved)
+            moved = functools.reduce(lambda a, b: a.unionByName(b), chunks).join(came, keys, "left_anti").dropDuplicates(keys)
+            held.append(PersistedRows(spark, moved))
+            moved = held[-1].frame
             rows += moved.count()
             source = source.unionByName(moved.selectExpr(*map(quote, names), f"false AS {_GONE}"))
             gone = gone.join(moved.selectExpr(*map(quote, keys)), keys, "left_anti") if gone is not None else None
         if gone is not None:
             refuse_emptying(spark, table, head, write_batch, predicate, gone)
             source = source.unionByName(gone.selectExpr(*align(container, shape, container.primary_key), f"true AS {_GONE}"))
+        if gone is None and are_unique and is_usable(spark, container.primary_key, dict(shape)):
+            write_batch.rows.still_there()
+            expect_unmoved(container.label, table, head)
+            replace_using(table, container.primary_key, names, source, write_batch.commit_metadata)
+            after = newest(table)
+            inserted, updated = changes(metrics_of(table, after.version)) if after.version > head.version else (0, 0)
+            return WriteResult(rows, inserted, updated, 0, after.version, after.version)
         source.createOrReplaceTempView("__incremental_assets_source")
         on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in container.primary_key)
         # With literal bounds Delta can skip files by their statistics. Keys to be deleted may lie outside the bounds of the rows read.
@@ -87,7 +98,7 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
             f"WHEN NOT MATCHED AND NOT s.{_GONE} THEN INSERT ({', '.join(map(quote, names))}) "
             f"VALUES ({', '.join('s.' + quote(name) for name in names)})",
         ]
-        write_batch.still_there()
+        write_batch.rows.still_there()
         expect_unmoved(container.label, table, head)
         # This is a setting of the whole session, so each run must have a session of its own: two containers in one session have once
         # swapped their commit metadata.
@@ -107,8 +118,8 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
             after.version,
         )
     finally:
-        for frame in held:
-            release(frame)
+        for rows_held in held:
+            rows_held.release()
 
 
 def _without_equals(
@@ -136,17 +147,21 @@ def _same(quoted: str, type_: str) -> str:
     return f"({equal} AND (t.{quoted} IS NULL OR t.{quoted} <> 0 OR cast(t.{quoted} AS string) = cast(s.{quoted} AS string)))"
 
 
-def _extent(read: "DataFrame", quoted: str, type_: str) -> tuple[int, tuple[str, str] | None]:
-    """The number of rows read, and the bounds (lowest, highest value) of the key's first column as literals of Spark SQL.
+def _extent(read: "DataFrame", keys: Sequence[str], type_: str) -> tuple[int, bool, tuple[str, str] | None]:
+    """The number of rows read, whether their keys are unique and not NULL, and the bounds (lowest, highest value) of the key's first column
+    as literals of Spark SQL.
 
-    The bounds are None if there are no rows, or if a value of this type cannot be written exactly as a literal.
+    ``type_``: the type of that column. The bounds are None if there are no rows, or if a value of this type cannot be written exactly as a
+    literal.
     """
-    as_text = key_text("{}", type_)
-    rows, *ends = read.selectExpr("count(*)", as_text.format(f"min({quoted})"), as_text.format(f"max({quoted})")).collect()[0]
+    as_text, first = key_text("{}", type_), quote(keys[0])
+    distinct = f"count(DISTINCT {', '.join(map(quote, keys))})"  # it leaves out each key of which a part is NULL
+    low, high = as_text.format(f"min({first})"), as_text.format(f"max({first})")
+    rows, unique, *ends = read.selectExpr("count(*)", distinct, low, high).collect()[0]
     literal = _LITERALS.get(type_) or ("{}BD" if type_.startswith("decimal") else None)
     if type_ == "string":
         ends = [text(end) if end is not None and len(end) <= 200 and end.isprintable() else None for end in ends]
-    return int(rows), None if literal is None or None in ends else (literal.format(ends[0]), literal.format(ends[1]))
+    return int(rows), rows == unique, None if literal is None or None in ends else (literal.format(ends[0]), literal.format(ends[1]))
 
 
 _LITERALS = {

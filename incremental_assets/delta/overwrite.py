@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
-from incremental_assets.delta.guards import expect_unmoved, expr, has_rows, metrics_of, newest, refuse_emptying, release
+from incremental_assets.delta.guards import expect_unmoved, expr, has_rows, metrics_of, newest, refuse_emptying
 from incremental_assets.delta.sql import align, file_predicate, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
+from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -35,7 +36,7 @@ def overwrite(spark: "SparkSession", table: LakeTable, head: Head, write_batch: 
     source's snapshot is no longer held.
     """
     container = write_batch.container
-    frame = write_batch.frame(spark)
+    frame = write_batch.rows.frame(spark)
     writer_options = {"userMetadata": json.dumps(write_batch.commit_metadata)}
     predicate = "true"
     if write_batch.whole and head.version > 0:
@@ -60,16 +61,16 @@ def overwrite(spark: "SparkSession", table: LakeTable, head: Head, write_batch: 
     count = replaces and comparable and not write_batch.only_adds
     # If the changes are not counted, one cheap query finds out whether there are old rows at all. If not, every row read is an insert.
     only_adds = head.version == 0 or write_batch.only_adds or (replaces and not count and not has_rows(spark, table, predicate))
-    if count:
-        frame = frame.persist()
+    held = PersistedRows(spark, frame) if count else None
+    frame = held.frame if held is not None else frame
     try:
         changed = _changes(spark, table, head, frame, predicate, container.primary_key) if count else (None, None, None)
-        write_batch.still_there()
+        write_batch.rows.still_there()
         expect_unmoved(container.label, table, head)
         frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)
     finally:
-        if count:
-            release(frame)
+        if held is not None:
+            held.release()
     after = newest(table)
     metrics = metrics_of(table, after.version) if after.version > head.version else {}
     # If Delta rewrites a file in which only some rows are replaced, the other rows are copied, and numOutputRows counts them, too.

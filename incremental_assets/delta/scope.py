@@ -67,9 +67,7 @@ class LakeScope:
     def spark(self) -> "SparkSession":
         """The session of the container that the run writes, opened at the first use. No other code uses it: its settings may be changed."""
         if self._spark is None:
-            from incremental_assets.spark.session import open_session
-
-            self._spark = self.stack.enter_context(open_session(self._state_dir, name=self._name, on_progress=self._log))
+            self._spark = self._session(self.stack, self._state_dir)
         return self._spark
 
     @property
@@ -80,11 +78,14 @@ class LakeScope:
         settings of their session as they need them.
         """
         if self._assets_spark is None:
-            from incremental_assets.spark.session import open_session
-
-            opened = open_session(self._shared_dir, name=self._name, on_progress=self._log)
-            self._assets_spark = self.assets_stack.enter_context(opened)
+            self._assets_spark = self._session(self.assets_stack, self._shared_dir)
         return self._assets_spark
+
+    def _session(self, stack: contextlib.ExitStack, state_dir: Path) -> "SparkSession":
+        """Opens a session, which is closed with the stack."""
+        from incremental_assets.spark.session import open_session
+
+        return stack.enter_context(open_session(state_dir, name=self._name, on_progress=self._log))
 
     def close_assets_spark(self) -> None:
         """Closes that session. The next use opens another one."""

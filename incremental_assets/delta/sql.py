@@ -60,6 +60,14 @@ def scope_predicate(identifier: Identifier, windows: Sequence[Window], include_n
     return " OR ".join(either) if either else "false"
 
 
+def axis_value(identifier: Identifier, aggregate: str) -> str:
+    """An aggregate (``max`` or ``min``) of the identifier, as an integer of its cursor type."""
+    value = f"{aggregate}({identifier_expression(identifier)})"
+    if identifier.cursor_type is CursorType.INTEGER:
+        return f"cast(ceil({value}) as decimal(38,0))"
+    return f"unix_date({value})" if identifier.cursor_type is CursorType.DATE else f"unix_micros(cast({value} as timestamp))"
+
+
 def file_predicate(keys: Sequence[str]) -> str:
     """A condition for the rows of the files with these partition keys."""
     return f"{quote(FILE.name)} IN ({', '.join(map(text, keys))})" if keys else "false"

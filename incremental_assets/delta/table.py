@@ -18,7 +18,7 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from incremental_assets.core.container import Container
-from incremental_assets.core.errors import LakeError
+from incremental_assets.core.errors import LakeError, NewerFormat
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.schema import Column
 from incremental_assets.core.spark_types import UnknownType, type_text
@@ -66,10 +66,12 @@ class Head:
         return str(json.loads(text)["identifier"]) if text else None
 
     def state(self, container: Container) -> TableState | None:
-        """The sync state in the table's property; None if there is none. Raises RebuildNeeded if a newer version of the product wrote
-        it."""
+        """The sync state in the table's property; None if there is none. Raises NewerFormat if a newer version of the product wrote it."""
         text = self.properties.get(STATE_PROPERTY)
-        return TableState.from_json(container.cursor_type, text) if text else None
+        try:
+            return TableState.from_json(container.cursor_type, text) if text else None
+        except NewerFormat as error:
+            raise NewerFormat(f"{container.label}: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Commits one write batch to a container's table and then, in a second small commit, the watermark.
 
-Belongs here: the order of the steps of a commit. Does not belong: the two ways of writing rows (``overwrite``, ``merge``), the choice of
+Belongs here: the order of the steps of a commit. Does not belong: the ways of writing rows (``add_files``,
+``overwrite``, ``merge``), the choice of
 the rows (``core``), the text of predicates (``sql``), and schema changes (``evolve``).
 
 The rows are committed before the watermark, never after it. Delta has no statement that writes rows and a property at once, so a process
@@ -18,6 +19,7 @@ from deltalake.exceptions import DeltaError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.names import literal as text
 from incremental_assets.core.schema import Evolution, plan_evolution
+from incremental_assets.delta.add_files import add_files
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.evolve import allow_names, create_table, evolve_table
 from incremental_assets.delta.guards import moved, newest
@@ -54,7 +56,7 @@ def commit(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, log
         if container.strategy is Strategy.UPSERT and not write_batch.whole and head.version > 0:
             outcome = merge(spark, table, head, write_batch)
         else:
-            outcome = overwrite(spark, table, head, write_batch)
+            outcome = add_files(spark, table, head, write_batch, log) or overwrite(spark, table, head, write_batch)
         if any(c.commit_metadata != write_batch.commit_metadata for c in table.data_commits_since(head.version)):
             # A sync on another host, which the locks of this host do not keep out, has committed rows between our check and our commit.
             # Our commit may have replaced its newer rows, so neither its watermark nor ours holds. The watermark from which both syncs

@@ -1,16 +1,15 @@
 """Defines the types that pass between reading a source and writing the lake: write batches and their outcomes.
 
-Belongs here: these types. Does not belong: reading a source (``databases``, ``files``) or committing rows (``delta.write``). A sync makes
-a ``WriteBatch`` (the rows of one commit, all of one snapshot of the source); the commit returns a ``WriteResult``.
+Belongs here: these types, and the protocols by which a commit asks for the rows. Does not belong: reading a source (``databases``,
+``files``) or committing rows (``delta.write``). A sync (``delta.container_sync``) makes a ``WriteBatch`` (the rows of one commit, all of
+one snapshot of the source); the commit returns a ``WriteResult``.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from incremental_assets.core.container import Container
-from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.schema import Column, Evolution
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import Window
@@ -20,18 +19,49 @@ if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
 
+class BatchRows(Protocol):
+    """The rows of one write batch, as they are in the snapshot of the source that is held while the batch is committed."""
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        """All rows of the batch. Spark reads them when the DataFrame is used."""
+        ...
+
+    def still_there(self) -> None:
+        """Raises SourceError if the snapshot of the source is no longer held."""
+        ...
+
+    def emptied(self) -> Sequence[Window]:
+        """The requested windows for which the source has no row."""
+        ...
+
+
+class KeyLookup(Protocol):
+    """The lookups by primary key that an upsert makes in the same snapshot.
+
+    Each key is a sequence of texts, as ``delta.sql.key_text`` writes them.
+    """
+
+    def by_key(self, spark: "SparkSession", keys: Sequence[Sequence[str]]) -> "DataFrame":
+        """The rows with the given keys."""
+        ...
+
+    def existing(self, keys: Sequence[Sequence[str]]) -> Iterable[int]:
+        """The positions, in ``keys``, of those keys that exist in the source."""
+        ...
+
+
 @dataclass(frozen=True)
 class WriteBatch:
     """A write batch: the rows that one commit writes, with everything that the commit needs to know of them.
 
-    ``windows``: their rows in the table are replaced by the rows that ``frame`` reads. ``include_nulls``: rows without identifier are
+    ``windows``: their rows in the table are replaced by ``rows``. ``include_nulls``: rows without identifier are
     replaced, too. ``whole``: nothing of the old table stays, not even its schema. ``columns``: the columns of the rows, with the types that
     they have in the lake. ``base_version``: the Delta version that the plan saw (None: no table existed). ``state``: the sync state to
     store after the rows; its ``data_version`` is filled in by the commit. ``expected``: the estimated number of rows. ``allow_empty``: the
-    commit may delete rows although the source has none there. ``commit_metadata``: Delta's ``userMetadata``. ``frame``: opens the rows.
-    ``still_there``: raises SourceError if the snapshot of the source is no longer held. ``emptied``: returns the requested windows for
-    which the source has no row. ``by_key``: lookups by primary key, for upserts only. ``files``: the keys of the files whose rows are
-    replaced; there are no windows then. ``only_adds``: the source knows that the table has no rows yet in the place of those to be written.
+    commit may delete rows although the source has none there. ``commit_metadata``: Delta's ``userMetadata``. ``by_key``: for upserts only.
+    ``files``: the keys of the files whose rows are replaced; there are no windows then. ``only_adds``: the source knows that the table has
+    no rows yet in the place of those to be written. ``in_files``: reads the same rows into files instead; None if the source cannot.
+    ``divisible``: the rows may be committed in two parts, as the batch is itself one of several by which a large read is written.
     """
 
     container: Container
@@ -44,24 +74,56 @@ class WriteBatch:
     expected: int
     allow_empty: bool
     commit_metadata: dict[str, Any]
-    frame: "Callable[[SparkSession], DataFrame]" = field(repr=False)
-    still_there: Callable[[], None] = field(repr=False)
-    emptied: Callable[[], Sequence[Window]] = field(repr=False, default=tuple)
-    by_key: "ByKey | None" = field(repr=False, default=None)
+    rows: BatchRows = field(repr=False)
+    by_key: KeyLookup | None = field(repr=False, default=None)
     files: tuple[str, ...] | None = None
     only_adds: bool = False
+    in_files: "RowsInFiles | None" = field(repr=False, default=None)
+    divisible: bool = False
 
 
 @dataclass(frozen=True)
-class ByKey:
-    """The lookups by primary key that an upsert makes in the source's snapshot.
+class FilesTarget:
+    """Where files of rows are written, and how.
 
-    Each key is a sequence of texts, as ``delta.sql.key_text`` writes them. ``frame`` reads the rows of the given keys. ``existing`` returns
-    the positions of those of the given keys that exist in the source.
+    ``folder``: the table's folder. ``names``: the names of the columns in the table, in the order in which they are read. ``sort``: the
+    columns by which rows are sorted within a file. ``indexed``: how many of the first columns get statistics.
     """
 
-    frame: "Callable[[SparkSession, Sequence[Sequence[str]]], DataFrame]" = field(repr=False)
-    existing: Callable[[Sequence[Sequence[str]]], Iterable[int]] = field(repr=False)
+    folder: str
+    names: tuple[str, ...]
+    sort: tuple[str, ...]
+    indexed: int
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file in a table's folder that no commit names yet: its path there, its size in bytes, its rows, and Delta's statistics (JSON)."""
+
+    path: str
+    size: int
+    rows: int
+    statistics: str
+
+
+class RowsInFiles(Protocol):
+    """The rows of a write batch, as a source can read them into files of the table itself."""
+
+    def reason_against(self, spark: "SparkSession") -> str | None:
+        """Why the source or the Spark server cannot do it; None if they can."""
+        ...
+
+    def write(self, spark: "SparkSession", target: FilesTarget) -> Sequence[WrittenFile]:
+        """Reads all rows and writes each of them to one file. Raises SourceError if the source fails."""
+        ...
+
+    def part(self, windows: Sequence[Window], include_nulls: bool) -> "RowsInFiles":
+        """Those of the rows that are in these windows or, with ``include_nulls``, have no identifier."""
+        ...
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        """The rows as a DataFrame, which reads them without files."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -80,26 +142,3 @@ class WriteResult:
     data_version: int
     version: int
     evolution: Evolution = field(default_factory=Evolution)
-
-
-@dataclass
-class WriteBatches:
-    """The output value of a container's asset: the write batches of one sync.
-
-    The IO manager iterates over ``batches``. Each of them is a context manager that holds a snapshot of the source while its write batch is
-    committed. ``done`` is called with each result before the next one is opened. ``metadata`` returns the metadata of the materialization
-    events, once all batches are committed. ``before_outside`` is called with the keys of partitions in which rows were written although the
-    run was not about them, before their events are logged. ``rows_of``: returns the number of rows of each given partition and of each
-    partition that was written; None means that they are counted in the lake. ``of_partition``: returns further metadata of one partition's
-    event. ``total``: returns the number of rows of the whole table; None means that they are counted in the lake.
-    """
-
-    container: Container
-    partitions: Partitions | None
-    batches: Iterator[AbstractContextManager[WriteBatch]]
-    done: Callable[[WriteBatch, WriteResult], None]
-    metadata: Callable[[], dict[str, Any]]
-    before_outside: Callable[[Sequence[str]], None]
-    rows_of: Callable[[Sequence[str]], Mapping[str, int]] | None = None
-    of_partition: Callable[[str], Mapping[str, Any]] = lambda _: {}
-    total: Callable[[], int] | None = None

@@ -18,8 +18,8 @@ from pyspark.errors import PySparkException
 from incremental_assets.core.errors import LakeError
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.files.attempts import Attempts, Suspect, of_files
-from incremental_assets.files.readers.read import FileRows, ReadFile
-from incremental_assets.files.readers.reading import refusal
+from incremental_assets.files.readers.read import FileRows
+from incremental_assets.files.readers.reading import ReadFile, refusal
 from incremental_assets.spark.embedded.launch import SparkUnavailable, driver_memory
 
 ALONE = 2
@@ -47,7 +47,7 @@ def ended_with(file: ReadFile) -> str:
 class Attempt:
     """The reading of one sync's files, with repeated attempts where the Spark server ends.
 
-    ``refused``: by key, why a file ended the server. ``postponed``: files that were not read, which the next sync is to read.
+    ``refused``: by key, why a file ended the server. ``waiting``: files that were not read, which the next sync is to read.
     """
 
     def __init__(self, scope: LakeScope, attempts: Attempts, log: Callable[[str], None]) -> None:
@@ -56,7 +56,7 @@ class Attempt:
         self._kept: dict[str, Suspect] = {}
         self._reading: list[Suspect] = []
         self.refused: dict[str, str] = {}
-        self.postponed: tuple[ReadFile, ...] = ()
+        self.waiting: tuple[ReadFile, ...] = ()
 
     def read(self, files: Sequence[ReadFile], read: Read) -> tuple[Sequence[ReadFile], FileRows | None]:
         """Returns the files that were read, and their rows; ``((), None)`` where no file was read.
@@ -96,19 +96,19 @@ class Attempt:
                     self._refuse(chosen[0])
                     left = [file for file in left if file.key not in self.refused]
                 else:
-                    self._log(f"the Spark server ended while it read {len(chosen):,} files; fewer of them are read by one of their own")
+                    self._log(f"the Spark server ended while it read {len(chosen):,} files; a server of its own now reads fewer of them")
                 self._write([])
                 apart = self._apart()
                 if not apart and chosen[0].key in self.refused:
-                    self.postponed = tuple(left)  # the named server has just ended, so there may be none for them now
+                    self.waiting = tuple(left)  # the named server has just ended, so there may be none for them now
                     return (), None
                 if not apart:
                     raise SparkUnavailable(
                         f"The Spark server ended while it read {len(chosen):,} files, such as {chosen[0].path!r}. Sync again: then fewer "
-                        f"of them are read at once, until it is known which of them it was."
+                        f"of them are read at once, until it is known which file ends the server."
                     ) from error
                 continue
-            self.postponed = tuple(file for file in left if file not in chosen)
+            self.waiting = tuple(file for file in left if file not in chosen)
             return chosen, rows
         return (), None
 

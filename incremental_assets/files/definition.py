@@ -1,12 +1,12 @@
-"""Defines a folder of files as a datastore: its settings, its containers, and the source that the catalog operation asks.
+"""Defines a folder of files as a datastore: its settings and its containers.
 
-Belongs here: the settings of a folder, and how glob patterns and groups of similar files become containers. Does not belong: listing a
-folder (``files.listing``), deciding which files are due (``core.files``), or parsing YAML (``dagster.components.files``).
+Belongs here: the settings of a folder, and how the YAML and the stored catalog become containers. Does not belong: finding containers in a
+folder (``files.folder_catalog``), listing it (``files.listing``), or parsing YAML (``dagster.components.files``).
 """
 
 import fnmatch
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -16,16 +16,15 @@ from incremental_assets.catalog.state import Catalog, Presence
 from incremental_assets.core.container import Container, ContainerOptions, Identifier, Kind, Partitioning, SourceColumn, SourceTable
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.evidence import ListedContainer, TableEvidence
-from incremental_assets.core.file_groups import group_files
 from incremental_assets.core.files import FILE, MODIFIED, FileFormat, FileStamp, Limits, format_of
-from incremental_assets.core.globs import fixed_part, owner_of
+from incremental_assets.core.globs import fixed_part, matches, rank
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.names import nearest
-from incremental_assets.files.listing import FolderAddress, OnTrouble
-from incremental_assets.quality.declared import check_rules
+from incremental_assets.core.rules.checks import check_rules
+from incremental_assets.files.listing import FolderAddress
+from incremental_assets.files.readers.reading import Reading
 
-_COLUMNS = (SourceColumn(FILE.name, "text", "text", True), SourceColumn(MODIFIED.name, "timestamp with time zone", "file time", True))
+COLUMNS = (SourceColumn(FILE.name, "text", "text", True), SourceColumn(MODIFIED.name, "timestamp with time zone", "file time", True))
 """The columns that every container of files has. All others are known only once a file has been read."""
 
 
@@ -34,18 +33,15 @@ class FileOptions:
     """The settings of one container in the YAML.
 
     ``glob``, ``format``: None where the catalog operation determines them. ``read``: the options of Spark's reader for the format.
-    ``types``: the Spark type by column name. ``prune``: whether the rows of files that are no longer in the folder are deleted; None: as
-    the datastore says. ``max_file_bytes``, ``max_line_bytes``, ``max_columns``: see ``core.files.Limits``; None: as the datastore says.
+    ``types``: the Spark type by column name. ``prune``: whether the rows of files that are gone are deleted.
     """
 
     glob: str | None = None
     format: FileFormat | None = None
     read: Mapping[str, str] = field(default_factory=dict[str, str])
     types: Mapping[str, str] = field(default_factory=dict[str, str])
-    prune: bool | None = None
-    max_file_bytes: int | None = None
-    max_line_bytes: int | None = None
-    max_columns: int | None = None
+    prune: bool = False
+    limits: Limits = field(default_factory=Limits)
     container: ContainerOptions = field(default_factory=ContainerOptions)
 
 
@@ -55,9 +51,9 @@ class FolderSettings:
 
     ``settle_seconds``: a file that was modified less than this ago may still be written and is not read yet. ``sensor_seconds``: the
     interval between two ticks of the folder's sensors. ``max_files_per_run``: the largest number of files that one run of
-    a tick or of the command line reads. ``prune_files``: whether the rows of files that are no longer in the folder are deleted.
-    ``schedule``, ``maintenance``: cron expressions; None: none. ``keep_days``: how many days the history of runs and scans is kept; None:
-    for ever. ``options``: the settings by name of the container. ``exclude``: patterns of container names that are not synced.
+    a tick or of the command line reads. ``schedule``, ``maintenance``: cron expressions; None: none. ``keep_days``: how many days the
+    history of runs and scans is kept; None: for ever. ``options``: the settings by name of the container; ``defaults``: those of all other
+    containers. ``exclude``: patterns of container names that are not synced.
     """
 
     name: str
@@ -65,13 +61,12 @@ class FolderSettings:
     settle_seconds: float = 5.0
     sensor_seconds: int = 30
     max_files_per_run: int = 1000
-    prune_files: bool = False
-    limits: Limits = field(default_factory=Limits)
     schedule: str | None = None
     maintenance: str | None = None
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
     keep_days: int | None = KEEP_DAYS
     options: Mapping[str, FileOptions] = field(default_factory=dict[str, FileOptions])
+    defaults: FileOptions = field(default_factory=FileOptions)
     exclude: tuple[str, ...] = ()
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
     timezone: str = "UTC"
@@ -124,8 +119,8 @@ class FileDefinition:
 
     @property
     def options(self) -> FileOptions:
-        """The container's own settings in the YAML; all defaults where the YAML does not name it."""
-        return self.settings.options.get(self.table.name, FileOptions())
+        """The container's own settings in the YAML; those of the datastore where the YAML does not name it."""
+        return self.settings.options.get(self.table.name, self.settings.defaults)
 
     @property
     def glob(self) -> str:
@@ -138,16 +133,10 @@ class FileDefinition:
         return FileFormat(self.table.format)
 
     @property
-    def prunes(self) -> bool:
-        """Whether the rows of files that are no longer in the folder are deleted: as the container says, else as the datastore says."""
-        own = self.options.prune
-        return self.settings.prune_files if own is None else own
-
-    @cached_property
-    def limits(self) -> Limits:
-        """The limits of its files: each as the container says, else as the datastore says."""
-        own, all_ = self.options, self.settings.limits
-        return Limits(own.max_file_bytes or all_.file_bytes, own.max_line_bytes or all_.line_bytes, own.max_columns or all_.columns)
+    def reading(self) -> Reading:
+        """How its files are read. Raises ConfigurationError for an option that must not be set."""
+        own = self.options
+        return Reading(self.format, own.read, own.types, own.limits)
 
     @cached_property
     def how(self) -> str:
@@ -157,27 +146,28 @@ class FileDefinition:
         """
         own = self.options
         said: tuple[object, ...] = (self.format.value, sorted(own.read.items()), sorted(own.types.items()))
-        if self.limits != Limits():
-            said = (*said, self.limits)
+        if own.limits != Limits():
+            said = (*said, own.limits)
         return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
 
-    def listing(self, on_trouble: OnTrouble) -> Iterator[tuple[str, FileStamp]]:
-        """Yields path and stamp of each file that the pattern matches. Raises what ``FolderAddress.list`` raises."""
-        return self.settings.address.list("", on_trouble, [self.glob])
+    def listing(self, unseen: dict[str, str]) -> Iterator[tuple[str, FileStamp]]:
+        """Yields path and stamp of each file that the pattern matches. ``unseen`` and what is raised: see ``FolderAddress.list``."""
+        return self.settings.address.list("", unseen, [self.glob])
 
     def owns(self, path: str) -> bool:
         """Whether a file that the pattern matches belongs to this container, and not to one with a closer pattern."""
-        owner = owner_of(path, self._rivals)
-        return owner is None or self._rivals[owner] == self.glob
+        return not (self._closer and any(matches(pattern, path) for pattern in self._closer))
 
     @cached_property
-    def _rivals(self) -> tuple[str, ...]:
-        """The patterns that may match the same files: its own, and those whose fixed folder is the same, above or below.
+    def _closer(self) -> tuple[str, ...]:
+        """The patterns of other containers that take precedence over its own (``globs.rank``), and may match the same files.
 
-        The others are left out for speed: ``owns`` is called for each file of a listing.
+        A pattern may do so whose fixed folder is the same, above or below. The others are left out for speed: ``owns`` is called for each
+        file of a listing. A container that is missing has no pattern of its own any more, so that all others take precedence.
         """
-        here = fixed_part(self.glob)
-        return tuple(p for p in self.patterns if _above(fixed_part(p), here) or _above(here, fixed_part(p)))
+        own, here, missing = rank(self.glob), fixed_part(self.glob), self.glob not in self.patterns
+        near = (p for p in self.patterns if is_above(fixed_part(p), here) or is_above(here, fixed_part(p)))
+        return tuple(pattern for pattern in near if pattern != self.glob and (missing or rank(pattern) > own))
 
     @cached_property
     def _container(self) -> Container:
@@ -200,7 +190,7 @@ class FileDefinition:
         )
 
 
-def _above(folder: str, other: str) -> bool:
+def is_above(folder: str, other: str) -> bool:
     """Whether ``folder`` is ``other`` itself or one of the folders that contain it; ``""`` is the datastore's own folder."""
     return not folder or other == folder or other.startswith(f"{folder}/")
 
@@ -229,8 +219,8 @@ def file_definitions(settings: FolderSettings, catalog: Catalog) -> list[FileDef
     tables = {name: (one.table, one.since if one.presence is Presence.MISSING else None) for name, one in shown.items()}
     for name, options in settings.options.items():  # a pattern in the YAML takes effect at once, before the next run of the catalog
         if options.glob is not None and not settings.is_excluded(name):
-            found = shown[name].table if name in shown else SourceTable(name, Kind.FILES, _COLUMNS, span=0)
-            tables[name] = replace(found, glob=options.glob, format=_format(options, options.glob).value), None
+            found = shown[name].table if name in shown else SourceTable(name, Kind.FILES, COLUMNS, span=0)
+            tables[name] = replace(found, glob=options.glob, format=format_for(options, options.glob).value), None
     # Hidden and excluded containers keep their patterns: otherwise their files would fall to a container with a wider pattern.
     hidden = [one.table for one in known.values() if one.presence is Presence.HIDDEN or settings.is_excluded(one.table.name)]
     owners = [table for table, since in tables.values() if since is None]  # the files of a missing container may be another's by now
@@ -243,92 +233,6 @@ def file_definitions(settings: FolderSettings, catalog: Catalog) -> list[FileDef
     return [FileDefinition(settings, table, since, patterns) for _, (table, since) in sorted(tables.items()) if table.glob is not None]
 
 
-def _format(options: FileOptions, glob: str) -> FileFormat:
+def format_for(options: FileOptions, glob: str) -> FileFormat:
+    """The format of the files of a pattern in the YAML: as the YAML says, else by the pattern's extension."""
     return options.format or format_of(glob) or FileFormat.TEXT
-
-
-# ---------------------------------------------------------------- the source of the catalog operation
-@dataclass
-class _Found:
-    """A container as one listing shows it: its pattern, and the stamp of each of its files by path."""
-
-    glob: str
-    format: FileFormat
-    stamps: dict[str, FileStamp] = field(default_factory=dict[str, FileStamp])
-
-
-class FolderCatalog:
-    """The ``CatalogSource`` of a folder. It lists the folder once; ``tables`` answers from that listing.
-
-    ``before``: the stored catalog, from which groups of files keep their names; None: there is none. ``troubles``: by path, why a folder
-    could not be listed. The containers in such a folder count as unchanged.
-    """
-
-    def __init__(self, settings: FolderSettings, before: Catalog | None) -> None:
-        self._settings = settings
-        self._before = [one.table for one in before.entries] if before is not None else []
-        self._found: dict[str, _Found] = {}
-        self.troubles: dict[str, str] = {}
-
-    def listing(self) -> Mapping[str, ListedContainer]:
-        self.troubles.clear()
-        self._found = self._declared() if self._settings.declares else self._searched()
-        return {name: _listed(found) for name, found in self._found.items()}
-
-    def tables(self, names: Sequence[str]) -> Sequence[SourceTable]:
-        return [_table(name, self._found[name]) for name in names]
-
-    def evidence(self, names: Sequence[str]) -> Mapping[str, TableEvidence]:
-        """Always empty: files need no proposal."""
-        return {}
-
-    def span(self, table: str, columns: Sequence[str], cursor_type: CursorType) -> tuple[int, int] | None:
-        """Always None: each file is a partition, whatever its modification time."""
-        return None
-
-    def _declared(self) -> dict[str, _Found]:
-        """Returns a container for each pattern of the YAML, whether there are such files already or not."""
-        found: dict[str, _Found] = {}
-        for name, options in self._settings.options.items():
-            assert options.glob is not None, "checked with the YAML"
-            found[name] = _Found(options.glob, _format(options, options.glob))
-        names, patterns = list(found), [one.glob for one in found.values()]
-        # Each fixed folder is listed once: one that lies below another is covered by the listing of that.
-        roots = {fixed_part(pattern) for pattern in patterns}
-        for root in sorted(one for one in roots if not any(_above(other, one) for other in roots - {one})):
-            for path, stamp in self._settings.address.list(root, self._note, patterns):
-                owner = owner_of(path, patterns)
-                assert owner is not None, "only what one of the patterns matches is listed"
-                found[names[owner]].stamps[path] = stamp
-        return found
-
-    def _searched(self) -> dict[str, _Found]:
-        """Lists the whole folder, and returns a container for each group of similar files."""
-        stamps = dict(self._settings.address.list("", self._note))
-        groups = group_files(stamps, {table.glob: table.name for table in self._before if table.glob is not None})
-        said = {name: options.format for name, options in self._settings.options.items() if options.format is not None}
-        found = {g.name: _Found(g.pattern, said.get(g.name, g.format), {path: stamps[path] for path in g.files}) for g in groups}
-        # Containers in folders that could not be listed stay as they are: that they have no files in this listing says nothing.
-        for table in self._before:
-            if table.glob is None or table.format is None or table.name in found:
-                continue
-            folder = fixed_part(table.glob)
-            if any(_above(path, folder) or _above(folder, path) for path in self.troubles):
-                found[table.name] = _Found(table.glob, FileFormat(table.format))
-        return found
-
-    def _note(self, path: str, message: str) -> None:
-        self.troubles[path] = message
-
-
-def _listed(found: _Found) -> ListedContainer:
-    """The listing's entry. Its fingerprint covers pattern and format alone, so that new files of a container are no difference."""
-    shape = hashlib.sha256(repr((found.glob, found.format.value)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    newest = max((stamp.modified for stamp in found.stamps.values()), default=0)
-    size, count = sum(stamp.size for stamp in found.stamps.values()), len(found.stamps)
-    # The activity is stored and compared by later processes: Python randomizes the hashes of texts, not those of integers.
-    return ListedContainer(Kind.FILES, shape, None, size, hash((count, newest)), files=count)
-
-
-def _table(name: str, found: _Found) -> SourceTable:
-    return SourceTable(name, Kind.FILES, _COLUMNS, span=0, glob=found.glob, format=found.format.value)

@@ -1,19 +1,17 @@
 """Lists a folder, on a local disk or behind any fsspec URL, and opens its files.
 
-Belongs here: paths, stamps and bytes of files, and the messages for failures, which never show a password. Does not belong: deciding which
-files are read (``core.files``) and which belong together (``core.file_groups``), or parsing them (``files.readers``).
+Belongs here: paths, stamps and bytes of files, and the messages for failures, which never show a password. Does not belong: what a disk or
+a driver answers (``files.trees``), which of the files are a container's (``files.container_listing``), or parsing them (``files.readers``).
 """
 
 import contextlib
-import datetime
 import itertools
 import os
 import re
-import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO
 from urllib.parse import unquote
 
 from fsspec.compression import compr
@@ -24,20 +22,11 @@ from fsspec.utils import infer_compression
 from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted, SourceUnreachable
 from incremental_assets.core.files import FileStamp, is_hidden
 from incremental_assets.core.globs import PatternReach, fixed_part
+from incremental_assets.files.trees import LocalTree, NoPath, RemoteTree, Tree
 from incremental_assets.files.trouble import Leaves, inside, passing_remedy
-
-_BLOCK = 1 << 20
-"""The block size in bytes for reading remote files. Some drivers read ahead by tens of megabytes; often only the first bytes are needed."""
 
 # The last @ ends the password, as a password may contain one. Without a colon there is no password (abfss://container@account).
 _PASSWORD = re.compile(r"(://[^:/@]*):(.*)@", re.DOTALL)
-# The names under which fsspec's drivers return modification time and etag, in order of preference.
-_TIME_KEYS = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
-_ETAG_KEYS = ("ETag", "etag", "md5Hash")
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-
-OnTrouble = Callable[[str, str], None]
-"""Is called with the path of what could not be inspected, and with the message."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +75,7 @@ class FolderAddress:
         url = self.url.rpartition("::")[2].partition("?")[0].rstrip("/")
         return f"{'s3a' + url[2:] if url.startswith('s3:') else url}/{path}"
 
-    def list(self, prefix: str = "", on_trouble: OnTrouble | None = None, wanted: Sequence[str] = ()) -> Iterator[tuple[str, FileStamp]]:
+    def list(self, prefix: str = "", unseen: dict[str, str] | None = None, wanted: Sequence[str] = ()) -> Iterator[tuple[str, FileStamp]]:
         """Yields path and stamp of each file below the folder ``prefix``, in no particular order; hidden files below it are left out.
 
         ``wanted``: globs relative to the datastore's folder; only files that one of them matches are yielded. A folder that can have no
@@ -94,8 +83,8 @@ class FolderAddress:
         lies further down than ``prefix``. Without globs all files are yielded.
 
         Raises SourceUnreachable where the datastore's folder is not there, or where the folder at which listing begins cannot be read. If
-        that folder is not there, it has no files. What cannot be inspected further down is reported to ``on_trouble`` and skipped; the
-        caller must not take the files there for removed. Without ``on_trouble``, SourceError is raised.
+        that folder is not there, it has no files. What cannot be inspected further down is skipped, and added to ``unseen`` by its path,
+        with the reason; the caller must not take the files there for gone. Without ``unseen``, SourceError is raised.
         """
         tree = self._tree()
         start = _deeper(prefix.strip("/"), wanted)
@@ -118,7 +107,7 @@ class FolderAddress:
                         if inner:
                             pending.append((path, inner))
                     elif inner or reach.has(name):  # ``found`` is the exception: its kind and stamp are unknown
-                        self._trouble(path, found, on_trouble)
+                        self._skip(path, found, unseen)
             except (FileNotFoundError, NotADirectoryError) as error:
                 if not folder:
                     raise self._unreachable("", error) from None
@@ -128,7 +117,7 @@ class FolderAddress:
             except Exception as error:  # noqa: BLE001 - drivers raise their libraries' own errors, not only OSError
                 if folder == start:
                     raise self._unreachable(folder, error) from None
-                self._trouble(folder, error, on_trouble)
+                self._skip(folder, error, unseen)
         if tree.vanished:
             # If the whole folder has vanished, as when a disk is unmounted, its files must not count as removed.
             try:
@@ -181,27 +170,27 @@ class FolderAddress:
         if remedy is not None:
             where = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
             said = f"{self._reason(error)}{where}. {remedy}, then sync again"
-            return SourceInterrupted(f"{what} could not be read now, which is not its fault: {said}.")
+            return SourceInterrupted(f"{what} could not be read now, though nothing is wrong with the file: {said}.")
         return SourceError(f"{what} cannot be read: {self._reason(error)}. Is it complete, is it what its name says, and may it be read?")
 
-    def _tree(self) -> "_Tree":
+    def _tree(self) -> Tree:
         local = _local_path(self.url)
         if local is not None:
-            return _LocalTree(local)
+            return LocalTree(local)
         try:
             file_system, root = url_to_fs(self.url)
         except ImportError as error:
             raise ConfigurationError(f"{self.datastore}: {self.display} needs a package that is not installed. {error}") from None
         except Exception as error:  # noqa: BLE001 - drivers raise errors of their own
             raise self._unreachable("", error) from None
-        return _RemoteTree(file_system, root)
+        return RemoteTree(file_system, root)
 
-    def _trouble(self, path: str, error: Exception, on_trouble: OnTrouble | None) -> None:
-        """Reports what cannot be inspected. Raises SourceError where there is no ``on_trouble``."""
+    def _skip(self, path: str, error: Exception, unseen: dict[str, str] | None) -> None:
+        """Adds what cannot be inspected to ``unseen``. Raises SourceError where there is none."""
         message = f"{self.datastore}: {path!r} in {self.display} {self._what(error)}"
-        if on_trouble is None:
+        if unseen is None:
             raise SourceError(message) from None
-        on_trouble(path, message)
+        unseen[path] = message
 
     def _unreachable(self, folder: str, error: Exception) -> SourceUnreachable:
         where = f"{self.display.rstrip('/')}/{folder}" if folder else self.display
@@ -212,7 +201,7 @@ class FolderAddress:
         local = _local_path(self.url) is not None
         if isinstance(error, Leaves):
             return str(error)
-        if isinstance(error, _NoPath):
+        if isinstance(error, NoPath):
             return "has keys with // in them, which Spark cannot read. Rename those objects."
         if isinstance(error, FileNotFoundError):
             hint = "that its disk is mounted" if local else "that there is a file in it: an object store has no empty folders"
@@ -248,121 +237,3 @@ def _local_path(url: str) -> str | None:
     if separator and scheme not in ("file", "local"):
         return None
     return os.path.abspath(os.path.expanduser(path if separator else url))
-
-
-class _Tree(Protocol):
-    """The datastore's folder with all files below it. Paths are relative to it, and ``""`` is the folder itself."""
-
-    vanished: bool
-    """Whether a file or folder of a listing was no longer there when it was inspected."""
-
-    def entries(self, folder: str) -> Iterator[tuple[str, FileStamp | Exception | None]]:
-        """Yields each name in a folder with the stamp of the file, None for a sub-folder, or the exception that inspecting it raised."""
-        ...
-
-    def check(self) -> None:
-        """Raises an exception where the datastore's folder itself is not there."""
-        ...
-
-    def open(self, path: str) -> IO[bytes]: ...
-
-
-class _NoPath(ValueError):
-    """An object store has keys such as ``a//b.csv``. Hadoop takes two slashes for one, and would look for another object."""
-
-
-class _LocalTree:
-    """A folder on a local disk.
-
-    Symbolic links to files within the folder are followed. Links to folders are not: they may lead in circles.
-    """
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self.vanished = False
-
-    def entries(self, folder: str) -> Iterator[tuple[str, FileStamp | Exception | None]]:
-        with os.scandir(os.path.join(self._root, folder)) as entries:
-            for entry in entries:
-                try:
-                    if entry.is_dir(follow_symlinks=False):
-                        yield entry.name, None
-                        continue
-                    seen = entry.stat()
-                    if entry.is_symlink() and stat.S_ISREG(seen.st_mode):
-                        inside(self._root, os.path.join(folder, entry.name))
-                except FileNotFoundError:
-                    self.vanished = True
-                    continue
-                except OSError as error:
-                    yield entry.name, error
-                    continue
-                # Only regular files: to open a named pipe that nobody writes to blocks for ever.
-                if stat.S_ISREG(seen.st_mode):
-                    yield entry.name, FileStamp(seen.st_mtime_ns // 1000, seen.st_size)
-
-    def check(self) -> None:
-        os.stat(self._root)
-
-    def open(self, path: str) -> IO[bytes]:
-        return open(inside(self._root, path), "rb")
-
-
-class _RemoteTree:
-    """A folder behind an fsspec driver. Links are refused: they are resolved by the server, and may lead anywhere on it."""
-
-    def __init__(self, file_system: Any, root: str) -> None:
-        self._fs, self._root = file_system, root.rstrip("/")
-        self.vanished = False
-
-    def entries(self, folder: str) -> Iterator[tuple[str, FileStamp | Exception | None]]:
-        # Folders are listed one by one, which bounds the memory; fsspec's own walk does not report sub-folders that it may not enter.
-        here = self._path(folder)
-        # fsspec keeps driver instances as long as the process lives, and drivers cache listings: an old one would hide new files.
-        self._fs.invalidate_cache(here)
-        found = self._fs.ls(here, detail=True)
-        self._fs.invalidate_cache(here)
-        for detail in found:
-            name = str(detail["name"])
-            path = name.rstrip("/")
-            if path == here and name != here:  # ``here/`` is an object of its own, a marker or a prefix: keys are no paths
-                if detail["type"] == "directory":
-                    yield "", _NoPath()
-            elif path != here and (detail["type"] == "link" or detail.get("islink")):
-                yield path.rpartition("/")[2], Leaves("is a link, and where it leads cannot be seen from here. Put the file itself there.")
-            elif path != here:
-                yield path.rpartition("/")[2], None if detail["type"] == "directory" else _stamp(detail)
-            elif detail["type"] != "directory" and len(found) == 1:  # drivers list a file as itself
-                raise NotADirectoryError(here)
-
-    def check(self) -> None:
-        self._fs.invalidate_cache(self._root)
-        if not self._fs.isdir(self._root):
-            raise FileNotFoundError(self._root)
-
-    def open(self, path: str) -> IO[bytes]:
-        return self._fs.open(self._path(path), "rb", block_size=_BLOCK)
-
-    def _path(self, path: str) -> str:
-        return f"{self._root}/{path}" if path else self._root
-
-
-def _stamp(detail: Mapping[str, Any]) -> FileStamp:
-    """The stamp in a driver's details of a file. Raises ValueError where they have no modification time."""
-    modified = next((detail[key] for key in _TIME_KEYS if detail.get(key) not in (None, "")), None)
-    if modified is None:
-        raise ValueError("it does not tell when its files were modified")
-    etag = next((detail[key] for key in _ETAG_KEYS if detail.get(key)), None)
-    return FileStamp(_micros(modified), int(detail.get("size") or 0), None if etag is None else str(etag).strip('"'))
-
-
-def _micros(value: object) -> int:
-    """Microseconds since 1970 UTC, of a driver's seconds since 1970, datetime or ISO 8601 text. Without a zone it is taken for UTC."""
-    if isinstance(value, (int, float)):
-        return round(value * 1_000_000)
-    if not isinstance(value, datetime.datetime):
-        # In Python 3.10, fromisoformat() accepts neither a Z nor fractions of other than three or six digits.
-        text = re.sub(r"(\.\d{1,6})\d*", lambda match: match[1].ljust(7, "0"), str(value))
-        value = datetime.datetime.fromisoformat(re.sub(r"[Zz]\Z", "+00:00", text))
-    zoned = value if value.tzinfo else value.replace(tzinfo=datetime.timezone.utc)
-    return (zoned - _EPOCH) // datetime.timedelta(microseconds=1)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from incremental_assets.core.files import FileStamp
+from incremental_assets.core.files import FileStamp, FileState
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.folders import FILES_FOLDER
 from incremental_assets.delta.table import LakeTable, read_rows, storage_options
@@ -63,6 +63,13 @@ class FileRecord:
     def stamp(self) -> FileStamp:
         return FileStamp(self.modified, self.size, self.etag)
 
+    @property
+    def state(self) -> FileState:
+        """The state in which the sync left the file: READ, REFUSED or GONE."""
+        if self.dropped:
+            return FileState.GONE
+        return FileState.READ if self.refused is None else FileState.REFUSED
+
 
 @dataclass(frozen=True)
 class Remembered:
@@ -100,7 +107,7 @@ class Manifest:
                 continue
             if not own or record.data_version > (-1 if data_version is None else data_version):
                 idle = True
-            elif record.dropped:
+            elif record.state is FileState.GONE:
                 newest.pop(record.file, None)
             else:
                 newest[record.file] = record

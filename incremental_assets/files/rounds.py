@@ -30,7 +30,7 @@ def parts_of_refresh(definition: ContainerDefinition, plan: Plan) -> Sequence[Re
     """Returns the requests of a plan: of a refresh of more files than one run reads, one for each run; of all others the plan's own."""
     if not isinstance(definition, FileDefinition) or not isinstance(plan, FilesPlan) or plan.request.mode is not Mode.REFRESH:
         return [plan.request]
-    most, keys = definition.settings.max_files_per_run, [*(file.key for file in plan.files), *plan.drop, *plan.phantoms]
+    most, keys = definition.settings.max_files_per_run, [*(file.key for file in plan.due), *plan.drop, *plan.unknown]
     if len(keys) <= most:
         return [plan.request]
     return [replace(plan.request, keys=tuple(keys[at : at + most])) for at in range(0, len(keys), most)]

@@ -1,60 +1,101 @@
-"""Rules that need the rows grouped by other columns, or looked up in another table: ``unique``, ``distinct_count``, ``exists_in``.
+"""Rules that need the rows grouped by other columns, or looked up in another table (``core.rules.keys``).
 
-Belongs here: their jobs, one for each grouping or lookup, and the frames of the rows that break these rules. Does not belong: which verdict
-follows from the numbers (``judge``), or when the jobs run (``scan``).
+Belongs here: their jobs, one for each grouping or lookup, the frames of the rows that break these rules, and the bounds by which the jobs
+skip files. Does not belong: which verdict follows from the numbers, or when the jobs run (``scan``).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.names import backticked as quote
-from incremental_assets.core.rules import DistinctCount, ExistsIn, Unique, UniqueScope
+from incremental_assets.core.names import encode_name
+from incremental_assets.core.rules.keys import ExistsIn, GroupedRule
+from incremental_assets.core.rules.rule import Rule
+from incremental_assets.core.rules.sql import RuleNotApplicable, exact
 from incremental_assets.delta.guards import expr
-from incremental_assets.delta.table import LakeTable
-from incremental_assets.quality.planner import Grouping
-from incremental_assets.quality.predicates import RuleNotApplicable, family
-from incremental_assets.quality.rows import PARTITION, Rows, Values
+from incremental_assets.delta.scope import LakeScope
+from incremental_assets.quality.rows import PARTITION, Aggregate, Rows, Values, number_name
 
 if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
 
-Range = Callable[[str], tuple[str, str] | None]
-"""Returns the least and the greatest value of a column in the scan scope, as constants of Spark SQL; None if they are not known."""
+_BOUNDED = ("tinyint", "smallint", "int", "bigint", "decimal", "date", "string")
+"""Types whose least and greatest value can be collected and then written back into SQL without any change."""
 
-DISTINCT, REPEATED, REPEATED_IN_TABLE = "distinct_values", "repeated_rows", "repeated_in_table"
-"""The numbers of a grouping: distinct values, rows that repeat a value of their partition, and rows that repeat a value of the table."""
+Bounds = Mapping[str, tuple[str, str]]
+"""The least and the greatest value of columns (in lower case) in the scan scope, as constants of Spark SQL."""
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """One grouping of the rows: the columns to group by, and the filter (Spark SQL; None keeps all rows) that rows have to satisfy."""
+
+    columns: tuple[str, ...]
+    filter: str | None
+
+
+def groupings(rules: Sequence[Rule]) -> dict[Grouping, list[GroupedRule]]:
+    """Return the rules that need grouped rows, by their grouping, which does not depend on the case or the order of the columns.
+
+    The rules of a grouping share one job.
+    """
+    found: dict[Grouping, list[GroupedRule]] = {}
+    for rule in rules:
+        if isinstance(rule, GroupedRule):
+            found.setdefault(Grouping(tuple(sorted(name.lower() for name in rule.columns)), rule.filter), []).append(rule)
+    return found
+
+
+def bounds_to_find(rows: Rows, rules: Sequence[Rule]) -> list[Aggregate]:
+    """Return the aggregates for ``bounds_found``: of the columns by which jobs read rows outside the scope, or of another table."""
+    is_whole = rows.scan_scope.predicate is None
+    wanted = [name for rule in rules if isinstance(rule, GroupedRule) and rule.is_of_table and not is_whole for name in rule.columns]
+    wanted += [rule.column for rule in rules if isinstance(rule, ExistsIn)]
+    types = {column.name.lower(): column.type for column in rows.in_sql.columns}
+    found: list[Aggregate] = []
+    for name in dict.fromkeys(name.lower() for name in wanted):
+        if types.get(name, "").startswith(_BOUNDED):
+            # Python has no dates before year 1, so dates are collected as days since 1970.
+            value = f"unix_date({quote(name)})" if types[name] == "date" else quote(name)
+            found += [Aggregate(None, f"{end}:{name}", f"{end}({value})") for end in ("min", "max")]
+    return found
+
+
+def bounds_found(rows: Rows, first: Values) -> Bounds:
+    """Return the bounds over all partitions in the scope. Columns without a value have none."""
+    found: dict[str, tuple[str, str]] = {}
+    for column in rows.in_sql.columns:
+        name = column.name.lower()
+        ends = [(values[f"min:{name}"], values[f"max:{name}"]) for values in first.values() if values.get(f"min:{name}") is not None]
+        if ends:
+            # Python orders texts by code points, which is the order of UTF-8 bytes, and so the order of Spark.
+            found[name] = exact(min(least for least, _ in ends), column.type), exact(max(most for _, most in ends), column.type)
+    return found
 
 
 class Grouped:
     """One grouping of the rows, shared by all rules that need it. Raises RuleNotApplicable if the table lacks one of its columns."""
 
-    def __init__(self, rows: Rows, grouping: Grouping, rules: Sequence[Unique | DistinctCount], range_of: Range) -> None:
-        self._rows, self._grouping, self._range_of = rows, grouping, range_of
-        self._in_table = any(isinstance(rule, Unique) and rule.scope is UniqueScope.TABLE for rule in rules)
+    def __init__(self, rows: Rows, grouping: Grouping, rules: Sequence[GroupedRule], bounds: Bounds) -> None:
+        self._rows, self._grouping, self._rules, self._bounds = rows, grouping, rules, bounds
+        self._of_table = any(rule.is_of_table for rule in rules)
         # Quoting raises RuleNotApplicable for a column that the table does not have.
-        self._names = [rows.asked.column(name) for name in grouping.columns]
+        self._names = [rows.in_sql.column(name) for name in grouping.columns]
         # The key columns are renamed, because a column of the table may be called ``n`` or ``again``, like the columns that are added here.
         self._keys = [f"key_{number}" for number in range(len(self._names))]
 
     def numbers(self) -> Values:
-        """Return ``DISTINCT``, ``REPEATED`` and ``REPEATED_IN_TABLE`` of each partition.
+        """Return for each partition the number of each rule."""
+        # If ``again`` is about the table, ``_elsewhere`` is a second read: of the rows outside the scope that can have the same values.
+        self._rows.passes += 2 if self._of_table and self._rows.scan_scope.predicate is not None else 1
+        numbers = [expr(rule.number_of_groups).alias(number_name(rule)) for rule in self._rules]
+        return self._rows.collect(self._counted().groupBy(PARTITION).agg(*numbers))
 
-        The last one is only right if a rule asks for uniqueness in the table; else it is the same as ``REPEATED``.
-        """
-        counted = self._counted().groupBy(PARTITION).agg(
-            expr("count(*)").alias(DISTINCT),
-            expr("coalesce(sum(n) FILTER (WHERE n > 1), 0)").alias(REPEATED),
-            expr("coalesce(sum(n) FILTER (WHERE again), 0)").alias(REPEATED_IN_TABLE),
-        )  # fmt: skip
-        if self._in_table and self._rows.scan_scope.predicate is not None:
-            # ``_elsewhere`` is a second read: of the rows outside the scope that can have the same values.
-            self._rows.passes += 1
-        return self._rows.collect(counted)
-
-    def broken(self, rule: Unique) -> "DataFrame":
-        """Return the rows in the scope that break the rule: all rows of a repeated value, not only the second and later ones."""
-        again = self._counted().where("again" if rule.scope is UniqueScope.TABLE else "n > 1").select(PARTITION, *self._keys)
+    def broken(self, groups: str) -> "DataFrame":
+        """Return the rows in the scope that break a rule: all rows of the groups for which the condition ``groups`` is true."""
+        again = self._counted().where(groups).select(PARTITION, *self._keys)
         same = " AND ".join(f"l.{name} = r.{key}" for name, key in zip(self._names, self._keys, strict=True))
         # ``<=>`` matches NULL with NULL, because the rows without an identifier are compared with each other too.
         return self._base().alias("l").join(again.alias("r"), expr(f"l.{PARTITION} <=> r.{PARTITION} AND {same}"), "left_semi")
@@ -74,7 +115,7 @@ class Grouped:
         """
         keys = ", ".join(self._keys)
         counted = self._keyed(self._base(), PARTITION).groupBy(PARTITION, *self._keys).agg(expr("count(*)").alias("n"))
-        if not self._in_table:
+        if not self._of_table:
             return counted.withColumn("again", expr("n > 1"))
         # ``mine`` counts the value in the whole scope. Rows outside the scope are only joined to find out whether they have the value too.
         counted = counted.withColumn("mine", expr(f"sum(n) OVER (PARTITION BY {keys})"))
@@ -96,7 +137,7 @@ class Grouped:
         if self._grouping.filter is not None:
             frame = frame.where(expr(self._grouping.filter))
         for name, quoted in zip(self._grouping.columns, self._names, strict=True):
-            frame = _between(frame, quoted, self._range_of(name))
+            frame = _between(frame, quoted, self._bounds.get(name))
         return frame
 
 
@@ -107,27 +148,24 @@ class Lookup:
     compared.
     """
 
-    def __init__(self, rows: Rows, rule: ExistsIn, other: LakeTable | None, range_of: Range) -> None:
-        self._rows, self._rule, self._range_of = rows, rule, range_of
-        self._column, kind = rows.asked.column(rule.column), rows.asked.type_of(rule.column)
+    def __init__(self, rows: Rows, rule: ExistsIn, lake: LakeScope, bounds: Bounds) -> None:
+        self._rows, self._rule, self._bounds = rows, rule, bounds
+        self._column = rows.in_sql.column(rule.column)
+        store, slash, name = rule.container.partition("/")
+        path = (encode_name(store), encode_name(name)) if slash else (rows.scan_scope.container.key_path[0], encode_name(rule.container))
+        self._other = lake.table(*path)
         try:
-            head = other.head() if other is not None else None
+            head = self._other.head()
         except LakeError as error:
             raise RuleNotApplicable(str(error)) from error
-        if other is None or head is None:
+        if head is None:
             raise RuleNotApplicable(f"container {rule.container!r} has no table yet")
-        fields = {column.name.lower(): column for column in head.columns}
-        if rule.field.lower() not in fields:
-            raise RuleNotApplicable(f"container {rule.container!r} has no column {rule.field!r}")
-        self._other, self._field = other, fields[rule.field.lower()]
-        if family(kind) != family(self._field.type):
-            raise RuleNotApplicable(
-                f"column {rule.column!r} is {kind}, and {rule.field!r} of container {rule.container!r} is {self._field.type}"
-            )
+        self._field = rule.looked_up(rows.in_sql, head.columns)
 
     def numbers(self) -> Values:
         """Return for each partition the number of rows that break the rule."""
-        counted = self._values().groupBy(PARTITION).agg(expr("sum(n)").alias("failed"))
+        self._rows.passes += 1
+        counted = self._values().groupBy(PARTITION).agg(expr("sum(n)").alias(number_name(self._rule)))
         return self._rows.collect(counted)
 
     def broken(self) -> "DataFrame":
@@ -146,9 +184,9 @@ class Lookup:
         # The other container is read in its newest version, and only where its files can hold values between the bounds of the column.
         name = quote(self._field.name)
         other = self._rows.spark.read.format("delta").load(self._other.url)
-        other = _between(other, name, self._range_of(self._rule.column))
+        other = _between(other, name, self._bounds.get(self._rule.column.lower()))
         known = other.selectExpr(f"{name} AS known").where("known IS NOT NULL").distinct()
-        kind = "left_anti" if self._rule.rule == "exists_in" else "left_semi"
+        kind = "left_semi" if self._rule.is_broken_if_found else "left_anti"
         return counted.alias("l").join(known.alias("r"), expr("l.value = r.known"), kind)
 
 

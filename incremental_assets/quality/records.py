@@ -1,7 +1,7 @@
 """The records of scans and profiles: four Delta tables of a datastore, under ``<lake>/<datastore key>/_quality/``.
 
 Belongs here: appending to these tables, reading the rows that count, removing those that do not; always through delta-rs, without Spark.
-Does not belong: the states of an anomaly (``core.anomalies``), or how a verdict is reached (``quality.judge``).
+Does not belong: the states of an anomaly (``core.anomalies``), or how a verdict is reached (``core.rules``).
 
 The tables are **append-only**, because blind appends never conflict in Delta. Scans of several containers, on several hosts, and changes by
 people therefore need no lock. Delta has no transaction over several tables, so a scan appends its findings first and its row of
@@ -39,14 +39,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from incremental_assets.core.anomalies import Anomaly, State
-from incremental_assets.core.rules import Severity
+from incremental_assets.core.rules.rule import FailedRow, Severity, Status, Verdict
 from incremental_assets.delta import maintenance
 from incremental_assets.delta.append_only import AppendOnly
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.folders import QUALITY_FOLDER
 from incremental_assets.delta.private import keep_private
 from incremental_assets.delta.table import LakeTable
-from incremental_assets.quality.verdict import FailedRow, Status, Verdict
 
 BROKEN_OFF_AFTER = timedelta(days=1)
 """The age from which a recording without its row of ``scan_operations`` counts as abandoned.

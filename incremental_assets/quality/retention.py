@@ -80,8 +80,8 @@ def _newest_verdicts(rows: pa.Table) -> pa.Table:
 
 
 def _unresolved(rows: pa.Table) -> pa.Table:
-    # The same order as in ``Records``: of two changes in one microsecond, a person's counts as the later one.
     """Return the newest state of each anomaly, unless that state is ``resolved``."""
+    # The same order as in ``Records``: of two changes in one microsecond, a person's counts as the later one.
     rows = rows.append_column("by_person", rows["recording"].is_null())
     newest = _newest(rows, ["id"], ["changed_at", "by_person", "recorded_at", "recording"])
     return newest.filter(~pc.field("state").isin(_CLOSED))

@@ -1,25 +1,27 @@
-"""The rows of one scan, as Spark reads them, and aggregation jobs that find out which rule makes them fail.
+"""The rows of one scan, as Spark reads them, the aggregates over them, and what was measured by them for each rule.
 
 Belongs here: one fixed version of the table, the count of passes, and running aggregates so that one that cannot be computed does not stop
-the others. Does not belong: which aggregates there are (``scan``, ``groups``).
+the others. Does not belong: which aggregates there are (``scan``, ``numbers``, ``groups``).
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from incremental_assets.core.names import backticked as quote
-from incremental_assets.delta.errors import server_is_gone
+from incremental_assets.core.rules.numbers import AggregateRule
+from incremental_assets.core.rules.rule import Rule
+from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable
 from incremental_assets.delta.guards import expr
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.quality.predicates import PredicateContext
 from incremental_assets.quality.scan_scope import ScanScope
+from incremental_assets.quality.spark_errors import explain, reraise_if_gone
 
 if TYPE_CHECKING:
+    from pyspark.sql.column import Column
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
@@ -33,31 +35,117 @@ Values = dict[Key, dict[str, Any]]
 
 
 @dataclass(frozen=True)
+class Condition:
+    """A condition for a row: the rule's filter is true, and ``text`` is true; or false, if ``holds`` is False.
+
+    Spark parses the two texts separately, so that neither can change the meaning of the other. It evaluates ``text`` only for the rows that
+    the filter keeps, because it might fail for others.
+    """
+
+    text: str
+    filter: str | None = None
+    holds: bool = True
+
+    def column(self) -> "Column":
+        """Return the Spark column, which is NULL or false for all other rows."""
+        from pyspark.sql.connect import functions
+
+        # ``NOT`` of NULL is NULL, so a row for which the condition of a rule is NULL does not break it.
+        found = expr(self.text) if self.holds else ~expr(self.text)
+        return found if self.filter is None else functions.when(expr(self.filter), found)
+
+
+@dataclass(frozen=True)
 class Aggregate:
     """One aggregate to compute for each partition.
 
     ``owner`` is the id of the rule that it is computed for; None marks aggregates of this package, which do not fail by themselves.
-    ``name`` is the name of the result column. ``column`` makes the Spark column; it is only called once there is a Spark session. ``texts``
-    are the SQL texts that it is made from, so that an error message of Spark can be traced back to the rule. ``numeric`` requires a number
-    as the result.
+    ``name`` is the name of the result column. ``of`` is the aggregate in Spark SQL, or the condition for the rows that are counted.
+    ``numeric`` requires a number as the result.
     """
 
     owner: str | None
     name: str
-    column: Callable[[], Any] = field(repr=False)
-    texts: tuple[str | None, ...] = ()
+    of: str | Condition
     numeric: bool = False
+
+    def column(self) -> "Column":
+        """Return the Spark column. It can only be made once there is a Spark session."""
+        if isinstance(self.of, str):
+            return expr(self.of)
+        from pyspark.sql.connect import functions
+
+        # Spark's ``count_if`` evaluates each condition twice. From some 30 rules on the generated code is split differently, and takes five
+        # times as long.
+        return functions.count(functions.when(self.of.column(), functions.lit(1)))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The SQL texts that it is made from, by which an error message of Spark can be traced back to the rule."""
+        if isinstance(self.of, str):
+            return (self.of,)
+        return (self.of.text,) if self.of.filter is None else (self.of.text, self.of.filter)
+
+
+ROW_COUNT = Aggregate(None, "n", "count(*)")
+"""The number of rows of each partition. Each first pass computes it."""
+
+
+def asserted_name(rule: Rule) -> str:
+    """Return the name of the aggregate that counts the rows that the rule's filter keeps.
+
+    The colon keeps the names apart from all others, because an id cannot contain one.
+    """
+    return f"asserted:{rule.id}"
+
+
+def number_name(rule: Rule) -> str:
+    """Return the name of the aggregate whose result is the number that is measured for the rule (``Measured.number``)."""
+    return f"number:{rule.id}"
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """The numbers that the passes of a scan returned, for each partition.
+
+    ``first`` are those of the first pass, over all rows of the scope. ``own`` are those of the passes for single rules, by rule id; a rule
+    that is not in it was computed in the first pass. ``of_none`` are the values that aggregates have over zero rows.
+    """
+
+    first: Values
+    own: Mapping[str, Values] = field(default_factory=dict)
+    of_none: Mapping[str, Any] = field(default_factory=dict)
+
+    def rows(self, key: Key) -> int:
+        """Return the number of rows of a partition."""
+        return int(self.first.get(key, {}).get(ROW_COUNT.name, 0))
+
+    def asserted(self, rule: Rule, key: Key) -> int:
+        """Return the number of rows of a partition that the rule's filter keeps."""
+        if rule.filter is None:
+            return self.rows(key)
+        name = asserted_name(rule)
+        return int(self.first.get(key, {}).get(name) or self.own.get(rule.id, {}).get(key, {}).get(name) or 0)
+
+    def number(self, rule: Rule, key: Key) -> Any:
+        """Return the number that was measured for the rule in a partition; None if it is NULL."""
+        name = number_name(rule)
+        found = self.own.get(rule.id, self.first).get(key, {})
+        if name in found:
+            return found[name]
+        # Grouping by partition returns no row for a partition of which the filter keeps nothing. Where rows or groups are counted, it is 0.
+        return self.of_none.get(name) if isinstance(rule, AggregateRule) else 0
 
 
 class Rows:
     """The rows in the scan scope, in one version of the table.
 
-    ``passes`` counts how many times these rows, or other rows of the table, were read. ``troubles`` maps the ids of rules that could not be
-    evaluated to the reason.
+    ``in_sql`` makes the SQL of its columns. ``passes`` counts how many times these rows, or other rows of the table, were read.
+    ``troubles`` maps the ids of rules that could not be evaluated to the reason.
     """
 
-    def __init__(self, spark: "SparkSession", table: LakeTable, head: Head, scan_scope: ScanScope, asked: PredicateContext) -> None:
-        self.spark, self.table, self.head, self.scan_scope, self.asked = spark, table, head, scan_scope, asked
+    def __init__(self, spark: "SparkSession", table: LakeTable, head: Head, scan_scope: ScanScope, in_sql: ScannedTable) -> None:
+        self.spark, self.table, self.head, self.scan_scope, self.in_sql = spark, table, head, scan_scope, in_sql
         self.passes = 0
         self.troubles: dict[str, str] = {}
         self._kinds: dict[str, Any] = {}
@@ -123,14 +211,19 @@ class Rows:
         reraise_if_gone(error)
         self.troubles.update(dict.fromkeys(owners, explain(error)))
 
-    def attempt(self, owners: Sequence[str], job: "Callable[[], Values]") -> Values:
-        """Run a job that belongs to these rules alone. If it fails, the failure is recorded for all of them, and the result is empty."""
+    @contextlib.contextmanager
+    def noting(self, *rules: Rule) -> Iterator[None]:
+        """Note an error of the block as the reason why these rules, which the block is about alone, could not be evaluated."""
         try:
-            self.passes += 1
-            return job()
+            yield
+        except RuleNotApplicable as error:
+            self.troubles.update(dict.fromkeys((rule.id for rule in rules), str(error)))
         except PySparkException as error:
-            self.note(owners, error)
-            return {}
+            self.note([rule.id for rule in rules], error)
+
+    def can_evaluate(self, rule: Rule) -> bool:
+        """Whether no reason is known why the rule could not be evaluated."""
+        return rule.id not in self.troubles
 
     def collect(self, frame: "DataFrame") -> Values:
         """Return the rows of a frame that has one row for each partition, by partition key."""
@@ -202,7 +295,7 @@ class Rows:
                 return self._run(frame, [one for one in wanted if one.owner != guilty], proven)
             # Before the rules are bisected, a job without any rule proves that the rows can be read. If it fails as well, the error is not
             # a rule's.
-            ours = [one for one in wanted if one.owner is None] or [Aggregate(None, "n", lambda: expr("count(*)"))]
+            ours = [one for one in wanted if one.owner is None] or [ROW_COUNT]
             found = {} if proven else self._run(frame, ours, proven=True)
             if len(owners) == 1:
                 self.troubles[owners[0]] = explain(error)
@@ -223,44 +316,3 @@ def named_by(error: PySparkException, wanted: Sequence[Aggregate]) -> str | None
     texts = {(one.owner, text) for one in wanted if one.owner is not None for text in one.texts if text and quoted.startswith(f"{text}\n")}
     owners = {owner for owner, _ in texts}
     return owners.pop() if len(owners) == 1 else None
-
-
-def explain(error: PySparkException) -> str:
-    """Return Spark's error message on one line, at most 400 characters, without the query plan that follows it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    kept = _WHERE.sub("", lines[0]) if lines else type(error).__name__
-    return kept.split(" SQLSTATE:")[0][:400].rstrip(". ;") + "."
-
-
-def reraise_if_gone(error: PySparkException) -> None:
-    """Raise the error again if the Spark server or its storage is the cause, because then no rule is at fault.
-
-    It is recognised by the error condition if there is one. The message text is only searched otherwise, because it may quote the user's
-    SQL.
-    """
-    condition = error.getCondition()
-    if condition.startswith(_SERVER) if condition else (server_is_gone(error) or any(f"[{mark}" in str(error) for mark in _SERVER)):
-        raise error
-    if "OutOfMemoryError" in str(error):
-        raise error
-
-
-_WHERE = re.compile(r"Job aborted due to stage failure: .*?: (?=[\w.]+(Exception|Error))")
-"""The beginning of a message of a failed Spark job, up to the name of the exception that a task raised."""
-_SERVER = (
-    "OPERATION_CANCELED",
-    "SPARK_JOB_CANCELLED",
-    "FAILED_READ_FILE",
-    "DELTA_",
-    "INVALID_HANDLE",
-    "INVALID_CURSOR",
-    "RETRIES_EXCEEDED",
-)
-"""Beginnings of the error conditions of failures that no rule can cause."""
-
-
-def plain_key(names: Sequence[str], types: Mapping[str, str]) -> str:
-    """Return Spark SQL for the key columns as a JSON object, each value as text; NULL if ``names`` is empty."""
-    shown = (f"hex({quote(n)})" if types.get(n) == "binary" else f"cast({quote(n)} AS string)" for n in names)
-    fields = ", ".join(f"{value} AS {quote(name)}" for name, value in zip(names, shown, strict=True))
-    return f"to_json(struct({fields}), map('ignoreNullFields', 'false'))" if names else "cast(NULL AS string)"

@@ -4,15 +4,16 @@ Belongs here: turning partition keys, or a threshold, into a predicate that Delt
 belong: where a threshold comes from (``dagster.quality.request``), or which rules are evaluated on the rows (``scan``).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from incremental_assets.core.container import Container
+from incremental_assets.core.container import Container, Identifier
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.partitions import Partitions
-from incremental_assets.core.rules import Rule, digest
+from incremental_assets.core.rules.rule import Rule, digest
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.delta.sql import file_predicate, partition_of, scope_predicate
 
@@ -22,17 +23,15 @@ class ScanScope:
     """The scan scope of one scan. It always consists of whole partitions, so that shares, sums and uniqueness mean the same in every scan.
 
     - ``predicate`` is a Spark SQL condition that selects the rows; None selects all rows.
-    - ``partition`` is a Spark SQL expression whose value tells the partitions apart; None if the container has no partitions. ``key_of``
-      turns a value of this expression into a partition key.
+    - ``partition`` is a Spark SQL expression whose value tells the partitions apart; None if the container has no partitions.
     - ``keys`` are the keys of the requested partitions. Each of them gets a verdict, even if it has no rows. None: all partitions that have
       rows.
     - ``with_open_anomalies`` are further partitions in the scope that have open anomalies (or, for a profile, stored states), so that they
       get a verdict even if no rows are left in them. None among them stands for the rows without an identifier.
     - ``windows`` are the ranges of identifier values that the scope covers; for files, of modification times.
-    - ``before(key, count)`` returns the keys of up to ``count`` partitions before ``key``, the nearest one last.
-    - ``of_keys(keys)`` returns the predicate that selects the rows of the given partitions.
-    - ``is_over(key)`` says whether no more rows are expected in a partition.
     - ``nulls`` says whether the rows without an identifier are in the scope.
+
+    The methods are those of a container without partitions; each way of having partitions is a subclass.
     """
 
     container: Container
@@ -41,11 +40,23 @@ class ScanScope:
     keys: tuple[str, ...] | None
     with_open_anomalies: tuple[str | None, ...] = ()
     windows: tuple[Window, ...] = (EVERYTHING,)
-    key_of: Callable[[object], str] = field(default=str, repr=False)
-    before: Callable[[str, int], Sequence[str]] = field(default=lambda key, count: (), repr=False)
-    of_keys: Callable[[Sequence[str]], str] = field(default=lambda keys: "false", repr=False)
-    is_over: Callable[[str], bool] = field(default=lambda key: True, repr=False)
     nulls: bool = False
+
+    def key_of(self, value: object) -> str:
+        """Return the partition key for a value of the expression ``partition``."""
+        return str(value)
+
+    def before(self, key: str, count: int) -> Sequence[str]:
+        """Return the keys of up to ``count`` partitions before ``key``, the nearest one last."""
+        return ()
+
+    def of_keys(self, keys: Sequence[str]) -> str:
+        """Return the predicate that selects the rows of the given partitions."""
+        return "false"
+
+    def is_over(self, key: str) -> bool:
+        """Whether no more rows are expected in a partition."""
+        return True
 
     def question_digest(self, rule: Rule) -> str:
         """Return a digest of the rule's subject, the identifier and the partitioning.
@@ -54,6 +65,53 @@ class ScanScope:
         """
         partitioning = self.container.partitioning
         return digest(f"{rule.asks} {self.container.signature} {partitioning.word if partitioning is not None else ''}")
+
+
+@dataclass(frozen=True)
+class _ScopeOfPartitions(ScanScope):
+    """The scope of a container whose partitions are ranges of the identifier. ``watermark``: see ``scope_of_partitions``."""
+
+    identifier: Identifier = field(kw_only=True)
+    partitions: Partitions = field(kw_only=True, repr=False)
+    watermark: int | None = field(kw_only=True)
+
+    def key_of(self, value: object) -> str:
+        return self.partitions.key_of(int(str(value)))
+
+    def before(self, key: str, count: int) -> Sequence[str]:
+        try:
+            return self.partitions.keys_before(key, count)
+        except ConfigurationError:
+            # The key is from another partitioning, or is not known yet. There is nothing to compare with.
+            return ()
+
+    def of_keys(self, keys: Sequence[str]) -> str:
+        return scope_predicate(self.identifier, self.partitions.windows_of(keys), False)
+
+    def is_over(self, key: str) -> bool:
+        try:
+            upper = self.partitions.window_of(key).upper
+        except ConfigurationError:
+            return False
+        return upper is not None and self.watermark is not None and upper <= self.watermark
+
+
+@dataclass(frozen=True)
+class _ScopeOfFiles(ScanScope):
+    """The scope of a container whose partitions are files. ``known``: the keys of all files, in order of arrival."""
+
+    known: Sequence[str] = field(kw_only=True, repr=False)
+
+    @cached_property
+    def _order(self) -> dict[str, int]:
+        return {key: position for position, key in enumerate(self.known)}
+
+    def before(self, key: str, count: int) -> Sequence[str]:
+        position = self._order.get(key, 0)
+        return self.known[max(0, position - count) : position]
+
+    def of_keys(self, keys: Sequence[str]) -> str:
+        return file_predicate(keys)
 
 
 def whole_table(container: Container) -> ScanScope:
@@ -94,32 +152,17 @@ def scope_of_partitions(
             return everything
         return windows[0].lower is None or (lower is not None and lower >= windows[0].lower)
 
-    def before(key: str, count: int) -> Sequence[str]:
-        try:
-            return partitions.keys_before(key, count)
-        except ConfigurationError:
-            # The key is from another partitioning, or is not known yet. There is nothing to compare with.
-            return ()
-
-    def is_over(key: str) -> bool:
-        try:
-            upper = partitions.window_of(key).upper
-        except ConfigurationError:
-            return False
-        return upper is not None and watermark is not None and upper <= watermark
-
-    return ScanScope(
+    return _ScopeOfPartitions(
         container=container,
         predicate=None if everything else scope_predicate(identifier, windows, nulls),
         partition=partition_of(identifier, partitioning, partitions),
         keys=None if keys is None else tuple(keys),
         with_open_anomalies=tuple(key for key in noted if covers(key)),
         windows=windows,
-        key_of=lambda start: partitions.key_of(int(str(start))),
-        before=before,
-        of_keys=lambda chosen: scope_predicate(identifier, partitions.windows_of(chosen), False),
-        is_over=is_over,
         nulls=nulls,
+        identifier=identifier,
+        partitions=partitions,
+        watermark=watermark,
     )
 
 
@@ -138,18 +181,17 @@ def scope_of_files(
     this covers. ``noted`` is as for ``scope_of_partitions``. Files in it that no longer exist are always in the scope, because nothing says
     when they were removed and no later threshold would include them again.
     """
-    order = {key: position for position, key in enumerate(known)}
+    there = set(known)
     everything = keys is None and modified is None
-    on_record = [key for key in noted if key is not None and (everything or key not in order)]
+    on_record = [key for key in noted if key is not None and (everything or key not in there)]
     of_those = f" OR {file_predicate(on_record)}" if on_record else ""
     chosen = modified if keys is None else file_predicate(keys)
-    return ScanScope(
+    return _ScopeOfFiles(
         container=container,
         predicate=None if chosen is None else f"{chosen}{of_those}",
         partition=quote(FILE.name),
         keys=None if keys is None else tuple(keys),
         with_open_anomalies=tuple(on_record),
         windows=windows,
-        before=lambda key, count: known[max(0, order.get(key, 0) - count) : order.get(key, 0)],
-        of_keys=file_predicate,
+        known=known,
     )

@@ -127,7 +127,7 @@ def _connect_embedded(state_dir: Path, name: str) -> SparkSession:
             if attempt == 3 or not server.wait_until_gone(state_dir, seconds=5):
                 words = server.Home(state_dir).last_words()
                 raise SparkUnavailable(
-                    f"The embedded Spark server is there (process {record.pid}) but gives no session: {_brief(error)}\n{words}\n"
+                    f"The embedded Spark server is running (process {record.pid}) but opens no session: {_brief(error)}\n{words}\n"
                     "End it with `python -m incremental_assets.spark.embedded.server stop`; the next command starts a new one."
                 ) from error
             log.warning("the embedded Spark server was killed; starting another one")
@@ -140,7 +140,7 @@ def _connect_remote(url: str, name: str) -> SparkSession:
         return _connect(DefaultChannelBuilder(url), name, REMOTE_RETRIES)
     except (PySparkException, grpc.RpcError, ValueError) as error:
         raise SparkUnavailable(
-            f"SPARK_REMOTE names {where}, which gives no session: {_brief(error)}\nIs a Spark Connect server of version 4.2 "
+            f"SPARK_REMOTE names {where}, which opens no session: {_brief(error)}\nIs a Spark Connect server of version 4.2 "
             "running there, and the URL as in sc://host:15002/;use_ssl=true;token=…? Without SPARK_REMOTE, one is started here."
         ) from error
 

@@ -34,7 +34,8 @@ from incremental_assets.dagster.components.quality import QualityEntry, placed_c
 from incremental_assets.dagster.project import current_project
 from incremental_assets.dagster.sensors import unclaimed_sensor
 from incremental_assets.delta.folders import RESERVED
-from incremental_assets.files.definition import FileDefinition, FileOptions, FolderCatalog, FolderSettings, file_definitions
+from incremental_assets.files.definition import FileDefinition, FileOptions, FolderSettings, file_definitions
+from incremental_assets.files.folder_catalog import FolderCatalog
 from incremental_assets.files.listing import FolderAddress
 
 
@@ -143,7 +144,8 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
         for what, number in (per_run, ("sensor_seconds", self.sensor_seconds)):
             if number < 1:
                 raise ConfigurationError(f"{self.name}: {what} is {number}; it is at least 1.")
-        limits = _limits(self.name, self.max_file_bytes, self.max_line_bytes, self.max_columns)
+        limits = _limits(self.name, Limits(), self.max_file_bytes, self.max_line_bytes, self.max_columns)
+        defaults = FileOptions(prune=self.prune_files, limits=limits)
         without = [name for name, entry in self.containers.items() if entry.glob is None]
         if without and len(without) < len(self.containers):
             raise ConfigurationError(
@@ -160,26 +162,25 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
             settle_seconds=self.settle_seconds,
             sensor_seconds=self.sensor_seconds,
             max_files_per_run=per_run[1],
-            prune_files=self.prune_files,
-            limits=limits,
             schedule=self.schedule,
             max_runtime_seconds=run_limit(self.name, self.max_runtime_seconds),
             maintenance=maintenance_cron(self.name, self.maintenance),
             keep_days=checked_days(self.name, self.keep_days),
-            options={name: _options(self.name, name, entry) for name, entry in self.containers.items()},
+            options={name: _options(self.name, name, entry, defaults) for name, entry in self.containers.items()},
+            defaults=defaults,
             exclude=tuple(self.exclude),
             catalog=self.catalog.settings(self.name),
         )
 
 
-def _limits(label: str, file_bytes: int | None, line_bytes: int | None, columns: int | None) -> Limits:
-    """The limits of a file in bytes, of a line in bytes, and of columns; None means the product's own limit. Raises ConfigurationError."""
+def _limits(label: str, default: Limits, file_bytes: int | None, line_bytes: int | None, columns: int | None) -> Limits:
+    """The limits of a file in bytes, of a line in bytes, and of columns; None means that of ``default``. Raises ConfigurationError."""
     for what, number in (("max_file_bytes", file_bytes), ("max_line_bytes", line_bytes), ("max_columns", columns)):
         if number is not None and number < 1:
             raise ConfigurationError(f"{label}: {what} is {number}; it is at least 1.")
     if line_bytes is not None and line_bytes > LONGEST_LINE:
         raise ConfigurationError(f"{label}: max_line_bytes is {line_bytes}; Spark keeps no text of more than {LONGEST_LINE} bytes.")
-    return Limits(file_bytes or Limits.file_bytes, line_bytes or Limits.line_bytes, columns or Limits.columns)
+    return Limits(file_bytes or default.file_bytes, line_bytes or default.line_bytes, columns or default.columns)
 
 
 def _of_the_project(path: str) -> str:
@@ -188,12 +189,12 @@ def _of_the_project(path: str) -> str:
     return str(current_project() / path) if relative else path
 
 
-def _options(datastore: str, name: str, entry: FilesEntry) -> FileOptions:
-    """The options of one entry of ``containers:``. Raises ConfigurationError."""
+def _options(datastore: str, name: str, entry: FilesEntry, defaults: FileOptions) -> FileOptions:
+    """The options of one entry of ``containers:``; ``defaults``: what holds where it says nothing. Raises ConfigurationError."""
     label = f"{datastore}/{name}"
     if name in RESERVED:
         raise ConfigurationError(f"{label}: this name is the product's own; choose another.")
-    _limits(label, entry.max_file_bytes, entry.max_line_bytes, entry.max_columns)
+    limits = _limits(label, defaults.limits, entry.max_file_bytes, entry.max_line_bytes, entry.max_columns)
     glob, found = entry.glob, None
     if glob is not None:
         if not glob.strip() or glob.startswith("/") or glob.endswith("/") or ".." in glob.split("/"):
@@ -206,10 +207,8 @@ def _options(datastore: str, name: str, entry: FilesEntry) -> FileOptions:
         format=FileFormat(entry.format) if entry.format else found,
         read={key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in entry.options.items()},
         types=dict(entry.columns),
-        prune=entry.prune_files,
-        max_file_bytes=entry.max_file_bytes,
-        max_line_bytes=entry.max_line_bytes,
-        max_columns=entry.max_columns,
+        prune=defaults.prune if entry.prune_files is None else entry.prune_files,
+        limits=limits,
         container=ContainerOptions(
             schedule=entry.schedule,
             deletion_vectors=entry.deletion_vectors,

@@ -1,7 +1,7 @@
 """``auto_resolve:``, ``samples:`` and ``checks:`` of a container's YAML.
 
 Belongs here: reading them, and reporting the line of the file in which something is wrong. Does not belong: the meaning of a rule
-(``core.rules``), or whether the container has the columns that it names (``quality.declared``).
+(``core.rules``), or whether the container has the columns that it names (``core.rules.checks``).
 
 A rule is validated by itself and not as a part of the component's model. Dagster allows a template in place of each field, so for an error
 anywhere inside ``containers`` it can only report the line of ``containers``.
@@ -15,7 +15,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.names import nearest
-from incremental_assets.core.rules import AnyRule, Rule
+from incremental_assets.core.rules.checks import AnyRule
+from incremental_assets.core.rules.rule import Rule
 
 _RULES: TypeAdapter[Rule] = TypeAdapter(AnyRule)
 _PLACE = "place"

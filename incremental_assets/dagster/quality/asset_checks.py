@@ -15,12 +15,13 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import ConfigurationError, ContainerBusy
-from incremental_assets.core.rules import Rule
+from incremental_assets.core.rules.rule import Rule
 from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
 from incremental_assets.dagster.partitions import container_key, expect_files, keys_of_run, partitions_definition
 from incremental_assets.dagster.quality.evaluations import enforce, log_evaluations
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest
-from incremental_assets.dagster.quality.scanning import ScanOrigin, ScanSummary, scan_container
+from incremental_assets.dagster.quality.scanning import ScanOrigin, scan_container
+from incremental_assets.dagster.quality.summary import ScanSummary
 from incremental_assets.delta.scope import LakeScope
 
 
@@ -195,7 +196,7 @@ def request_of(context: dg.OpExecutionContext, config: ScanConfig, definition: C
             expect_files(definition, context.instance, config.partitions)
         request = _request_of_run(keys if config.partitions is None else config.partitions)
         if config.looks is LooksConfig.partitions and not request.keys:
-            raise ConfigurationError(f"{label}: looks: partitions: which ones? Choose some, or write them under partitions.")
+            raise ConfigurationError(f"{label}: looks: partitions needs partitions. Choose some, or write them under partitions.")
         return ScanRequest(request.mode, request.keys, auto_resolve=config.auto_resolve)
     return ScanRequest(ScanMode(config.looks.value), greater_than=config.greater_than, auto_resolve=config.auto_resolve)
 

@@ -19,15 +19,13 @@ from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.anomalies import Anomaly, State, by_person
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.names import encode_name
-from incremental_assets.dagster.event_log import asset_events_of, failure_of, is_interrupted
-from incremental_assets.dagster.loggers import BRIEF_LOGGER
 from incremental_assets.dagster.partitions import PARTITION, expect_files, keys_between
-from incremental_assets.dagster.project import current_project, dagster_home, lake_root, location_name
+from incremental_assets.dagster.project import dagster_home, lake_root
 from incremental_assets.dagster.quality.asset_checks import scan_job_name, scan_op_name
 from incremental_assets.dagster.quality.profiles import profile_job_name, profile_op_name
 from incremental_assets.dagster.quality.request import ScanMode, not_configured, threshold
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY, SUMMARY, summary_in
-from incremental_assets.dagster.runs.ordinary_run import RunTerminated, new_run_id, run_here
+from incremental_assets.dagster.runs.ordinary_run import EndedRun, run_here
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.quality.records import Records
 
@@ -97,50 +95,17 @@ def scan_lines(
         yield _scanned(definitions, definition, config, instance)
 
 
-@dataclass(frozen=True)
-class _Ran:
-    """A run that has ended.
+def _run(
+    definitions: dg.Definitions, job: str, op: str, summary: str, config: dict[str, Any], instance: dg.DagsterInstance
+) -> tuple[EndedRun, dict[str, Any] | None]:
+    """Runs a scan or profile job in this process. Returns the run and its summary; None where it recorded none.
 
-    ``recorded``: its summary, None where it recorded none. ``failure``: why it failed, or "". ``seconds``: how long it took.
+    ``summary``: the metadata key of the summary in the run's events. Raises KeyboardInterrupt when the run was interrupted.
     """
-
-    run_id: str
-    recorded: dict[str, Any] | None
-    failure: str
-    seconds: float
-
-
-def _run(definitions: dg.Definitions, job: str, op: str, summary: str, config: dict[str, Any], instance: dg.DagsterInstance) -> _Ran:
-    """Runs a scan or profile job in this process. ``summary``: the metadata key of the summary in the run's events.
-
-    Raises KeyboardInterrupt when the run was interrupted; Dagster then shows it as cancelled.
-    """
-    run_id, started = new_run_id(), time.monotonic()
     keys = config.get("partitions", ())
-    events: Sequence[dg.DagsterEvent] = ()
-    trouble = ""
-    try:
-        events = run_here(
-            definitions.resolve_job_def(job),
-            instance,
-            run_id=run_id,
-            run_config={"ops": {op: {"config": config}}, "loggers": {BRIEF_LOGGER: {}}},
-            tags={"incremental_assets/started_by": "command line", **({PARTITION: keys[0]} if len(keys) == 1 else {})},
-            location=location_name(current_project()),
-        )
-    except RunTerminated as terminated:
-        trouble = str(terminated)
-    except dg.DagsterError as error:
-        trouble = str(error)
-    if is_interrupted(events):
-        # Dagster takes an interrupt that it has not asked for as a failure of the run. This one came from the terminal.
-        run = instance.get_run_by_id(run_id)
-        if run is not None and run.status is not dg.DagsterRunStatus.CANCELED:
-            instance.report_run_canceled(run)
-        raise KeyboardInterrupt
-    failure = trouble or failure_of(events)[1]
-    recorded = summary_in(asset_events_of(instance, run_id) if failure else events, summary)
-    return _Ran(run_id, recorded, failure, time.monotonic() - started)
+    tags = {"incremental_assets/started_by": "command line", **({PARTITION: keys[0]} if len(keys) == 1 else {})}
+    ended = run_here(definitions.resolve_job_def(job), instance, {"ops": {op: {"config": config}}}, tags)
+    return ended, summary_in(ended.events, summary)
 
 
 def _scanned(
@@ -151,14 +116,13 @@ def _scanned(
     The status is ``failed`` where a rule of severity error is broken or could not be evaluated, or where the run failed; ``warning`` where
     this is so of another rule; else ``passed``. It is ``skipped`` where there is no table yet.
     """
-    ran = _run(definitions, scan_job_name(definition), scan_op_name(definition), SUMMARY, config, instance)
-    recorded, seconds = ran.recorded, ran.seconds
+    ran, recorded = _run(definitions, scan_job_name(definition), scan_op_name(definition), SUMMARY, config, instance)
     if recorded is None:
         status = "failed" if ran.failure else "skipped"
-        return _line(definition, status, message=ran.failure or NO_TABLE, run_id=ran.run_id, seconds=seconds)
+        return _line(definition, status, message=ran.failure or NO_TABLE, run_id=ran.run_id, seconds=ran.seconds)
     bad = bool(recorded["error_rules"]) or bool(ran.failure)
     status = "failed" if bad else "warning" if recorded["failed"] or recorded["errored"] else "passed"
-    return _line(definition, status, recorded=recorded, message=ran.failure or recorded["message"], run_id=ran.run_id, seconds=seconds)
+    return _line(definition, status, recorded=recorded, message=ran.failure or recorded["message"], run_id=ran.run_id, seconds=ran.seconds)
 
 
 def profile_lines(
@@ -170,10 +134,10 @@ def profile_lines(
     """
     # The list is complete before the first run starts, so that wrong usage is reported before anything runs.
     for definition, config in [(d, asked.config(d, instance)) for d in chosen]:
-        ran = _run(definitions, profile_job_name(definition), profile_op_name(definition), PROFILE_SUMMARY, config, instance)
-        status = "failed" if ran.failure else "skipped" if ran.recorded is None else "profiled"
-        numbers = {name: (ran.recorded or {}).get(name) for name in ("rows_profiled", "partitions", "delta_version", "watermark", "page")}
-        message = ran.failure or (ran.recorded or {}).get("message") or NO_TABLE
+        ran, recorded = _run(definitions, profile_job_name(definition), profile_op_name(definition), PROFILE_SUMMARY, config, instance)
+        status = "failed" if ran.failure else "skipped" if recorded is None else "profiled"
+        numbers = {name: (recorded or {}).get(name) for name in ("rows_profiled", "partitions", "delta_version", "watermark", "page")}
+        message = ran.failure or (recorded or {}).get("message") or NO_TABLE
         own = {"run_id": ran.run_id, "seconds": round(ran.seconds, 3), "message": message}
         yield {"container": definition.container.label, "status": status, **numbers, **own}
 

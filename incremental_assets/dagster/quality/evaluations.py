@@ -1,7 +1,7 @@
 """Logs the results of a scan as Dagster events: an evaluation of each rule and partition, and an observation of the asset.
 
 Belongs here: the conversion of verdicts to events. Does not belong: the definitions of the checks (``asset_checks``), how a verdict is
-reached (``quality.judge``).
+reached (``core.rules``).
 
 Partitioned checks are a preview in Dagster. In a run over several partitions, a result that a check yields is stored without a partition,
 and what was planned for each partition stays planned. So the evaluation of each partition is logged by itself, and nothing is yielded.
@@ -17,13 +17,12 @@ from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Recorded
 
 from incremental_assets.catalog.definition import ContainerDefinition
-from incremental_assets.core.rules import ExpectedSchema, Freshness, Rule, Severity
+from incremental_assets.core.rules.rule import Rule, Severity, Status, Verdict
+from incremental_assets.core.rules.table import TableRule
 from incremental_assets.dagster.partitions import container_key, keys_of_run, partitions_definition
-from incremental_assets.dagster.quality.scanning import ScanSummary
-from incremental_assets.dagster.quality.summary import summary_metadata
+from incremental_assets.dagster.quality.summary import ScanSummary, summary_metadata
 from incremental_assets.dagster.quality.tables import samples
 from incremental_assets.dagster.runs.event_batches import log_evaluations_together
-from incremental_assets.quality.verdict import Status, Verdict
 
 _SEVERITY = {Severity.WARN: dg.AssetCheckSeverity.WARN, Severity.ERROR: dg.AssetCheckSeverity.ERROR}
 
@@ -48,7 +47,7 @@ def log_evaluations(context: Any, definition: ContainerDefinition, summary: Scan
         rule = summary.rules[name]
         everywhere = False
         # A rule of the whole table has one verdict, which is the same for each partition.
-        if isinstance(rule, ExpectedSchema | Freshness):
+        if isinstance(rule, TableRule):
             by_partition: dict[str | None, Verdict] = dict.fromkeys(planned or [None], verdicts[None])
         else:
             # The verdict on the rows without identifier, which are in no partition, comes first.

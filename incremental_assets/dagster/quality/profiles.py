@@ -18,6 +18,7 @@ from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import format_value, json_value
 from incremental_assets.core.errors import ConfigurationError, SyncError
+from incremental_assets.core.rules.sql import ScannedTable
 from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
 from incremental_assets.dagster.locks import scan_lock
 from incremental_assets.dagster.partitions import container_key, partitions_definition
@@ -30,7 +31,6 @@ from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head
-from incremental_assets.quality.predicates import PredicateContext, row_predicate
 from incremental_assets.quality.profile.column import Profile, rows_of
 from incremental_assets.quality.profile.page import profile_page
 from incremental_assets.quality.profile.store import ProfileStore, Refreshed
@@ -218,8 +218,8 @@ def _metadata(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rows(scope: LakeScope, container: Container, head: Head, scan_scope: ScanScope, timezone: str) -> Rows:
     """The rows of the scan scope in this version of the table, as a Spark DataFrame with their partitions."""
-    asked = PredicateContext({c.name: c.type for c in head.columns}, datetime.datetime.now(datetime.timezone.utc), timezone)
-    return Rows(scope.spark, scope.table(*container.key_path), head, scan_scope, asked)
+    in_sql = ScannedTable(head.columns, datetime.datetime.now(datetime.timezone.utc), timezone)
+    return Rows(scope.spark, scope.table(*container.key_path), head, scan_scope, in_sql)
 
 
 def suggested_checks(definition: ContainerDefinition, instance: dg.DagsterInstance, scope: LakeScope, log: Callable[[str], None]) -> str:
@@ -253,7 +253,7 @@ def suggested_checks(definition: ContainerDefinition, instance: dg.DagsterInstan
             fitted,
             split,
             (lambda wanted: rows.aggregate(rows.frame, wanted)) if chosen else None,
-            lambda rule: row_predicate(rule, rows.asked),
+            lambda rule: rule.condition(rows.in_sql),
             rows={key: rows_of(columns) for key, columns in profile.partitions.items()},
             filling=[key for key in chosen if not scan_scope.is_over(key)],
         )

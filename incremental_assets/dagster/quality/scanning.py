@@ -12,29 +12,27 @@ import datetime
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.anomalies import Anomaly, State, after_scan, capped, findings_of, looked_at_of
-from incremental_assets.core.container import Container, Kind
+from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import format_value, json_value, parse_value
 from incremental_assets.core.errors import SyncError
-from incremental_assets.core.grammar import Strategy
-from incremental_assets.core.names import encode_name
-from incremental_assets.core.rules import ExpectedSchema, Freshness, Rule
+from incremental_assets.core.rules.rule import Rule, Status
+from incremental_assets.core.rules.table import TableRule
 from incremental_assets.dagster.locks import record_lock, scan_lock
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.request import ScanRequest, requested_scope, scanned_after
+from incremental_assets.dagster.quality.summary import ScanSummary
 from incremental_assets.delta.scope import LakeScope
-from incremental_assets.delta.table import Head, LakeTable
+from incremental_assets.delta.table import Head
 from incremental_assets.quality.records import OperationResult as Ended
 from incremental_assets.quality.records import OperationType, Records, ScanOperation
-from incremental_assets.quality.scan import Scanner
+from incremental_assets.quality.scan import ScanResult, scan
 from incremental_assets.quality.scan_scope import ScanScope
-from incremental_assets.quality.verdict import ScanResult, Status, Verdict
 
 
 @dataclass(frozen=True)
@@ -48,42 +46,6 @@ class ScanOrigin:
     run_id: str
     triggered_by: str | None = None
     schedule: str | None = None
-
-
-@dataclass(frozen=True)
-class ScanSummary:
-    """The results of a scan in numbers, with the verdicts that they come from.
-
-    ``opened``, ``reopened``, ``resolved``: how many anomalies the scan changed to that state; ``still_open``: how many are open after it.
-    ``previous`` and ``new``: the watermark of the container's scans before and after it, as JSON values; None where there is none.
-    ``seconds``: how long the scan took.
-    """
-
-    container: str
-    operation: ScanOperation
-    result: ScanResult
-    rules: Mapping[str, Rule] = field(repr=False)
-    opened: int
-    reopened: int
-    resolved: int
-    still_open: int
-    previous: int | str | None
-    new: int | str | None
-    seconds: float
-
-    def count(self, status: Status) -> int:
-        """How many rules have this status for at least one partition."""
-        return len({v.rule for v in self.result.verdicts if v.status is status})
-
-    @property
-    def failed(self) -> list[Verdict]:
-        """The verdicts of rules that are broken or could not be evaluated."""
-        return [v for v in self.result.verdicts if v.status in (Status.FAILED, Status.ERRORED)]
-
-    @property
-    def blocked(self) -> list[Verdict]:
-        """The verdicts because of which assets downstream must not run."""
-        return [v for v in self.result.verdicts if v.blocks]
 
 
 def scan_container(
@@ -171,21 +133,21 @@ def _look(
     container, clock = definition.container, time.monotonic()
     before = scanned_to(records, container)
     known = records.anomalies(container.label)
-    of_table = {rule.id for rule in container.options.checks if isinstance(rule, ExpectedSchema | Freshness)}
+    of_table = {rule.id for rule in container.options.checks if isinstance(rule, TableRule)}
     # Anomalies of rules about the whole table have no partition either. Without this filter they would stand for the rows without
     # identifier.
     noted = {one.partition for one in known.values() if one.is_open and one.rule not in of_table}
     scan_scope = requested_scope(definition, instance, request, head, before, sorted(noted, key=lambda key: key or ""))
-    scanner = Scanner(
-        spark=lambda: scope.spark,
-        timezone=definition.settings.timezone,
+    result = scan(
+        scope,
+        head,
+        scan_scope,
+        rules,
         now=datetime.datetime.now(datetime.timezone.utc),
-        other=lambda name: _table_of(scope, container, name),
-        baseline=lambda ids, keys: _baseline(records, scan_scope, {rule.id: rule for rule in rules if rule.id in ids}, keys),
-        open_keys=lambda: _open_keys(known, scan_scope, {rule.id for rule in rules}),
-        elsewhere=lambda keys: _elsewhere(known, container, {rule.id for rule in rules}, set(keys)),
+        timezone=definition.settings.timezone,
+        earlier=records,
+        anomalies=known.values(),
     )
-    result = scanner.scan(container.label, scope.table(*container.key_path), head, scan_scope, rules, row_key(container))
     return _Look(head, scan_scope, result, before, known, clock)
 
 
@@ -266,11 +228,6 @@ def scanned_to(records: Records, container: Container, type: OperationType = Ope
     return parse_value(container.cursor_type, found.text)
 
 
-def row_key(container: Container) -> tuple[str, ...]:
-    """The columns that identify a row of the container; empty where there are none, as for files."""
-    return () if container.kind is Kind.FILES else container.primary_key
-
-
 def _message(rows: int, partitions: int, rules: int, failed: set[str], errored: set[str], passes: int) -> str:
     """The results in words, for the record and the log."""
     parts = [f"{rows:,} rows of {partitions:,} partition{'s' if partitions != 1 else ''} by {rules} rules in {passes} passes"]
@@ -278,48 +235,6 @@ def _message(rows: int, partitions: int, rules: int, failed: set[str], errored: 
     if errored:
         parts.append(f"could not be asked: {', '.join(sorted(errored))}")
     return "; ".join(parts)
-
-
-def _table_of(scope: LakeScope, container: Container, name: str) -> LakeTable | None:
-    """The table of another container, which a rule names as ``container`` or ``datastore/container``."""
-    store, slash, other = name.partition("/")
-    return scope.table(encode_name(store), encode_name(other)) if slash else scope.table(container.key_path[0], encode_name(name))
-
-
-def _baseline(records: Records, scan_scope: ScanScope, rules: Mapping[str, Rule], keys: Sequence[str]) -> dict[tuple[str, str], Any]:
-    """The row counts and values of earlier scans, by rule id and partition, that the results of this scan are compared with.
-
-    Only results of rules as they are now count. A result without judgement (``UNASSERTED``) counts too: the first scan had nothing to
-    compare with, but it has counted.
-    """
-    found = records.metrics(scan_scope.container.label, list(rules), keys, (Status.PASSED, Status.FAILED, Status.UNASSERTED))
-    return {(i, k): (v.rows, v.value) for (i, k), v in found.items() if k is not None and v.asks == scan_scope.question_digest(rules[i])}
-
-
-def _open_keys(known: Mapping[str, Anomaly], scan_scope: ScanScope, rules: set[str]) -> dict[str, list[str]]:
-    """The keys of rows with an open anomaly that may be within the scan scope, by rule id.
-
-    These are the anomalies of the scope's partitions, and of all where the scope is not limited to partitions or where the container is
-    upserted: an upsert may move a row to another partition.
-    """
-    chosen = set(scan_scope.keys) if scan_scope.keys is not None and scan_scope.container.strategy is not Strategy.UPSERT else None
-    keys: dict[str, list[str]] = {}
-    for anomaly in known.values():
-        here = chosen is None or anomaly.partition is None or anomaly.partition in chosen
-        if anomaly.key is not None and anomaly.is_open and anomaly.rule in rules and here:
-            keys.setdefault(anomaly.rule, []).append(anomaly.key)
-    return keys
-
-
-def _elsewhere(known: Mapping[str, Anomaly], container: Container, rules: set[str], keys: set[str | None]) -> list[str]:
-    """The keys of rows whose open anomaly was found in another partition than ``keys``: these rows may have moved here since.
-
-    Empty except for upserted containers: only MERGE moves a row to another partition, and it keeps one row of each key.
-    """
-    if container.strategy is not Strategy.UPSERT:
-        return []
-    there = (one for one in known.values() if one.is_open and one.rule in rules and one.partition not in keys)
-    return list(dict.fromkeys(one.key for one in there if one.key is not None))
 
 
 def _now() -> int:

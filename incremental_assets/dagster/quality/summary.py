@@ -1,17 +1,18 @@
 """The summary of a scan in numbers: written as metadata of an event, and read back from it for the command line.
 
-Belongs here: the names of the fields, in one place. Does not belong: the measurements (``scanning``).
+Belongs here: the numbers, and the names of their fields, in one place. Does not belong: the measurements (``scanning``).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
 
-from incremental_assets.core.rules import Severity
-from incremental_assets.dagster.quality.scanning import ScanSummary
+from incremental_assets.core.rules.rule import Rule, Severity, Status, Verdict
 from incremental_assets.dagster.quality.tables import verdicts_table
-from incremental_assets.quality.verdict import Status, Verdict
+from incremental_assets.quality.records import ScanOperation
+from incremental_assets.quality.scan import ScanResult
 
 SUMMARY, PROFILE_SUMMARY = "quality/summary", "profile/summary"
 """The metadata keys of the summary of a scan and of a profile."""
@@ -19,11 +20,47 @@ MOST_VERDICTS = 1000
 """At most so many verdicts are in a summary; those that passed are left out."""
 
 
+@dataclass(frozen=True)
+class ScanSummary:
+    """The results of a scan in numbers, with the verdicts that they come from.
+
+    ``opened``, ``reopened``, ``resolved``: how many anomalies the scan changed to that state; ``still_open``: how many are open after it.
+    ``previous`` and ``new``: the watermark of the container's scans before and after it, as JSON values; None where there is none.
+    ``seconds``: how long the scan took.
+    """
+
+    container: str
+    operation: ScanOperation
+    result: ScanResult
+    rules: Mapping[str, Rule] = field(repr=False)
+    opened: int
+    reopened: int
+    resolved: int
+    still_open: int
+    previous: int | str | None
+    new: int | str | None
+    seconds: float
+
+    def count(self, status: Status) -> int:
+        """How many rules have this status for at least one partition."""
+        return len({v.rule for v in self.result.verdicts if v.status is status})
+
+    @property
+    def failed(self) -> list[Verdict]:
+        """The verdicts of rules that are broken or could not be evaluated."""
+        return [v for v in self.result.verdicts if v.status in (Status.FAILED, Status.ERRORED)]
+
+    @property
+    def blocked(self) -> list[Verdict]:
+        """The verdicts because of which assets downstream must not run."""
+        return [v for v in self.result.verdicts if v.blocks]
+
+
 def summary_metadata(summary: ScanSummary) -> dict[str, Any]:
     """The metadata of the observation that reports a scan."""
     return {
         SUMMARY: dg.MetadataValue.json(line_of(summary)),
-        "quality/verdicts": verdicts_table(summary),
+        "quality/verdicts": verdicts_table(summary.result.verdicts),
         "quality/passes": dg.MetadataValue.int(summary.result.passes),
         "quality/rows_scanned": dg.MetadataValue.int(summary.operation.rows),
         "quality/anomalies_opened": dg.MetadataValue.int(summary.opened + summary.reopened),

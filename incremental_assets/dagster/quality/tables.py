@@ -9,8 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from incremental_assets.dagster.quality.scanning import ScanSummary
-from incremental_assets.quality.verdict import FailedRow, Status
+from incremental_assets.core.rules.rule import FailedRow, Status, Verdict
 
 MOST_SAMPLES = 5
 """At most so many failed rows are shown with an evaluation."""
@@ -32,10 +31,10 @@ def samples(rows: Sequence[FailedRow], rule: str, partition: str | None, *, ever
     return dg.MetadataValue.table(records, schema=dg.TableSchema([dg.TableColumn(name) for name in names]))
 
 
-def verdicts_table(summary: ScanSummary) -> Any:
+def verdicts_table(verdicts: Sequence[Verdict]) -> Any:
     """A table of the verdicts, the worst status first."""
     order = (Status.ERRORED, Status.FAILED, Status.UNASSERTED, Status.PASSED)
-    verdicts = sorted(summary.result.verdicts, key=lambda verdict: order.index(verdict.status))[:MOST_VERDICTS]
+    verdicts = sorted(verdicts, key=lambda verdict: order.index(verdict.status))[:MOST_VERDICTS]
     names = ("rule", "partition", "status", "asserted", "failed", "unasserted", "value", "message")
     records = [
         dg.TableRecord({name: _cell(verdict.status.value if name == "status" else getattr(verdict, name)) for name in names})

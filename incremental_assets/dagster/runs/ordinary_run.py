@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -22,7 +23,9 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 from dagster._core.storage.tags import MAX_RUNTIME_SECONDS_TAG
 from filelock import FileLock
 
-from incremental_assets.dagster.project import dagster_home
+from incremental_assets.dagster.event_log import asset_events_of, failure_of, is_interrupted
+from incremental_assets.dagster.loggers import BRIEF_LOGGER
+from incremental_assets.dagster.project import current_project, dagster_home, location_name
 from incremental_assets.dagster.runs.event_batches import store_events_in_batches
 
 REPOSITORY = "__repository__"
@@ -46,26 +49,55 @@ def command_line_instance() -> dg.DagsterInstance:
         return dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(home), overrides=silent))
 
 
-def new_run_id() -> str:
-    return str(uuid.uuid4())
+@dataclass(frozen=True)
+class EndedRun:
+    """A run that has ended.
 
-
-def run_here(
-    job: dg.JobDefinition,
-    instance: dg.DagsterInstance,
-    *,
-    run_id: str,
-    run_config: Mapping[str, Any],
-    tags: Mapping[str, str],
-    location: str,
-) -> Sequence[dg.DagsterEvent]:
-    """Executes the job as a run in this process and returns its events.
-
-    It must be called in the main thread, because it is interrupted by signals. ``location``: the name of the code location in
-    ``workspace.yaml``. Raises DagsterError where the run cannot begin. Raises RunTerminated where *Terminate* was pressed in the UI, or
-    where the run took longer than its tag ``dagster/max_runtime`` allows; the daemon enforces this tag for its own runs only.
+    ``events``: its events; of a failed run, only the asset events. ``failure``: why it failed; "" where it did not. ``error``: the class
+    name of the exception that made it fail; "" where that is not known. ``seconds``: how long it took.
     """
-    repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), REPOSITORY)
+
+    run_id: str
+    events: Sequence[dg.DagsterEvent]
+    failure: str
+    error: str
+    seconds: float
+
+
+def run_here(job: dg.JobDefinition, instance: dg.DagsterInstance, run_config: Mapping[str, Any], tags: Mapping[str, str]) -> EndedRun:
+    """Executes the job as a run in this process.
+
+    It must be called in the main thread, because it is interrupted by signals. A run has failed, too, where *Terminate* was pressed in the
+    UI, and where it took longer than its tag ``dagster/max_runtime`` allows; the daemon enforces this tag for its own runs only. Raises
+    KeyboardInterrupt where the run was interrupted otherwise, as by Ctrl-C at the terminal, after it was reported as cancelled.
+    """
+    run_id, started = str(uuid.uuid4()), time.monotonic()
+    events: Sequence[dg.DagsterEvent] = ()
+    failure = error = ""
+    try:
+        events = _execute(job, instance, run_id, {**run_config, "loggers": {BRIEF_LOGGER: {}}}, tags)
+    except (_RunTerminated, dg.DagsterError) as trouble:
+        failure = str(trouble)
+    if is_interrupted(events):
+        # Dagster reports a run as failed if it was interrupted without a request for its termination.
+        run = instance.get_run_by_id(run_id)
+        if run is not None and run.status is not dg.DagsterRunStatus.CANCELED:
+            instance.report_run_canceled(run)
+        raise KeyboardInterrupt
+    if not failure:
+        found, failure = failure_of(events)
+        error = found or ""
+    # The returned events of a failed run lack what its failed step has logged. The stored ones show whether rows were written.
+    if failure:
+        events = asset_events_of(instance, run_id)
+    return EndedRun(run_id, events, failure, error, time.monotonic() - started)
+
+
+def _execute(
+    job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, run_config: Mapping[str, Any], tags: Mapping[str, str]
+) -> Sequence[dg.DagsterEvent]:
+    """Executes the run and returns its events. Raises DagsterError where it cannot begin, and _RunTerminated."""
+    repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location_name(current_project())), REPOSITORY)
     run = instance.create_run_for_job(
         job,
         run_id=run_id,
@@ -78,13 +110,13 @@ def run_here(
         return execute_run(InMemoryJob(job), run, instance).all_events
 
 
-class RunTerminated(Exception):
+class _RunTerminated(Exception):
     """The run was terminated in the UI, or it exceeded its time limit. The message says which."""
 
 
 @contextlib.contextmanager
 def _terminable(instance: dg.DagsterInstance, run_id: str, seconds: float | None) -> Iterator[None]:
-    """Ends the block with RunTerminated when the run is terminated in the UI, or after ``seconds`` (None: no limit).
+    """Ends the block with _RunTerminated when the run is terminated in the UI, or after ``seconds`` (None: no limit).
 
     For a run that the daemon did not start, *Terminate* finds no process to signal: it only marks the run as being cancelled. So a thread
     polls for this mark and interrupts the main thread.
@@ -131,9 +163,9 @@ def _terminable(instance: dg.DagsterInstance, run_id: str, seconds: float | None
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:
             instance.report_run_failed(run, text)
-        raise RunTerminated(text)
+        raise _RunTerminated(text)
     if asked.is_set():
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:
             instance.report_run_canceled(run)
-        raise RunTerminated("terminated in the UI; what was not committed is read again by the next sync")
+        raise _RunTerminated("terminated in the UI; what was not committed is read again by the next sync")

@@ -47,6 +47,7 @@ _DEFAULTS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 50_000,
 }
+_KERBEROS = ("gssencmode", "krbsrvname", "gsslib", "gssdelegation")
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,26 @@ class PostgresAddress:
             **secret,
         }
 
+    def libpq_connection(self, found: ConnectionInfo) -> str:
+        """The connection string of libpq for Spark's tasks, with the host that answered and the password that was used (``jdbc_options``).
+
+        The encoding is named, as values arrive in that of the database otherwise.
+        """
+        return conninfo.make_conninfo(
+            host=found.host,
+            port=found.port,
+            dbname=self.database,
+            user=self.user,
+            password=found.password,
+            application_name=APPLICATION_NAME,
+            **{**_DEFAULTS, **self.options, "client_encoding": "UTF8"},
+        )
+
+    def reason_against_libpq(self) -> str | None:
+        """Why Spark's tasks cannot connect with these options: the libpq in ADBC's driver knows no Kerberos. None if they can."""
+        asked = [name for name, value in self.options.items() if name in _KERBEROS and value not in ("disable", "prefer")]
+        return f"the connection uses {', '.join(asked)}" if asked else None
+
     def redact(self, text: str) -> str:
         """The text with the password replaced by asterisks."""
         return text.replace(self.password, "****") if self.password else text
@@ -189,7 +210,7 @@ def _remedy(error: psycopg.Error) -> str:
     if "does not exist" in text:
         return "Check the name in the datastore's url."
     if "refused" in text or "timeout" in text or "resolve" in text or "no route" in text:
-        return "Check host and port in the datastore's url, and that the server runs and lets this machine in."
+        return "Check host and port in the datastore's url, and that the server runs and accepts connections from this machine."
     return "Check the datastore's url."
 
 
@@ -209,7 +230,9 @@ def source_errors(label: str, address: PostgresAddress) -> Iterator[None]:
     except psycopg.errors.UndefinedColumn as error:
         raise SourceError(f"{label}: {_reason(error, address.password)} Run: incremental-assets catalog") from error
     except psycopg.errors.LockNotAvailable as error:
-        raise SourceError(f"{label}: the table is locked by somebody's ALTER, TRUNCATE or VACUUM FULL; sync again later.") from error
+        raise SourceError(
+            f"{label}: the table is locked by an ALTER, TRUNCATE or VACUUM FULL of another session; sync again later."
+        ) from error
     except psycopg.errors.QueryCanceled as error:
         if seconds_left() is None:
             raise SourceError(f"{label}: a query was ended: {_reason(error, address.password)} Nothing was written; sync again.") from error

@@ -1,7 +1,8 @@
 """Reads rows of an exported snapshot of PostgreSQL as a Spark DataFrame.
 
-Belongs here: the JDBC options, the division of a read among parallel readers, and the decoding of values that are sent as integers. Does
-not belong: the choice of the rows (``databases.plan``), and writing them (``delta``). All parallel readers see the same snapshot.
+Belongs here: the JDBC options, and the decoding of values that are sent as integers. Does not belong: the choice of the rows
+(``databases.plan``), their division among parallel readers (``cuts``), the read that goes past Spark's JDBC (``arrow_files``), and writing
+the rows (``delta``). All parallel readers see the same snapshot.
 """
 
 import re
@@ -10,18 +11,14 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from incremental_assets.core.container import Container, Kind
+from incremental_assets.core.container import Container
 from incremental_assets.core.names import backticked
-from incremental_assets.core.window import EVERYTHING, Window, merge
-from incremental_assets.databases.postgres.queries import (
-    identifier_expression,
-    literal,
-    null_predicate,
-    relation,
-    scope_predicate,
-)
+from incremental_assets.core.window import EVERYTHING, Window
+from incremental_assets.databases.postgres.cuts import key_cuts, reader_cuts
+from incremental_assets.databases.postgres.queries import relation, scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.types import Carried, carry
+from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -30,10 +27,6 @@ if TYPE_CHECKING:
 FETCH_SIZE = 20_000
 """The number of rows that a reader fetches at a time. It must be above 0: with 0 the driver buffers the whole table, and Spark leaves the
 connection in autocommit mode, so that the snapshot is silently not used."""
-PAGES_A_READER = 4096
-"""A table read by pages gets one more reader for each so many pages (32 MB with PostgreSQL's default page size of 8 kB)."""
-ROWS_A_READER = 400_000
-"""Every other read gets one more reader for each so many rows, as the planner estimates them."""
 _QUOTED_OR_MARK = re.compile(r"\?|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 _KEYS = "incremental_assets_keys"
 _FROM_KEY_TEXT = {
@@ -73,7 +66,7 @@ def read_windows(
     """
     container = reader.container
     scope = scope_predicate(container, windows, include_nulls)
-    cuts = _cuts(reader, windows, include_nulls, highest, most_readers)
+    cuts = reader_cuts(reader, windows, include_nulls, highest, most_readers)
     return _read(spark, reader, carried, scope, cuts)
 
 
@@ -84,28 +77,27 @@ def key_ranges(reader: PostgresReader, rows: int, most_readers: int) -> list[Seq
     empty if PostgreSQL has no statistics of that column.
     """
     count = -(-reader.estimate([EVERYTHING], True) // max(rows, 1))
-    cuts = _key_cuts(reader, count * most_readers)
+    cuts = key_cuts(reader, count * most_readers)
     a_range = max(1, min(most_readers, len(cuts) // max(count, 1)))
     return [cuts[start : start + a_range] for start in range(0, len(cuts), a_range)]
 
 
 def read_key_ranges(
     spark: "SparkSession", reader: PostgresReader, carried: Sequence[Carried], ranges: Sequence[Sequence[sql.Composable]]
-) -> "list[DataFrame]":
-    """Reads each range in a newer snapshot of the source. Spark keeps the rows on its disks until the DataFrames are released.
+) -> list[PersistedRows]:
+    """Reads each range in a newer snapshot of the source. Spark keeps the rows on its disks until they are released.
 
     It must be called inside ``reader.snapshot()``, from which the first range is read.
     """
     from pyspark.storagelevel import StorageLevel
 
     scope = scope_predicate(reader.container, [EVERYTHING], True)
-    parts: list[DataFrame] = []
+    parts: list[PersistedRows] = []
     for number, cuts in enumerate(ranges):
         if number:
             reader.renew_snapshot()
-        part = _read(spark, reader, carried, scope, cuts).persist(StorageLevel.DISK_ONLY)
-        parts.append(part)
-        part.count()  # Spark is lazy: this reads the rows now, while their snapshot is held
+        parts.append(PersistedRows(spark, _read(spark, reader, carried, scope, cuts), StorageLevel.DISK_ONLY))
+        parts[-1].frame.count()  # Spark is lazy: this reads the rows now, while their snapshot is held
     return parts
 
 
@@ -162,10 +154,17 @@ def _raw(trusted: str) -> sql.SQL:
 
 def describe_read(container: Container, carried: Sequence[Carried], windows: Sequence[Window], include_nulls: bool) -> str:
     """The SQL of a read, for ``--dry-run``. Nothing is run."""
-    return _select(container, carried, scope_predicate(container, windows, include_nulls), names=True).as_string(None)
+    return select_of(container, carried, scope_predicate(container, windows, include_nulls), names=True).as_string(None)
 
 
-def _select(container: Container, carried: Sequence[Carried], scope: sql.Composable, *, names: bool = False) -> sql.Composable:
+def reader_statements(reader: PostgresReader) -> str:
+    """The statements, divided by semicolons, with which a reader's transaction begins. It must be called inside ``reader.snapshot()``."""
+    assert reader.snapshot_id is not None, "reads happen inside a snapshot"
+    return _SETTINGS.format(snapshot=reader.snapshot_id, limits=reader.reader_settings, mark=reader.reader_mark)
+
+
+def select_of(container: Container, carried: Sequence[Carried], scope: sql.Composable, *, names: bool = False) -> sql.Composable:
+    """The query for the rows in ``scope``. Its columns are called c0, c1, …; with ``names`` they have their own names."""
     # The columns are named c0, c1, … on the way, so that no name clashes with a keyword, a quote, or a name in another case.
     listed = [sql.SQL("{} as {}").format(c.select, sql.Identifier(c.column.name if names else f"c{i}")) for i, c in enumerate(carried)]
     return sql.SQL("select {} from {} where {}").format(sql.SQL(", ").join(listed), relation(container), scope)
@@ -175,13 +174,12 @@ def _read(
     spark: "SparkSession", reader: PostgresReader, carried: Sequence[Carried], scope: sql.Composable, cuts: Sequence[sql.Composable]
 ) -> "DataFrame":
     container = reader.container
-    assert reader.snapshot_id is not None, "reads happen inside a snapshot"
     # Each part is a query of its own, because a predicate outside the subquery could not use ctid.
-    scopes = [sql.SQL("({}) and ({})").format(scope, partitioning) for partitioning in cuts] or [scope]
+    scopes = [sql.SQL("({}) and ({})").format(scope, condition) for condition in cuts] or [scope]
     options = {
         **reader.jdbc_options,
         "fetchsize": str(FETCH_SIZE),
-        "sessionInitStatement": _SETTINGS.format(snapshot=reader.snapshot_id, limits=reader.reader_settings, mark=reader.reader_mark),
+        "sessionInitStatement": reader_statements(reader),
         "customSchema": ", ".join(f"c{i} {c.wire}" for i, c in enumerate(carried)),
         "preferTimestampNTZ": "true",
         "pushDownPredicate": "false",
@@ -189,7 +187,7 @@ def _read(
     frames: list[DataFrame] = [
         spark.read.format("jdbc")
         .options(**options)
-        .option("dbtable", "(" + _no_placeholders(_select(container, carried, one).as_string(None)) + ") q")
+        .option("dbtable", "(" + _no_placeholders(select_of(container, carried, one).as_string(None)) + ") q")
         .load()
         for one in scopes
     ]
@@ -205,101 +203,3 @@ def _no_placeholders(query: str) -> str:
     JDBC takes it for a parameter otherwise, but PostgreSQL has operators of that name, which the YAML's ``where:`` may use.
     """
     return _QUOTED_OR_MARK.sub(lambda match: "??" if match[0] == "?" else match[0], query)
-
-
-def _cuts(
-    reader: PostgresReader, windows: Sequence[Window], include_nulls: bool, highest: int | None, most_readers: int
-) -> list[sql.Composable]:
-    """Conditions that divide a read into parts, so that each row is in exactly one part. The result is empty for one reader.
-
-    A whole ordinary table is divided by ``ctid``, which needs no index. A container without identifier is divided by its primary key, and
-    everything else by the identifier.
-    """
-    container = reader.container
-    most = min(container.options.readers or most_readers, most_readers)
-    if most <= 1:
-        return []
-    whole = container.identifier is None or any(w.lower is None and w.upper is None for w in windows)
-    if whole and container.kind is Kind.TABLE:
-        pages = reader.pages()
-        readers = container.options.readers or min(most, pages // PAGES_A_READER + 1)
-        return _ctid_cuts(pages, min(readers, most))
-    if container.identifier is None:
-        rows = reader.estimate(windows, include_nulls)
-        return ordering_cuts(reader, min(container.options.readers or min(most, rows // ROWS_A_READER + 1), most))
-    readers = container.options.readers or min(most, reader.estimate(windows, include_nulls) // ROWS_A_READER + 1)
-    return _identifier_cuts(reader, windows, include_nulls, highest, min(readers, most))
-
-
-def _ctid_cuts(pages: int, readers: int) -> list[sql.Composable]:
-    if readers <= 1:
-        return []
-    starts = [pages * i // readers for i in range(readers)]
-    cuts: list[sql.Composable] = []
-    for index, start in enumerate(starts):
-        parts = [sql.SQL("ctid >= {}::tid").format(sql.Literal(f"({start},0)"))]
-        if index + 1 < readers:  # the last range has no end, because the table may have grown since its size was read
-            parts.append(sql.SQL("ctid < {}::tid").format(sql.Literal(f"({starts[index + 1]},0)")))
-        cuts.append(sql.SQL(" and ").join(parts))
-    return cuts
-
-
-def ordering_cuts(reader: PostgresReader, readers: int) -> list[sql.Composable]:
-    """Conditions that divide a partitioned table by the first column of its primary key. The result is empty for one reader.
-
-    A partitioned table has no single range of ``ctid``, because each of its partitions has its own.
-    """
-    container = reader.container
-    if readers <= 1 or not container.primary_key or container.kind is not Kind.PARTITIONED:
-        return []
-    return _key_cuts(reader, readers)
-
-
-def _key_cuts(reader: PostgresReader, parts: int) -> list[sql.Composable]:
-    """At most ``parts`` conditions on the first column of the primary key, with about equally many rows each.
-
-    The first range also has the rows in which the column is NULL. The result is empty if PostgreSQL has no statistics of the column.
-    """
-    container = reader.container
-    name = container.primary_key[0]
-    edges = reader.quantiles(name, parts)
-    type_ = _raw(next(column.type for column in container.columns if column.name == name))
-    limits = [sql.SQL("{}::{}").format(sql.Literal(edge), type_) for edge in edges]
-    column = sql.Identifier(name)
-    cuts: list[sql.Composable] = []
-    for index in range(len(limits) + 1):
-        bounds: list[sql.Composable] = []
-        if index > 0:
-            bounds.append(sql.SQL("{} >= {}").format(column, limits[index - 1]))
-        if index < len(limits):
-            below = sql.SQL("{} < {}").format(column, limits[index])
-            bounds.append(sql.SQL("({} or {} is null)").format(below, column) if index == 0 else below)
-        cuts.append(sql.SQL(" and ").join(bounds))
-    return cuts if limits else []
-
-
-def _identifier_cuts(
-    reader: PostgresReader, windows: Sequence[Window], include_nulls: bool, highest: int | None, readers: int
-) -> list[sql.Composable]:
-    identifier = reader.container.identifier
-    assert identifier is not None
-    domain = merge(windows)
-    lower = domain[0].lower if domain and domain[0].lower is not None else None
-    # To find the lowest value of a view, PostgreSQL evaluates the view once more. That is done only if the YAML asks for several readers.
-    if lower is None and readers > 1 and (reader.container.kind is Kind.PARTITIONED or reader.container.options.readers):
-        lower = reader.lowest()
-    if readers <= 1 or highest is None or lower is None or highest - lower < readers:
-        return []
-    expression = identifier_expression(identifier)
-    edges = [lower + (highest - lower) * i // readers for i in range(1, readers)]
-    cuts: list[sql.Composable] = []
-    for index in range(readers):
-        parts: list[sql.Composable] = []
-        if index > 0:
-            parts.append(sql.SQL("{} >= {}").format(expression, literal(identifier.cursor_type, edges[index - 1])))
-        if index + 1 < readers:
-            parts.append(sql.SQL("{} < {}").format(expression, literal(identifier.cursor_type, edges[index])))
-        cuts.append(sql.SQL(" and ").join(parts))
-    if include_nulls:
-        cuts.append(null_predicate(identifier))
-    return cuts

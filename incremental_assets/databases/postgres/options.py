@@ -45,7 +45,7 @@ class Rule:
 
 _ADDRESS, _PLAN, _OURS = Rule(Use.ADDRESS), Rule(Use.PLAN), Rule(Use.OURS)
 _SESSIONS = {"read-write": "primary", "read-only": "secondary", "standby": "secondary", "prefer-standby": "preferSecondary"}
-_NO_CRL = "Leave it out, and let the certificate authority revoke by short lives of its certificates."
+_NO_CRL = "Leave it out, and let the certificate authority issue certificates that expire soon instead."
 
 RULES: Mapping[str, Rule] = {
     "host": _ADDRESS,

@@ -4,7 +4,6 @@ Belongs here: these queries, each of which is one short statement. Does not belo
 ``databases.plan``), the connection and its snapshot (``session``), open transactions (``transactions``), and Spark (``extract``).
 """
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from incremental_assets.databases.postgres.queries import (
 )
 from incremental_assets.databases.postgres.session import PostgresSession
 from incremental_assets.databases.postgres.transactions import Transactions
+from incremental_assets.databases.source import Highest
 
 _BUCKET_TYPES = {
     CursorType.INTEGER: "numeric",
@@ -50,23 +50,6 @@ class Limit:
     value: int | None
     settled: int | None = None
     clock: int = 0
-
-
-@dataclass(frozen=True)
-class Highest:
-    """The highest identifier of a container, at one moment. Values are integers of the cursor type.
-
-    ``value``: the highest identifier, limited to what the source's clock or sequence allows; None if no row has an identifier. ``seen``:
-    the highest identifier of the rows, without this limit. ``sequence``: the last value that the identifier's sequence gave out; None if
-    there is no sequence that can be read. ``clock``: the source's clock just after the read, in microseconds since 1970 UTC. ``withheld``:
-    what ``value`` would be without the margin below the clock; None if it would be the same.
-    """
-
-    value: int | None = None
-    seen: int | None = None
-    sequence: int | None = None
-    clock: int = 0
-    withheld: int | None = None
 
 
 class PostgresReader(PostgresSession):
@@ -271,6 +254,10 @@ class PostgresReader(PostgresSession):
         """The number of blocks of an ordinary table, which ranges of ``ctid`` divide."""
         return self._row("select pg_relation_size(%(r)s::regclass) / current_setting('block_size')::bigint", {"r": self._regclass()})[0]
 
+    def bytes(self) -> int:
+        """The size of an ordinary table with the values that are stored apart from its pages (TOAST), without its indexes."""
+        return self._row("select pg_table_size(%(r)s::regclass)", {"r": self._regclass()})[0]
+
     def quantiles(self, column: str, parts: int) -> list[str]:
         """Values (as text) that divide a column into at most ``parts`` parts of about equally many rows, ascending.
 
@@ -318,12 +305,3 @@ class PostgresReader(PostgresSession):
             scope_predicate(self.container, windows, include_nulls),
         )
         return [name for name, holds in zip(conditions, self._row(query), strict=True) if holds]
-
-
-def shape_digest(table: SourceTable) -> str:
-    """A hash of what a sync needs to know of a table (columns, types, NOT NULL, defaults, primary key, kind).
-
-    A sync compares the hash of the table in its snapshot with that of the table in the catalog.
-    """
-    columns = [(c.name, c.type, c.not_null, c.default, c.sequence) for c in table.columns]
-    return hashlib.md5(json.dumps([columns, table.primary_key, table.kind.value]).encode(), usedforsecurity=False).hexdigest()

@@ -6,7 +6,6 @@ Belongs here: the lifetime of the connection and of the snapshot. Does not belon
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from incremental_assets.core.errors import SourceError
 from incremental_assets.databases.postgres.connection import OWN_LOCK, PostgresAddress, ask, source_errors
 from incremental_assets.databases.postgres.queries import relation
 from incremental_assets.databases.postgres.watch import Limits, SnapshotWatch, settings_at
+from incremental_assets.databases.source import Server
 
 LOCK_TIMEOUT = "set local lock_timeout = '30s'"
 """How long a sync waits for its ACCESS SHARE lock on the table, behind an ALTER or TRUNCATE of somebody else."""
@@ -32,24 +32,6 @@ _Self = TypeVar("_Self", bound="PostgresSession")
 
 def _nothing() -> None:
     """The default for ``PostgresSession.interrupt``: no write is running that would have to be cancelled."""
-
-
-@dataclass(frozen=True)
-class Server:
-    """Facts about the source's server.
-
-    ``source``: identifies the database as ``<system identifier>/<OID of the database>``; it is stored in the sync state. The system
-    identifier is ``hidden`` if the role may not read it. ``version``: as ``server_version_num``, e.g. 140000. ``started``: when the server
-    was started, in microseconds since 1970 UTC. ``is_replica``: it is in recovery. ``is_pooled``: the connection goes through a connection
-    pooler. ``shows_activity``: this role may see what the sessions of other roles are doing (``pg_read_all_stats``).
-    """
-
-    source: str
-    version: int
-    started: int
-    is_replica: bool
-    is_pooled: bool
-    shows_activity: bool = True
 
 
 class PostgresSession:
@@ -180,9 +162,8 @@ class PostgresSession:
             # Spark's error has the driver's "I/O error" but not its cause, a socket that timed out. So it is recognised by the time.
             if reason is None and watch.seconds >= self.limits.silence and "I/O error occurred" in f"{error} {error.__cause__}":
                 reason = (
-                    f"{self.container.label}: the source sent nothing to a reader for {self.limits.silence} s; nothing was written. Is the "
-                    "network between Spark and the source whole? A query that takes so long to its first row needs a higher "
-                    "max_silence_seconds."
+                    f"{self.container.label}: the source sent nothing to a reader for {self.limits.silence} s; nothing was written. Check "
+                    "the network between Spark and the source. If a query takes so long to its first row, set a higher max_silence_seconds."
                 )
             if reason is not None:
                 raise SourceError(reason) from error
@@ -228,6 +209,20 @@ class PostgresSession:
     def jdbc_options(self) -> dict[str, str]:
         """The options of Spark's JDBC readers. They connect to the host that answered this connection, and have a time-out."""
         return self.address.jdbc_options(self._live().info, socketTimeout=str(self.limits.silence))
+
+    @property
+    def libpq_connection(self) -> str:
+        """The connection string, with the password, of those tasks of Spark that read through libpq as this connection does."""
+        return self.address.libpq_connection(self._live().info)
+
+    @property
+    def password(self) -> str:
+        """The password of the connection, which no message may contain."""
+        return self._live().info.password
+
+    def reason_against_libpq(self) -> str | None:
+        """Why tasks of Spark cannot connect through libpq as this connection does; None if they can."""
+        return self.address.reason_against_libpq()
 
     # ------------------------------------------------------------------ one query
     def _regclass(self) -> str:

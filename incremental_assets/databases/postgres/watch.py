@@ -178,7 +178,7 @@ class SnapshotWatch:
                 for pid, user, application, kind, relation in late
             )
             self._end(
-                f"{self._label}: {who} waited for {self._limits.blocking} s behind this sync's lock, and whoever came later behind that, "
+                f"{self._label}: {who} waited for {self._limits.blocking} s behind this sync's lock, and later sessions behind that one, "
                 "so the sync was ended; nothing was written. Sync again once that is done, or let others wait for longer: "
                 "max_blocking_seconds."
             )

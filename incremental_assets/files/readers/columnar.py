@@ -34,7 +34,7 @@ _VARIABLE = re.compile(r"\$\{[^}$ ]+\}")
 class Schemas:
     """The schemas of a set of files.
 
-    ``groups``: the files that are read together, each group with its Spark schema. ``columns``: the table's columns that are known, widened
+    ``groups``: the files that are read together. ``columns``: the table's columns that are known, widened
     where a file needs it, and the new ones after them. ``refused``: why a file is refused, by key. ``types``: the types that the YAML sets,
     by column name in lower case.
     """
@@ -50,7 +50,7 @@ class Schemas:
         known: Sequence[Column],
         types: Mapping[str, str],
     ) -> None:
-        self.groups: list[tuple[Group, Any]] = []
+        self.groups: list[Group] = []
         self.columns = list(known)
         self.refused: dict[str, str] = {}
         self._spark, self._staging, self._reading, self._types = spark, staging, reading, types
@@ -64,9 +64,9 @@ class Schemas:
         for own in sorted(alike.values(), key=lambda group: (-len(group), min(file.modified for file in group))):
             self._join(own)
 
-    def rows(self, group: Group, schema: Any) -> "DataFrame":
+    def rows(self, group: Group) -> "DataFrame":
         """The rows of a group's files, with ``NAME``. They are read with the schema that was found, which is not inferred again."""
-        reader = self._spark.read.format(self._reading.format.value).options(**self._reading.passed_on).schema(schema)
+        reader = self._spark.read.format(self._reading.format.value).options(**self._reading.passed_on).schema(group.schema)
         return self._staging.load(reader, group.files, "*")
 
     def _join(self, files: Sequence[ReadFile]) -> None:
@@ -99,7 +99,7 @@ class Schemas:
                 self.columns.append(Column(field.name, type_))
             elif widens(self.columns[at].type, type_) and field.name.lower() not in self._types:
                 self.columns[at] = Column(self.columns[at].name, type_)
-        self.groups.append((Group(tuple(files), tuple(field.name for field in schema)), schema))
+        self.groups.append(Group(tuple(files), tuple(field.name for field in schema), schema=schema))
 
     def _type(self, field: Any) -> str:
         return self._types.get(field.name.lower()) or _type_of(field)
@@ -149,7 +149,7 @@ def _look(address: FolderAddress, reading: Reading, file: ReadFile, head: Beginn
     Raises SourceError for a Parquet file beyond the limits; those are checked by its footer, before Spark reads it.
     """
     if head.blank:
-        raise SourceError(refusal(file, "it is empty: not even a file without rows is"))
+        raise SourceError(refusal(file, "it is empty, which a complete file of its format never is, even without rows"))
     if reading.format is FileFormat.AVRO:
         return head.schema or file.key
     import pyarrow.parquet as pq

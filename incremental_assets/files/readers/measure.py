@@ -19,10 +19,12 @@ _ZST_PIECE = 1024
 A block of three or four bytes may become 128 KiB (RFC 8878, RLE blocks), and what one piece becomes has to fit into memory."""
 _DEFLATED = 1032
 """The largest number of bytes that deflate, the compression of gzip, packs into one."""
+_DECODED = 3
+"""The largest number of bytes of UTF-8 that a byte of another encoding becomes, as one that is none of that encoding does (U+FFFD)."""
 
 
 class Meter:
-    """Counts the unpacked bytes of a file, which ``feed`` receives in chunks, and the length of its longest line.
+    """Counts the unpacked bytes of a file, which ``feed`` receives in chunks and as UTF-8, and the length of its longest line.
 
     ``record``: the whole file is one JSON value, so that the limit of a line applies to all of it.
     """
@@ -61,8 +63,11 @@ class Meter:
         self._line = longest if longest > self._limits.line_bytes else len(chunk) - last
 
 
-def is_surely_small(size: int, compression: str | None, limits: Limits) -> bool:
+def is_surely_small(size: int, compression: str | None, reading: Reading) -> bool:
     """Whether a text file keeps to the limits whatever its content. ``size``: its stored bytes; ``compression``: None: it has none."""
+    limits = reading.limits
+    if reading.encoding is not None:
+        size *= _DECODED
     if compression is None:
         most = size
     elif compression == "gzip":

@@ -5,6 +5,7 @@ Belongs here: these values, and the few names and texts that the readers of all 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import FILE, MODIFIED, FileFormat, Limits, shown_path
@@ -95,11 +96,16 @@ class Reading:
 
 @dataclass(frozen=True)
 class Group:
-    """Files that are read alike. ``names``: their columns, in the files' order where it matters. ``whole``: each file is one JSON value."""
+    """Files that are read alike.
+
+    ``names``: their columns, in the files' order where it matters. ``whole``: each file is one JSON value. ``schema``: of Parquet and Avro,
+    their Spark schema.
+    """
 
     files: tuple[ReadFile, ...]
     names: tuple[str, ...] = ()
     whole: bool = False
+    schema: Any = None
 
 
 def is_packed(file: ReadFile) -> bool:

@@ -136,13 +136,21 @@ class Staging:
 
         A file that surely keeps to them, by its stored size, is not read.
         """
-        if is_surely_small(self._size(file), compression, self._reading.limits):
+        if is_surely_small(self._size(file), compression, self._reading):
             return
         meter = Meter(file, self._reading, record=record)
-        zstd = compression == "zstd"
+        for chunk in self._texts(file, compression):
+            meter.feed(chunk)
+
+    def _texts(self, file: ReadFile, compression: str | None) -> Iterator[bytes]:
+        """Yields a text file in chunks, decompressed and as UTF-8. Bytes that are not of its encoding become U+FFFD."""
+        zstd, encoding = compression == "zstd", self._reading.encoding
+        decoder = None if encoding is None else codecs.getincrementaldecoder(encoding)("replace")
         with self._address.open(file.path, decompress=compression is not None and not zstd) as stream:
             for chunk in unzst(stream) if zstd else iter(lambda: stream.read(CHUNK), b""):
-                meter.feed(chunk)
+                yield chunk if decoder is None else decoder.decode(chunk).encode("utf-8", "replace")
+            if decoder is not None:
+                yield decoder.decode(b"", True).encode("utf-8", "replace")
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -165,19 +173,11 @@ class Staging:
 
         Bytes that are not of the encoding become U+FFFD, so that their rows are rejected later on.
         """
-        zstd = compression == "zstd"
-        with self._address.open(file.path, decompress=compression is not None and not zstd) as stream, open(copy, "wb") as out:
-            chunks = unzst(stream) if zstd else iter(lambda: stream.read(CHUNK), b"")
-            meter = Meter(file, self._reading, record=False)
-            decoder = codecs.getincrementaldecoder(self._reading.encoding or "utf-8")("replace") if self._reading.encoding else None
-            for chunk in chunks:
-                text = decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk
-                meter.feed(text)
-                with self._writing():
-                    out.write(text)
-                    out.flush()
-            if decoder:
-                out.write(decoder.decode(b"", True).encode())
+        meter = Meter(file, self._reading, record=False)
+        with self._writing(), open(copy, "wb") as out:  # reading the file raises no OSError of its own
+            for chunk in self._texts(file, compression):
+                meter.feed(chunk)
+                out.write(chunk)
 
     # ------------------------------------------------------------------ reading staged files
     def load(self, reader: "DataFrameReader", files: Sequence[ReadFile], *columns: str) -> "DataFrame":

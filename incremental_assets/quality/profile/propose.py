@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from itertools import pairwise
 
-from incremental_assets.core.rules import (
+from incremental_assets.core.rules.keys import Unique
+from incremental_assets.core.rules.numbers import Change
+from incremental_assets.core.rules.sql import Value
+from incremental_assets.core.rules.values import (
+    EMAIL,
+    URL,
     Between,
-    Change,
     Contains,
     ExpectedValues,
     Length,
@@ -21,10 +25,7 @@ from incremental_assets.core.rules import (
     NotNull,
     RowRule,
     Sign,
-    Unique,
-    Value,
 )
-from incremental_assets.quality.predicates import EMAIL, URL
 from incremental_assets.quality.profile.column import ColumnProfile, Form, Key, Profile, order_of, rows_of
 from incremental_assets.quality.profile.shapes import common_pattern
 from incremental_assets.quality.profile.states import FREQUENT, TEXT_LENGTH

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.rules.sql import text
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.guards import expr
-from incremental_assets.quality.predicates import text
 from incremental_assets.quality.profile.column import Form, form_of
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ from pyspark.errors import PySparkException
 
 from incremental_assets.core.errors import ConcurrentWriteError
 from incremental_assets.core.names import encode_name
+from incremental_assets.core.rules.sql import text
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.errors import lake_errors, place_errors
 from incremental_assets.delta.folders import QUALITY_FOLDER
 from incremental_assets.delta.guards import expr
 from incremental_assets.delta.private import keep_private
 from incremental_assets.delta.table import LakeTable
-from incremental_assets.quality.predicates import text
 from incremental_assets.quality.profile.column import ColumnProfile, Form, Frequent, Key, Lengths, Moments, Profile, merge_columns
 from incremental_assets.quality.profile.states import (
     ESTIMATE_COLUMNS,

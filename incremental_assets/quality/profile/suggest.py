@@ -14,12 +14,14 @@ from typing import Any
 import yaml
 
 from incremental_assets.core.names import backticked as quote
-from incremental_assets.core.rules import Change, NotNull, RowRule, Rule, Unique
-from incremental_assets.delta.guards import expr
-from incremental_assets.quality.predicates import RuleNotApplicable
+from incremental_assets.core.rules.keys import Unique
+from incremental_assets.core.rules.numbers import Change
+from incremental_assets.core.rules.rule import Rule
+from incremental_assets.core.rules.sql import RuleNotApplicable
+from incremental_assets.core.rules.values import NotNull, RowRule
 from incremental_assets.quality.profile.column import Key, Profile
 from incremental_assets.quality.profile.propose import RARE, candidates, changes_of, rounded_up, rows_by_partition, volumetric
-from incremental_assets.quality.rows import Aggregate, Values
+from incremental_assets.quality.rows import Aggregate, Condition, Values
 
 HELD_OUT = 0.2
 """The share of the partitions with rows, counted from the newest, that rules are not derived from. It is at least one partition."""
@@ -32,6 +34,8 @@ Predicate = Callable[[RowRule], str]
 """Returns the Spark SQL condition for a row to pass a rule; NULL passes too. Raises RuleNotApplicable."""
 Ask = Callable[[Sequence[Aggregate]], Values]
 """Computes aggregates over the held-out rows, by partition, in one pass. Those that Spark cannot analyse are left out of the result."""
+_Tried = tuple[RowRule | Unique, str | Condition]
+"""A rule, with the aggregate or the condition that counts the rows which break it."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +152,9 @@ def suggest(
     return Suggestions(split, _not_nulls_as_one(kept), dropped, total, unfit)
 
 
-def _usable(rules: Sequence[RowRule | Unique], predicate: Predicate, unfit: list[tuple[Rule, str]]) -> list[tuple[RowRule | Unique, str]]:
-    """Return each rule with the SQL aggregate that counts the rows of a partition which break it. The others go into ``unfit``."""
-    found: list[tuple[RowRule | Unique, str]] = []
+def _usable(rules: Sequence[RowRule | Unique], predicate: Predicate, unfit: list[tuple[Rule, str]]) -> list[_Tried]:
+    """Return each rule with what counts the rows of a partition which break it. The others go into ``unfit``."""
+    found: list[_Tried] = []
     for rule in rules:
         if _TEMPLATE in str(rule.words()):
             unfit.append((rule, f"{_TEMPLATE} begins a template in YAML"))
@@ -162,11 +166,11 @@ def _usable(rules: Sequence[RowRule | Unique], predicate: Predicate, unfit: list
     return found
 
 
-def _ask(ask: Ask, texts: Sequence[tuple[RowRule | Unique, str]]) -> tuple[dict[str, Suggestion], int]:
+def _ask(ask: Ask, texts: Sequence[_Tried]) -> tuple[dict[str, Suggestion], int]:
     """Return the result of each rule that could be evaluated, by its id, and the number of held-out rows."""
     names = {rule.id: f"r{n}" for n, (rule, _) in enumerate(texts)}
-    wanted = [Aggregate(names[rule.id], names[rule.id], lambda text=text: expr(text), (text,)) for rule, text in texts]
-    parts = list(ask([Aggregate(None, "total", lambda: expr("count(*)")), *wanted]).values())
+    wanted = [Aggregate(names[rule.id], names[rule.id], failing) for rule, failing in texts]
+    parts = list(ask([Aggregate(None, "total", "count(*)"), *wanted]).values())
     total = sum(int(part["total"]) for part in parts)
     found: dict[str, Suggestion] = {}
     for rule, _ in texts:
@@ -177,12 +181,13 @@ def _ask(ask: Ask, texts: Sequence[tuple[RowRule | Unique, str]]) -> tuple[dict[
     return found, total
 
 
-def _failing(rule: RowRule | Unique, predicate: Predicate) -> str:
-    """Return the SQL aggregate that counts the rows of a partition that break the rule."""
+def _failing(rule: RowRule | Unique, predicate: Predicate) -> str | Condition:
+    """Return the aggregate in Spark SQL, or the condition, that counts the rows of a partition that break the rule."""
     if isinstance(rule, Unique):
         present = predicate(NotNull(columns=rule.columns))
-        return f"count_if({present}) - count(DISTINCT {', '.join(quote(name) for name in rule.columns)})"
-    return f"count_if(NOT ({predicate(rule)}))"
+        # As in ``quality.rows.Aggregate``, no ``count_if``.
+        return f"count(CASE WHEN {present} THEN 1 END) - count(DISTINCT {', '.join(quote(name) for name in rule.columns)})"
+    return Condition(predicate(rule), holds=False)
 
 
 def _volumetric(split: Split, rows: Mapping[Key, int], filling: Sequence[Key]) -> Suggestion | None:

@@ -1,0 +1,175 @@
+"""First loads whose rows Spark's tasks read over ADBC into files, with one commit through delta-rs: the same rows as through JDBC.
+
+Belongs here: what this way of reading could alter, lose or double, and when it must not be taken. Does not belong: what both ways have in
+common (``test_sync``, ``test_types``).
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from assets_tests.databases import test_sync, test_types
+from assets_tests.harness import Project
+from assets_tests.test_kill import Command
+from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.spark.session import open_session
+
+MakeProject = Callable[..., Project]
+
+
+@pytest.fixture
+def arrow(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> MakeProject:
+    """Makes projects that read into files whatever can be read so, however few rows there are."""
+    monkeypatch.setenv(READ_BY, "arrow")
+    return project
+
+
+def engines(project: Project, name: str) -> list[str]:
+    """What wrote the rows of a table, commit by commit, the first one first: ``files`` or ``Spark``."""
+    table = project.table(name).opened()
+    assert table is not None
+    commits = [entry for entry in reversed(table.history()) if entry["operation"] in ("WRITE", "MERGE", "DELETE")]
+    return ["files" if str(entry.get("engineInfo")).startswith("delta-rs") else "Spark" for entry in commits]
+
+
+def test_every_type_arrives_as_it_is(arrow: MakeProject) -> None:
+    """Values would be rounded, shifted, cut or nulled, other than through JDBC: ADBC has forms of its own for many types."""
+    made = arrow(incremental=["public.appended:at:timestamp", "public.upserted:at:timestamp!upsert"])
+    made.execute(test_types.TYPES)
+    names = ("appended", "upserted", "whole")
+    for name in names:
+        test_types.create(made, name)
+        test_types.insert(made, name)
+    first = made.sync()
+    for name in names:
+        assert first[name]["status"] == "synced", first[name]["message"]
+        assert engines(made, name) == ["files"]
+        made.assert_equal(name)
+    for name in names:  # what Spark writes beside these files
+        test_types.insert(made, name, 101, "2024-11-06")
+    made.sync()
+    for name in names:
+        made.assert_equal(name)
+
+
+COLUMNS = """id int primary key, i8 bigint, i2 smallint, n9 numeric(9,2), n18 numeric(18,4), n38 numeric(38,10), d date, ts timestamp,
+  tz timestamptz, t text, c char(40), b boolean, r real, f double precision, y bytea, filler text"""
+VALUES = """i, i * 1000000007::bigint, i, i * 0.1, i * 123456789012.3456, i * 12345678901234567890.0123456789, date '2000-01-01' + i,
+  timestamp '2000-01-01' + i * interval '1 day 1 microsecond', timestamptz '2000-01-01' + i * interval '1 day 999 microsecond',
+  repeat('é', 20) || lpad(i::text, 40, '0'), 'c' || i, i % 2 = 0, i / 7.0, i / 7.0, decode(lpad(to_hex(i), 8, '0'), 'hex'),
+  repeat('x', 500)"""
+SKIPPED = {"id", "i8", "i2", "n9", "n18", "n38", "d", "ts", "tz"}
+"""Columns by which a reader can tell from the statistics which file has a row."""
+
+
+def test_each_value_is_found_by_itself(arrow: MakeProject, spark_home: Path) -> None:
+    """A statistic that is wrong in the last digit hides rows from a predicate, and makes a MERGE double them."""
+    made = arrow(incremental=["public.t:id:integer"], containers={"t": {"readers": 4}})
+    made.execute(f"create table t ({COLUMNS}); insert into t select {VALUES} from generate_series(1, 400) i")
+    made.execute("insert into t (id, f, r) values (401, 'NaN', 'NaN')")
+    made.one("t")
+    made.assert_equal("t")
+    assert engines(made, "t") == ["files"]
+    table = made.table("t")
+    delta = table.opened()
+    assert delta is not None
+    assert len(delta.file_uris()) == 4
+    row = made.source.execute(b"select *, n38::text, ts::text, tz::text, y from t where id = 123").fetchone()
+    assert row is not None
+    literals = {
+        "id": "123", "i8": str(row[1]), "i2": "123S", "n9": f"{row[3]}BD", "n18": f"{row[4]}BD", "n38": f"{row[16]}BD",
+        "d": f"DATE'{row[6]}'", "ts": f"TIMESTAMP_NTZ'{row[17]}'", "tz": f"TIMESTAMP'{row[18]}'", "t": f"'{row[9]}'", "c": f"'{row[10]}'",
+        "f": f"{row[13]!r}D", "y": f"X'{bytes(row[19]).hex()}'",
+    }  # fmt: skip
+    with open_session(spark_home, name="predicates") as spark:
+        for column, literal in literals.items():
+            found = spark.sql(f"SELECT id FROM {table.sql_name} WHERE {column} = {literal}")
+            assert [r.id for r in found.collect()] == [123], column
+            if column in SKIPPED or column in "fy":
+                assert len(found.inputFiles()) == (1 if column in SKIPPED else 4), column
+        assert [r.id for r in spark.sql(f"SELECT id FROM {table.sql_name} WHERE f > 1e10").collect()] == [401]  # NaN is above all
+        assert spark.sql(f"SELECT 1 FROM {table.sql_name} WHERE id IS NOT NULL AND t IS NULL").count() == 1
+        # What Spark does to rows in these files: deletion vectors, and a copy of the rest.
+        spark.sql(f"DELETE FROM {table.sql_name} WHERE n38 = {literals['n38']} OR tz = {literals['tz']}")
+        assert spark.sql(f"SELECT count(*) FROM {table.sql_name}").collect()[0][0] == 400
+    assert made.rows("t", "id", f"n38 = {row[16]}") == [] and len(made.rows("t", "id", f"id = {row[0] + 1}")) == 1
+
+
+def test_all_tasks_see_the_one_frozen_state(arrow: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task has a connection of its own: without the shared snapshot, rows that move meanwhile are read twice or never."""
+    test_sync.test_all_readers_see_the_same_snapshot_of_the_source(arrow, monkeypatch)
+
+
+def test_what_is_left_to_jdbc(arrow: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows would be NULL (column mapping), be refused by delta-rs, or replace none of those that they are to replace."""
+    made = arrow(
+        incremental=["public.odd:id:integer", "public.clustered:id:integer", "public.seen:id:integer", "public.plain:id:integer"],
+        containers={"clustered": {"cluster": True}},
+    )
+    made.execute("""create table odd (id int primary key, "a b" text); insert into odd select i, 'x' from generate_series(1, 9) i;
+        create table clustered (id int primary key); insert into clustered select generate_series(1, 9);
+        create table plain (id int primary key); insert into plain select generate_series(1, 9);
+        create view seen as select * from plain""")
+    made.sync()
+    for name in ("odd", "clustered", "seen"):
+        assert engines(made, name) == ["Spark"], name
+        made.assert_equal(name)
+    assert engines(made, "plain") == ["files"]
+    made.execute("update plain set id = -id where id = 9; insert into plain values (10)")
+    made.one("plain", reset=True)
+    made.assert_equal("plain")
+    assert engines(made, "plain") == ["files", "Spark"]
+    monkeypatch.setenv(READ_BY, "jdbc")
+    made.execute("create table other (id int primary key); insert into other values (1)")
+    made.one("other")
+    assert engines(made, "other") == ["Spark"]
+
+
+def test_a_load_in_windows_replaces_the_lag_and_adds_the_rest(arrow: MakeProject) -> None:
+    """The rows of the lag, which each window reads again, would be in the lake twice."""
+    made = arrow(incremental=["public.t:id:integer"], containers={"t": {"safety_lag": 50}}, load_rows=300)
+    made.execute("""create table t (id int primary key, note text); insert into t select i, 'n' || i from generate_series(1, 1000) i;
+        analyze t""")
+    line = made.one("t")
+    made.assert_equal("t")
+    assert line["rows_read"] > 1000
+    kinds = engines(made, "t")
+    assert kinds[0] == "files" and kinds.count("files") > 2 and "Spark" in kinds, kinds
+    made.execute("insert into t select i, 'later' from generate_series(1001, 1010) i; update t set note = 'changed' where id > 990")
+    made.one("t")
+    made.assert_equal("t")
+
+
+def test_a_source_that_fails_in_a_task(arrow: MakeProject) -> None:
+    """A load would look as if it were complete, a table would keep half of it, or the password would be in a log."""
+    made = arrow(containers={"t": {"where": "1000 / (id - 5) < 5000"}})
+    made.execute("create table t (id int primary key); insert into t select generate_series(1, 9)")
+    failed = made.one("t", ok=False)
+    assert failed["status"] == "failed" and "division by zero" in failed["message"], failed["message"]
+    assert "1000" not in failed["message"]
+    assert not list(Path(made.table("t").url).glob("*.parquet"))
+    made.configure(containers={})
+    made.one("t")
+    made.assert_equal("t")
+    assert engines(made, "t") == ["files"]
+    password = made.source.info.password
+    said = "\n".join(path.read_text(errors="replace") for path in made.spark_home.rglob("*.log*"))
+    assert password and password not in said and password not in json.dumps(failed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("words", ["to be committed", "wrote"])
+def test_kill_9_around_the_commit(arrow: MakeProject, words: str) -> None:
+    """Files that are in no commit would be read, or those of a commit without a state be added once more."""
+    made = arrow(incremental=["public.t:id:integer"])
+    made.execute("create table t (id int primary key, note text); insert into t select i, 'n' from generate_series(1, 5000) i")
+    command = Command(made, "sync", "shop/t")
+    assert command.wait_until(words), command.stderr
+    command.kill()
+    made.execute("insert into t select i, 'later' from generate_series(5001, 5100) i; delete from t where id % 7 = 0")
+    made.one("t")
+    made.assert_equal("t")
+    made.one("t")
+    made.assert_equal("t")

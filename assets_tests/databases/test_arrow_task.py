@@ -1,0 +1,151 @@
+"""What a task of the Arrow path makes of PostgreSQL's answers, without Spark: values, failures, and how it travels.
+
+Belongs here: one task, called as a function. Does not belong: whole syncs by this way (``test_arrow_path``).
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from psycopg import conninfo, sql
+from pyspark import cloudpickle
+from pyspark.sql import Row
+
+from incremental_assets.core.errors import SourceError
+from incremental_assets.core.schema import Column
+from incremental_assets.databases.postgres.arrow_files import files_of, sent_as
+from incremental_assets.databases.postgres.arrow_task import WIRE_TYPES, ReadTask, SourceFailed, WireColumn, read_ranges, run_task
+from incremental_assets.databases.postgres.types import Carried
+
+Make = Callable[..., ReadTask]
+
+
+@pytest.fixture
+def task(database: str, tmp_path: Path) -> Make:
+    def make(
+        query: str, *columns: tuple[pa.DataType, str], url: str = database, settings: tuple[str, ...] = (), silence: int = 60
+    ) -> ReadTask:
+        connection = conninfo.make_conninfo(url, client_encoding="UTF8")
+        password = str(conninfo.conninfo_to_dict(url)["password"])
+        found = tuple(WireColumn(f"c{i}", type_, wire) for i, (type_, wire) in enumerate(columns))
+        return ReadTask(connection, password, settings, (query,), found, 1, silence, str(tmp_path), (), 32)
+
+    return make
+
+
+def rows(task: ReadTask) -> list[dict[str, Any]]:
+    """Reads the task's ranges and what it wrote."""
+    (result,) = read_ranges(task, range(1))
+    *files, end = result.to_pylist()
+    assert end == {"range": 0, "path": None, "size": None, "rows": None, "stats": None}
+    return [row for file in files for row in pq.read_table(Path(task.folder) / file["path"]).to_pylist()]
+
+
+@pytest.mark.parametrize("query", ["select 1234.56::money as c0", "select 1::oid as c0", "select 1.5::numeric as c0"])
+def test_a_value_in_another_form_fails(task: Make, query: str) -> None:
+    """ADBC gives money as an integer of cents, and an oid as an int32: they would be in the lake as other numbers, without an error."""
+    with pytest.raises(SourceFailed, match="was to arrive as string"):
+        rows(task(query, (pa.string(), "string")))
+
+
+def test_a_decimal_keeps_its_digits(task: Make) -> None:
+    """As a float, or with its point in another place, it would be another amount."""
+    query = (
+        "select (x * 100)::bigint as c0, (x * 10000000000)::numeric(38,10)::text as c1 from (values (-99999999.99), (0.01), (null)) v(x)"
+    )
+    found = rows(task(query, (pa.decimal128(10, 2), "bigint"), (pa.decimal128(38, 10), "string")))
+    assert [str(row["c0"]) for row in found] == ["-99999999.99", "0.01", "None"]
+    assert [str(row["c1"]) for row in found] == ["-999999999900000000.0000000000", "100000000.0000000000", "None"]
+    with pytest.raises(SourceFailed, match="INCREMENTAL_ASSETS_READ_BY"):
+        rows(task("select 100000::bigint as c0", (pa.decimal128(4, 2), "bigint")))
+    with pytest.raises(SourceFailed, match="INCREMENTAL_ASSETS_READ_BY"):
+        rows(task("select '1.005' as c0", (pa.decimal128(4, 2), "string")))
+
+
+def test_a_database_in_another_encoding(task: Make, database: str) -> None:
+    """PostgreSQL sends texts in the encoding of the database unless it is asked: the lake would have bytes that are no text."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        name = f"{connection.info.dbname}_latin"
+        connection.execute(f"create database {name} encoding 'LATIN1' locale 'C' template template0")  # pyright: ignore[reportArgumentType, reportCallIssue]
+    url = conninfo.make_conninfo(database, dbname=name)
+    assert rows(task("select 'äöü ß é'::text as c0", (pa.string(), "string"), url=url)) == [{"c0": "äöü ß é"}]
+
+
+def test_bytes_that_are_no_text(task: Make, database: str) -> None:
+    """A database in SQL_ASCII checks nothing: readers of the lake would fail on the file."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        name = f"{connection.info.dbname}_ascii"
+        connection.execute(f"create database {name} encoding 'SQL_ASCII' locale 'C' template template0")  # pyright: ignore[reportArgumentType, reportCallIssue]
+    url = conninfo.make_conninfo(database, dbname=name)
+    with pytest.raises(SourceFailed):
+        rows(task(r"select e'\xff\xfe'::text as c0", (pa.string(), "string"), url=url))
+
+
+def test_a_failure_of_the_source_is_told_without_secrets(task: Make, tmp_path: Path) -> None:
+    """The query has the texts of the YAML's ``where:``, and the connection has the password."""
+    broken = task("select i / (i - 5) as c0 from generate_series(1, 9) i where 'secret' <> ''", (pa.int32(), "int"))
+    with pytest.raises(SourceFailed, match="division by zero") as failed:
+        rows(broken)
+    assert "secret" not in str(failed.value)
+    assert not list(tmp_path.glob("*.parquet"))
+    with pytest.raises(SourceFailed, match="must have isolation level") as failed:
+        rows(task("select 1 as c0", (pa.int32(), "int"), settings=("set transaction snapshot '00000003-1'",)))
+    wrong = task("select 1 as c0", (pa.int32(), "int"))
+    assert wrong.password not in repr(wrong)
+    with pytest.raises(SourceFailed, match="password authentication failed") as failed:
+        rows(ReadTask(**{**vars(wrong), "connection": conninfo.make_conninfo(wrong.connection, password="guessed-wrong")}))
+    assert "guessed-wrong" not in str(failed.value) and wrong.password not in str(failed.value)
+
+
+def test_a_source_that_falls_silent(task: Make) -> None:
+    """A load would wait for ever for a server that has stopped answering."""
+    with pytest.raises(SourceFailed, match=r"sent nothing to a reader for 1 s.*max_silence_seconds"):
+        rows(task("select 1 as c0 from pg_sleep(60)", (pa.int32(), "int"), silence=1))
+
+
+def test_the_types_that_travel() -> None:
+    """A type of the lake that is new one day would be written as something else, instead of going through JDBC."""
+    for type_ in WIRE_TYPES:
+        assert sent_as(_carried(type_)) == WireColumn("x", WIRE_TYPES[type_], type_)
+    assert sent_as(_carried("date", "int")) == WireColumn("x", pa.date32(), "int")
+    assert sent_as(_carried("timestamp", "bigint")) == WireColumn("x", pa.timestamp("us", "UTC"), "bigint")
+    assert sent_as(_carried("decimal(18,2)")) == WireColumn("x", pa.decimal128(18, 2), "bigint")
+    assert sent_as(_carried("decimal(19,2)")) == WireColumn("x", pa.decimal128(19, 2), "string")
+    for other in (_carried("date"), _carried("variant", "string"), _carried("array<int>"), _carried("string", decode="upper({})")):
+        assert sent_as(other) is None
+
+
+def _carried(type_: str, wire: str | None = None, decode: str = "{}") -> Carried:
+    return Carried(Column("x", type_), sql.SQL("x"), wire or type_, decode)
+
+
+def test_a_task_runs_where_this_project_is_not_installed(task: Make, tmp_path: Path) -> None:
+    """On the workers of a cluster there are Spark, pyarrow and ADBC, and nothing of ours."""
+    pickled = tmp_path / "task"
+    pickled.write_bytes(cloudpickle.dumps(run_task(task("select 7 as c0", (pa.int32(), "int")))))
+    program = f"""
+import pickle, sys
+sys.modules["incremental_assets"] = None
+import pyarrow as pa
+run = pickle.load(open({str(pickled)!r}, "rb"))
+(result,) = run(iter([pa.RecordBatch.from_pydict({{"id": [0]}})]))
+print(result.column("rows").to_pylist())
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd="/", capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[1, None]", done.stderr
+
+
+def test_ranges_that_are_missing_or_twice_are_not_committed() -> None:
+    """Rows would be missing or doubled, if Spark ever returned what two attempts of a task have made."""
+    file = Row(range=0, path="a", size=1, rows=2, stats="{}")
+    ends = [Row(range=i, path=None, size=None, rows=None, stats=None) for i in range(3)]
+    assert [found.path for found in files_of([file, *ends], 3, "shop/t")] == ["a"]
+    for wrong in ([file, *ends, file, ends[0]], [file, *ends[:2]], []):
+        with pytest.raises(SourceError, match="nothing was committed"):
+            files_of(wrong, 3, "shop/t")

@@ -1,0 +1,223 @@
+"""Reads ranges of an exported snapshot over ADBC and writes them as files of a Delta table: what one Spark task of the Arrow path does.
+
+Belongs here: the connection of a task, and making the lake's values of what PostgreSQL sends. Does not belong: what is read and by whom
+(``arrow_files``), and how files are written (``delta.parquet_files``).
+
+This module is executed by Spark's Python workers, on machines where this project need not be installed: it is sent there as it is (pickled
+by value), so it imports only the standard library, pyarrow and, in its functions, ADBC's driver.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from incremental_assets.delta.parquet_files import FilesWriter
+
+RESULT = "range int, path string, size bigint, rows bigint, stats string"
+"""The columns of what a task returns: a row for each file, and one without ``path`` at the end of each range."""
+SOURCE_FAILED = "incremental_assets: the source failed: "
+"""With this the message of an error begins that the source is to blame for; it ends with ``END_OF_MESSAGE``."""
+END_OF_MESSAGE = " :incremental_assets"
+
+WIRE_TYPES = {
+    "boolean": pa.bool_(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "binary": pa.binary(),
+    "string": pa.string(),
+}
+"""The Arrow types in which ADBC returns values of the types that are sent, by the name of their Spark type."""
+
+
+@dataclass(frozen=True)
+class WireColumn:
+    """A column: its name and Arrow type in the lake, and the Spark type in which its values are sent (a key of ``WIRE_TYPES``)."""
+
+    name: str
+    type: pa.DataType
+    wire: str
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """What all tasks of one read have in common. Only a pickled function carries it, as ``connection`` has the password.
+
+    ``connection``: the connection string of libpq. ``password``: what must not appear in a message. ``settings``: the statements with which
+    a transaction joins the snapshot. ``queries``: the query of each range. ``columns``: what the queries return, in their order. ``tasks``:
+    how many tasks share the ranges. ``silence``: how many seconds a task waits for the next rows. ``folder``, ``sort``, ``indexed``: see
+    ``FilesWriter``.
+    """
+
+    connection: str = field(repr=False)
+    password: str = field(repr=False)
+    settings: tuple[str, ...] = field(repr=False)
+    queries: tuple[str, ...] = field(repr=False)
+    columns: tuple[WireColumn, ...]
+    tasks: int
+    silence: int
+    folder: str
+    sort: tuple[str, ...]
+    indexed: int
+
+
+class SourceFailed(Exception):
+    """The source could not be read. The message is between ``SOURCE_FAILED`` and ``END_OF_MESSAGE``."""
+
+
+def run_task(task: ReadTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for ``mapInArrow``. Its input is the number of a task; it reads each ``tasks``-th range, beginning with this number."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from read_ranges(task, range(number, len(task.queries), task.tasks))
+
+    return run
+
+
+def read_ranges(task: ReadTask, ranges: range) -> Iterator[pa.RecordBatch]:
+    """Reads ranges one after another over one connection. Raises SourceFailed."""
+    import adbc_driver_manager
+    import adbc_driver_postgresql.dbapi as adbc
+
+    schema = pa.schema([pa.field(column.name, column.type) for column in task.columns])
+    silence = Silence(task.silence)
+    try:
+        with adbc.connect(task.connection) as connection, connection.cursor() as cursor, silence.watched(cursor.adbc_cancel):
+            for setting in task.settings:
+                cursor.execute(setting)
+            for number in ranges:
+                writer = FilesWriter(task.folder, schema, task.sort, task.indexed)
+                try:
+                    for batch in _batches(cursor, task.queries[number], silence):
+                        writer.add(in_lake(batch, task.columns, schema))
+                    writer.close()
+                except BaseException:
+                    writer.discard()
+                    raise
+                yield _result(number, writer.files)
+    except (adbc_driver_manager.Error, BrokenRead) as error:
+        if silence.passed:
+            what = f"it sent nothing to a reader for {task.silence} s; a query that takes so long to its first row needs a higher"
+            raise SourceFailed(f"{SOURCE_FAILED}{what} max_silence_seconds{END_OF_MESSAGE}") from None
+        raise SourceFailed(_message(error, task.password)) from None
+    except UnexpectedValue as error:
+        raise SourceFailed(f"{SOURCE_FAILED}{error}; INCREMENTAL_ASSETS_READ_BY=jdbc reads it otherwise{END_OF_MESSAGE}") from None
+
+
+def _batches(cursor: Any, query: str, silence: "Silence") -> Iterator[pa.RecordBatch]:
+    """The rows of a query. Raises BrokenRead for errors that come after the first rows: to ADBC they are errors of the stream."""
+    with silence.listening():
+        cursor.execute(query)
+        batches = cursor.fetch_record_batch()
+    while True:
+        try:
+            with silence.listening():
+                batch = next(batches, None)
+        except (OSError, pa.ArrowException) as error:
+            raise BrokenRead(str(error)) from None
+        if batch is None:
+            return
+        yield batch
+
+
+class UnexpectedValue(Exception):
+    """A value has arrived in another form than it was asked for."""
+
+
+class BrokenRead(Exception):
+    """The source has ended a query after the first rows."""
+
+
+class Silence:
+    """Cancels a query if the source sends nothing for ``seconds``. ``passed``: it has done so.
+
+    The time that a task takes to write what it got does not count.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.passed = False
+        self._seconds, self._over = seconds, threading.Event()
+        self._since: float | None = None
+
+    @contextlib.contextmanager
+    def watched(self, cancel: Callable[[], None]) -> Iterator[None]:
+        def run() -> None:
+            while not self._over.wait(min(1.0, self._seconds / 4)):
+                since = self._since
+                if since is not None and time.monotonic() - since > self._seconds:
+                    self.passed = True
+                    cancel()
+                    return
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._since = None
+
+
+def in_lake(batch: pa.RecordBatch, columns: tuple[WireColumn, ...], schema: pa.Schema) -> pa.Table:
+    """The rows with the types of the lake. Raises UnexpectedValue."""
+    try:
+        return pa.table([_in_lake(batch.column(i), column) for i, column in enumerate(columns)], schema=schema)
+    except pa.ArrowInvalid as error:  # digits that a decimal's type does not have, or bytes that are no text
+        raise UnexpectedValue(str(error)) from None
+
+
+def _in_lake(values: pa.Array, column: WireColumn) -> pa.Array:
+    if values.type != WIRE_TYPES[column.wire]:
+        # ADBC gives some types as something else than they are (money as an integer of cents, nested arrays as flat ones).
+        raise UnexpectedValue(f"column {column.name!r} was to arrive as {WIRE_TYPES[column.wire]} and is {values.type}")
+    if pa.types.is_string(values.type):
+        values.validate(full=True)  # a database in SQL_ASCII sends whatever bytes it has
+    if values.type == column.type:
+        return values
+    if pa.types.is_decimal(column.type):
+        if pa.types.is_string(values.type):
+            return values.cast(column.type)  # it refuses digits that the type does not have
+        # An integer that was scaled in the source has the digits of the decimal: only the label changes.
+        wide = values.cast(pa.decimal128(19, 0))
+        labelled = pa.Array.from_buffers(column.type, len(wide), wide.buffers(), wide.null_count, wide.offset)
+        labelled.validate(full=True)  # it has no more digits than the type
+        return labelled
+    return values.view(column.type)  # days and microseconds since 1970
+
+
+def _result(number: int, files: list[tuple[str, int, int, str]]) -> pa.RecordBatch:
+    rows = [*files, (None, None, None, None)]
+    names = ("path", "size", "rows", "stats")
+    types = (pa.string(), pa.int64(), pa.int64(), pa.string())
+    columns = [pa.array([row[i] for row in rows], type_) for i, type_ in enumerate(types)]
+    return pa.RecordBatch.from_arrays([pa.array([number] * len(rows), pa.int32()), *columns], ["range", *names])
+
+
+def _message(error: Exception, password: str) -> str:
+    """The source's own message in one line, without the query, which has the texts of the YAML's ``where:``, and without the password."""
+    text = str(error).split("Query was:")[0].split("\nLINE ")[0]
+    text = " ".join(text.split())
+    for mark in ("ERROR: ", "FATAL: ", "[libpq] "):
+        if mark in text:
+            text = text.split(mark, 1)[1].strip()
+            break
+    state = getattr(error, "sqlstate", None)
+    text = f"{text.split('. SQLSTATE:')[0]}{f' ({state})' if state else ''}"
+    return SOURCE_FAILED + (text.replace(password, "****") if password else text) + END_OF_MESSAGE

@@ -1,0 +1,138 @@
+"""Divides the rows of one read into parts, so that parallel readers each take some and every row is in exactly one part.
+
+Belongs here: the conditions of the parts, and how many there are. Does not belong: reading them, through JDBC (``extract``) or into files
+(``arrow_files``).
+"""
+
+from collections.abc import Sequence
+
+from psycopg import sql
+
+from incremental_assets.core.container import Kind
+from incremental_assets.core.window import Window, merge
+from incremental_assets.databases.postgres.queries import identifier_expression, literal, null_predicate
+from incremental_assets.databases.postgres.reader import PostgresReader
+
+PAGES_A_READER = 4096
+"""A table read by pages gets one more reader for each so many pages (32 MB with PostgreSQL's default page size of 8 kB)."""
+ROWS_A_READER = 400_000
+"""Every other read gets one more reader for each so many rows, as the planner estimates them."""
+BYTES_A_FILE = 512 << 20
+"""A table that is read into files by pages has one part for each so many bytes in PostgreSQL, which become a file of about 100 MB."""
+
+
+def reader_cuts(
+    reader: PostgresReader, windows: Sequence[Window], include_nulls: bool, highest: int | None, most_readers: int
+) -> list[sql.Composable]:
+    """Conditions that divide a read into parts, so that each row is in exactly one part. The result is empty for one reader.
+
+    A whole ordinary table is divided by ``ctid``, which needs no index. A container without identifier is divided by its primary key, and
+    everything else by the identifier.
+    """
+    container = reader.container
+    most = min(container.options.readers or most_readers, most_readers)
+    if most <= 1:
+        return []
+    if _by_pages(reader, windows):
+        pages = reader.pages()
+        readers = container.options.readers or min(most, pages // PAGES_A_READER + 1)
+        return ctid_cuts(pages, min(readers, most))
+    if container.identifier is None:
+        rows = reader.estimate(windows, include_nulls)
+        return ordering_cuts(reader, min(container.options.readers or min(most, rows // ROWS_A_READER + 1), most))
+    readers = container.options.readers or min(most, reader.estimate(windows, include_nulls) // ROWS_A_READER + 1)
+    return _identifier_cuts(reader, windows, include_nulls, highest, min(readers, most))
+
+
+def file_cuts(
+    reader: PostgresReader, windows: Sequence[Window], include_nulls: bool, highest: int | None, most_readers: int
+) -> tuple[list[sql.Composable], int]:
+    """As ``reader_cuts``, for a read into files: the parts, of which there may be more than readers, and the number of readers."""
+    cuts = reader_cuts(reader, windows, include_nulls, highest, most_readers)
+    readers = max(1, len(cuts))
+    # Before PostgreSQL 14 each range of ctid reads the whole table, and any other range does so where it finds no index.
+    if not _by_pages(reader, windows) or reader.server.version < 140000:
+        return cuts, readers
+    parts = max(readers, -(-reader.bytes() // BYTES_A_FILE))
+    return ctid_cuts(reader.pages(), parts), readers
+
+
+def _by_pages(reader: PostgresReader, windows: Sequence[Window]) -> bool:
+    container = reader.container
+    whole = container.identifier is None or any(w.lower is None and w.upper is None for w in windows)
+    return whole and container.kind is Kind.TABLE
+
+
+def ctid_cuts(pages: int, readers: int) -> list[sql.Composable]:
+    if readers <= 1:
+        return []
+    starts = [pages * i // readers for i in range(readers)]
+    cuts: list[sql.Composable] = []
+    for index, start in enumerate(starts):
+        parts = [sql.SQL("ctid >= {}::tid").format(sql.Literal(f"({start},0)"))]
+        if index + 1 < readers:  # the last range has no end, because the table may have grown since its size was read
+            parts.append(sql.SQL("ctid < {}::tid").format(sql.Literal(f"({starts[index + 1]},0)")))
+        cuts.append(sql.SQL(" and ").join(parts))
+    return cuts
+
+
+def ordering_cuts(reader: PostgresReader, readers: int) -> list[sql.Composable]:
+    """Conditions that divide a partitioned table by the first column of its primary key. The result is empty for one reader.
+
+    A partitioned table has no single range of ``ctid``, because each of its partitions has its own.
+    """
+    container = reader.container
+    if readers <= 1 or not container.primary_key or container.kind is not Kind.PARTITIONED:
+        return []
+    return key_cuts(reader, readers)
+
+
+def key_cuts(reader: PostgresReader, parts: int) -> list[sql.Composable]:
+    """At most ``parts`` conditions on the first column of the primary key, with about equally many rows each.
+
+    The first range also has the rows in which the column is NULL. The result is empty if PostgreSQL has no statistics of the column.
+    """
+    container = reader.container
+    name = container.primary_key[0]
+    edges = reader.quantiles(name, parts)
+    trusted = next(column.type for column in container.columns if column.name == name)  # as PostgreSQL's catalog prints it
+    type_ = sql.SQL(trusted)  # pyright: ignore[reportArgumentType]
+    limits = [sql.SQL("{}::{}").format(sql.Literal(edge), type_) for edge in edges]
+    column = sql.Identifier(name)
+    cuts: list[sql.Composable] = []
+    for index in range(len(limits) + 1):
+        bounds: list[sql.Composable] = []
+        if index > 0:
+            bounds.append(sql.SQL("{} >= {}").format(column, limits[index - 1]))
+        if index < len(limits):
+            below = sql.SQL("{} < {}").format(column, limits[index])
+            bounds.append(sql.SQL("({} or {} is null)").format(below, column) if index == 0 else below)
+        cuts.append(sql.SQL(" and ").join(bounds))
+    return cuts if limits else []
+
+
+def _identifier_cuts(
+    reader: PostgresReader, windows: Sequence[Window], include_nulls: bool, highest: int | None, readers: int
+) -> list[sql.Composable]:
+    identifier = reader.container.identifier
+    assert identifier is not None
+    domain = merge(windows)
+    lower = domain[0].lower if domain and domain[0].lower is not None else None
+    # To find the lowest value of a view, PostgreSQL evaluates the view once more. That is done only if the YAML asks for several readers.
+    if lower is None and readers > 1 and (reader.container.kind is Kind.PARTITIONED or reader.container.options.readers):
+        lower = reader.lowest()
+    if readers <= 1 or highest is None or lower is None or highest - lower < readers:
+        return []
+    expression = identifier_expression(identifier)
+    edges = [lower + (highest - lower) * i // readers for i in range(1, readers)]
+    cuts: list[sql.Composable] = []
+    for index in range(readers):
+        parts: list[sql.Composable] = []
+        if index > 0:
+            parts.append(sql.SQL("{} >= {}").format(expression, literal(identifier.cursor_type, edges[index - 1])))
+        if index + 1 < readers:
+            parts.append(sql.SQL("{} < {}").format(expression, literal(identifier.cursor_type, edges[index])))
+        cuts.append(sql.SQL(" and ").join(parts))
+    if include_nulls:
+        cuts.append(null_predicate(identifier))
+    return cuts

@@ -1,0 +1,74 @@
+"""Implements the protocols of a source (``databases.source``) for PostgreSQL.
+
+Belongs here: passing each question on to the module that answers it. Does not belong: any query (``reader``, ``extract``, ``infinite``).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from incremental_assets.core.container import Container
+from incremental_assets.core.schema import Column
+from incremental_assets.core.window import Window
+from incremental_assets.databases.postgres.arrow_files import PostgresFiles
+from incremental_assets.databases.postgres.extract import (
+    carried_columns,
+    existing_keys,
+    key_ranges,
+    read_key_ranges,
+    read_keys,
+    read_windows,
+)
+from incremental_assets.databases.postgres.infinite import explained, infinite_columns
+from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.spark.persisted import PersistedRows
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
+
+
+class PostgresSource(PostgresReader):
+    """The ``SourceDatabase`` of one container in PostgreSQL."""
+
+    def infinite_columns(self, container: Container, windows: Sequence[Window]) -> tuple[str, ...]:
+        return infinite_columns(self, container, windows)
+
+    def snapshot_rows(self, container: Container, text_columns: Sequence[str]) -> "PostgresSnapshot":
+        return PostgresSnapshot(self, container, text_columns)
+
+
+class PostgresSnapshot:
+    """The ``SourceSnapshot`` of one container in PostgreSQL. Spark reads it through JDBC, or its tasks read it into files."""
+
+    def __init__(self, reader: PostgresReader, container: Container, text_columns: Sequence[str]) -> None:
+        self._reader, self._container = reader, container
+        self._carried = carried_columns(container, text_columns, reader.server.version)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return tuple(Column(c.column.name, c.column.type) for c in self._carried)
+
+    def windows(
+        self, spark: "SparkSession", windows: Sequence[Window], include_nulls: bool, highest: int | None, readers: int
+    ) -> "DataFrame":
+        return read_windows(spark, self._reader, self._carried, windows, include_nulls, highest, readers)
+
+    def in_files(self, windows: Sequence[Window], include_nulls: bool, highest: int | None, readers: int) -> PostgresFiles:
+        return PostgresFiles(self._reader, self._carried, windows, include_nulls, highest, readers)
+
+    def key_ranges(self, rows: int, readers: int) -> "Sequence[Sequence[sql.Composable]]":
+        return key_ranges(self._reader, rows, readers)
+
+    def by_key_ranges(self, spark: "SparkSession", ranges: "Sequence[Sequence[sql.Composable]]") -> list[PersistedRows]:
+        return read_key_ranges(spark, self._reader, self._carried, ranges)
+
+    def by_key(self, spark: "SparkSession", keys: Sequence[Sequence[str]]) -> "DataFrame":
+        return read_keys(spark, self._reader, self._carried, keys)
+
+    def existing(self, keys: Sequence[Sequence[str]]) -> list[int]:
+        return existing_keys(self._reader, self._carried, keys)
+
+    def explained(self, error: Exception, windows: Sequence[Window], include_nulls: bool) -> Exception:
+        return explained(error, self._reader, self._container, self._carried, windows, include_nulls)

@@ -1,0 +1,100 @@
+"""Reads the rows of one write batch of a table or view.
+
+Belongs here: the choice between reading by windows and by ranges of the primary key, and the windows for which the source has no row. Does
+not belong: the queries (``databases.source``), or what is committed when (``databases.sync``).
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from incremental_assets.core.partitions import Partitions
+from incremental_assets.core.window import Window
+from incremental_assets.databases.definition import DatastoreSettings
+from incremental_assets.databases.pieces import is_read_by_key
+from incremental_assets.databases.plan import TablePlan
+from incremental_assets.databases.source import SourceDatabase, SourceSnapshot
+from incremental_assets.delta.write_batch import RowsInFiles
+from incremental_assets.spark.persisted import PersistedRows
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
+
+
+class TableRows:
+    """The ``BatchRows`` of one piece of a plan, in the snapshot that is held.
+
+    ``windows`` and ``include_nulls``: what is read. ``highest``: the highest identifier, up to which the read is divided. ``messages``:
+    what the result of the sync has to say of the read.
+    """
+
+    def __init__(
+        self,
+        plan: TablePlan,
+        source: SourceDatabase,
+        snapshot: SourceSnapshot,
+        partitions: Partitions | None,
+        settings: DatastoreSettings,
+        windows: Sequence[Window],
+        include_nulls: bool,
+        highest: int | None,
+        log: Callable[[str], None],
+    ) -> None:
+        self._plan, self._source, self._snapshot, self._partitions = plan, source, snapshot, partitions
+        self._windows, self._include_nulls, self._highest = windows, include_nulls, highest
+        self._most, self._log = settings.rows_a_window, log
+        self._readers = source.free_connections(settings.max_source_connections)
+        self._kept: list[PersistedRows] = []
+        self.messages: list[str] = []
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        if is_read_by_key(self._plan, self._source, self._most):
+            return self._by_key_ranges(spark)
+        return self._snapshot.windows(spark, self._windows, self._include_nulls, self._highest, self._readers)
+
+    def in_files(self) -> RowsInFiles | None:
+        """The same rows, for Spark's tasks to read into files of the lake; None if this source or this read has no such way."""
+        if is_read_by_key(self._plan, self._source, self._most):
+            return None
+        return self._snapshot.in_files(self._windows, self._include_nulls, self._highest, self._readers)
+
+    def still_there(self) -> None:
+        self._source.still_there()
+
+    def emptied(self) -> Sequence[Window]:
+        """See ``BatchRows``. If several partitions are refreshed, each is checked by itself; otherwise it is all windows or none."""
+        plan, partitions, windows = self._plan, self._partitions, self._windows
+        keys, identifier = plan.request.keys, plan.container.identifier
+        if keys is None or len(keys) == 1 or partitions is None or identifier is None or plan.whole:
+            return windows if self._source.is_empty(windows, self._include_nulls) else ()
+        each = [partitions.window_of(key).intersect(identifier.domain) for key in keys]
+        # A piece may contain only one half of a partition, and that half may well have no rows. So the whole partition is checked.
+        here = [window for window in each if window is not None and any(window.intersect(piece) for piece in windows)]
+        return self._source.without_rows(here)
+
+    def release(self) -> None:
+        """Frees the rows that Spark keeps for this batch. It is called after the commit."""
+        while self._kept:
+            self._kept.pop().release()
+
+    def _by_key_ranges(self, spark: "SparkSession") -> "DataFrame":
+        """Reads a container without identifier by ranges of its primary key, each in a newer snapshot, so that none is held for long.
+
+        The fingerprint in the new state was taken in the first snapshot, so the next sync finds what has changed since.
+        """
+        container, most = self._plan.container, self._most
+        ranges = self._snapshot.key_ranges(most, self._readers)
+        if len(ranges) < 2:
+            self.messages.append(
+                f"more than {most:,} rows were read in one snapshot, as there are no statistics to cut the key by; ANALYZE makes some"
+            )
+            return self._snapshot.windows(spark, self._windows, True, None, self._readers)
+        said = (
+            f"more than {most:,} rows: read in {len(ranges)} ranges of {container.primary_key[0]}, each in a snapshot of its own, and "
+            f"committed at once; the next sync finds what changed meanwhile"
+        )
+        self._log(f"{container.label}: {said}")
+        self.messages.append(said)
+        self._kept += self._snapshot.by_key_ranges(spark, ranges)
+        return functools.reduce(lambda one, other: one.unionAll(other), [part.frame for part in self._kept])

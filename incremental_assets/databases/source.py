@@ -1,0 +1,216 @@
+"""The protocol of a database as a source: everything that planning and carrying out a sync asks of it.
+
+Belongs here: the two protocols, and the values that they exchange. Does not belong: an implementation (``databases.postgres.source``), or
+what a plan or a sync makes of the answers (``databases.plan``, ``databases.sync``).
+
+A second kind of database implements both protocols in a folder beside ``postgres``. All methods raise SourceError if a query fails.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from incremental_assets.core.container import Container, SourceTable
+from incremental_assets.core.schema import Column
+from incremental_assets.core.watermark import Activity, Holder, OpenTransactions
+from incremental_assets.core.window import Window
+from incremental_assets.delta.write_batch import RowsInFiles
+from incremental_assets.spark.persisted import PersistedRows
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
+
+
+@dataclass(frozen=True)
+class Server:
+    """Facts about the source's server.
+
+    ``source``: identifies the database as ``<system identifier>/<id of the database>``; it is stored in the sync state. The system
+    identifier is ``hidden`` if the role may not read it. ``version``: a number that grows with the server's version, e.g. 140000.
+    ``started``: when the server was started, in microseconds since 1970 UTC. ``is_replica``: it is in recovery. ``is_pooled``: the
+    connection goes through a connection pooler. ``shows_activity``: this role may see what the sessions of other roles are doing.
+    """
+
+    source: str
+    version: int
+    started: int
+    is_replica: bool
+    is_pooled: bool
+    shows_activity: bool = True
+
+
+@dataclass(frozen=True)
+class Highest:
+    """The highest identifier of a container, at one moment. Values are integers of the cursor type.
+
+    ``value``: the highest identifier, limited to what the source's clock or sequence allows; None if no row has an identifier. ``seen``:
+    the highest identifier of the rows, without this limit. ``sequence``: the last value that the identifier's sequence gave out; None if
+    there is no sequence that can be read. ``clock``: the source's clock just after the read, in microseconds since 1970 UTC. ``withheld``:
+    what ``value`` would be without the margin below the clock; None if it would be the same.
+    """
+
+    value: int | None = None
+    seen: int | None = None
+    sequence: int | None = None
+    clock: int = 0
+    withheld: int | None = None
+
+
+class OpenTransactionsQuery(Protocol):
+    """The queries for the transactions that are open in the source."""
+
+    def settle(self, clock: int, seconds: float) -> tuple[OpenTransactions, Activity]:
+        """Waits up to ``seconds`` for the transactions to end that may still commit a value that was made by ``clock``.
+
+        ``clock`` is the source's clock in microseconds since 1970 UTC, read together with the highest identifier. Returns those of the
+        transactions that are still open, and all activity at the moment when that was seen.
+        """
+        ...
+
+    def holders(self, noted: OpenTransactions) -> list[Holder]:
+        """The users, applications and process ids of noted transactions, as far as this role may see them."""
+        ...
+
+
+class SourceSnapshot(Protocol):
+    """The rows of one container in one frozen state of the source, as a write batch reads them. It is used inside ``snapshot()``."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the lake, in the order of the DataFrames."""
+        ...
+
+    def windows(
+        self, spark: "SparkSession", windows: Sequence[Window], include_nulls: bool, highest: int | None, readers: int
+    ) -> "DataFrame":
+        """The rows of the windows and, with ``include_nulls``, those without identifier, read by at most ``readers`` parallel readers.
+
+        ``highest`` is the highest identifier, up to which the read is divided.
+        """
+        ...
+
+    def in_files(self, windows: Sequence[Window], include_nulls: bool, highest: int | None, readers: int) -> RowsInFiles | None:
+        """The same rows as those of ``windows``, for Spark's tasks to read into files of the lake; None if this source has no such way."""
+        ...
+
+    def key_ranges(self, rows: int, readers: int) -> Sequence[Any]:
+        """Divides the container into ranges of its primary key of about ``rows`` rows; empty if the source has no statistics of it."""
+        ...
+
+    def by_key_ranges(self, spark: "SparkSession", ranges: Sequence[Any]) -> Sequence[PersistedRows]:
+        """Reads each of ``key_ranges`` in a newer snapshot. Spark keeps the rows on its disks until they are released."""
+        ...
+
+    def by_key(self, spark: "SparkSession", keys: Sequence[Sequence[str]]) -> "DataFrame":
+        """The rows with the given primary keys. Each key is a sequence of texts (``delta.sql.key_text``)."""
+        ...
+
+    def existing(self, keys: Sequence[Sequence[str]]) -> Sequence[int]:
+        """The positions, in ``keys``, of those primary keys that the container has."""
+        ...
+
+    def explained(self, error: Exception, windows: Sequence[Window], include_nulls: bool) -> Exception:
+        """The error to raise for a failed read: one that names the setting that helps, where the source's values were the cause."""
+        ...
+
+
+class SourceDatabase(Protocol):
+    """A connection to the source for one container, with the queries of its plan and its sync.
+
+    ``container``: what the queries are about; a sync replaces it where the source's columns have changed. ``interrupt``: cancels the write
+    that reads from the snapshot; it is called if the snapshot had to be ended.
+    """
+
+    container: Container
+    interrupt: Callable[[], None]
+
+    @property
+    def server(self) -> Server: ...
+
+    @property
+    def snapshot_seconds(self) -> float:
+        """For how many seconds snapshots have been held so far."""
+        ...
+
+    @property
+    def transactions(self) -> OpenTransactionsQuery: ...
+
+    # ------------------------------------------------------------------ the table, and whether it has changed
+    def table(self) -> SourceTable | None:
+        """The container as the source has it now, without sizes and spans; None if it no longer exists."""
+        ...
+
+    def relation(self) -> str | None:
+        """An id by which a table that was dropped and created anew is recognised; None if there is none."""
+        ...
+
+    def fingerprint(self, windows: Sequence[Window], include_nulls: bool) -> str | None:
+        """A text that changes whenever a row of the windows, a column, or a setting that selects rows changes; None if it cannot be known.
+
+        It begins with the number of rows and a dot.
+        """
+        ...
+
+    # ------------------------------------------------------------------ identifiers
+    def highest(self) -> Highest:
+        """The highest identifier, limited by the source's clock (times) or by its sequence's last value (integers)."""
+        ...
+
+    def lowest(self) -> int | None:
+        """The lowest identifier in the container's domain; None if no row has one, or if it is infinite."""
+        ...
+
+    def distinct_starts(self, windows: Sequence[Window], width: int) -> list[int]:
+        """Lower bounds of the integer partitions that have rows in the windows, ascending."""
+        ...
+
+    # ------------------------------------------------------------------ rows
+    def estimate(self, windows: Sequence[Window], include_nulls: bool) -> int:
+        """About how many rows the windows have. It must be cheap, as it is asked many times."""
+        ...
+
+    def count(self, windows: Sequence[Window], include_nulls: bool) -> int:
+        """The exact number of rows in the windows."""
+        ...
+
+    def is_empty(self, windows: Sequence[Window], include_nulls: bool) -> bool:
+        """Whether there is no row in any of the windows."""
+        ...
+
+    def without_rows(self, windows: Sequence[Window]) -> list[Window]:
+        """Those of the windows in which there is no row."""
+        ...
+
+    def count_nulls(self) -> int:
+        """The number of rows without identifier."""
+        ...
+
+    def duplicate_keys(self, windows: Sequence[Window], include_nulls: bool) -> str | None:
+        """A primary key (as text) that is NULL or occurs more than once in the windows; None if there is no such key."""
+        ...
+
+    def infinite_columns(self, container: Container, windows: Sequence[Window]) -> tuple[str, ...]:
+        """The columns with values that no type of the lake can hold, which are therefore carried as text.
+
+        Raises ConfigurationError if the identifier has such values.
+        """
+        ...
+
+    # ------------------------------------------------------------------ the snapshot
+    def snapshot(self) -> AbstractContextManager[object]:
+        """Freezes one state of the source until the block ends. All queries and all readers in the block see that state."""
+        ...
+
+    def snapshot_rows(self, container: Container, text_columns: Sequence[str]) -> SourceSnapshot:
+        """The rows of the snapshot that is held. ``text_columns`` are carried as text, in addition to those that the YAML names."""
+        ...
+
+    def still_there(self) -> None:
+        """Raises SourceError if the snapshot is lost or a limit is passed. This is the last check before a commit."""
+        ...
+
+    def free_connections(self, most: int) -> int:
+        """How many more connections may be opened until this product has ``most`` of them on the database; at least one."""
+        ...

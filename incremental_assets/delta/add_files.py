@@ -1,0 +1,249 @@
+"""Writes a write batch by adding files that Spark's tasks have written themselves, in one commit through delta-rs.
+
+Belongs here: the rule by which a batch is written so, and the commit. Does not belong: reading the source into files
+(``databases.postgres.arrow_files``), and how a file and its statistics are written (``parquet_files``).
+
+It is much faster than Spark's own writer, which gets the rows one by one from JDBC. It only ever adds whole files, so it writes to places
+in which the table has no row; everything that deletes or changes rows is written by ``overwrite`` or ``merge``.
+"""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from incremental_assets.core.errors import LakeError
+from incremental_assets.core.window import Window
+from incremental_assets.delta.guards import expect_unmoved, moved, newest
+from incremental_assets.delta.overwrite import overwrite
+from incremental_assets.delta.sql import axis_value, scope_predicate
+from incremental_assets.delta.table import Head, LakeTable, reason, storage_options
+from incremental_assets.delta.write_batch import BatchRows, FilesTarget, RowsInFiles, WriteBatch, WriteResult, WrittenFile
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
+
+log = logging.getLogger(__name__)
+
+READ_BY = "INCREMENTAL_ASSETS_READ_BY"
+"""The environment variable that says how rows are read that could be read into files: ``jdbc`` never, ``arrow`` always, and else as is
+faster for their number."""
+LEAST_ROWS = 100_000
+"""Fewer rows are read through JDBC, as starting Spark's Python workers takes a second or two."""
+INDEXED_COLUMNS = 32
+"""How many columns get statistics, if the table does not say it: the same number as Delta's default."""
+_WRITER_FEATURES = frozenset(("appendOnly", "invariants", "deletionVectors", "timestampNtz"))
+"""The table features that ask nothing of a writer that adds files, or only what ``_needs`` looks at."""
+_said: set[tuple[str, str, str]] = set()
+"""The reasons that were told already: each once a session and container, however many windows a load has."""
+
+
+def add_files(
+    spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, tell: Callable[[str], None]
+) -> WriteResult | None:
+    """Writes a batch as files if the rule permits it; None if nothing was done and Spark has to write the batch.
+
+    ``tell`` gets the reason why many rows are not read into files. Raises ConcurrentWriteError if the table is no longer at the version
+    ``head``, and SourceError if the source failed or its snapshot is no longer held.
+    """
+    found = choose(spark, table, head, write_batch)
+    if isinstance(found, str):
+        log.debug("%s: read through JDBC: %s", write_batch.container.label, found)
+        said = (spark.session_id, write_batch.container.label, found)
+        if write_batch.in_files is not None and write_batch.expected >= LEAST_ROWS and said not in _said:
+            _said.add(said)
+            tell(f"reads through JDBC: {found}")
+        return None
+    if found.replaced is None:
+        return _add(table, head, write_batch, found.added, spark, tell)
+    # The part that replaces rows is committed first. If this process is killed after it, or before the state is written, the watermark is
+    # still the old one: the next sync finds these rows in the table and replaces them.
+    before = overwrite(spark, table, head, found.replaced)
+    after = _add(table, newest(table), write_batch, found.added, spark, tell)
+    return replace(
+        after,
+        rows_read=before.rows_read + after.rows_read,
+        rows_inserted=None if before.rows_inserted is None else before.rows_inserted + after.rows_read,
+        rows_updated=before.rows_updated,
+        rows_deleted=before.rows_deleted,
+    )
+
+
+def _add(
+    table: LakeTable, head: Head, write_batch: WriteBatch, rows: RowsInFiles, spark: "SparkSession", tell: Callable[[str], None]
+) -> WriteResult:
+    identifier = write_batch.container.identifier
+    indexed = int(head.properties.get("delta.dataSkippingNumIndexedCols", INDEXED_COLUMNS))
+    target = FilesTarget(
+        folder=os.path.abspath(table.address),  # Spark's workers are in another folder
+        names=tuple(column.name for column in head.columns),
+        sort=identifier.columns if identifier else (),
+        indexed=indexed if indexed >= 0 else len(head.columns),
+    )
+    files = rows.write(spark, target)
+    _expect_there(table, files)
+    tell(f"{len(files)} file{'s' if len(files) != 1 else ''} of rows, to be committed")
+    write_batch.rows.still_there()
+    expect_unmoved(write_batch.container.label, table, head)
+    _commit(table, head, write_batch, files)
+    count = sum(file.rows for file in files)
+    return WriteResult(count, count, 0, 0, head.version + 1, head.version + 1)
+
+
+# ---------------------------------------------------------------------- the rule
+@dataclass(frozen=True)
+class Choice:
+    """How a batch is written.
+
+    ``added``: the rows to read into files, in whose place the table has none. ``replaced``: a batch of the other rows; None if there are no
+    others.
+    """
+
+    added: RowsInFiles
+    replaced: WriteBatch | None = None
+
+
+def choose(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch) -> Choice | str:
+    """The rows of a batch that are read into files, or the reason why all are read through JDBC and written by Spark.
+
+    The cheap questions come first; the last ones start a Python worker of Spark, and read the table.
+    """
+    asked = os.environ.get(READ_BY, "")
+    least = 0 if asked == "arrow" else LEAST_ROWS
+    rows = write_batch.in_files
+    if rows is None:
+        return "these rows cannot be read into files"
+    if asked == "jdbc":
+        return f"{READ_BY} says so"
+    if write_batch.expected < least:
+        return "there are few rows"
+    reason = _other_columns(head, write_batch) or _needs(table, head) or rows.reason_against(spark)
+    if reason is not None:
+        return reason
+    return Choice(rows) if _is_empty(table) else _beside_rows(spark, table, write_batch, rows, least)
+
+
+def _is_empty(table: LakeTable) -> bool:
+    """Whether the table has no file. The number of rows in its statistics is not asked: a file without statistics would count as none."""
+    delta = table.opened()
+    return delta is not None and not delta.file_uris()
+
+
+def _beside_rows(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, rows: RowsInFiles, least: int) -> Choice | str:
+    """The choice for a table that has rows: those of the batch above all that the table has in the batch's windows are added."""
+    identifier = write_batch.container.identifier
+    if write_batch.whole or identifier is None or write_batch.files is not None:
+        return "the rows of the table are replaced"
+    predicate = scope_predicate(identifier, write_batch.windows, write_batch.include_nulls)
+    found = spark.sql(f"SELECT {axis_value(identifier, 'max')}, count(*) FROM {table.sql_name} WHERE {predicate}").collect()[0]
+    highest, count = found[0], int(found[1])
+    if count == 0:
+        return Choice(rows)
+    if not write_batch.divisible:
+        return "rows of the table are replaced"
+    below, above = _divided(write_batch.windows, None if highest is None else int(highest) + 1)
+    if not above or write_batch.expected - count < least:
+        return "most of the rows replace others"
+    below_rows = _RowsBelow(write_batch.rows, rows.part(below, write_batch.include_nulls))
+    part = replace(write_batch, windows=below, expected=count, rows=below_rows)
+    return Choice(rows.part(above, False), part)
+
+
+@dataclass(frozen=True)
+class _RowsBelow:
+    """The ``BatchRows`` of the part of a batch that replaces rows. ``whole``: the rows of the batch; ``part``: those of this part."""
+
+    whole: BatchRows
+    part: RowsInFiles
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        return self.part.frame(spark)
+
+    def still_there(self) -> None:
+        self.whole.still_there()
+
+    def emptied(self) -> Sequence[Window]:
+        return self.whole.emptied()
+
+
+def _divided(windows: Sequence[Window], at: int | None) -> tuple[tuple[Window, ...], tuple[Window, ...]]:
+    """The parts of the windows below ``at`` and from it on. None: no part lies below."""
+    if at is None:
+        return (), tuple(windows)
+    below = (window.intersect(Window(None, at)) for window in windows)
+    above = (window.intersect(Window(at, None)) for window in windows)
+    return tuple(w for w in below if w is not None), tuple(w for w in above if w is not None)
+
+
+def _other_columns(head: Head, write_batch: WriteBatch) -> str | None:
+    """The files have the columns as they are read, so these must be those of the table, in name, type and order."""
+    return None if tuple(head.columns) == write_batch.columns else "the table has other columns than the source"
+
+
+def _needs(table: LakeTable, head: Head) -> str | None:
+    """Why delta-rs cannot add files to the table so that all readers see the right rows.
+
+    delta-rs itself refuses some of these tables, but not all: of a table with column mapping, every value of its files is read as NULL.
+    """
+    if "://" in table.address:
+        return "the lake is in an object store"
+    delta = table.opened()
+    if delta is None:
+        return "there is no table"
+    protocol = delta.protocol()
+    if protocol.min_writer_version > 2 and set(protocol.writer_features or ["unknown"]) - _WRITER_FEATURES:
+        unknown = sorted(set(protocol.writer_features or [f"writer version {protocol.min_writer_version}"]) - _WRITER_FEATURES)
+        return f"the table has Delta's {', '.join(unknown)}"
+    if delta.metadata().partition_columns:
+        return "the table has physical partitions"
+    if any(name.startswith("delta.constraints.") for name in head.properties):
+        return "the table has constraints"
+    fields = json.loads(delta.schema().to_json())["fields"]
+    if any(not field["nullable"] or set(field["metadata"]) - {"comment"} for field in fields):
+        return "a column of the table has constraints of its own"
+    return None
+
+
+# ---------------------------------------------------------------------- the commit
+def _expect_there(table: LakeTable, files: Sequence[WrittenFile]) -> None:
+    """Raises LakeError if a file is not where the table's readers look for it: a worker of Spark has written it to another disk."""
+    for file in files:
+        path = os.path.join(table.address, file.path)
+        try:
+            size = os.path.getsize(path)
+        except OSError:
+            size = -1
+        if size != file.size:
+            raise LakeError(
+                f"{path} was written by one of Spark's workers, and this process does not see it ({size} of {file.size} bytes). Do they "
+                f"share the folder? Nothing was committed. {READ_BY}=jdbc lets Spark write the rows."
+            )
+
+
+def _commit(table: LakeTable, head: Head, write_batch: WriteBatch, files: Sequence[WrittenFile]) -> None:
+    """Commits the files as the version after ``head``, or fails: a retry would append them on top of a concurrent write."""
+    now = int(time.time() * 1000)
+    actions: list[AddAction | RemoveAction] = [AddAction(file.path, file.size, {}, now, True, file.statistics) for file in files]
+    try:
+        delta = DeltaTable(table.address, version=head.version, storage_options=storage_options() or None)
+        delta.create_write_transaction(
+            actions,
+            "append",
+            delta.schema(),
+            commit_properties=CommitProperties(
+                custom_metadata={"userMetadata": json.dumps(write_batch.commit_metadata)}, max_commit_retries=0
+            ),
+            post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
+        )
+    except CommitFailedError as error:
+        raise moved(write_batch.container.label, table, "nothing was written") from error
+    except DeltaError as error:
+        raise LakeError(f"{table.url} cannot be written: {reason(error)}") from error

@@ -1,0 +1,63 @@
+"""Defines a sync of one container as the lake sees it: the write batches to be committed, and what is asked of the sync around them.
+
+Belongs here: this interface. Does not belong: its implementations (``databases.sync``, ``files.sync``), and the commits (``delta.write``).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from incremental_assets.core.container import Container
+from incremental_assets.core.partitions import Partitions
+from incremental_assets.delta.result import SyncResult, result_values
+from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.write_batch import WriteBatch, WriteResult
+
+
+class ContainerSync(ABC):
+    """One sync, which carries out one plan. It is the output value of a container's asset, and an instance is used once.
+
+    The calls come in this order: ``prepare``; then, for each of ``write_batches``, its commit and ``committed``; then the questions about
+    what was written; ``finish`` after the last event was logged. ``result`` is complete when all write batches have been committed.
+    ``partitions``: how rows are assigned to partitions by their identifier; None where they are not.
+    """
+
+    def __init__(self, table: LakeTable, partitions: Partitions | None, result: SyncResult) -> None:
+        self.table, self.partitions, self.result = table, partitions, result
+
+    @property
+    def container(self) -> Container:
+        return self.result.plan.container
+
+    def prepare(self) -> bool:
+        """Does what comes before the first commit. Returns whether there is anything to commit; if not, ``result`` has the reason."""
+        return True
+
+    @abstractmethod
+    def write_batches(self) -> Iterator[AbstractContextManager[WriteBatch]]:
+        """The write batches. Each is a context manager that holds a snapshot of the source while its batch is committed."""
+
+    @abstractmethod
+    def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
+        """Records the outcome of one commit. It is called before the next write batch is opened."""
+
+    def rows_of(self, keys: Sequence[str]) -> Mapping[str, int] | None:
+        """The number of rows of each given partition and of each partition that was written. None: they are to be counted in the lake."""
+        return None
+
+    def total_rows(self) -> int | None:
+        """The number of rows of the whole table. None: they are to be counted in the lake."""
+        return None
+
+    def metadata(self) -> dict[str, Any]:
+        """The metadata that all materialization events of this sync have in common, as plain values by metadata key."""
+        return result_values(self.result, self.table.url)
+
+    def partition_metadata(self, key: str) -> Mapping[str, Any]:
+        """Further metadata of the event of one partition."""
+        return {}
+
+    def finish(self) -> None:
+        """Does what has to happen after the last event of the run's step was logged."""
+        return None

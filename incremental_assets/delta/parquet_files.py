@@ -1,0 +1,193 @@
+"""Writes rows into Parquet files of a Delta table's folder, with the statistics by which readers skip files.
+
+Belongs here: sorting, the size of files, and statistics by Delta's rules. Does not belong: where the rows come from
+(``databases.postgres.arrow_task``), and the commit that makes the files a part of the table (``add_files``).
+
+This module is executed by Spark's Python workers, on machines where this project need not be installed: it is sent there as it is (pickled
+by value), so it imports only the standard library and pyarrow.
+"""
+
+import contextlib
+import datetime
+import decimal
+import json
+import os
+import uuid
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+CHUNK_BYTES = 160 << 20
+"""So many bytes of rows are held in memory, sorted, and written as row groups. Sorting needs as much again, and encoding a part of it."""
+FILE_BYTES = 128 << 20
+"""A file that has reached this size is closed, and the next rows go into another one."""
+ROW_GROUP_ROWS = 1 << 20
+PREFIX = 32
+"""Texts are cut to so many characters in the statistics, as Delta does by default."""
+LAST_CHARACTER = "\U0010ffff"
+
+_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 both kinds of time are counted from here, and only digits are made of them
+_FIRST_DAY, _LAST_DAY = -719162, 2932896
+"""0001-01-01 and 9999-12-31 in days since 1970: readers of the statistics understand no other years."""
+_MICROS_A_DAY = 86_400_000_000
+
+
+class FilesWriter:
+    """Takes rows as Arrow tables and writes them to files in ``folder``.
+
+    ``schema``: the columns, with the Arrow types of their Delta types. ``sort``: the columns by which the rows of each chunk of
+    ``CHUNK_BYTES`` are sorted. ``indexed``: how many of the columns get statistics. ``files``: what was written and closed so far: name,
+    size in bytes, number of rows and statistics (JSON) of each.
+    """
+
+    def __init__(self, folder: str, schema: pa.Schema, sort: tuple[str, ...], indexed: int) -> None:
+        self.files: list[tuple[str, int, int, str]] = []
+        self._folder, self._schema, self._sort, self._indexed = folder, schema, sort, indexed
+        self._held: list[pa.Table] = []
+        self._held_bytes = 0
+        self._writer: pq.ParquetWriter | None = None
+        self._name = ""
+        self._statistics = Statistics(schema, indexed)
+
+    def add(self, rows: pa.Table) -> None:
+        self._held.append(rows)
+        self._held_bytes += rows.nbytes
+        if self._held_bytes >= CHUNK_BYTES:
+            self._write_chunk()
+
+    def close(self) -> None:
+        """Writes what is still held, and closes the last file."""
+        self._write_chunk()
+        self._close_file()
+
+    def discard(self) -> None:
+        """Removes the files again, as far as that is possible: no commit will name them."""
+        with contextlib.suppress(Exception):
+            if self._writer is not None:
+                self._writer.close()
+        for name in [*(file[0] for file in self.files), *([self._name] if self._writer is not None else [])]:
+            with contextlib.suppress(OSError):
+                os.remove(os.path.join(self._folder, name))
+
+    def _write_chunk(self) -> None:
+        if not self._held_bytes and not self._held:
+            return
+        rows = pa.concat_tables(self._held)
+        self._held, self._held_bytes = [], 0
+        if rows.num_rows == 0:
+            return
+        if self._sort:
+            # The columns are given plain names for this, as pyarrow takes a name such as ".a" for a path.
+            keys = pa.table({f"k{i}": rows.column(name) for i, name in enumerate(self._sort)})
+            order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])  # pyright: ignore[reportAttributeAccessIssue]
+            rows = rows.take(order)
+        if self._writer is None:
+            # A name of its own for each attempt: what a failed task has left is named by no commit, and VACUUM removes it. It would keep
+            # files whose names begin with _ or a dot.
+            self._name = f"part-{uuid.uuid4()}.zstd.parquet"
+            self._writer = pq.ParquetWriter(
+                os.path.join(self._folder, self._name),
+                self._schema,
+                compression="zstd",
+                store_decimal_as_integer=True,
+                store_schema=False,
+                # The bounds of floats in a file's footer leave NaN out, and Spark would skip its rows.
+                write_statistics=[field.name for field in self._schema if not pa.types.is_floating(field.type)],  # pyright: ignore[reportArgumentType]
+                write_page_index=True,
+            )
+        self._writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+        self._statistics.add(rows)
+        if self._size() >= FILE_BYTES:
+            self._close_file()
+
+    def _size(self) -> int:
+        return os.path.getsize(os.path.join(self._folder, self._name))
+
+    def _close_file(self) -> None:
+        if self._writer is None:
+            return
+        self._writer.close()
+        self._writer = None
+        self.files.append((self._name, self._size(), self._statistics.rows, self._statistics.as_json()))
+        self._statistics = Statistics(self._schema, self._indexed)
+
+
+class Statistics:
+    """The statistics of one file: the number of rows, and for the first ``indexed`` columns the number of NULLs and the bounds.
+
+    A bound that is missing only costs time, as readers then read the file; a wrong one hides rows from them. So there are bounds only of
+    types for which each reader has the same order: none of floats (NaN), of booleans, and of binary values.
+    """
+
+    def __init__(self, schema: pa.Schema, indexed: int) -> None:
+        self.rows = 0
+        self._fields = list(schema)[:indexed]
+        self._nulls = [0] * len(self._fields)
+        self._lowest: list[Any] = [None] * len(self._fields)
+        self._highest: list[Any] = [None] * len(self._fields)
+
+    def add(self, rows: pa.Table) -> None:
+        self.rows += rows.num_rows
+        for i, field in enumerate(self._fields):
+            values = rows.column(i)
+            self._nulls[i] += values.null_count
+            comparable = _comparable(values, field.type)
+            if comparable is None or values.null_count == len(values):
+                continue
+            bounds = pc.min_max(comparable).as_py()  # pyright: ignore[reportAttributeAccessIssue]
+            lowest, highest = bounds["min"], bounds["max"]
+            self._lowest[i] = lowest if self._lowest[i] is None else min(self._lowest[i], lowest)
+            self._highest[i] = highest if self._highest[i] is None else max(self._highest[i], highest)
+
+    def as_json(self) -> str:
+        lowest = [_bound(f.type, value, upper=False) for f, value in zip(self._fields, self._lowest, strict=True)]
+        highest = [_bound(f.type, value, upper=True) for f, value in zip(self._fields, self._highest, strict=True)]
+        nulls = [str(n) for n in self._nulls]
+        parts = {"minValues": lowest, "maxValues": highest, "nullCount": nulls}
+        inner = ",".join(f'"{part}":{self._object(values)}' for part, values in parts.items())
+        return f'{{"numRecords":{self.rows},{inner},"tightBounds":true}}'
+
+    def _object(self, values: list[str | None]) -> str:
+        # It is put together as text, because a decimal must be written with all its digits, which no number of Python's JSON has.
+        return "{" + ",".join(f"{json.dumps(f.name)}:{v}" for f, v in zip(self._fields, values, strict=True) if v is not None) + "}"
+
+
+def _comparable(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray | None:
+    """The values in a form that pyarrow compares and returns exactly; None for types without bounds.
+
+    Days and microseconds are compared as integers, as Python has no date before the year 1 or after 9999.
+    """
+    if pa.types.is_date32(type_):
+        return pa.chunked_array([chunk.view(pa.int32()) for chunk in values.chunks], pa.int32())
+    if pa.types.is_timestamp(type_):
+        return pa.chunked_array([chunk.view(pa.int64()) for chunk in values.chunks], pa.int64())
+    if pa.types.is_integer(type_) or pa.types.is_decimal(type_) or pa.types.is_string(type_):
+        return values
+    return None
+
+
+def _bound(type_: pa.DataType, value: Any, *, upper: bool) -> str | None:
+    """One bound as JSON; None if it has to be left out."""
+    if value is None:
+        return None
+    if pa.types.is_date32(type_):
+        if not _FIRST_DAY <= value <= _LAST_DAY:
+            return None
+        return json.dumps((_EPOCH + datetime.timedelta(days=value)).date().isoformat())
+    if pa.types.is_timestamp(type_):
+        if not _FIRST_DAY * _MICROS_A_DAY <= value < (_LAST_DAY + 1) * _MICROS_A_DAY:
+            return None
+        text = (_EPOCH + datetime.timedelta(microseconds=value)).isoformat(timespec="microseconds")
+        return json.dumps(text + ("Z" if type_.tz else ""))
+    if isinstance(value, decimal.Decimal):
+        return format(value, "f")
+    if isinstance(value, int):
+        return str(value)
+    if len(value) <= PREFIX:
+        return json.dumps(value)
+    if not upper:
+        return json.dumps(value[:PREFIX])
+    # A text that begins with the prefix lies below the prefix with the last of all characters, unless that very character follows there.
+    return None if value[PREFIX] == LAST_CHARACTER else json.dumps(value[:PREFIX] + LAST_CHARACTER)

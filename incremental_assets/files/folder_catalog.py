@@ -1,0 +1,101 @@
+"""Finds the containers of a folder for the catalog operation.
+
+Belongs here: how glob patterns of the YAML and groups of similar files become entries of the catalog. Does not belong: grouping paths
+(``core.file_groups``), listing (``files.listing``), or the containers that are made of the catalog (``files.definition``).
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from incremental_assets.catalog.state import Catalog
+from incremental_assets.core.container import Kind, SourceTable
+from incremental_assets.core.cursor_type import CursorType
+from incremental_assets.core.evidence import ListedContainer, TableEvidence
+from incremental_assets.core.file_groups import group_files
+from incremental_assets.core.files import FileFormat, FileStamp
+from incremental_assets.core.globs import fixed_part, owner_of
+from incremental_assets.files.definition import COLUMNS, FolderSettings, format_for, is_above
+
+
+@dataclass
+class _Found:
+    """A container as one listing shows it: its pattern, and the stamp of each of its files by path."""
+
+    glob: str
+    format: FileFormat
+    stamps: dict[str, FileStamp] = field(default_factory=dict[str, FileStamp])
+
+
+class FolderCatalog:
+    """The ``CatalogSource`` of a folder. It lists the folder once; ``tables`` answers from that listing.
+
+    ``before``: the stored catalog, from which groups of files keep their names; None: there is none. ``troubles``: by path, why a folder
+    could not be listed. The containers in such a folder count as unchanged.
+    """
+
+    def __init__(self, settings: FolderSettings, before: Catalog | None) -> None:
+        self._settings = settings
+        self._before = [one.table for one in before.entries] if before is not None else []
+        self._found: dict[str, _Found] = {}
+        self.troubles: dict[str, str] = {}
+
+    def listing(self) -> Mapping[str, ListedContainer]:
+        self.troubles.clear()
+        self._found = self._declared() if self._settings.declares else self._searched()
+        return {name: _listed(found) for name, found in self._found.items()}
+
+    def tables(self, names: Sequence[str]) -> Sequence[SourceTable]:
+        return [_table(name, self._found[name]) for name in names]
+
+    def evidence(self, names: Sequence[str]) -> Mapping[str, TableEvidence]:
+        """Always empty: files need no proposal."""
+        return {}
+
+    def span(self, table: str, columns: Sequence[str], cursor_type: CursorType) -> tuple[int, int] | None:
+        """Always None: each file is a partition, whatever its modification time."""
+        return None
+
+    def _declared(self) -> dict[str, _Found]:
+        """Returns a container for each pattern of the YAML, whether there are such files already or not."""
+        found: dict[str, _Found] = {}
+        for name, options in self._settings.options.items():
+            assert options.glob is not None, "checked with the YAML"
+            found[name] = _Found(options.glob, format_for(options, options.glob))
+        names, patterns = list(found), [one.glob for one in found.values()]
+        # Each fixed folder is listed once: one that lies below another is covered by the listing of that.
+        roots = {fixed_part(pattern) for pattern in patterns}
+        for root in sorted(one for one in roots if not any(is_above(other, one) for other in roots - {one})):
+            for path, stamp in self._settings.address.list(root, self.troubles, patterns):
+                owner = owner_of(path, patterns)
+                assert owner is not None, "only what one of the patterns matches is listed"
+                found[names[owner]].stamps[path] = stamp
+        return found
+
+    def _searched(self) -> dict[str, _Found]:
+        """Lists the whole folder, and returns a container for each group of similar files."""
+        stamps = dict(self._settings.address.list("", self.troubles))
+        groups = group_files(stamps, {table.glob: table.name for table in self._before if table.glob is not None})
+        said = {name: options.format for name, options in self._settings.options.items() if options.format is not None}
+        found = {g.name: _Found(g.pattern, said.get(g.name, g.format), {path: stamps[path] for path in g.files}) for g in groups}
+        # Containers in folders that could not be listed stay as they are: that they have no files in this listing says nothing.
+        for table in self._before:
+            if table.glob is None or table.format is None or table.name in found:
+                continue
+            folder = fixed_part(table.glob)
+            if any(is_above(path, folder) or is_above(folder, path) for path in self.troubles):
+                found[table.name] = _Found(table.glob, FileFormat(table.format))
+        return found
+
+
+def _listed(found: _Found) -> ListedContainer:
+    """The listing's entry. Its fingerprint covers pattern and format alone, so that new files of a container are no difference."""
+    shape = hashlib.sha256(repr((found.glob, found.format.value)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    newest = max((stamp.modified for stamp in found.stamps.values()), default=0)
+    size, count = sum(stamp.size for stamp in found.stamps.values()), len(found.stamps)
+    # The activity is stored and compared by later processes: Python randomizes the hashes of texts, not those of integers.
+    return ListedContainer(Kind.FILES, shape, None, size, hash((count, newest)), files=count)
+
+
+def _table(name: str, found: _Found) -> SourceTable:
+    return SourceTable(name, Kind.FILES, COLUMNS, span=0, glob=found.glob, format=found.format.value)

@@ -1,0 +1,251 @@
+"""Makes the rows of files of each format: which columns the files bring, and their rows as values of the table's columns.
+
+Belongs here: one class for each kind of format, and what they share. Does not belong: parsing lines (``delimited``, ``records``), schemas
+(``columnar``), when a text is a value of a type (``cells``), or reading again without broken files (``read``).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from incremental_assets.core.files import FileFormat
+from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.names import literal
+from incremental_assets.core.schema import Column
+from incremental_assets.files.listing import FolderAddress
+from incremental_assets.files.readers import cells, delimited, records
+from incremental_assets.files.readers.beginning import Beginning
+from incremental_assets.files.readers.columnar import Schemas
+from incremental_assets.files.readers.reading import LINE, NAME, WRONG, Group, ReadFile, Reading
+from incremental_assets.files.readers.staging import Staging
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
+
+_NOT_TEXT = "it has bytes that are no UTF-8; say options: {encoding: windows-1252}, or whichever it is"
+
+
+@dataclass(frozen=True)
+class StagedFiles:
+    """What the rows of every format are made from.
+
+    ``heads``: how each file begins, by key. ``known``: the table's columns. ``types``: those that the YAML sets, by column name in lower
+    case.
+    """
+
+    spark: "SparkSession"
+    address: FolderAddress
+    reading: Reading
+    staging: Staging
+    heads: Mapping[str, Beginning]
+    known: tuple[Column, ...]
+    types: Mapping[str, str]
+
+
+class FormatRows(Protocol):
+    """The rows of files of one format.
+
+    ``groups``: the files that are read alike. ``columns``: the known ones, and the new ones after them; complete after ``infer``.
+    ``refused``: why a file does not belong to this container, by key.
+    """
+
+    groups: list[Group]
+    columns: tuple[Column, ...]
+    refused: dict[str, str]
+
+    def infer(self) -> None:
+        """Determines the columns. Raises PySparkException where Spark cannot read a file; ``groups`` says then which were read."""
+        ...
+
+    def raw(self, group: Group) -> "DataFrame":
+        """The rows of a group's files as they are in the files, with ``NAME``."""
+        ...
+
+    def typed(self, group: Group) -> "DataFrame":
+        """The same rows as ``NAME``, ``LINE``, ``WRONG`` and the values of all columns. A line is kept only where the row is rejected."""
+        ...
+
+
+def format_rows(staged: StagedFiles, files: Sequence[ReadFile]) -> FormatRows:
+    """Groups the files by what their format says. Text files without any text have no rows, and are in no group."""
+    if staged.reading.format in (FileFormat.PARQUET, FileFormat.AVRO):
+        return _ColumnarRows(staged, files)
+    full = [file for file in files if not (staged.heads[file.key].whole and staged.heads[file.key].blank)]
+    match staged.reading.format:
+        case FileFormat.JSON:
+            return _JsonRows(staged, full)
+        case FileFormat.TEXT:
+            return _TextRows(staged, full)
+        case _:
+            return _DelimitedRows(staged, full)
+
+
+def check_options(spark: "SparkSession", reading: Reading) -> None:
+    """Raises ConfigurationError for options that Spark refuses. Otherwise each file would be reported as broken."""
+    if not reading.options:
+        return
+    if reading.format in (FileFormat.CSV, FileFormat.TSV):
+        delimited.check_options(spark, reading)
+    elif reading.format is FileFormat.JSON:
+        records.check_options(spark, reading)
+
+
+class _DelimitedRows:
+    """CSV and TSV: the files of one header are read together."""
+
+    def __init__(self, staged: StagedFiles, files: Sequence[ReadFile]) -> None:
+        self._staged, self.columns = staged, staged.known
+        self.groups, self.refused = delimited.grouped(staged.reading, files, staged.heads, staged.known)
+
+    def infer(self) -> None:
+        have, types = {column.name.lower() for column in self.columns}, self._staged.types
+        new = list(dict.fromkeys(name for group in self.groups for name in group.names if name.lower() not in have))
+        inferred = self._inferred([name for name in new if name.lower() not in types])
+        self.columns += tuple(Column(name, types.get(name.lower()) or inferred[name]) for name in new)
+
+    def raw(self, group: Group) -> "DataFrame":
+        return delimited.cells(self._staged.spark, self._staged.staging, self._staged.reading, group)
+
+    def typed(self, group: Group) -> "DataFrame":
+        return _typed(self._staged, self.raw(group), group.names, self.columns)
+
+    def _inferred(self, names: Sequence[str]) -> dict[str, str]:
+        """Returns by name the type that fits all texts of a new column, in all files."""
+        frames: list[DataFrame] = []
+        for group in self.groups:
+            own = [f"v{i} AS {quote(name)}" for i, name in enumerate(group.names) if name in names]
+            if own:
+                frames.append(self.raw(group).where(f"{WRONG} IS NULL AND {_is_text()}").selectExpr(*own))
+        if not frames:
+            return {}
+        frame = frames[0]
+        for other in frames[1:]:
+            frame = frame.unionByName(other, allowMissingColumns=True)
+        found = frame.selectExpr(*(f"{cells.mask(quote(name))} AS m{i}" for i, name in enumerate(names))).collect()[0]
+        return {name: cells.type_of_mask(found[f"m{i}"]) for i, name in enumerate(names)}
+
+
+class _JsonRows:
+    """JSON: the files with one record per line are read together, and so are those that are one value each. A key is a column."""
+
+    def __init__(self, staged: StagedFiles, files: Sequence[ReadFile]) -> None:
+        self._staged, self._files, self.columns = staged, files, staged.known
+        self.groups: list[Group] = records.json_groups(files, staged.heads)
+        self.refused: dict[str, str] = {}
+        self._spellings: Sequence[Sequence[str]] = ()
+
+    def infer(self) -> None:
+        types = self._staged.types
+        found = self._keys()
+        # Keys that differ only in surrounding white space or in case, which Delta does not tell apart, are one column.
+        spellings: dict[str, list[str]] = {}
+        inferred: dict[str, str | None] = {}
+        for key, type_ in found.items():
+            name = (key.strip() or "_c0").lower()
+            spellings.setdefault(name, []).append(key)
+            # None is a key whose values are all null, which fits every type. Spellings of different types become a string.
+            before = inferred.get(name, type_)
+            inferred[name] = type_ if before in (type_, None) else (before if type_ is None else "string")
+        have = {column.name.lower() for column in self.columns}
+        new = [name for name in spellings if name not in have]
+        self.columns += tuple(Column(spellings[n][0].strip() or "_c0", types.get(n) or inferred[n] or "string") for n in new)
+        self._spellings = [spellings.get(column.name.lower(), []) for column in self.columns]
+
+    def raw(self, group: Group) -> "DataFrame":
+        return records.json_records(self._staged.spark, self._staged.staging, self._staged.reading, group)
+
+    def typed(self, group: Group) -> "DataFrame":
+        as_cells = records.json_cells(self.raw(group), self._spellings)
+        return _typed(self._staged, as_cells, [column.name for column in self.columns], self.columns)
+
+    def _keys(self) -> Mapping[str, str | None]:
+        """Returns the keys of all records, with their types. Files that would bring too many are refused, and the others asked again."""
+        limits, known = self._staged.reading.limits, self._staged.known
+        have, files = {column.name.lower() for column in self.columns}, self._files
+        while True:
+            self.groups = records.json_groups(files, self._staged.heads)
+            frames = [self.raw(group) for group in self.groups]
+            keys = records.keys_of(frames, max(limits.columns, len(known)))
+            if keys is not None and len(have | {key.lower() for key in keys}) <= max(limits.columns, len(have)):
+                return keys
+            own = {file.key: file for file in files}
+            named = [(name, own[key]) for name, key in self._staged.staging.names.items() if key in own]
+            too_many = records.too_many_keys(frames, named, have, limits)
+            self.refused |= too_many
+            files = [file for file in files if file.key not in too_many]
+
+
+class _TextRows:
+    """Plain text: each line is a row with the one column ``value``."""
+
+    def __init__(self, staged: StagedFiles, files: Sequence[ReadFile]) -> None:
+        self._staged, self.columns = staged, staged.known
+        self.groups: list[Group] = [Group(tuple(files))] if files else []
+        self.refused: dict[str, str] = {}
+
+    def infer(self) -> None:
+        if "value" not in {column.name.lower() for column in self.columns}:
+            self.columns += (Column("value", self._staged.types.get("value", "string")),)
+
+    def raw(self, group: Group) -> "DataFrame":
+        return records.text_cells(self._staged.spark, self._staged.staging, self._staged.reading, group)
+
+    def typed(self, group: Group) -> "DataFrame":
+        return _typed(self._staged, self.raw(group), ("value",), self.columns)
+
+
+class _ColumnarRows:
+    """Parquet and Avro: the files of one schema are read together. Their rows are typed already, so that none is rejected."""
+
+    def __init__(self, staged: StagedFiles, files: Sequence[ReadFile]) -> None:
+        self._schemas = Schemas(
+            staged.spark, staged.staging, staged.address, staged.reading, files, staged.heads, staged.known, staged.types
+        )
+        self.groups, self.refused, self.columns = self._schemas.groups, self._schemas.refused, tuple(self._schemas.columns)
+
+    def infer(self) -> None:
+        """Does nothing: the schemas have told all columns."""
+
+    def raw(self, group: Group) -> "DataFrame":
+        return self._schemas.rows(group)
+
+    def typed(self, group: Group) -> "DataFrame":
+        have = {name.lower(): name for name in group.names}
+        own = [
+            f"cast({quote(have[c.name.lower()])} AS {c.type}) AS {quote(c.name)}" if c.name.lower() in have else null(c)
+            for c in self.columns
+        ]
+        return self.raw(group).selectExpr(NAME, f"cast(NULL AS string) AS {LINE}", f"cast(NULL AS string) AS {WRONG}", *own)
+
+
+def _typed(staged: StagedFiles, frame: "DataFrame", names: Sequence[str], columns: Sequence[Column]) -> "DataFrame":
+    """Converts text cells into the values of all columns.
+
+    ``names``: of the cells ``v0``, ``v1``, …, in this order. A row gets the first reason to reject it; its line is kept only then.
+    """
+    at = {name.lower(): f"v{i}" for i, name in enumerate(names)}
+    reasons = [WRONG, f"CASE WHEN NOT {_is_text()} THEN {literal(_NOT_TEXT)} END"]
+    values: list[str] = []
+    for column in columns:
+        cell = at.get(column.name.lower())
+        if cell is None:
+            values.append(null(column))
+            continue
+        fits = cells.fits(cell, column.type, staged.reading, said=column.name.lower() in staged.types)
+        if fits != "true":
+            reasons.append(f"CASE WHEN NOT {fits} THEN {literal(f'{column.name} is no {column.type}: ')} || left({cell}, 100) END")
+        values.append(f"cast({cells.value(cell, column.type, staged.reading)} AS {column.type}) AS {quote(column.name)}")
+    judged = frame.selectExpr(NAME, LINE, f"coalesce({', '.join(reasons)}) AS {WRONG}", *values)
+    kept = [quote(column.name) for column in columns]
+    return judged.selectExpr(NAME, f"CASE WHEN {WRONG} IS NOT NULL THEN {LINE} END AS {LINE}", WRONG, *kept)
+
+
+def _is_text() -> str:
+    """The condition that a line has only valid text: bytes that are not UTF-8 arrive as U+FFFD."""
+    return f"instr({LINE}, '\\uFFFD') = 0"
+
+
+def null(column: Column) -> str:
+    """The expression of a column without any value."""
+    return f"cast(NULL AS {column.type}) AS {quote(column.name)}"
