@@ -151,9 +151,9 @@ class Bench:
         It is the median of 21 plans in one process.
         """
         from incremental_assets.core.plan import Action, Mode, Request
-        from incremental_assets.dagster.jobs import plan_container
+        from incremental_assets.dagster.adapters import adapter_of
         from incremental_assets.dagster.loading import load_datastores, select
-        from incremental_assets.dagster.project import enter_project
+        from incremental_assets.dagster.project import enter_project, lake_root
 
         os.environ.update({name: self.project.environment[name] for name in ("BENCH_URL", "INCREMENTAL_ASSETS_LAKE", "DAGSTER_HOME")})
         enter_project(self.project.folder)
@@ -162,7 +162,7 @@ class Bench:
         with dg.DagsterInstance.get() as instance:
             for _ in range(21):
                 started = time.monotonic()
-                plan, _ = plan_container(definition, instance, Request(Mode.INCREMENTAL))
+                plan, _ = adapter_of(definition).plan(instance, Request(Mode.INCREMENTAL), lake_root())
                 seconds.append(time.monotonic() - started)
                 assert plan.action is Action.SKIP, plan.reason
         return statistics.median(seconds) * 1000

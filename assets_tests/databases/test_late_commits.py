@@ -230,11 +230,11 @@ def test_a_role_that_sees_no_activity_gets_a_warning(project: Make) -> None:
     plain.url = plain_role(shop)
     seen = plain.definition("event")
     from incremental_assets.core.plan import Mode, Request
-    from incremental_assets.dagster.jobs import plan_container
+    from incremental_assets.dagster.adapters import adapter_of
 
     def warnings_of(one: Project, definition: Any) -> str:
         with one.instance() as instance:
-            plan, _ = plan_container(definition, instance, Request(Mode.INCREMENTAL), one.lake)
+            plan, _ = adapter_of(definition).plan(instance, Request(Mode.INCREMENTAL), one.lake)
         return " ".join(plan.warnings)
 
     assert "pg_read_all_stats" in warnings_of(plain, seen)
@@ -246,7 +246,7 @@ def test_a_role_that_sees_no_activity_gets_a_warning(project: Make) -> None:
     trusted = plain.definition("event")
     assert (trusted.container.lag, trusted.container.lag_is_auto) == (0, True)
     with plain.instance() as instance:
-        plan, _ = plan_container(trusted, instance, Request(Mode.INCREMENTAL), plain.lake)
+        plan, _ = adapter_of(trusted).plan(instance, Request(Mode.INCREMENTAL), plain.lake)
     assert plan.container.lag == AUTO_LAG_SECONDS and "pg_read_all_stats" in plan.container.lag_reason
     assert "pg_read_all_stats" not in warnings_of(shop, shop.definition("event"))
 

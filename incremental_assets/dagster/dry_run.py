@@ -13,7 +13,7 @@ from incremental_assets.core.cursor_type import json_value
 from incremental_assets.core.errors import ContainerMissing, SyncError
 from incremental_assets.core.lag import lag_warning
 from incremental_assets.dagster.adapters import adapter_of
-from incremental_assets.dagster.jobs import plan_container
+from incremental_assets.dagster.project import lake_root
 from incremental_assets.dagster.runner import SyncOptions
 
 
@@ -23,7 +23,7 @@ def dry_run_lines(chosen: Sequence[ContainerDefinition], asked: SyncOptions, ins
         container = definition.container
         request = asked.request(definition, instance)
         try:
-            plan, keys = plan_container(definition, instance, request)
+            plan, keys = adapter_of(definition).plan(instance, request, lake_root())
             preview = adapter_of(definition).preview(plan)
         except ContainerMissing as error:
             status = "failed" if is_named(definition) else "warning"

@@ -57,16 +57,6 @@ class RunLaunch:
     tags: Sequence[Mapping[str, str]]
 
 
-def plan_container(
-    definition: ContainerDefinition, instance: dg.DagsterInstance, request: Request, lake: str | None = None
-) -> tuple[Plan, list[str]]:
-    """Plans a sync of the container now. Returns the plan and the partition keys that its run would have.
-
-    ``lake``: the folder or URL of the lake; None: that of the current project. Raises SyncError.
-    """
-    return adapter_of(definition).plan(instance, request, lake or lake_root())
-
-
 def keep_learned(definition: ContainerDefinition, instance: dg.DagsterInstance, plan: Plan) -> int | None:
     """Stores the state that a skipping plan has found out (``Plan.confirmed``). Returns the watermark that counts afterwards.
 
@@ -98,7 +88,7 @@ def config_of(definition: ContainerDefinition, request: Request) -> Mapping[str,
 
 
 def launch_of(definition: ContainerDefinition, instance: dg.DagsterInstance, plan: Plan, keys: Sequence[str]) -> RunLaunch:
-    """The config and tags of the runs of a plan that does not skip. ``keys``: the partition keys, as ``plan_container`` returns them.
+    """The config and tags of the runs of a plan that does not skip. ``keys``: the partition keys, as ``SourceAdapter.plan`` returns them.
 
     New dynamic partitions (integers, files) are added to Dagster first: it refuses a run whose tags name a partition that does not exist.
     """

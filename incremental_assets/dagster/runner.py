@@ -18,11 +18,12 @@ from incremental_assets.catalog.definition import ContainerDefinition, is_named
 from incremental_assets.core.cursor_type import json_value
 from incremental_assets.core.errors import ConfigurationError, ContainerMissing, SyncError
 from incremental_assets.core.plan import Action, Mode, Plan, Request
-from incremental_assets.dagster.jobs import job_name, keep_learned, launch_of, plan_container
+from incremental_assets.dagster.adapters import adapter_of
+from incremental_assets.dagster.jobs import job_name, keep_learned, launch_of
 from incremental_assets.dagster.locks import holder_of
 from incremental_assets.dagster.metadata import in_one, line, plain
 from incremental_assets.dagster.partitions import container_key, keys_between
-from incremental_assets.dagster.project import dagster_home
+from incremental_assets.dagster.project import dagster_home, lake_root
 from incremental_assets.dagster.quality.summary import summary_in
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance, run_here
 from incremental_assets.dagster.runs.workers import run_in_workers
@@ -103,7 +104,7 @@ class Runner:
         try:
             # This marks a killed run as failed, which would otherwise keep its slot in the container's pool.
             holder_of(dagster_home(), container, self._instance)
-            plan, keys = plan_container(definition, self._instance, request)
+            plan, keys = adapter_of(definition).plan(self._instance, request, lake_root())
             watermark = None if container.cursor_type is None else json_value(container.cursor_type, plan.watermark)
             if plan.action is Action.SKIP:
                 now = keep_learned(definition, self._instance, plan)

@@ -26,11 +26,10 @@ from incremental_assets.dagster.jobs import (
     job_name,
     keep_learned,
     launch_of,
-    plan_container,
 )
 from incremental_assets.dagster.locks import holder_of
 from incremental_assets.dagster.partitions import container_key
-from incremental_assets.dagster.project import dagster_home
+from incremental_assets.dagster.project import dagster_home, lake_root
 from incremental_assets.dagster.runs.side_by_side import ParallelPlanning
 
 TICK_SECONDS = 40.0
@@ -188,7 +187,8 @@ def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition)
     if busy is not None:
         return busy
     try:
-        plan, keys = plan_container(definition, instance, adapter_of(definition).due)
+        adapter = adapter_of(definition)
+        plan, keys = adapter.plan(instance, adapter.due, lake_root())
     except ContainerMissing as error:
         if is_named(definition):
             raise
