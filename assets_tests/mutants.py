@@ -274,9 +274,11 @@ MUTANTS = (
 )
 
 
-def finds(mutant: Mutant, environment: dict[str, str]) -> bool:
-    """Whether the mutant's test fails with the fault, and only with it."""
-    return run(mutant, environment) and not run(replace(mutant, new=mutant.old), environment)
+def outcome(mutant: Mutant, environment: dict[str, str]) -> str:
+    """``found``, if the mutant's test fails with the fault and only with it; else what is wrong, in words."""
+    if not run(mutant, environment):
+        return "NOT FOUND"
+    return "FAILS WITHOUT THE FAULT, TOO" if run(replace(mutant, new=mutant.old), environment) else "found"
 
 
 def run(mutant: Mutant, environment: dict[str, str]) -> bool:
@@ -314,9 +316,9 @@ def main(words: Sequence[str]) -> int:
         try:
             environment = {**os.environ, "SPARK_REMOTE": ensure_server(Path(name))}
             for mutant in chosen:
-                found = finds(mutant, environment)
-                print(f"{'found' if found else 'NOT FOUND'}: {mutant.fault} ({mutant.test})", flush=True)
-                unfound += [] if found else [mutant]
+                said = outcome(mutant, environment)
+                print(f"{said}: {mutant.fault} ({mutant.test})", flush=True)
+                unfound += [] if said == "found" else [mutant]
         finally:
             stop_server(Path(name))
     print(f"{len(chosen) - len(unfound)} of {len(chosen)} faults were found")
