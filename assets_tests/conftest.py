@@ -42,7 +42,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
     server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"))
     server.start()
     yield server
-    server.stop(immediate=True)
+    server.remove()
 
 
 @pytest.fixture(scope="session")

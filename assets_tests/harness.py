@@ -29,7 +29,8 @@ from incremental_assets.dagster.locks import table_lock
 from incremental_assets.dagster.loggers import LOGGERS
 from incremental_assets.dagster.quality.command import ScanOptions, scan_lines
 from incremental_assets.dagster.resources import lake_resource, spark_resource
-from incremental_assets.dagster.runner import Runner, SyncOptions, command_line_instance
+from incremental_assets.dagster.runner import Runner, SyncOptions
+from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 from incremental_assets.dagster.scaffold import write_project
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.delta.table import LakeTable

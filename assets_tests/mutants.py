@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         "The watermark is not stored after the rows",
         "delta/write.py",
-        "        set_property(spark, table, STATE_PROPERTY, state.to_json(container.cursor_type))\n",
+        "        set_property(spark, table, STATE_PROPERTY, state, added.data_version if added is not None else None)\n",
         "",
         "test_sync.py::test_only_what_is_new_is_read",
     ),
@@ -155,8 +155,8 @@ MUTANTS = (
     Mutant(
         "An upsert does not delete rows that are gone",
         "delta/merge.py",
-        '            f"WHEN MATCHED AND s.{_GONE} THEN DELETE",\n            f"WHEN MATCHED THEN',
-        '            f"WHEN MATCHED AND NOT s.{_GONE} THEN',
+        'f"WHEN MATCHED AND s.{_GONE} THEN DELETE WHEN MATCHED THEN UPDATE',
+        'f"WHEN MATCHED AND NOT s.{_GONE} THEN UPDATE',
         "test_refresh.py::test_a_refresh_follows_rows_that_moved_to_another_partition",
     ),
     Mutant(
@@ -169,15 +169,15 @@ MUTANTS = (
     Mutant(
         "Rows are replaced by their keys although others have to be deleted",
         "delta/merge.py",
-        "if gone is None and are_unique and is_usable(",
-        "if are_unique and is_usable(",
+        "by_replace_using = gone is None and are_unique",
+        "by_replace_using = are_unique",
         "test_replace_using.py::test_a_deletion_is_written_by_a_merge",
     ),
     Mutant(
         "Replaced rows are counted as inserted",
         "delta/replace_using.py",
-        "return written - updated, updated",
-        "return written, 0",
+        "return written - updated, updated, 0",
+        "return written, 0, 0",
         "test_replace_using.py::test_changed_and_new_rows_are_replaced_and_counted",
     ),
     Mutant(

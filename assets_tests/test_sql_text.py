@@ -30,6 +30,7 @@ QUOTING = {
 }
 """Functions whose result is safe in Spark SQL. Functions of the same module are checked themselves."""
 SQL_ATTRIBUTES = {
+    "literals",
     *("sql_name", "predicate", "partition"),  # made by the functions above
     "type",  # of a column: made by ``spark_types``
     *("distinct", "quantiles", "frequent", "width", "steps_per_day", "first", "last", "known"),  # numbers

@@ -170,7 +170,9 @@ def test_a_clock_that_is_far_ahead_holds_no_file_back() -> None:
 def test_a_refresh_reads_just_what_was_asked_for() -> None:
     """Otherwise *Materialize* on one partition reads others, or not the one that was asked for."""
     found = {"a": stamp(1), "b": stamp(2), "c": stamp(3), "just written": stamp(999)}
-    plan = compare_files(found, {"a": stamp(1), "b": stamp(1), "gone": stamp(0)}, now=1000, settle=10, asked=["a", "just written", "gone"])
+    plan = compare_files(
+        found, {"a": stamp(1), "b": stamp(1), "gone": stamp(0)}, now=1000, settle=10, requested=["a", "just written", "gone"]
+    )
     assert plan == ComparedFiles(due=("a", "just written"), waiting=(), recent=0, gone=("gone",))
 
 

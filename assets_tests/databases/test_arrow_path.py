@@ -13,6 +13,7 @@ import pytest
 from assets_tests.databases import test_sync, test_types
 from assets_tests.harness import Project
 from assets_tests.test_kill import Command
+from incremental_assets.delta import write
 from incremental_assets.delta.add_files import READ_BY
 from incremental_assets.spark.session import open_session
 
@@ -159,15 +160,37 @@ def test_a_source_that_fails_in_a_task(arrow: MakeProject) -> None:
     assert password and password not in said and password not in json.dumps(failed)
 
 
+NUMBERED = "create table t (id int primary key, note text); insert into t select i, 'n' from generate_series(1, 5000) i"
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("words", ["to be committed", "wrote"])
-def test_kill_9_around_the_commit(arrow: MakeProject, words: str) -> None:
-    """Files that are in no commit would be read, or those of a commit without a state be added once more."""
+def test_kill_9_before_the_commit(arrow: MakeProject) -> None:
+    """Files that are in no commit would be read."""
     made = arrow(incremental=["public.t:id:integer"])
-    made.execute("create table t (id int primary key, note text); insert into t select i, 'n' from generate_series(1, 5000) i")
+    made.execute(NUMBERED)
     command = Command(made, "sync", "shop/t")
-    assert command.wait_until(words), command.stderr
+    assert command.wait_until("to be committed"), command.stderr
     command.kill()
+    made.execute("insert into t select i, 'later' from generate_series(5001, 5100) i; delete from t where id % 7 = 0")
+    made.one("t")
+    made.assert_equal("t")
+    made.one("t")
+    made.assert_equal("t")
+
+
+def test_files_that_were_committed_without_the_state(arrow: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sync that ends between its two commits would add the same rows once more the next time."""
+    made = arrow(incremental=["public.t:id:integer"])
+    made.execute(NUMBERED)
+
+    def ends(*_: object) -> None:
+        raise RuntimeError("it ends here")
+
+    monkeypatch.setattr(write, "set_property", ends)
+    assert "it ends here" in made.one("t", ok=False)["message"]
+    monkeypatch.undo()
+    monkeypatch.setenv(READ_BY, "arrow")
+    assert engines(made, "t") == ["files"]
     made.execute("insert into t select i, 'later' from generate_series(5001, 5100) i; delete from t where id % 7 = 0")
     made.one("t")
     made.assert_equal("t")

@@ -20,7 +20,15 @@ from pyspark.sql import Row
 from incremental_assets.core.errors import SourceError
 from incremental_assets.core.schema import Column
 from incremental_assets.databases.postgres.arrow_files import files_of, sent_as
-from incremental_assets.databases.postgres.arrow_task import WIRE_TYPES, ReadTask, SourceFailed, WireColumn, read_ranges, run_task
+from incremental_assets.databases.postgres.arrow_task import (
+    FIRST_TIME,
+    WIRE_TYPES,
+    ReadTask,
+    SourceFailed,
+    WireColumn,
+    read_ranges,
+    run_task,
+)
 from incremental_assets.databases.postgres.types import Carried
 
 Make = Callable[..., ReadTask]
@@ -52,6 +60,28 @@ def test_a_value_in_another_form_fails(task: Make, query: str) -> None:
     """ADBC gives money as an integer of cents, and an oid as an int32: they would be in the lake as other numbers, without an error."""
     with pytest.raises(SourceFailed, match="was to arrive as string"):
         rows(task(query, (pa.string(), "string")))
+
+
+@pytest.mark.parametrize("type_", ["timestamp", "timestamptz"])
+@pytest.mark.parametrize("value", ["infinity", "-infinity", "294247-02-01 00:00:00+00"])
+def test_a_time_that_the_lake_does_not_have_fails(task: Make, type_: str, value: str) -> None:
+    """Infinity arrives as a day of the year -290278."""
+    arrow = WIRE_TYPES["timestamp" if type_ == "timestamptz" else "timestamp_ntz"]
+    query = f"select t::{type_} as c0 from (values (null), ('2026-01-01'), ('{value}')) v(t)"
+    with pytest.raises(SourceFailed, match="column 'c0' has infinity"):
+        rows(task(query, (arrow, "timestamp" if type_ == "timestamptz" else "timestamp_ntz")))
+
+
+@pytest.mark.parametrize("type_", ["timestamp", "timestamptz"])
+def test_the_first_and_the_last_time_arrive_as_they_are(task: Make, tmp_path: Path, type_: str) -> None:
+    """Times far from today would be refused, or become other ones."""
+    values = ("4714-11-24 00:00:00+00 BC", "294246-12-31 23:59:59.999999+00", "1999-12-31 23:59:59.999999+00")
+    arrow = WIRE_TYPES["timestamp" if type_ == "timestamptz" else "timestamp_ntz"]
+    query = f"select t::{type_} as c0 from unnest(array{list(values)}) t"
+    one = task(query, (arrow, "timestamp" if type_ == "timestamptz" else "timestamp_ntz"), settings=("set timezone = 'UTC'",))
+    (result,) = read_ranges(one, range(1))
+    found = pq.read_table(tmp_path / result.to_pylist()[0]["path"]).column(0).cast(pa.int64()).to_pylist()
+    assert found == [FIRST_TIME, 9_223_371_244_799_999_999, 946_684_799_999_999]
 
 
 def test_a_decimal_keeps_its_digits(task: Make) -> None:
@@ -114,7 +144,7 @@ def test_the_types_that_travel() -> None:
     for type_ in WIRE_TYPES:
         assert sent_as(_carried(type_)) == WireColumn("x", WIRE_TYPES[type_], type_)
     assert sent_as(_carried("date", "int")) == WireColumn("x", pa.date32(), "int")
-    assert sent_as(_carried("timestamp", "bigint")) == WireColumn("x", pa.timestamp("us", "UTC"), "bigint")
+    assert sent_as(_carried("timestamp", "bigint")) == WireColumn("x", pa.timestamp("us", "UTC"), "timestamp")
     assert sent_as(_carried("decimal(18,2)")) == WireColumn("x", pa.decimal128(18, 2), "bigint")
     assert sent_as(_carried("decimal(19,2)")) == WireColumn("x", pa.decimal128(19, 2), "string")
     for other in (_carried("date"), _carried("variant", "string"), _carried("array<int>"), _carried("string", decode="upper({})")):

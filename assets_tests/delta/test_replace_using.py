@@ -4,14 +4,20 @@ Belongs here: which of the two ways is taken, and what the first could double or
 (``test_sync``, ``test_refresh``, the random histories).
 """
 
+import datetime
+import decimal
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from assets_tests.harness import Project
 from incremental_assets.delta import replace_using
+from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]
@@ -91,3 +97,29 @@ def test_keys_that_rows_have_twice_or_not_at_all_are_told(spark_home: Path) -> N
     with open_session(spark_home, name="test") as spark:
         for values, unique in [("(1, 'a'), (1, 'b')", True), ("(1, 'a'), (1, 'a')", False), ("(1, 'a'), (1, NULL)", False)]:
             assert _extent(spark.sql(f"select * from values {values} t(id, name)"), ("id", "name"), "int")[1] is unique
+
+
+@pytest.mark.parametrize(
+    ("type_", "keys", "near", "all_over"),
+    [
+        (pa.int64(), list(range(-50, 50)), ("48", "60"), ("-60", "60")),
+        (pa.string(), [f"k{i:03}" for i in range(100)], ("k098", "z"), ("k", "z")),
+        (pa.date32(), [datetime.date(1969, 12, 1) + datetime.timedelta(days=i) for i in range(100)], ("68", "99"), ("-31", "99")),
+        (pa.timestamp("us", "UTC"), [datetime.datetime(1970, 1, 1, 0, i, tzinfo=datetime.timezone.utc) for i in range(60)],
+         (str(59 * 60_000_000), str(60 * 60_000_000)), ("0", str(60 * 60_000_000))),
+        (pa.decimal128(20, 2), [decimal.Decimal(i) / 4 for i in range(100)], ("24.25", "24.75"), ("0.00", "24.75")),
+    ],
+)  # fmt: skip
+def test_a_merge_is_bounded_where_it_leaves_out_most_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type_: pa.DataType, keys: list[Any], near: tuple[str, str], all_over: tuple[str, str]
+) -> None:
+    """One changed row of yesterday would make an upsert read the keys of ten years."""
+    monkeypatch.setattr(replace_using, "WORTH_SKIPPING", 0)
+    table, part = LakeTable(str(tmp_path), "t"), len(keys) // 5
+    for start in range(0, len(keys), part):
+        write_deltalake(table.address, pa.table({"k": pa.array(keys[start : start + part], type_)}), mode="append")
+    assert replace_using.skips_files(table, "k", *near)
+    assert not replace_using.skips_files(table, "k", *all_over)
+    assert not replace_using.skips_files(table, "another", *near)
+    monkeypatch.setattr(replace_using, "WORTH_SKIPPING", 1 << 20)
+    assert not replace_using.skips_files(table, "k", *near), "it is a small table"

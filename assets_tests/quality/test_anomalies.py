@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from incremental_assets.core.anomalies import Anomaly, Finding, State, after_scan, by_person, findings_of, fingerprint, looked_at_of
+from incremental_assets.core.anomalies import Anomaly, Finding, State, after_scan, by_person, findings_of, fingerprint, scanned_places_of
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.rules.rule import FailedRow, Severity, Status, Verdict
 
@@ -195,7 +195,7 @@ def test_failed_rows_with_a_key_are_findings_and_the_others_count_for_their_part
 def test_a_rule_that_could_not_be_evaluated_resolves_nothing() -> None:
     """Otherwise a typing error in a rule resolves all of its anomalies."""
     verdicts = [verdict(status.value, status) for status in Status]
-    assert looked_at_of(verdicts) == {(RULE, "passed"), (RULE, "failed")}
+    assert scanned_places_of(verdicts) == {(RULE, "passed"), (RULE, "failed")}
 
 
 def test_different_subjects_have_different_fingerprints() -> None:
@@ -289,17 +289,19 @@ def discarded(known: Known) -> set[tuple[str, str | None]]:
 def one_scan(world: World, known: Known, partitions: list[str | None], errored: set[str], now: int, resolve: bool) -> None:
     before = dict(known)
     verdicts, rows = world.scanned(partitions, errored, {(one.rule, one.key) for one in known.values() if one.is_open})
-    looked_at, findings = looked_at_of(verdicts), findings_of(verdicts, rows)
+    scanned_places, findings = scanned_places_of(verdicts), findings_of(verdicts, rows)
     elsewhere = {one.key for one in known.values() if one.is_open and one.key and one.partition not in partitions}
     moved = {row: where for row, where in world.where.items() if row in elsewhere and where in partitions}
-    known.keep(after_scan(known, looked_at, findings, SHOP, "run", now, resolve, moved))
-    still_there = {(rule, row) for rule, row in world.broken if (rule, world.where[row]) in looked_at}
-    mended = {(rule, row) for row, where in world.where.items() for rule in ROW_RULES if (rule, where) in looked_at} - still_there
+    known.keep(after_scan(known, scanned_places, findings, SHOP, "run", now, resolve, moved))
+    still_there = {(rule, row) for rule, row in world.broken if (rule, world.where[row]) in scanned_places}
+    mended = {(rule, row) for row, where in world.where.items() for rule in ROW_RULES if (rule, where) in scanned_places} - still_there
     assert not resolve or not mended & {(one.rule, one.key) for one in known.values() if one.is_open}
     expected = {
-        subject for subject in world.really() if subject[:2] in looked_at and (subject[0], subject[2] or subject[1]) not in discarded(known)
+        subject
+        for subject in world.really()
+        if subject[:2] in scanned_places and (subject[0], subject[2] or subject[1]) not in discarded(known)
     }
-    listed = {subject for subject in open_ones(known) if subject[:2] in looked_at}
+    listed = {subject for subject in open_ones(known) if subject[:2] in scanned_places}
     if world.cap >= 6:
         assert expected <= listed
         assert listed == expected or not resolve
@@ -316,7 +318,7 @@ def one_scan(world: World, known: Known, partitions: list[str | None], errored: 
     for one in known.changed:
         old = before.get(one.id)
         assert one.state is not State.DISCARDED and (old is None or old.state is not State.DISCARDED)
-        assert one.id in found_ids or (old is not None and (one.rule, one.partition) in looked_at and one.state is State.RESOLVED)
+        assert one.id in found_ids or (old is not None and (one.rule, one.partition) in scanned_places and one.state is State.RESOLVED)
         assert old is None or (one.changed_at > old.changed_at and one.first_seen == old.first_seen and one != replace(old, changed_at=0))
     assert not (set(before) - found_ids) & {one.id for one in known.changed} or resolve
 

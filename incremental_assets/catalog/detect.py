@@ -191,8 +191,8 @@ def _by_arrival(table: SourceTable, evidence: TableEvidence, candidates: Sequenc
             none += f"; its rows can be read in the order of ({', '.join(table.primary_key)})"
         return Proposal(primary_key=table.primary_key, reasons=(none, *reasons))
     name = found.column.name
-    once, told = _written_once(evidence)
-    why = [f"{name}: {found.why}", _indexed(table, name), told]
+    once, reason = _written_once(evidence)
+    why = [f"{name}: {found.why}", _indexed(table, name), reason]
     partition_by = "batch" if _is_batch(table, found.column, evidence) else None
     trusted = found.sure and once and _is_complete(found.column, evidence)
     return Proposal((name,), cursor_type_of(found.column), Strategy.APPEND, partition_by, table.primary_key, trusted, (*why, *reasons))

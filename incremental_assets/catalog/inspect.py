@@ -101,13 +101,14 @@ class ContainerInspection:
     def __init__(
         self,
         source: CatalogSource,
-        said: CatalogDeclarations,
+        declarations: CatalogDeclarations,
         now: str,
         progress: Callable[[str], None],
         finished: Mapping[str, Known],
         keep: Callable[[Mapping[str, Known]], None],
     ) -> None:
-        self._source, self._said, self._now, self._progress, self._finished, self._keep = source, said, now, progress, finished, keep
+        self._source, self._declarations, self._now = source, declarations, now
+        self._progress, self._finished, self._keep = progress, finished, keep
         self.troubles: dict[str, str] = {}
 
     # ------------------------------------------------------------------ columns and proposals
@@ -165,7 +166,7 @@ class ContainerInspection:
         have to be loaded anew. It is chosen again only where its columns or its key have changed. Where the source no longer guarantees
         what it relies on, it stays too, and ``doubt`` says what has changed.
         """
-        if not self._said.detects(known.table.name):
+        if not self._declarations.detects(known.table.name):
             return known
         if known.pinned is None or not _still_fits(known.pinned, known.table):
             return replace(known, pinned=known.proposal if known.proposal.trusted else Proposal(), doubt=None)
@@ -190,7 +191,9 @@ class ContainerInspection:
         ``new``: names of containers whose entries this run has made; their evidence is fresh. For the others, evidence is read again. A
         container whose query fails keeps its entry, and the failure is in ``troubles``. Raises SyncError where evidence cannot be read.
         """
-        moved = [n for n, known in entries.items() if n in new or listed[n].activity != known.activity or self._said.lacks_span(known)]
+        moved = [
+            n for n, known in entries.items() if n in new or listed[n].activity != known.activity or self._declarations.lacks_span(known)
+        ]
         again = [n for n in moved if n not in new]
         evidence: dict[str, TableEvidence] = {}
         for at in range(0, len(again), BATCH):
@@ -212,7 +215,7 @@ class ContainerInspection:
 
         Without an identifier in use, they are queried only for the proposal, and only where that is cheap.
         """
-        table, used = known.table, self._said.identifier(known)
+        table, used = known.table, self._declarations.identifier(known)
         if used is not None:
             columns, cursor_type = used
             if table.span is not None and not set(columns) <= set(table.indexed):

@@ -45,8 +45,8 @@ class CatalogResult:
 def take_catalog(
     source: CatalogSource,
     before: Catalog | None,
-    asked: CatalogOptions,
-    said: CatalogDeclarations,
+    options: CatalogOptions,
+    declarations: CatalogDeclarations,
     progress: Callable[[str], None] = lambda _: None,
     finished: Mapping[str, Known] | None = None,
     keep: Callable[[Mapping[str, Known]], None] = lambda _: None,
@@ -59,45 +59,45 @@ def take_catalog(
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     old = before.by_name if before else {}
     everything = source.listing()
-    listed = {name: one for name, one in everything.items() if one.kind in asked.kinds and not said.excluded(name)}
-    look = ContainerInspection(source, said, now, progress, finished or {}, keep)
+    listed = {name: one for name, one in everything.items() if one.kind in options.kinds and not declarations.excluded(name)}
+    inspection = ContainerInspection(source, declarations, now, progress, finished or {}, keep)
     # Entries that this run does not compare stay as they are: other kinds, and excluded containers.
     entries = {name: known for name, known in old.items() if name in everything and name not in listed}
-    closer: list[str] = []
+    to_inspect: list[str] = []
     # Inspected are new and changed containers, hidden ones that are brought back, and missing ones that are there again. Of all others only
     # the sizes are taken from the listing.
     for name, one in listed.items():
         known = old.get(name)
-        if known is None or (known.presence is Presence.HIDDEN and asked.recreate):
-            closer.append(name)
+        if known is None or (known.presence is Presence.HIDDEN and options.recreate):
+            to_inspect.append(name)
         elif known.presence is Presence.HIDDEN:
             entries[name] = known
         elif known.fingerprint != one.fingerprint or known.presence is Presence.MISSING:
-            closer.append(name)
+            to_inspect.append(name)
         else:
             entries[name] = replace(known, table=replace(known.table, rows=one.rows, bytes=one.bytes, files=one.files))
-    found = look.renew(closer, listed, old)
-    for name in closer:
-        if name not in found and name in old:
+    renewed = inspection.renew(to_inspect, listed, old)
+    for name in to_inspect:
+        if name not in renewed and name in old:
             entries[name] = old[name]
-            look.troubles[name] = "it disappeared from the source while it was inspected; the next run of the catalog looks again"
-    entries |= found
+            inspection.troubles[name] = "it disappeared from the source while it was inspected; the next run of the catalog looks again"
+    entries |= renewed
     present = {name: known for name, known in entries.items() if name in listed and known.presence is Presence.PRESENT}
-    entries |= look.measure(present, listed, new=found)
-    differences = [d for name, known in found.items() if (d := _difference(old.get(name), known)) is not None]
+    entries |= inspection.measure(present, listed, new=renewed)
+    differences = [d for name, known in renewed.items() if (d := _difference(old.get(name), known)) is not None]
     # Whether a container is gone is decided by the whole listing: one of another kind, or an excluded one, is still in the source.
     for name, known in old.items():
         if name not in everything:
-            kept, difference = _gone(known, asked, said, now, bool(everything), look.troubles)
+            kept, difference = _gone(known, options, declarations, now, bool(everything), inspection.troubles)
             entries |= {} if kept is None else {name: kept}
             differences += [] if difference is None else [difference]
-    doubts = {name: known.doubt for name, known in entries.items() if known.doubt is not None and said.detects(name)}
+    doubts = {name: known.doubt for name, known in entries.items() if known.doubt is not None and declarations.detects(name)}
     catalog = Catalog(before.found_on if before else _today(), now, tuple(entries[name] for name in sorted(entries)))
-    return CatalogResult(catalog, tuple(sorted(differences, key=lambda d: d.container)), {**doubts, **look.troubles}, len(closer))
+    return CatalogResult(catalog, tuple(sorted(differences, key=lambda d: d.container)), {**doubts, **inspection.troubles}, len(to_inspect))
 
 
 def _gone(
-    known: Known, asked: CatalogOptions, said: CatalogDeclarations, now: str, others: bool, troubles: dict[str, str]
+    known: Known, options: CatalogOptions, declarations: CatalogDeclarations, now: str, others: bool, troubles: dict[str, str]
 ) -> tuple[Known | None, Difference | None]:
     """Decides about an entry whose container is not in the source. Returns the entry (None: it is forgotten), and the difference.
 
@@ -105,13 +105,13 @@ def _gone(
     against forgetting an entry is added to ``troubles``.
     """
     name = known.table.name
-    if known.presence is Presence.HIDDEN or said.excluded(name) or known.table.kind not in asked.kinds:
+    if known.presence is Presence.HIDDEN or declarations.excluded(name) or known.table.kind not in options.kinds:
         return known, None
-    if asked.prune and name not in said.named and others:
+    if options.prune and name not in declarations.named and others:
         return None, Difference(name, Change.PRUNED)
-    if asked.prune and name in said.named:
+    if options.prune and name in declarations.named:
         troubles[name] = "it is gone from the source and cannot be forgotten, as the YAML names it: remove it from the YAML first"
-    elif asked.prune:
+    elif options.prune:
         troubles[name] = "the source is empty, so nothing was forgotten. Check whether it is the right source"
     if known.presence is Presence.MISSING:
         return known, None

@@ -109,7 +109,7 @@ def sync(
     dry_run: Annotated[
         bool, typer.Option("--dry-run/--no-dry-run", help="Only print ranges, SQL and row counts, without Spark and without a run.")
     ] = False,
-    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="How many containers are synced at the same time.")] = 2,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="How many containers are synced at the same time, at most.")] = 2,
     as_json: Json = False,
     project_dir: Project = None,
 ) -> None:
@@ -118,10 +118,12 @@ def sync(
     It runs the catalog first where there is none, and where the source's tables have changed.
     """
     from incremental_assets.dagster.loading import ensure_catalog, find_datastore, load_project, select
-    from incremental_assets.dagster.runner import Runner, SyncOptions, command_line_instance, sync_in_workers
+    from incremental_assets.dagster.parallel_sync import sync_beside_workers
+    from incremental_assets.dagster.runner import Runner, SyncOptions
+    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
-    asked = SyncOptions(_mode(mode), keys(partition, from_, to), reset_watermarks, allow_empty)
-    if reset_watermarks and (asked.keys or mode):
+    options = SyncOptions(_mode(mode), keys(partition, from_, to), reset_watermarks, allow_empty)
+    if reset_watermarks and (options.keys or mode):
         raise ConfigurationError("--reset-watermarks loads whole containers; it goes with neither --mode nor partitions.")
     project = enter(project_dir)
     loaded = load_project(project)
@@ -162,15 +164,12 @@ def sync(
         if dry_run:
             from incremental_assets.dagster.dry_run import dry_run_lines
 
-            for record in dry_run_lines(ready, asked, instance):
+            for record in dry_run_lines(ready, options, instance):
                 failed = failed or record.get("status") == "failed"
                 out(record) if as_json else say("\n  ".join([record.pop("container"), *(f"{k}: {short(v)}" for k, v in record.items())]))
             raise typer.Exit(1 if failed else 0)
         if ready:
-            alone = jobs == 1 or len(ready) == 1
-            found = Runner(definitions, instance).sync(ready, asked) if alone else None
-            for record in found or sync_in_workers(project, ready, asked, instance, jobs):
-                report(record)
+            sync_beside_workers(Runner(definitions, instance), project, ready, options, jobs, report)
     if not as_json:
         print_syncs(records)
     raise typer.Exit(1 if failed else 0)

@@ -53,8 +53,8 @@ def scan(
     """
     from incremental_assets.dagster.quality.command import ScanOptions, scan_lines
 
-    asked = ScanOptions(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to), auto_resolve)
-    records = _looked(project_dir, selection, tag, asked, full, as_json, scan_lines)
+    options = ScanOptions(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to), auto_resolve)
+    records = _scan_or_profile(project_dir, selection, tag, options, full, as_json, scan_lines)
     if not as_json:
         print_scans(records)
     raise typer.Exit(1 if any(record["status"] == "failed" for record in records) else 0)
@@ -83,8 +83,8 @@ def profile(
     """Measure the columns by partition, in one pass, and merge that into the table's profile, which has a page of plots."""
     from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 
-    asked = ScanOptions(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to))
-    records = _looked(project_dir, selection, tag, asked, full, as_json, profile_lines)
+    options = ScanOptions(incremental, greater_than_time, greater_than_batch, keys(partition, from_, to))
+    records = _scan_or_profile(project_dir, selection, tag, options, full, as_json, profile_lines)
     if not as_json:
         print_table("profile", records, ("container", "status", "rows_profiled", "partitions", "page"))
     raise typer.Exit(1 if any(record["status"] == "failed" for record in records) else 0)
@@ -116,7 +116,9 @@ def checks(
             sys.stdout.write(f"# {definition.container.label}\n{suggested_checks(definition, instance, scope, say)}")
 
 
-def _looked(project_dir: Path | None, selection: Any, tag: Any, asked: Any, full: bool, as_json: bool, lines: Any) -> list[dict[str, Any]]:
+def _scan_or_profile(
+    project_dir: Path | None, selection: Any, tag: Any, options: Any, full: bool, as_json: bool, lines: Any
+) -> list[dict[str, Any]]:
     """Run a scan or a profile of the selected containers, print each record as soon as it is there, and return all records.
 
     Raises ConfigurationError if the options do not go together.
@@ -124,9 +126,9 @@ def _looked(project_dir: Path | None, selection: Any, tag: Any, asked: Any, full
     from incremental_assets.dagster.loading import load_project, select
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
-    if (asked.after_time or asked.after_batch) and not asked.incremental:
+    if (options.after_time or options.after_batch) and not options.incremental:
         raise ConfigurationError("a threshold goes with --incremental.")
-    if sum((asked.incremental, full, asked.keys is not None)) > 1:
+    if sum((options.incremental, full, options.keys is not None)) > 1:
         raise ConfigurationError("say one of --incremental, --full, and partitions.")
     project = enter(project_dir)
     loaded = load_project(project)
@@ -136,7 +138,7 @@ def _looked(project_dir: Path | None, selection: Any, tag: Any, asked: Any, full
     definitions = loaded.definitions(chosen)
     records: list[dict[str, Any]] = []
     with command_line_instance() as instance:
-        for record in lines(definitions, chosen, asked, instance):
+        for record in lines(definitions, chosen, options, instance):
             records.append(record)
             if as_json:
                 out(record)

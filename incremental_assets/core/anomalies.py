@@ -103,7 +103,7 @@ def fingerprint(container: str, rule: str, partition: str | None, key: str | Non
     return hashlib.sha256(json.dumps([container, rule, *subject]).encode()).hexdigest()[:16]
 
 
-def looked_at_of(verdicts: Iterable[Verdict]) -> set[Place]:
+def scanned_places_of(verdicts: Iterable[Verdict]) -> set[Place]:
     """The rules and partitions for which the scan has a result.
 
     Verdicts with the status ``errored`` or ``unasserted`` are left out: an anomaly must not be resolved because of them.
@@ -170,7 +170,7 @@ def capped(findings: Iterable[Finding], known: Mapping[str, Anomaly], container:
 
 def after_scan(
     known: Mapping[str, Anomaly],
-    looked_at: AbstractSet[Place],
+    scanned_places: AbstractSet[Place],
     findings: Sequence[Finding],
     container: str,
     operation: str,
@@ -180,11 +180,11 @@ def after_scan(
 ) -> list[Anomaly]:
     """Returns the anomalies that a scan changes or opens, as they are afterwards.
 
-    ``known``: all anomalies of the container by id, as they were immediately before. ``looked_at``: see ``looked_at_of``. ``findings``: the
-    scan must include every failed row that has an open anomaly, as an anomaly that is not among them counts as not found. ``operation``:
-    the id of the scan. ``now``: microseconds since 1970 UTC. ``resolve``: whether open anomalies that were scanned and not found are
-    resolved. ``moved``: the partition in which a row is now, by the row's key, for rows that were scanned in another partition than the one
-    where they were last found.
+    ``known``: all anomalies of the container by id, as they were immediately before. ``scanned_places``: see ``scanned_places_of``.
+    ``findings``: the scan must include every failed row that has an open anomaly, as an anomaly that is not among them counts as not found.
+    ``operation``: the id of the scan. ``now``: microseconds since 1970 UTC. ``resolve``: whether open anomalies that were scanned and not
+    found are resolved. ``moved``: the partition in which a row is now, by the row's key, for rows that were scanned in another partition
+    than the one where they were last found.
     """
     by = f"scan {operation}"
     found = _by_id(findings, container, known)
@@ -208,7 +208,7 @@ def after_scan(
     if resolve:
         for identity, old in known.items():
             place = (old.rule, old.partition if old.key is None else moved.get(old.key, old.partition))
-            if identity in found or not old.is_open or old.container != container or place not in looked_at:
+            if identity in found or not old.is_open or old.container != container or place not in scanned_places:
                 continue
             changed.append(_stamped(replace(old, partition=place[1], state=State.RESOLVED, comment=None), old, by, now, operation))
     return changed

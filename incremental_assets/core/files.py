@@ -178,7 +178,7 @@ def compare_files(
     known: Mapping[str, FileStamp],
     now: int,
     settle: int,
-    asked: Collection[str] | None = None,
+    requested: Collection[str] | None = None,
     most: int | None = None,
 ) -> ComparedFiles:
     """Compares the files of the folder with what was read before, file by file. So a file that arrives late with an old time is found.
@@ -189,15 +189,15 @@ def compare_files(
     ``settle``: a file that was modified less than this number of microseconds before or after ``now`` may still be written, and waits. A
     time further in the future does not make a file wait: the clock that set it is far ahead, and the wait would be long.
 
-    ``asked``: the files of a refresh; exactly these are read, changed or not, without waiting. A file that is still being written then gets
-    another stamp later, and is read again. None: all new and changed files are read.
+    ``requested``: the files of a refresh; exactly these are read, changed or not, without waiting. A file that is still being written then
+    gets another stamp later, and is read again. None: all new and changed files are read.
 
     ``most``: the highest number of files to read, the oldest first; None: no limit.
     """
     wanted: list[str] = []
     recent: list[str] = []
-    if asked is not None:
-        wanted = [key for key in dict.fromkeys(asked) if key in found]
+    if requested is not None:
+        wanted = [key for key in dict.fromkeys(requested) if key in found]
     else:
         for key, stamp in found.items():
             state = _state(stamp, known.get(key), now, settle)

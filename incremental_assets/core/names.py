@@ -16,7 +16,7 @@ _ALLOWED = re.compile(r"[A-Za-z0-9_]")
 _LOOKS_ESCAPED = re.compile(r"_U[0-9A-F]")
 LONGEST = 255
 """The longest name of a file or folder that the usual file systems accept, in bytes. Encoded names are ASCII: a character is a byte."""
-_KEPT, _CUT = 180, "_U110000_"
+_KEPT, _TRUNCATED = 180, "_U110000_"
 
 
 @lru_cache(maxsize=65536)  # a project with many tables encodes the same names again and again
@@ -35,13 +35,13 @@ def encode_name(name: str) -> str:
     if len(encoded) <= LONGEST:
         return encoded
     kept = [piece for piece, length in zip(pieces, accumulate(map(len, pieces)), strict=True) if length <= _KEPT]
-    return f"{''.join(kept)}{_CUT}{_digest(encoded)}"
+    return f"{''.join(kept)}{_TRUNCATED}{_digest(encoded)}"
 
 
 def file_name(parts: Iterable[str], ending: str) -> str:
     """Joins encoded names with ``__`` to a file name; one that would be too long is cut and gets a hash, as in ``encode_name``."""
     joined = "__".join(parts)
-    return (joined if len(joined) + len(ending) <= LONGEST else f"{joined[:_KEPT]}{_CUT}{_digest(joined)}") + ending
+    return (joined if len(joined) + len(ending) <= LONGEST else f"{joined[:_KEPT]}{_TRUNCATED}{_digest(joined)}") + ending
 
 
 def _digest(text: str) -> str:
@@ -50,7 +50,7 @@ def _digest(text: str) -> str:
 
 def decode_name(encoded: str) -> str:
     """The name that ``encode_name`` encoded; if the encoding was cut, the part of the name that is left."""
-    encoded = encoded.partition(_CUT)[0]
+    encoded = encoded.partition(_TRUNCATED)[0]
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), encoded)
 
 

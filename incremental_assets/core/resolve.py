@@ -110,7 +110,7 @@ def resolve(
                 raise ConfigurationError(f"{label}: the identifier {name!r} can be neither excluded nor read as text.")
         identifier = _identifier(label, table, spec)
         strategy = spec.strategy
-        partitioning = _cut(label, table, identifier, options.partition_by, today)
+        partitioning = _partitioning(label, table, identifier, options.partition_by, today)
     elif options.partition_by is not None:
         raise ConfigurationError(
             f"{label}: partition_by needs an incremental identifier; add {schema}.{table.name}:<column>:<type> to incremental."
@@ -196,9 +196,9 @@ def _identifier(label: str, table: SourceTable, spec: IncrementalSpec) -> Identi
     return Identifier(spec.columns, spec.type, cursor_type, start, sequence)
 
 
-def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: str | int | None, today: int) -> Partitioning:
+def _partitioning(label: str, table: SourceTable, identifier: Identifier, partition_by: str | int | None, today: int) -> Partitioning:
     cursor_type = identifier.cursor_type
-    first, last = _found(cursor_type, table.first), _found(cursor_type, table.last)
+    first, last = _parsed(cursor_type, table.first), _parsed(cursor_type, table.last)
     if identifier.start is not None:
         first = identifier.start
     if not cursor_type.is_time:
@@ -237,7 +237,7 @@ def _cut(label: str, table: SourceTable, identifier: Identifier, partition_by: s
     return Partitioning(granularity=granularity, first=_calendar_start(cursor_type, granularity, first))
 
 
-def _found(cursor_type: CursorType, text: str | None) -> int | None:
+def _parsed(cursor_type: CursorType, text: str | None) -> int | None:
     """The catalog's text of the first or the last identifier as a value.
 
     None if there is none, or if it does not parse: the catalog found it for a column of another type, before the YAML was changed.

@@ -128,13 +128,17 @@ def _asset(
 
     @dg.multi_asset(name=op_name(settings.name), specs=[spec], check_specs=[check], pool="/".join(key.path))
     def catalog(context: dg.AssetExecutionContext, config: CatalogConfig) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        asked = asked_of(config, settings)
-        tags = {f"{TAG}prune": str(asked.prune).lower(), f"{TAG}recreate": str(asked.recreate).lower(), f"{TAG}include": _include(asked)}
+        options = catalog_options(config, settings)
+        tags = {
+            f"{TAG}prune": str(options.prune).lower(),
+            f"{TAG}recreate": str(options.recreate).lower(),
+            f"{TAG}include": _include(options),
+        }
         # *Materialize* in the UI starts Dagster's own job, which does not have the tags of ours.
         tags |= {f"{TAG}operation": "catalog", f"{TAG}datastore": settings.name}
         tags |= {} if f"{TAG}started_by" in context.run.tags else {f"{TAG}started_by": context.run.tags.get("user", "UI")}
         context.instance.add_run_tags(context.run_id, tags)
-        outcome = renew_catalog(component, context.instance, asked, context.log.info)
+        outcome = renew_catalog(component, context.instance, options, context.log.info)
         report(outcome)
         # Each message is an event in the log. A message for each difference of a large datastore would take longer than the rest of the
         # operation.
@@ -157,7 +161,7 @@ def _asset(
     return catalog
 
 
-def asked_of(config: CatalogConfig, settings: Settings) -> CatalogOptions:
+def catalog_options(config: CatalogConfig, settings: Settings) -> CatalogOptions:
     """The options of one run: those of its config, with ``catalog:`` of the YAML for each that is left out.
 
     The config can only narrow what the YAML includes.
@@ -170,21 +174,21 @@ def asked_of(config: CatalogConfig, settings: Settings) -> CatalogOptions:
     )
 
 
-def _include(asked: CatalogOptions) -> str:
-    return ",".join(word for word in ("table", "view") if kinds_of([word]) & asked.kinds)
+def _include(options: CatalogOptions) -> str:
+    return ",".join(word for word in ("table", "view") if kinds_of([word]) & options.kinds)
 
 
 def renew_catalog(
-    component: CataloguedComponent, instance: dg.DagsterInstance, asked: CatalogOptions | None, progress: Callable[[str], None]
+    component: CataloguedComponent, instance: dg.DagsterInstance, options: CatalogOptions | None, progress: Callable[[str], None]
 ) -> CatalogResult:
     """Takes the catalog and stores it. Raises SourceError or ConfigurationError; the stored catalog is unchanged then.
 
-    ``asked``: None means the options of the YAML. ``progress`` is called with messages for the log.
+    ``options``: None means the options of the YAML. ``progress`` is called with messages for the log.
     """
     store = component.store(current_project())
     with store.locked():
         before = store.load(instance)
-        outcome = component.take_catalog(before, asked, progress, finished=store.finished(), keep=store.keep_finished)
+        outcome = component.take_catalog(before, options, progress, finished=store.finished(), keep=store.keep_finished)
         outcome = _fitting(component, before, outcome)
         store.save(outcome.catalog, instance)
     return outcome

@@ -12,7 +12,7 @@ from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.catalog.diff import Change
 from incremental_assets.catalog.operation import hide
 from incremental_assets.core.errors import ConfigurationError, SyncError
-from incremental_assets.dagster.catalog_asset import CatalogConfig, asked_of, run_catalog
+from incremental_assets.dagster.catalog_asset import CatalogConfig, catalog_options, run_catalog
 from incremental_assets.dagster.loading import Datastore, find_datastore, reload_catalog
 from incremental_assets.dagster.project import current_project
 
@@ -27,8 +27,8 @@ def catalog_records(
     """
     component = datastore.component
     if dry_run:
-        asked = asked_of(CatalogConfig.model_validate(config), component.settings())
-        outcome = component.take_catalog(component.store(current_project()).load(instance), asked, progress)
+        options = catalog_options(CatalogConfig.model_validate(config), component.settings())
+        outcome = component.take_catalog(component.store(current_project()).load(instance), options, progress)
         definitions = component.definitions(outcome.catalog)
     else:
         run = run_catalog(component, datastore.definitions, instance, "command line", config)

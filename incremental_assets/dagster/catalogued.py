@@ -62,15 +62,15 @@ class CataloguedComponent(dg.StateBackedComponent, ABC):
         return DefsStateConfig.from_args(self.defs_state, default_key=f"{ours}[{encode_name(self.name)}]")
 
     def take_catalog(
-        self, before: Catalog | None, asked: CatalogOptions | None = None, progress: Callable[[str], None] = lambda _: None, **kept: Any
+        self, before: Catalog | None, options: CatalogOptions | None = None, progress: Callable[[str], None] = lambda _: None, **kept: Any
     ) -> CatalogResult:
         """Runs the catalog operation, and returns its result without storing it. Raises SourceError or ConfigurationError.
 
-        ``before``: the stored catalog; None: there is none. ``asked``: None means the options under ``catalog:`` of the YAML. ``kept``: the
-        arguments ``finished`` and ``keep`` of ``catalog.operation.take_catalog``.
+        ``before``: the stored catalog; None: there is none. ``options``: None means the options under ``catalog:`` of the YAML. ``kept``:
+        the arguments ``finished`` and ``keep`` of ``catalog.operation.take_catalog``.
         """
         of_yaml = self.settings().catalog
-        chosen = asked or CatalogOptions(of_yaml.prune, of_yaml.recreate, of_yaml.kinds)
+        chosen = options or CatalogOptions(of_yaml.prune, of_yaml.recreate, of_yaml.kinds)
         with self.source(before) as source:
             outcome = take_catalog(source, before, chosen, self.declarations(), progress, **kept)
             return replace(outcome, troubles={**outcome.troubles, **source.troubles})

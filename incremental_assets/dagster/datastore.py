@@ -21,12 +21,13 @@ from incremental_assets.dagster.assets import GetAssetSpec, SyncContainer, conta
 from incremental_assets.dagster.catalog_asset import catalog_key
 from incremental_assets.dagster.jobs import DATASTORE_TAG, container_job
 from incremental_assets.dagster.locks import container_lock
+from incremental_assets.dagster.parallel_sync import sync_in_workers
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.project import current_project, dagster_home
 from incremental_assets.dagster.quality.asset_checks import container_checks, scan_job
 from incremental_assets.dagster.quality.pages import remove_page
 from incremental_assets.dagster.quality.profiles import profile_job
-from incremental_assets.dagster.runner import SyncOptions, sync_in_workers
+from incremental_assets.dagster.runner import SyncOptions
 from incremental_assets.dagster.runs.event_batches import store_events_in_batches
 from incremental_assets.dagster.runs.run_history import forget_runs
 from incremental_assets.dagster.schedules import container_schedule, datastore_schedule
@@ -52,11 +53,11 @@ def datastore_job(settings: Settings, definitions: Sequence[ContainerDefinition]
     @dg.op(name=f"{name}_containers", out=dg.Out(dg.Nothing), description=f"Syncs all containers of {settings.name}, a run each.")
     def sync_all(context: dg.OpExecutionContext, config: DatastoreConfig) -> None:
         lines: list[dict[str, Any]] = []
-        asked = SyncOptions(started_by=f"run {context.run_id}")
-        for line in sync_in_workers(current_project(), definitions, asked, context.instance, config.jobs):
+        options = SyncOptions(started_by=f"run {context.run_id}")
+        for line in sync_in_workers(current_project(), definitions, options, context.instance, config.jobs):
             lines.append(line)
-            say = context.log.error if line["status"] == "failed" else context.log.info
-            say(f"{line['container']}: {line['status']}: {line['message']}" + (f" (run {line['run_id']})" if line["run_id"] else ""))
+            log = context.log.error if line["status"] == "failed" else context.log.info
+            log(f"{line['container']}: {line['status']}: {line['message']}" + (f" (run {line['run_id']})" if line["run_id"] else ""))
         statuses = [line["status"] for line in lines]
         context.add_output_metadata(
             {"rows_read": sum(line["rows_read"] or 0 for line in lines)}

@@ -17,14 +17,15 @@ from incremental_assets.dagster.project import lake_root
 from incremental_assets.dagster.runner import SyncOptions
 
 
-def dry_run_lines(chosen: Sequence[ContainerDefinition], asked: SyncOptions, instance: dg.DagsterInstance) -> Iterator[dict[str, Any]]:
+def dry_run_lines(chosen: Sequence[ContainerDefinition], options: SyncOptions, instance: dg.DagsterInstance) -> Iterator[dict[str, Any]]:
     """Yields one record for each container. Rows are counted in the source. Nothing is written."""
     for definition in chosen:
         container = definition.container
-        request = asked.request(definition, instance)
+        request = options.request(definition, instance)
         try:
-            plan, keys = adapter_of(definition).plan(instance, request, lake_root())
-            preview = adapter_of(definition).preview(plan)
+            adapter = adapter_of(definition)
+            plan, keys = adapter.plan(instance, request, lake_root())
+            preview = adapter.preview(plan)
         except ContainerMissing as error:
             status = "failed" if is_named(definition) else "warning"
             yield {"container": container.label, "status": status, "message": str(error)}

@@ -9,9 +9,9 @@ from incremental_assets.core.cursor_type import json_value
 from incremental_assets.dagster.metadata import as_metadata
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.databases.plan import TablePlan
+from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.result import NEW, PREVIOUS, SIGNATURE
 from incremental_assets.delta.table import STATE_PROPERTY, LakeTable
-from incremental_assets.delta.write import set_property_without_spark
 
 
 def keep_learned(instance: dg.DagsterInstance, plan: TablePlan, table: LakeTable) -> int | None:
@@ -19,8 +19,8 @@ def keep_learned(instance: dg.DagsterInstance, plan: TablePlan, table: LakeTable
 
     The table's property is written first, and only on top of the table version that the plan saw; an event with the watermark, if that has
     moved, comes second. The lower of the two watermarks counts, so a process that is killed in between has not moved it. Where the property
-    cannot be written (another commit came first, or delta-rs does not write this table), there is no event either, and the plan's watermark
-    is returned. The caller must hold the container's lock.
+    cannot be written (another commit came first, or the table does not permit it), there is no event either, and the plan's watermark is
+    returned. The caller must hold the container's lock.
 
     The event is an observation and not a materialization: no rows were written, so the checks of the rows are as current as before.
     """

@@ -110,19 +110,19 @@ def _held(
     path, holder_path = _paths(home, key_path, suffix)
     lock = FileLock(path)
     deadline = _deadline(wait)
-    said = False
+    is_logged = False
     while True:
         try:
             # The first attempt does not wait, so that a message is logged before the waiting begins.
-            lock.acquire(timeout=0 if not said else 1)
+            lock.acquire(timeout=0 if not is_logged else 1)
             break
         except Timeout:
             if time.monotonic() >= deadline:
                 skipped = "skipped: " if doing == "synced" else ""
                 raise ContainerBusy(f"{label}: {skipped}it is being {doing} by {_holder(holder_path)}.") from None
-            if not said:
+            if not is_logged:
                 log(f"{label}: waits for {_holder(holder_path)}")
-                said = True
+                is_logged = True
     try:
         # A run that releases the lock in an orderly way removes this file first. A file that is still there belongs to a killed run.
         before = _run_of(holder_path)

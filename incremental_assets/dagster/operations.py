@@ -26,7 +26,7 @@ _RESULTS = {
     dg.DagsterRunStatus.STARTED: "running",
 }
 """The result of an operation by the status of its run; every other status is ``queued``."""
-_TOLD = {
+_MESSAGE_EVENTS = {
     dg.DagsterEventType.STEP_FAILURE,
     dg.DagsterEventType.RUN_FAILURE,
     dg.DagsterEventType.ASSET_OBSERVATION,
@@ -93,27 +93,27 @@ def _assets(run: dg.DagsterRun) -> str | None:
 def _options(run: dg.DagsterRun) -> dict[str, Any]:
     """The options of the operation: the config of its ops, and the partitions of its tags."""
     config: Mapping[str, Any] = run.run_config if isinstance(run.run_config, Mapping) else {}
-    said: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for op in config.get("ops", {}).values():
-        said |= op.get("config", {})
+        options |= op.get("config", {})
     if RANGE_START in run.tags:
-        said["partitions"] = {"from": run.tags[RANGE_START], "to": run.tags[RANGE_END]}
-    elif "dagster/partition" in run.tags and "partitions" not in said:
-        said["partitions"] = {"from": run.tags["dagster/partition"], "to": run.tags["dagster/partition"]}
-    return said
+        options["partitions"] = {"from": run.tags[RANGE_START], "to": run.tags[RANGE_END]}
+    elif "dagster/partition" in run.tags and "partitions" not in options:
+        options["partitions"] = {"from": run.tags["dagster/partition"], "to": run.tags["dagster/partition"]}
+    return options
 
 
 def _message(instance: dg.DagsterInstance, run_id: str) -> str:
     """The message of a run: why it failed, or what it did. Empty where it has recorded nothing yet."""
-    events = [entry.dagster_event for entry in instance.all_logs(run_id, of_type=_TOLD) if entry.dagster_event is not None]
+    events = [entry.dagster_event for entry in instance.all_logs(run_id, of_type=_MESSAGE_EVENTS) if entry.dagster_event is not None]
     failed, text = failure_of(events)
     if failed is not None:
         return text
     newest = summary_in(events) or summary_in(events, PROFILE_SUMMARY)
     for event in events:
         if event.is_step_materialization:
-            said = str(plain(event.step_materialization_data.materialization.metadata).get("sync/message", ""))
-            return f"{said}; quality: {newest['message']}" if newest is not None else said
+            message = str(plain(event.step_materialization_data.materialization.metadata).get("sync/message", ""))
+            return f"{message}; quality: {newest['message']}" if newest is not None else message
     if newest is not None:
         return str(newest["message"])
     observed = [event.asset_observation_data.asset_observation for event in events if event.is_asset_observation]

@@ -1,15 +1,15 @@
 """Syncs containers for the command line: plans each, executes it as an ordinary Dagster run, and returns one record for each container.
 
 Belongs here: executing the runs, and making the records of ``sync --json`` from their events. Does not belong: the processes that sync
-several containers at a time (``runs.workers``), or the output on a terminal (``cli``).
+several containers at a time (``parallel_sync``), or the output on a terminal (``cli``).
 """
 
 import functools
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -25,12 +25,14 @@ from incremental_assets.dagster.metadata import in_one, line, plain
 from incremental_assets.dagster.partitions import container_key, keys_between
 from incremental_assets.dagster.project import dagster_home, lake_root
 from incremental_assets.dagster.quality.summary import summary_in
-from incremental_assets.dagster.runs.ordinary_run import command_line_instance, run_here
-from incremental_assets.dagster.runs.workers import run_in_workers
+from incremental_assets.dagster.runs.ordinary_run import run_here
+from incremental_assets.dagster.runs.plans_ahead import PlansAhead
 from incremental_assets.delta.result import NEW
 from incremental_assets.files.rounds import first_round, next_round, parts_of_refresh
 
 log = logging.getLogger(__name__)
+MakePlan = Callable[[], tuple[Plan, list[str]]]
+"""A function that returns a plan, and the partition keys that its run would have."""
 
 
 @dataclass(frozen=True)
@@ -73,20 +75,31 @@ class Runner:
         # Of the last run of a container of files: how many files it has left to be read, and how many it has read or refused.
         self._left = self._done = 0
 
-    def sync(self, chosen: Sequence[ContainerDefinition], asked: SyncOptions) -> Iterator[dict[str, Any]]:
+    def sync(
+        self, chosen: Sequence[ContainerDefinition], options: SyncOptions, waiting: deque[int] | None = None
+    ) -> Iterator[dict[str, Any]]:
         """Yields the record of each container as it finishes. Raises KeyboardInterrupt after a run was cancelled.
 
-        Raises ConfigurationError before the first run where the options do not apply to one of the containers.
+        ``waiting``: the positions of the containers to be synced; None: all. They are taken from its left end one by one, and others may
+        take some from its right end meanwhile. Raises ConfigurationError before the first run where the options do not apply to one of the
+        containers.
         """
-        for definition, request in [(d, asked.request(d, self._instance)) for d in chosen]:
-            yield from self._one(definition, request, asked.started_by)
+        waiting = deque(range(len(chosen))) if waiting is None else waiting
+        requests = [(d, first_round(d, options.request(d, self._instance))) for d in (chosen[position] for position in tuple(waiting))]
+        with PlansAhead([functools.partial(self._plan, *one) for one in requests]) as ahead:
+            for definition, request in requests:
+                try:
+                    waiting.popleft()
+                except IndexError:
+                    return
+                yield self._one(definition, request, options.started_by, ahead.take)
 
-    def _one(self, definition: ContainerDefinition, request: Request, started_by: str) -> list[dict[str, Any]]:
-        """Syncs one container in as many rounds as it needs (``files.rounds``). Returns its record, as a list of one."""
+    def _one(self, definition: ContainerDefinition, request: Request, started_by: str, first_plan: MakePlan) -> dict[str, Any]:
+        """Syncs one container in as many rounds as it needs (``files.rounds``). Returns its record. ``first_plan``: for the first round."""
         lines: list[dict[str, Any]] = []
-        asked: Request | None = first_round(definition, request)
-        while asked is not None:
-            found, asked = self._round(definition, asked, started_by)
+        left: Request | None = request
+        while left is not None:
+            found, left = self._round(definition, left, started_by, None if lines else first_plan)
             # A further round that has nothing to do ends the sync. Its record is left out.
             if lines and all(one["status"] == "skipped" for one in found):
                 break
@@ -94,17 +107,23 @@ class Runner:
         # The message of each round says how many files are left. Those of the first and the last round are enough.
         for one in lines[1:-1]:
             one["message"] = one["message"] if one["status"] != "synced" else ""
-        return [in_one(lines)]
+        return in_one(lines)
 
-    def _round(self, definition: ContainerDefinition, request: Request, started_by: str) -> tuple[list[dict[str, Any]], Request | None]:
+    def _plan(self, definition: ContainerDefinition, request: Request) -> tuple[Plan, list[str]]:
+        """The plan, and the partition keys that its run would have. Raises SyncError."""
+        # This marks a killed run as failed, which would otherwise keep its slot in the container's pool.
+        holder_of(dagster_home(), definition.container, self._instance)
+        return adapter_of(definition).plan(self._instance, request, lake_root())
+
+    def _round(
+        self, definition: ContainerDefinition, request: Request, started_by: str, plan_now: MakePlan | None = None
+    ) -> tuple[list[dict[str, Any]], Request | None]:
         """Plans and executes one round. Returns the records of its runs, and the request of the next round; None: there is no next one."""
         container = definition.container
         started = time.monotonic()
         common: dict[str, Any] = {"mode": request.mode.value, "strategy": container.strategy.value}
         try:
-            # This marks a killed run as failed, which would otherwise keep its slot in the container's pool.
-            holder_of(dagster_home(), container, self._instance)
-            plan, keys = adapter_of(definition).plan(self._instance, request, lake_root())
+            plan, keys = plan_now() if plan_now is not None else self._plan(definition, request)
             watermark = None if container.cursor_type is None else json_value(container.cursor_type, plan.watermark)
             if plan.action is Action.SKIP:
                 now = keep_learned(definition, self._instance, plan)
@@ -148,9 +167,9 @@ class Runner:
         if not written:
             seen = [e.asset_observation_data.asset_observation for e in events if e.is_asset_observation]
             observed = next((one for one in seen if "sync/message" in one.metadata), None)
-            said = plain(observed.metadata) if observed else {"sync/message": "nothing to do any more"}
-            self._count(said)
-            status, message = str(said.get("sync/status", "skipped")), str(said.get("sync/message", ""))
+            values = plain(observed.metadata) if observed else {"sync/message": "nothing to do any more"}
+            self._count(values)
+            status, message = str(values.get("sync/status", "skipped")), str(values.get("sync/message", ""))
             numbers = observed.metadata if observed else None
             return line(container.label, status, metadata=numbers, message=message, watermark=watermark, **common)
         keys = sorted(m.partition for m in written if m.partition is not None and "file/refused" not in m.metadata)
@@ -166,53 +185,10 @@ class Runner:
         partitions = _in_order(container.cursor_type, keys)
         return line(container.label, status, metadata=metadata, partitions=partitions, message=message, checks=checks, **common)
 
-    def _count(self, said: Mapping[str, Any]) -> None:
+    def _count(self, values: Mapping[str, Any]) -> None:
         """Takes the numbers of files from the metadata of a run's event."""
-        self._left = int(said.get("sync/files_left", 0))
-        self._done = int(said.get("sync/files_read", 0)) + int(said.get("sync/files_refused", 0))
-
-
-def sync_in_workers(
-    project: Path, chosen: Sequence[ContainerDefinition], asked: SyncOptions, instance: dg.DagsterInstance, jobs: int
-) -> Iterator[dict[str, Any]]:
-    """Syncs containers in up to ``jobs`` worker processes, each with its own Spark session. Yields records as ``Runner.sync`` does.
-
-    Raises ConfigurationError before the first run where the options do not apply to one of the containers.
-    """
-    for definition in chosen:
-        asked.request(definition, instance)  # only to raise the errors of wrong usage before anything runs
-    tasks = [(d.container.datastore, d.container.name, asked) for d in chosen]
-
-    def lost(task: tuple[str, str, SyncOptions], message: str) -> list[dict[str, Any]]:
-        return [line(f"{task[0]}/{task[1]}", "failed", message=f"{task[0]}/{task[1]}: {message}")]
-
-    of_these = functools.partial(worker, frozenset(task[:2] for task in tasks))
-    return run_in_workers(min(jobs, len(tasks)), tasks, of_these, project, lost)
-
-
-def worker(chosen: Collection[tuple[str, str]], project: Path) -> Callable[[tuple[str, str, SyncOptions]], list[dict[str, Any]]]:
-    """Loads the project in a worker process, and returns the function that executes one task there.
-
-    A task is a tuple of datastore, container and options. ``chosen``: datastore and container of all tasks; definitions of other containers
-    need not be built.
-    """
-    from incremental_assets.dagster.loading import load_project
-    from incremental_assets.dagster.project import enter_project
-
-    enter_project(project)
-    loaded = load_project(project)
-    found = {(s.name, d.container.name): d for s in loaded.datastores for d in s.definitions}
-    only = [definition for name, definition in found.items() if name in chosen]
-    runner = Runner(loaded.definitions(only), command_line_instance())
-
-    def run(task: tuple[str, str, SyncOptions]) -> list[dict[str, Any]]:
-        definition = found.get(task[:2])
-        if definition is None:
-            label = f"{task[0]}/{task[1]}"
-            return [line(label, "failed", message=f"{label}: it was taken out of the catalog or the YAML just now.")]
-        return list(runner.sync([definition], task[2]))
-
-    return run
+        self._left = int(values.get("sync/files_left", 0))
+        self._done = int(values.get("sync/files_read", 0)) + int(values.get("sync/files_refused", 0))
 
 
 def _in_order(cursor_type: Any, keys: list[str]) -> list[str]:

@@ -19,6 +19,7 @@ from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.core.watermark import TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, in_words
 from incremental_assets.databases.source import Server, SourceDatabase
+from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import Head, LakeTable, expect_owner
 
 MOST_GENERATED_KEYS = 2000
@@ -253,9 +254,8 @@ def _unchanged_but_pending(
         reason = _unchanged(container, source, table, state, (old,), nulls)
         struck = replace(state, pending=moved.pending)
         return reason, struck if reason and struck != state else None
-    # Without Spark the new watermark can be stored by delta-rs only. If that is not possible, a sync reads the lag window once more, and
-    # Spark stores the watermark.
-    if not table.is_written_by_delta_rs():
+    # Where the new watermark cannot be stored without Spark, a sync reads the lag window once more, and Spark stores the watermark.
+    if not is_set_without_spark(table):
         return None, None
     with source.snapshot():
         reason = _unchanged(container, source, table, state, (old,), nulls)

@@ -13,7 +13,7 @@ from incremental_assets.core.window import Window
 from incremental_assets.databases.definition import DatastoreSettings
 from incremental_assets.databases.pieces import is_read_by_key
 from incremental_assets.databases.plan import TablePlan
-from incremental_assets.databases.source import SourceDatabase, SourceSnapshot
+from incremental_assets.databases.source import SourceDatabase, SourceSnapshot, WindowRead
 from incremental_assets.delta.write_batch import RowsInFiles
 from incremental_assets.spark.persisted import PersistedRows
 
@@ -42,32 +42,27 @@ class TableRows:
         log: Callable[[str], None],
     ) -> None:
         self._plan, self._source, self._snapshot, self._partitions = plan, source, snapshot, partitions
-        self._windows, self._include_nulls, self._highest = windows, include_nulls, highest
+        self._read = WindowRead(windows, include_nulls, highest, source.free_connections(settings.max_source_connections))
         self._most, self._log = settings.rows_a_window, log
-        self._readers = source.free_connections(settings.max_source_connections)
         self._kept: list[PersistedRows] = []
         self.messages: list[str] = []
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
-        if is_read_by_key(self._plan, self._source, self._most):
-            return self._by_key_ranges(spark)
-        return self._snapshot.windows(spark, self._windows, self._include_nulls, self._highest, self._readers)
+        return self._by_key_ranges(spark) if self._is_read_by_key else self._snapshot.windows(spark, self._read)
 
     def in_files(self) -> RowsInFiles | None:
         """The same rows, for Spark's tasks to read into files of the lake; None if this source or this read has no such way."""
-        if is_read_by_key(self._plan, self._source, self._most):
-            return None
-        return self._snapshot.in_files(self._windows, self._include_nulls, self._highest, self._readers)
+        return None if self._is_read_by_key else self._snapshot.in_files(self._read)
 
     def still_there(self) -> None:
         self._source.still_there()
 
     def emptied(self) -> Sequence[Window]:
         """See ``BatchRows``. If several partitions are refreshed, each is checked by itself; otherwise it is all windows or none."""
-        plan, partitions, windows = self._plan, self._partitions, self._windows
+        plan, partitions, windows = self._plan, self._partitions, self._read.windows
         keys, identifier = plan.request.keys, plan.container.identifier
         if keys is None or len(keys) == 1 or partitions is None or identifier is None or plan.whole:
-            return windows if self._source.is_empty(windows, self._include_nulls) else ()
+            return windows if self._source.is_empty(windows, self._read.include_nulls) else ()
         each = [partitions.window_of(key).intersect(identifier.domain) for key in keys]
         # A piece may contain only one half of a partition, and that half may well have no rows. So the whole partition is checked.
         here = [window for window in each if window is not None and any(window.intersect(piece) for piece in windows)]
@@ -78,23 +73,27 @@ class TableRows:
         while self._kept:
             self._kept.pop().release()
 
+    @functools.cached_property
+    def _is_read_by_key(self) -> bool:
+        return is_read_by_key(self._plan, self._source, self._most)
+
     def _by_key_ranges(self, spark: "SparkSession") -> "DataFrame":
         """Reads a container without identifier by ranges of its primary key, each in a newer snapshot, so that none is held for long.
 
         The fingerprint in the new state was taken in the first snapshot, so the next sync finds what has changed since.
         """
         container, most = self._plan.container, self._most
-        ranges = self._snapshot.key_ranges(most, self._readers)
+        ranges = self._snapshot.key_ranges(most, self._read.most_readers)
         if len(ranges) < 2:
             self.messages.append(
                 f"more than {most:,} rows were read in one snapshot, as there are no statistics to cut the key by; ANALYZE makes some"
             )
-            return self._snapshot.windows(spark, self._windows, True, None, self._readers)
-        said = (
+            return self._snapshot.windows(spark, self._read)
+        message = (
             f"more than {most:,} rows: read in {len(ranges)} ranges of {container.primary_key[0]}, each in a snapshot of its own, and "
             f"committed at once; the next sync finds what changed meanwhile"
         )
-        self._log(f"{container.label}: {said}")
-        self.messages.append(said)
+        self._log(f"{container.label}: {message}")
+        self.messages.append(message)
         self._kept += self._snapshot.by_key_ranges(spark, ranges)
         return functools.reduce(lambda one, other: one.unionAll(other), [part.frame for part in self._kept])

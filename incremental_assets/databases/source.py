@@ -58,6 +58,20 @@ class Highest:
     withheld: int | None = None
 
 
+@dataclass(frozen=True)
+class WindowRead:
+    """What one read by windows returns: the rows of the windows and, with ``include_nulls``, those without identifier.
+
+    ``highest``: the highest identifier, up to which the read is divided; None if it is not known. ``most_readers``: how many parallel
+    readers may take part in it.
+    """
+
+    windows: Sequence[Window]
+    include_nulls: bool
+    highest: int | None
+    most_readers: int
+
+
 class OpenTransactionsQuery(Protocol):
     """The queries for the transactions that are open in the source."""
 
@@ -82,16 +96,9 @@ class SourceSnapshot(Protocol):
         """The columns of the lake, in the order of the DataFrames."""
         ...
 
-    def windows(
-        self, spark: "SparkSession", windows: Sequence[Window], include_nulls: bool, highest: int | None, readers: int
-    ) -> "DataFrame":
-        """The rows of the windows and, with ``include_nulls``, those without identifier, read by at most ``readers`` parallel readers.
+    def windows(self, spark: "SparkSession", read: WindowRead) -> "DataFrame": ...
 
-        ``highest`` is the highest identifier, up to which the read is divided.
-        """
-        ...
-
-    def in_files(self, windows: Sequence[Window], include_nulls: bool, highest: int | None, readers: int) -> RowsInFiles | None:
+    def in_files(self, read: WindowRead) -> RowsInFiles | None:
         """The same rows as those of ``windows``, for Spark's tasks to read into files of the lake; None if this source has no such way."""
         ...
 

@@ -42,8 +42,8 @@ INDEXED_COLUMNS = 32
 """How many columns get statistics, if the table does not say it: the same number as Delta's default."""
 _WRITER_FEATURES = frozenset(("appendOnly", "invariants", "deletionVectors", "timestampNtz"))
 """The table features that ask nothing of a writer that adds files, or only what ``_needs`` looks at."""
-_said: set[tuple[str, str, str]] = set()
-"""The reasons that were told already: each once a session and container, however many windows a load has."""
+_logged: set[tuple[str, str, str]] = set()
+"""The reasons that were logged already: each once a session and container, however many windows a load has."""
 
 
 def add_files(
@@ -57,9 +57,9 @@ def add_files(
     found = choose(spark, table, head, write_batch)
     if isinstance(found, str):
         log.debug("%s: read through JDBC: %s", write_batch.container.label, found)
-        said = (spark.session_id, write_batch.container.label, found)
-        if write_batch.in_files is not None and write_batch.expected >= LEAST_ROWS and said not in _said:
-            _said.add(said)
+        reason = (spark.session_id, write_batch.container.label, found)
+        if write_batch.in_files is not None and write_batch.expected >= LEAST_ROWS and reason not in _logged:
+            _logged.add(reason)
             tell(f"reads through JDBC: {found}")
         return None
     if found.replaced is None:
@@ -199,9 +199,9 @@ def _needs(table: LakeTable, head: Head) -> str | None:
     if delta is None:
         return "there is no table"
     protocol = delta.protocol()
-    if protocol.min_writer_version > 2 and set(protocol.writer_features or ["unknown"]) - _WRITER_FEATURES:
-        unknown = sorted(set(protocol.writer_features or [f"writer version {protocol.min_writer_version}"]) - _WRITER_FEATURES)
-        return f"the table has Delta's {', '.join(unknown)}"
+    features = set(protocol.writer_features or [f"writer version {protocol.min_writer_version}"])
+    if protocol.min_writer_version > 2 and features - _WRITER_FEATURES:
+        return f"the table has Delta's {', '.join(sorted(features - _WRITER_FEATURES))}"
     if delta.metadata().partition_columns:
         return "the table has physical partitions"
     if any(name.startswith("delta.constraints.") for name in head.properties):

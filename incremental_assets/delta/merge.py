@@ -12,15 +12,16 @@ import contextlib
 import functools
 import itertools
 import json
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
 from incremental_assets.delta.guards import expect_unmoved, expr, metrics_of, newest, refuse_emptying
-from incremental_assets.delta.replace_using import changes, is_usable, replace_using
+from incremental_assets.delta.replace_using import changes, is_usable, replace_using, skips_files
 from incremental_assets.delta.sql import align, key_text, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
@@ -34,8 +35,12 @@ USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 """The setting of a Spark session that holds the commit metadata; MERGE has no writer option for it."""
 KEYS_A_LOOKUP = 10_000
 """The number of primary keys that one query looks up in the source."""
+_SOURCE = "__incremental_assets_source"
+"""The temporary view that is the MERGE's source."""
 _GONE = "__incremental_assets_gone"
 """The column of the MERGE's source that is true for keys whose rows are to be deleted."""
+_CHANGES = ("Inserted", "Updated", "Deleted")
+"""The ends of the names of the MERGE's metrics."""
 
 
 def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult:
@@ -58,7 +63,6 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
     held = [PersistedRows(spark, aligned(write_batch.rows.frame(spark)))]
     read = held[0].frame
     try:
-        first = quote(container.primary_key[0])
         rows, are_unique, bounds = _extent(read, container.primary_key, dict(shape)[container.primary_key[0]])
         changed = _without_equals(spark, table, predicate, read, shape)
         source = changed.selectExpr("*", f"false AS {_GONE}")
@@ -79,47 +83,51 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
         if gone is not None:
             refuse_emptying(spark, table, head, write_batch, predicate, gone)
             source = source.unionByName(gone.selectExpr(*align(container, shape, container.primary_key), f"true AS {_GONE}"))
-        if gone is None and are_unique and is_usable(spark, container.primary_key, dict(shape)):
-            write_batch.rows.still_there()
-            expect_unmoved(container.label, table, head)
-            replace_using(table, container.primary_key, names, source, write_batch.commit_metadata)
-            after = newest(table)
-            inserted, updated = changes(metrics_of(table, after.version)) if after.version > head.version else (0, 0)
-            return WriteResult(rows, inserted, updated, 0, after.version, after.version)
-        source.createOrReplaceTempView("__incremental_assets_source")
-        on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in container.primary_key)
-        # With literal bounds Delta can skip files by their statistics. Keys to be deleted may lie outside the bounds of the rows read.
-        if gone is None and bounds is not None:
-            on += f" AND t.{first} BETWEEN {bounds[0]} AND {bounds[1]}"
-        sets = ", ".join(f"t.{quote(name)} = s.{quote(name)}" for name in names)
-        clauses = [
-            f"WHEN MATCHED AND s.{_GONE} THEN DELETE",
-            f"WHEN MATCHED THEN UPDATE SET {sets}",
-            f"WHEN NOT MATCHED AND NOT s.{_GONE} THEN INSERT ({', '.join(map(quote, names))}) "
-            f"VALUES ({', '.join('s.' + quote(name) for name in names)})",
-        ]
+        # With literal bounds a MERGE can skip files by their statistics. Keys to be deleted may lie outside the bounds of the rows read.
+        bounds = bounds if gone is None else None
+        by_replace_using = gone is None and are_unique and is_usable(spark, container.primary_key, dict(shape))
+        if by_replace_using and bounds is not None:
+            by_replace_using = not skips_files(table, container.primary_key[0], *bounds.values)
+        statement = None if by_replace_using else _merge_statement(table, container.primary_key, names, source, bounds)
         write_batch.rows.still_there()
         expect_unmoved(container.label, table, head)
-        # This is a setting of the whole session, so each run must have a session of its own: two containers in one session have once
-        # swapped their commit metadata.
-        spark.conf.set(USER_METADATA, json.dumps(write_batch.commit_metadata))
-        try:
-            spark.sql(f"MERGE INTO {table.sql_name} t USING __incremental_assets_source s ON {on} {' '.join(clauses)}")
-        finally:
-            _unset(spark)
-        after = newest(table)
-        metrics = metrics_of(table, after.version) if after.version > head.version else {}  # no new version: the MERGE changed nothing
-        return WriteResult(
-            rows,
-            metrics.get("numTargetRowsInserted", 0),
-            metrics.get("numTargetRowsUpdated", 0),
-            metrics.get("numTargetRowsDeleted", 0),
-            after.version,
-            after.version,
-        )
+        if statement is None:
+            replace_using(table, container.primary_key, names, source, write_batch.commit_metadata)
+        else:
+            _run_merge(spark, statement, write_batch.commit_metadata)
     finally:
         for rows_held in held:
             rows_held.release()
+    after = newest(table)
+    metrics = metrics_of(table, after.version) if after.version > head.version else {}  # no new version: nothing has changed
+    inserted, updated, deleted = changes(metrics) if by_replace_using else (metrics.get(f"numTargetRows{name}", 0) for name in _CHANGES)
+    return WriteResult(rows, inserted, updated, deleted, after.version, after.version)
+
+
+def _merge_statement(table: LakeTable, keys: Sequence[str], columns: Sequence[str], source: "DataFrame", bounds: "KeyBounds | None") -> str:
+    """The MERGE of the source's rows into the table. ``bounds``: between which the first key column of all these rows lies."""
+    source.createOrReplaceTempView(_SOURCE)
+    on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in keys)
+    if bounds is not None:
+        on += f" AND t.{quote(keys[0])} BETWEEN {bounds.literals[0]} AND {bounds.literals[1]}"
+    sets = ", ".join(f"t.{quote(name)} = s.{quote(name)}" for name in columns)
+    values = ", ".join(f"s.{quote(name)}" for name in columns)
+    return (
+        f"MERGE INTO {table.sql_name} t USING {_SOURCE} s ON {on} "
+        f"WHEN MATCHED AND s.{_GONE} THEN DELETE WHEN MATCHED THEN UPDATE SET {sets} "
+        f"WHEN NOT MATCHED AND NOT s.{_GONE} THEN INSERT ({', '.join(map(quote, columns))}) VALUES ({values})"
+    )
+
+
+def _run_merge(spark: "SparkSession", statement: str, commit_metadata: Mapping[str, Any]) -> None:
+    # This is a setting of the whole session, so each run must have a session of its own: two containers in one session have once
+    # swapped their commit metadata.
+    spark.conf.set(USER_METADATA, json.dumps(commit_metadata))
+    try:
+        spark.sql(statement)
+    finally:
+        with contextlib.suppress(PySparkException):  # if the server is gone, the session and its settings are gone, too
+            spark.conf.unset(USER_METADATA)
 
 
 def _without_equals(
@@ -147,9 +155,16 @@ def _same(quoted: str, type_: str) -> str:
     return f"({equal} AND (t.{quoted} IS NULL OR t.{quoted} <> 0 OR cast(t.{quoted} AS string) = cast(s.{quoted} AS string)))"
 
 
-def _extent(read: "DataFrame", keys: Sequence[str], type_: str) -> tuple[int, bool, tuple[str, str] | None]:
-    """The number of rows read, whether their keys are unique and not NULL, and the bounds (lowest, highest value) of the key's first column
-    as literals of Spark SQL.
+@dataclass(frozen=True)
+class KeyBounds:
+    """The lowest and the highest value of the key's first column, as texts (``key_text``) and as literals of Spark SQL."""
+
+    values: tuple[str, str]
+    literals: tuple[str, str]
+
+
+def _extent(read: "DataFrame", keys: Sequence[str], type_: str) -> tuple[int, bool, KeyBounds | None]:
+    """The number of rows read, whether their keys are unique and not NULL, and the bounds of the key's first column.
 
     ``type_``: the type of that column. The bounds are None if there are no rows, or if a value of this type cannot be written exactly as a
     literal.
@@ -159,9 +174,10 @@ def _extent(read: "DataFrame", keys: Sequence[str], type_: str) -> tuple[int, bo
     low, high = as_text.format(f"min({first})"), as_text.format(f"max({first})")
     rows, unique, *ends = read.selectExpr("count(*)", distinct, low, high).collect()[0]
     literal = _LITERALS.get(type_) or ("{}BD" if type_.startswith("decimal") else None)
-    if type_ == "string":
-        ends = [text(end) if end is not None and len(end) <= 200 and end.isprintable() else None for end in ends]
-    return int(rows), rows == unique, None if literal is None or None in ends else (literal.format(ends[0]), literal.format(ends[1]))
+    if literal is None or any(end is None or len(end) > 200 or not end.isprintable() for end in ends):
+        return int(rows), rows == unique, None
+    low, high = (text(end) if type_ == "string" else literal.format(end) for end in ends)
+    return int(rows), rows == unique, KeyBounds((ends[0], ends[1]), (low, high))
 
 
 _LITERALS = {
@@ -198,8 +214,3 @@ def _missing(
 def _chunks(rows: Iterator[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
     while chunk := list(itertools.islice(rows, KEYS_A_LOOKUP)):
         yield chunk
-
-
-def _unset(spark: "SparkSession") -> None:
-    with contextlib.suppress(PySparkException):  # if the server is gone, the session and its settings are gone, too
-        spark.conf.unset(USER_METADATA)

@@ -124,12 +124,6 @@ class LakeTable:
         table = self.opened()
         return int(table.count()) if table is not None else 0
 
-    def is_written_by_delta_rs(self) -> bool:
-        """Whether delta-rs can commit to the table: it refuses tables that have one of these table features."""
-        table = self.opened()
-        features = set((table.protocol().writer_features or ()) if table is not None else ())
-        return table is not None and not features & {"typeWidening", "inCommitTimestamp", "clustering"}
-
     def commits(self, newest: int) -> Sequence[Commit]:
         """Up to ``newest`` of the most recent commits, the most recent first."""
         table = self.opened()

@@ -1,8 +1,7 @@
 """Commits one write batch to a container's table and then, in a second small commit, the watermark.
 
-Belongs here: the order of the steps of a commit. Does not belong: the ways of writing rows (``add_files``,
-``overwrite``, ``merge``), the choice of
-the rows (``core``), the text of predicates (``sql``), and schema changes (``evolve``).
+Belongs here: the order of the steps of a commit. Does not belong: the ways of writing rows (``add_files``, ``overwrite``, ``merge``),
+the choice of the rows (``core``), the text of predicates (``sql``), and schema changes (``evolve``).
 
 The rows are committed before the watermark, never after it. Delta has no statement that writes rows and a property at once, so a process
 may be killed between the two commits. The watermark is then still the old one, and the next sync replaces the same rows with themselves.
@@ -13,11 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deltalake import CommitProperties, PostCommitHookProperties
-from deltalake.exceptions import DeltaError
-
 from incremental_assets.core.grammar import Strategy
-from incremental_assets.core.names import literal as text
 from incremental_assets.core.schema import Evolution, plan_evolution
 from incremental_assets.delta.add_files import add_files
 from incremental_assets.delta.errors import lake_errors
@@ -25,6 +20,7 @@ from incremental_assets.delta.evolve import allow_names, create_table, evolve_ta
 from incremental_assets.delta.guards import moved, newest
 from incremental_assets.delta.merge import merge
 from incremental_assets.delta.overwrite import overwrite
+from incremental_assets.delta.properties import set_property
 from incremental_assets.delta.table import STATE_PROPERTY, Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 
@@ -53,10 +49,12 @@ def commit(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, log
         _interpret(spark)
     with lake_errors(container.label, table.url):
         head, evolution = _prepare(spark, table, head, write_batch)
+        added = None
         if container.strategy is Strategy.UPSERT and not write_batch.whole and head.version > 0:
             outcome = merge(spark, table, head, write_batch)
         else:
-            outcome = add_files(spark, table, head, write_batch, log) or overwrite(spark, table, head, write_batch)
+            added = add_files(spark, table, head, write_batch, log)
+            outcome = added or overwrite(spark, table, head, write_batch)
         if any(c.commit_metadata != write_batch.commit_metadata for c in table.data_commits_since(head.version)):
             # A sync on another host, which the locks of this host do not keep out, has committed rows between our check and our commit.
             # Our commit may have replaced its newer rows, so neither its watermark nor ours holds. The watermark from which both syncs
@@ -64,40 +62,9 @@ def commit(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, log
             set_property(spark, table, STATE_PROPERTY, head.properties.get(STATE_PROPERTY, ""))
             raise moved(container.label, table, "the watermark stays")
         log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}")
-        state = replace(write_batch.state, data_version=outcome.data_version)
-        set_property(spark, table, STATE_PROPERTY, state.to_json(container.cursor_type))
+        state = replace(write_batch.state, data_version=outcome.data_version).to_json(container.cursor_type)
+        set_property(spark, table, STATE_PROPERTY, state, added.data_version if added is not None else None)
     return replace(outcome, evolution=evolution, version=newest(table).version)
-
-
-def set_property(spark: "SparkSession", table: LakeTable, name: str, value: str) -> None:
-    """Sets a table property by a commit without rows.
-
-    This commit is a fence, too: by Delta's conflict rules a change of the metadata makes every write fail that was planned before it. A
-    query that a killed client left running on the Spark server can therefore no longer commit.
-    """
-    spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({text(name)} = {text(value)})")
-
-
-def set_property_without_spark(table: LakeTable, version: int, name: str, value: str) -> bool:
-    """Sets a table property through delta-rs, in milliseconds, and only if ``version`` is the table's newest version.
-
-    Returns False if nothing was written: there is no table, there was a concurrent write, or the table has a feature that delta-rs cannot
-    write.
-    """
-    delta = table.opened()
-    if delta is None or delta.version() != version:
-        return False
-    try:
-        delta.alter.set_table_properties(
-            {name: value},
-            raise_if_not_exists=False,  # it is a property of our own, which delta-rs does not know
-            commit_properties=CommitProperties(max_commit_retries=0),  # a retry would commit on top of a concurrent write
-            post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
-        )
-    except DeltaError as error:
-        log.debug("%s: the property was not written: %s", table.url, error)
-        return False
-    return True
 
 
 def _interpret(spark: "SparkSession") -> None:

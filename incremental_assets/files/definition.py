@@ -145,10 +145,10 @@ class FileDefinition:
         The manifest records it with each file. A file that could not be read is tried again once these settings have changed.
         """
         own = self.options
-        said: tuple[object, ...] = (self.format.value, sorted(own.read.items()), sorted(own.types.items()))
+        settings: tuple[object, ...] = (self.format.value, sorted(own.read.items()), sorted(own.types.items()))
         if own.limits != Limits():
-            said = (*said, own.limits)
-        return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+            settings = (*settings, own.limits)
+        return hashlib.sha256(repr(settings).encode()).hexdigest()[:16]
 
     def listing(self, unseen: dict[str, str]) -> Iterator[tuple[str, FileStamp]]:
         """Yields path and stamp of each file that the pattern matches. ``unseen`` and what is raised: see ``FolderAddress.list``."""

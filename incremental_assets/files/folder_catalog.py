@@ -76,8 +76,8 @@ class FolderCatalog:
         """Lists the whole folder, and returns a container for each group of similar files."""
         stamps = dict(self._settings.address.list("", self.troubles))
         groups = group_files(stamps, {table.glob: table.name for table in self._before if table.glob is not None})
-        said = {name: options.format for name, options in self._settings.options.items() if options.format is not None}
-        found = {g.name: _Found(g.pattern, said.get(g.name, g.format), {path: stamps[path] for path in g.files}) for g in groups}
+        formats = {name: options.format for name, options in self._settings.options.items() if options.format is not None}
+        found = {g.name: _Found(g.pattern, formats.get(g.name, g.format), {path: stamps[path] for path in g.files}) for g in groups}
         # Containers in folders that could not be listed stay as they are: that they have no files in this listing says nothing.
         for table in self._before:
             if table.glob is None or table.format is None or table.name in found:

@@ -169,8 +169,8 @@ class FolderAddress:
         remedy = passing_remedy(error)
         if remedy is not None:
             where = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
-            said = f"{self._reason(error)}{where}. {remedy}, then sync again"
-            return SourceInterrupted(f"{what} could not be read now, though nothing is wrong with the file: {said}.")
+            reason = f"{self._reason(error)}{where}. {remedy}, then sync again"
+            return SourceInterrupted(f"{what} could not be read now, though nothing is wrong with the file: {reason}.")
         return SourceError(f"{what} cannot be read: {self._reason(error)}. Is it complete, is it what its name says, and may it be read?")
 
     def _tree(self) -> Tree:

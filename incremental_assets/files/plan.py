@@ -78,9 +78,9 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
             f"{container.label}: {next(iter(listed.unseen.values()))} Its files would be lost with the table that is replaced; nothing was "
             f"written. To load the others alone, say so with --allow-empty."
         )
-    asked, unknown = _asked(definition, request, listed, known)
-    compared = compare_files(listed.stamps, stamps(known), _now(), round(settings.settle_seconds * 1_000_000), asked, request.max_files)
-    again, again_later = _tried_again(definition, request, compared, listed, known) if asked is None else ((), 0)
+    requested, unknown = _requested_files(definition, request, listed, known)
+    compared = compare_files(listed.stamps, stamps(known), _now(), round(settings.settle_seconds * 1_000_000), requested, request.max_files)
+    again, again_later = _tried_again(definition, request, compared, listed, known) if requested is None else ((), 0)
     due = (*compared.due, *again)
     # A record without rows, of a broken or empty file, is nothing to report or to delete once the file is gone.
     gone = tuple(key for key in compared.gone if not listed.may_hide(key) and (known[key].rows or known[key].rejected))
@@ -150,7 +150,7 @@ def _refused(listed: FileListing, known: Mapping[str, FileRecord]) -> list[FileR
     return [known[key] for key in listed.stamps if key in found] if found else []
 
 
-def _asked(
+def _requested_files(
     definition: FileDefinition, request: Request, listed: FileListing, known: Mapping[str, FileRecord]
 ) -> tuple[Sequence[str] | None, tuple[str, ...]]:
     """Returns the keys of the files that are read whether they have changed or not (None: those that have changed), and unknown keys.

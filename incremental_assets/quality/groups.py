@@ -160,7 +160,7 @@ class Lookup:
             raise RuleNotApplicable(str(error)) from error
         if head is None:
             raise RuleNotApplicable(f"container {rule.container!r} has no table yet")
-        self._field = rule.looked_up(rows.in_sql, head.columns)
+        self._field = rule.lookup_field(rows.in_sql, head.columns)
 
     def numbers(self) -> Values:
         """Return for each partition the number of rows that break the rule."""

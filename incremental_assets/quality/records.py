@@ -331,8 +331,8 @@ def _is_in(column: str, values: Collection[str | None]) -> pc.Expression:
 
 def _plain(value: Verdict | FailedRow | Anomaly | ScanOperation) -> dict[str, Any]:
     """Return the fields of a dataclass as a row; enums as their values."""
-    said = {f.name: getattr(value, f.name) for f in fields(value)}
-    return {name: one.value if isinstance(one, Enum) else one for name, one in said.items()}
+    values = {f.name: getattr(value, f.name) for f in fields(value)}
+    return {name: one.value if isinstance(one, Enum) else one for name, one in values.items()}
 
 
 def _listed(rows: pa.Table) -> list[dict[str, Any]]:

@@ -105,7 +105,7 @@ class _Scan:
         # further pass.
         first = rows.aggregate(rows.frame, self._first_pass())
         self._own.update(filtered_numbers(rows, rules))
-        self._grouped_and_looked_up(first)
+        self._run_own_passes(first)
         found, keys = Measurements(first, self._own), self._keys(first)
         found = replace(found, of_none=numbers_of_none(rows, rules, keys, found))
         earlier = EarlierPartitions(rows, rules, keys, found, scans)
@@ -141,7 +141,7 @@ class _Scan:
         """Return the condition for a row to break the rule. Raises RuleNotApplicable."""
         return Condition(rule.condition(self._rows.in_sql), rule.filter, holds=False)
 
-    def _grouped_and_looked_up(self, first: Values) -> None:
+    def _run_own_passes(self, first: Values) -> None:
         """Compute the rules that need a pass of their own, one for each grouping and each lookup."""
         rows, bounds = self._rows, bounds_found(self._rows, first)
         for grouping, together in groupings(self._rules).items():
@@ -167,9 +167,9 @@ class _Scan:
         if scan_scope.partition is None:
             return [None]
         seen = {key for key in (*first, *scan_scope.with_open_anomalies) if key is not None}
-        asked = scan_scope.keys or ()
+        requested = scan_scope.keys or ()
         nowhere: list[Key] = [None] if None in first or None in scan_scope.with_open_anomalies else []
-        return [*asked, *sorted(seen - set(asked), key=_in_order), *nowhere]
+        return [*requested, *sorted(seen - set(requested), key=_in_order), *nowhere]
 
     def _verdict(self, rule: PartitionRule, key: Key, found: Measurements, earlier: EarlierPartitions) -> Verdict:
         """Return the verdict of the rule for one partition."""

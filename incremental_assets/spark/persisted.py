@@ -8,11 +8,11 @@ import uuid
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
+from pyspark.storagelevel import StorageLevel
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
-    from pyspark.storagelevel import StorageLevel
 
 
 class PersistedRows:
@@ -24,15 +24,12 @@ class PersistedRows:
     read from the source once more. A temporary view holds its analysed plan for as long as it exists.
     """
 
-    def __init__(self, spark: "SparkSession", rows: "DataFrame", level: "StorageLevel | None" = None) -> None:
+    def __init__(self, spark: "SparkSession", rows: "DataFrame", level: StorageLevel = StorageLevel.MEMORY_AND_DISK_DESER) -> None:
         self._spark = spark
         self._view = f"__incremental_assets_{uuid.uuid4().hex}"
         rows.createTempView(self._view)
         self.frame = spark.table(self._view)
-        if level is None:
-            self.frame.persist()
-        else:
-            self.frame.persist(level)
+        self.frame.persist(level)
 
     def release(self) -> None:
         """Frees the memory and disk that Spark uses for the rows."""

@@ -116,7 +116,7 @@ class ExistsIn(CountingRule):
         """Whether a row breaks the rule if the other container has its value, and not if it lacks it."""
         return self.rule == "not_exists_in"
 
-    def looked_up(self, table: ScannedTable, others: Sequence[Column]) -> Column:
+    def lookup_field(self, table: ScannedTable, others: Sequence[Column]) -> Column:
         """The field among the columns of the other container. Raises RuleNotApplicable if there is none that can be compared."""
         kind = table.type_of(self.column)
         found = next((other for other in others if other.name.lower() == self.field.lower()), None)

@@ -126,14 +126,14 @@ class Change(AggregateRule):
         if mean == 0:
             return Outcome(Status.UNASSERTED, now, f"there is nothing to compare with: the mean of {len(earlier)} earlier partitions is 0")
         change = (now - mean) / abs(mean)
-        told = f"{now:,.6g} is {change:+.1%} of the mean {mean:,.6g} of {len(earlier)} earlier partitions"
+        comparison = f"{now:,.6g} is {change:+.1%} of the mean {mean:,.6g} of {len(earlier)} earlier partitions"
         expected = bounds_in_words(self.min_change, self.max_change)
         if within(change, self.min_change, self.max_change):
-            return Outcome(Status.PASSED, now, f"{told}; expected {expected}")
+            return Outcome(Status.PASSED, now, f"{comparison}; expected {expected}")
         # More rows may still come, so a number below the lower bound says nothing yet.
         if self.min_change is not None and change < self.min_change and measured.is_filling:
-            return Outcome(Status.UNASSERTED, now, f"{told}, and the partition is still being filled")
-        return Outcome(Status.FAILED, now, f"{told}; expected {expected}")
+            return Outcome(Status.UNASSERTED, now, f"{comparison}, and the partition is still being filled")
+        return Outcome(Status.FAILED, now, f"{comparison}; expected {expected}")
 
 
 AnyAggregateRule = Sum | Metric | Change

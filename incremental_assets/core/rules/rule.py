@@ -187,8 +187,8 @@ class Rule:
 
     def words(self) -> dict[str, Any]:
         """The attributes as the YAML writes them, without those that have their default."""
-        said = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "place"}
-        plain: dict[str, Any] = {name: value.value if isinstance(value, Enum) else value for name, value in said.items()}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "place"}
+        plain: dict[str, Any] = {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
         defaults: dict[str, Any] = {"tolerance": 0, "severity": "error", "blocking": False}
         return {
             name: [*cast(Names, value)] if isinstance(value, tuple) else value

@@ -56,12 +56,12 @@ def rules_of(label: str, entry: QualityEntry) -> tuple[Rule, ...]:
             place = words.get(_PLACE) if isinstance(words, dict) else None
             at = f"{place}: " if place else ""
             raise ConfigurationError(
-                f"{at}{label}: checks, entry {number + 1}: {'; '.join(_said(one) for one in error.errors())}."
+                f"{at}{label}: checks, entry {number + 1}: {'; '.join(_error_in_words(one) for one in error.errors())}."
             ) from error
     return tuple(rules)
 
 
-def _said(error: Any) -> str:
+def _error_in_words(error: Any) -> str:
     """An error of pydantic in words of the YAML."""
     kind, where = error["type"], ".".join(str(part) for part in error["loc"][1:])
     if kind == "union_tag_invalid":

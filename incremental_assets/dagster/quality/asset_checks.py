@@ -116,10 +116,10 @@ def scan_job(definition: ContainerDefinition) -> dg.JobDefinition:
         description=f"Asks the rules of {container.label}.",
     )
     def scan(context: dg.OpExecutionContext, config: ScanConfig) -> None:
-        def tell(summary: ScanSummary) -> None:
+        def report(summary: ScanSummary) -> None:
             log_evaluations(context, definition, summary, [place for place in summary.result.rows if place is not None] or None)
 
-        summary = _scan(context, definition, request_of(context, config, definition), container.options.checks, tell)
+        summary = _scan(context, definition, request_of(context, config, definition), container.options.checks, report)
         if summary is None:
             context.log.info(f"{container.label}: there is no table yet; sync it first")
             return
@@ -143,7 +143,7 @@ def _scan(
     definition: ContainerDefinition,
     request: ScanRequest,
     rules: Sequence[Rule],
-    tell: Callable[[ScanSummary], None],
+    report: Callable[[ScanSummary], None],
     *,
     in_sync: bool = False,
 ) -> ScanSummary | None:
@@ -154,7 +154,7 @@ def _scan(
     scope: LakeScope = context.resources.lake
     try:
         return scan_container(
-            definition, context.instance, scope, request, rules, scan_origin(context), context.log.info, tell, in_sync=in_sync
+            definition, context.instance, scope, request, rules, scan_origin(context), context.log.info, report, in_sync=in_sync
         )
     except ContainerBusy as error:
         raise dg.Failure(str(error)) from error

@@ -1,4 +1,4 @@
-"""``incremental-assets scan``, ``profile`` and ``anomalies``: converts what was asked to runs, and records to lines.
+"""``incremental-assets scan``, ``profile`` and ``anomalies``: converts options to runs, and records to lines.
 
 Belongs here: the requests, and one record for each container or anomaly. Does not belong: words on a terminal (``cli``), the scan
 (``scanning``).
@@ -56,15 +56,15 @@ class ScanOptions:
         Raises ConfigurationError where the request does not fit the container.
         """
         container = definition.container
-        said: dict[str, Any] = {"auto_resolve": True} if self.auto_resolve else {}
+        config: dict[str, Any] = {"auto_resolve": True} if self.auto_resolve else {}
         if self.keys is not None:
             if container.identifier is None:
                 raise ConfigurationError(f"{container.label}: it has no partitions: incremental field not configured.")
             chosen = keys_between(definition, instance, *self.keys)
             expect_files(definition, instance, chosen)
-            return {**said, "looks": ScanMode.partitions.value, "partitions": chosen}
+            return {**config, "looks": ScanMode.partitions.value, "partitions": chosen}
         if not self.incremental:
-            return {**said, "looks": ScanMode.full.value}
+            return {**config, "looks": ScanMode.full.value}
         if container.identifier is None:
             raise not_configured(container)
         text = self.after_time if container.identifier.cursor_type.is_time else self.after_batch
@@ -75,19 +75,19 @@ class ScanOptions:
             raise ConfigurationError(f"{container.label}: its identifier is {kind}; write {option}, or scan it by itself.")
         if text is not None:
             threshold(container, text, definition.settings.timezone)
-            said["greater_than"] = text
-        return {**said, "looks": ScanMode.incremental.value}
+            config["greater_than"] = text
+        return {**config, "looks": ScanMode.incremental.value}
 
 
 def scan_lines(
-    definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], asked: ScanOptions, instance: dg.DagsterInstance
+    definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], options: ScanOptions, instance: dg.DagsterInstance
 ) -> Iterator[dict[str, Any]]:
     """Scans the containers one after another and yields the record of each as it finishes.
 
     Raises ConfigurationError for wrong usage before anything runs, and KeyboardInterrupt when a run was interrupted.
     """
     # All configs are made before the first run starts, so that wrong usage is reported before anything runs.
-    with_rules = [(d, asked.config(d, instance)) for d in chosen if d.container.options.checks]
+    with_rules = [(d, options.config(d, instance)) for d in chosen if d.container.options.checks]
     for definition in chosen:
         if not definition.container.options.checks:
             yield _line(definition, "skipped", message="it has no rules: add checks: to its YAML")
@@ -126,14 +126,14 @@ def _scanned(
 
 
 def profile_lines(
-    definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], asked: ScanOptions, instance: dg.DagsterInstance
+    definitions: dg.Definitions, chosen: Sequence[ContainerDefinition], options: ScanOptions, instance: dg.DagsterInstance
 ) -> Iterator[dict[str, Any]]:
     """Profiles the containers one after another and yields the record of each, as ``scan_lines`` does.
 
     The fields of a record are a contract with the users' scripts.
     """
     # The list is complete before the first run starts, so that wrong usage is reported before anything runs.
-    for definition, config in [(d, asked.config(d, instance)) for d in chosen]:
+    for definition, config in [(d, options.config(d, instance)) for d in chosen]:
         ran, recorded = _run(definitions, profile_job_name(definition), profile_op_name(definition), PROFILE_SUMMARY, config, instance)
         status = "failed" if ran.failure else "skipped" if recorded is None else "profiled"
         numbers = {name: (recorded or {}).get(name) for name in ("rows_profiled", "partitions", "delta_version", "watermark", "page")}

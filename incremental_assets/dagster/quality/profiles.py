@@ -134,7 +134,7 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
             merged = store.profile(scope.spark, container.label, order=_order_of_arrival(definition, context.instance))
             in_table = _rows_of_table(scope, container, head) if merged is not None and not whole else None
             page = page_path(scope.lake, container)
-            message = _told_on_page(page, container, merged, refreshed, in_table)
+            message = _write_page(page, container, merged, refreshed, in_table)
             after = scanned_after(container, head, scan_scope, before)
             read = sum(refreshed.rows.values())
             cursor_type = container.cursor_type
@@ -179,7 +179,7 @@ def _rows_of_table(scope: LakeScope, container: Container, head: Head) -> int:
         return scope.spark.read.format("delta").option("versionAsOf", head.version).load(table.url).count()
 
 
-def _told_on_page(page: Path, container: Container, merged: Profile | None, refreshed: Refreshed, in_table: int | None) -> str:
+def _write_page(page: Path, container: Container, merged: Profile | None, refreshed: Refreshed, in_table: int | None) -> str:
     """Writes the HTML page, or removes it where there is no profile any more, and returns the message for the record.
 
     ``merged``: the profile of all partitions together, None where there is none. ``in_table``: the number of rows in the table; None where

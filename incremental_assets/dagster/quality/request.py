@@ -51,14 +51,14 @@ class ScanRequest:
 
     def options(self) -> dict[str, Any]:
         """The request as plain JSON, for the record of the operation."""
-        said: dict[str, Any] = {"looks": self.mode.value}
+        options: dict[str, Any] = {"looks": self.mode.value}
         if self.mode is ScanMode.partitions:
-            said["partitions"] = list(self.keys)
+            options["partitions"] = list(self.keys)
         if self.greater_than is not None:
-            said["greater_than"] = self.greater_than
+            options["greater_than"] = self.greater_than
         if self.auto_resolve:
-            said["auto_resolve"] = True
-        return said
+            options["auto_resolve"] = True
+        return options
 
 
 def threshold(container: Container, text: str, timezone: str) -> int:

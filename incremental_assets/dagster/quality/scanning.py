@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
-from incremental_assets.core.anomalies import Anomaly, State, after_scan, capped, findings_of, looked_at_of
+from incremental_assets.core.anomalies import Anomaly, State, after_scan, capped, findings_of, scanned_places_of
 from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import format_value, json_value, parse_value
 from incremental_assets.core.errors import SyncError
@@ -56,15 +56,15 @@ def scan_container(
     rules: Sequence[Rule],
     origin: ScanOrigin,
     log: Callable[[str], None],
-    tell: Callable[[ScanSummary], None],
+    report: Callable[[ScanSummary], None],
     *,
     in_sync: bool = False,
 ) -> ScanSummary | None:
     """Scans the container, records the results, and returns their summary; None where there is no table yet.
 
     ``rules``: those of the container's rules that are evaluated. ``origin``: how the scan was started. ``log``: writes to the run's log.
-    ``tell``: called with the summary before the results are recorded; a process that is killed meanwhile has recorded nothing, and the scan
-    is made again. ``in_sync``: the scan is part of a sync's run, which does not wait for a scan or profile of another run.
+    ``report``: called with the summary before the results are recorded; a process that is killed meanwhile has recorded nothing, and the
+    scan is made again. ``in_sync``: the scan is part of a sync's run, which does not wait for a scan or profile of another run.
 
     Raises SyncError; the failure is recorded then.
     """
@@ -91,11 +91,11 @@ def scan_container(
             head = scope.table(*container.key_path).head()
             if head is None:
                 return None
-            looked = _look(definition, instance, scope, request, rules, records, head)
+            scanned = _scan_rows(definition, instance, scope, request, rules, records, head)
             # The record lock is taken only now. Reading the rows may take hours, in which syncs record what their checks find.
             held.enter_context(record_lock(home, container, origin.run_id, log, instance))
-            summary, changes = _judged(definition, request, rules, records, operation, looked)
-            tell(summary)
+            summary, changes = _judged(definition, request, rules, records, operation, scanned)
+            report(summary)
             records.record(summary.operation, summary.result.verdicts, summary.result.failed_rows, changes)
         except SyncError as error:
             records.record(replace(operation, ended=_now(), message=str(error)), (), (), ())
@@ -105,7 +105,7 @@ def scan_container(
 
 
 @dataclass(frozen=True)
-class _Look:
+class _ScannedRows:
     """The results of reading the rows, with the state that they were read in.
 
     ``head``: the version of the table. ``before``: the watermark of earlier scans. ``known``: the anomalies of the container when the scan
@@ -120,7 +120,7 @@ class _Look:
     clock: float
 
 
-def _look(
+def _scan_rows(
     definition: ContainerDefinition,
     instance: dg.DagsterInstance,
     scope: LakeScope,
@@ -128,7 +128,7 @@ def _look(
     rules: Sequence[Rule],
     records: Records,
     head: Head,
-) -> _Look:
+) -> _ScannedRows:
     """Reads the rows and evaluates the rules. This may take hours, during which other runs may scan, sync and record."""
     container, clock = definition.container, time.monotonic()
     before = scanned_to(records, container)
@@ -148,7 +148,7 @@ def _look(
         earlier=records,
         anomalies=known.values(),
     )
-    return _Look(head, scan_scope, result, before, known, clock)
+    return _ScannedRows(head, scan_scope, result, before, known, clock)
 
 
 def _judged(
@@ -157,16 +157,16 @@ def _judged(
     rules: Sequence[Rule],
     records: Records,
     operation: ScanOperation,
-    looked: _Look,
+    scanned: _ScannedRows,
 ) -> tuple[ScanSummary, list[Anomaly]]:
     """The summary of the scan, and the anomalies that it changes.
 
     The caller holds the record lock, so that no other run records meanwhile.
     """
-    container, scan_scope, before = definition.container, looked.scan_scope, looked.before
+    container, scan_scope, before = definition.container, scanned.scan_scope, scanned.before
     # A sync that ran meanwhile may have written a newer version, which its checks have judged already. Verdicts on those rules and
     # partitions are outdated and left out.
-    result = looked.result.without(records.judged(container.label, looked.result.version, operation.started))
+    result = scanned.result.without(records.judged(container.label, scanned.result.version, operation.started))
     resolve = request.auto_resolve or container.options.auto_resolve
     # The anomalies are read again under the lock: a person may have changed one since the scan began. A change that is made from now on is
     # later than those of this scan.
@@ -175,16 +175,16 @@ def _judged(
     findings = capped(findings_of(result.verdicts, result.failed_rows), known, container.label)
     # Rows for which another run has opened an anomaly meanwhile were not looked up by their keys. So this scan knows nothing of them and
     # must not resolve their anomalies: their rules and partitions count as not scanned.
-    asked = {id for id, one in looked.known.items() if one.is_open}
-    new = {(one.rule, one.partition) for id, one in known.items() if one.key is not None and one.is_open and id not in asked}
-    looked_at = looked_at_of(result.verdicts) - new
+    open_before = {id for id, one in scanned.known.items() if one.is_open}
+    new = {(one.rule, one.partition) for id, one in known.items() if one.key is not None and one.is_open and id not in open_before}
+    scanned_places = scanned_places_of(result.verdicts) - new
     # The failed rows were needed to tell which of them have an anomaly. Without `samples` they are not stored.
     if not container.options.samples:
         result = replace(result, failed_rows=())
-    changes = after_scan(known, looked_at, findings, container.label, operation.id, now, resolve, result.moved)
+    changes = after_scan(known, scanned_places, findings, container.label, operation.id, now, resolve, result.moved)
     all_rules = len(rules) == len(container.options.checks)
     # A scan of some of the rules does not move the watermark: the others were not evaluated.
-    after = scanned_after(container, looked.head, scan_scope, before) if all_rules else before
+    after = scanned_after(container, scanned.head, scan_scope, before) if all_rules else before
     rows = sum(result.rows.values())
     failed = {v.rule for v in result.verdicts if v.status is Status.FAILED}
     errored = {v.rule for v in result.verdicts if v.status is Status.ERRORED}
@@ -212,7 +212,7 @@ def _judged(
         still_open=sum(1 for anomaly in now_open.values() if anomaly.is_open),
         previous=None if cursor_type is None else json_value(cursor_type, before),
         new=None if cursor_type is None else json_value(cursor_type, after),
-        seconds=time.monotonic() - looked.clock,
+        seconds=time.monotonic() - scanned.clock,
     )
     return summary, changes
 

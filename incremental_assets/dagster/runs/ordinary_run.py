@@ -121,7 +121,7 @@ def _terminable(instance: dg.DagsterInstance, run_id: str, seconds: float | None
     For a run that the daemon did not start, *Terminate* finds no process to signal: it only marks the run as being cancelled. So a thread
     polls for this mark and interrupts the main thread.
     """
-    ended, asked, late, at_work = threading.Event(), threading.Event(), threading.Event(), threading.Lock()
+    ended, terminated, timed_out, at_work = threading.Event(), threading.Event(), threading.Event(), threading.Lock()
     begun = time.monotonic()
 
     def watch() -> None:
@@ -129,7 +129,7 @@ def _terminable(instance: dg.DagsterInstance, run_id: str, seconds: float | None
             if seconds is not None and time.monotonic() - begun > seconds:
                 with at_work:
                     if not ended.is_set():
-                        late.set()
+                        timed_out.set()
                         os.kill(os.getpid(), signal.SIGINT)
                 return
             try:
@@ -139,7 +139,7 @@ def _terminable(instance: dg.DagsterInstance, run_id: str, seconds: float | None
                 continue
             with at_work:
                 if run is not None and run.status is dg.DagsterRunStatus.CANCELING and not ended.is_set():
-                    asked.set()
+                    terminated.set()
                     os.kill(os.getpid(), signal.SIGINT)
                     return
 
@@ -154,9 +154,9 @@ def _terminable(instance: dg.DagsterInstance, run_id: str, seconds: float | None
                 ended.set()
     except KeyboardInterrupt:
         # An interrupt that the watcher has not sent came from the terminal, or from the parent of a worker.
-        if not asked.is_set() and not late.is_set():
+        if not terminated.is_set() and not timed_out.is_set():
             raise
-    if late.is_set():
+    if timed_out.is_set():
         text = (
             f"ended after {seconds:.0f} s, which is all that max_runtime_seconds allows; what was committed stays, the rest is read again"
         )
@@ -164,7 +164,7 @@ def _terminable(instance: dg.DagsterInstance, run_id: str, seconds: float | None
         if run is not None and not run.is_finished:
             instance.report_run_failed(run, text)
         raise _RunTerminated(text)
-    if asked.is_set():
+    if terminated.is_set():
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:
             instance.report_run_canceled(run)

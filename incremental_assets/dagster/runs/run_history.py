@@ -84,8 +84,8 @@ class _Newest:
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
-        self._of_event = functools.cache(self._ask_event)
-        self._of_check = functools.cache(self._ask_check)
+        self._of_event = functools.cache(self._run_of_event)
+        self._of_check = functools.cache(self._run_of_check)
         self._of_watermark = functools.cache(lambda key: runs_with_watermark(instance, key))
 
     def is_in(self, run: dg.DagsterRun) -> bool:
@@ -108,16 +108,16 @@ class _Newest:
                 return True
         return False
 
-    def _ask_event(self, key: dg.AssetKey, materialized: bool, partition: str | None) -> str | None:
+    def _run_of_event(self, key: dg.AssetKey, materialized: bool, partition: str | None) -> str | None:
         """The id of the run with the newest materialization (or observation) of the asset; None where there is none.
 
         ``partition``: None means the newest event of all.
         """
-        asked = dg.AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
-        ask = self._instance.fetch_materializations if materialized else self._instance.fetch_observations
-        return next((record.run_id for record in ask(asked, limit=1).records), None)
+        records_filter = dg.AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
+        fetch = self._instance.fetch_materializations if materialized else self._instance.fetch_observations
+        return next((record.run_id for record in fetch(records_filter, limit=1).records), None)
 
-    def _ask_check(self, key: dg.AssetCheckKey, whichever: bool, partition: str | None) -> str | None:
+    def _run_of_check(self, key: dg.AssetCheckKey, whichever: bool, partition: str | None) -> str | None:
         """The id of the run with the newest evaluation of the check; None where there is none.
 
         ``whichever``: of any partition; else of ``partition``, where None means evaluations without partition. What is only planned does

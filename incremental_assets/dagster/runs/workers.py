@@ -12,33 +12,38 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 Task = TypeVar("Task")
-Lines = list[dict[str, Any]]
+Record = dict[str, Any]
 END_SECONDS = 30
 """How long a worker may take to end after SIGTERM, before it is killed."""
 
 
 def run_in_workers(
-    count: int, tasks: Sequence[Task], work: Callable[[Path], Callable[[Task], Lines]], project: Path, lost: Callable[[Task, str], Lines]
-) -> Iterator[dict[str, Any]]:
-    """Runs ``work(project)(task)`` for each task in ``count`` processes, and yields the records of each task as it finishes.
+    count: int,
+    waiting: deque[Task],
+    work: Callable[[Path], Callable[[Task], Record]],
+    project: Path,
+    lost: Callable[[Task, str], Record],
+    stopped: threading.Event,
+) -> Iterator[Record]:
+    """Runs ``work(project)(task)`` for each task in ``count`` processes, and yields the record of each task as it finishes.
 
-    ``work`` must be a function of a module, or a ``functools.partial`` of one: the processes are spawned, and pickle sends it by name. It
-    is called once in each process. ``lost`` returns the records of a task whose process died, from the task and a message. When the
-    generator is closed, the processes are ended.
+    ``waiting``: the tasks, of which a worker that is ready takes the one at the right end. Others may take some meanwhile, and where all
+    workers have died the rest is left in it. ``work`` must be a function of a module, or a ``functools.partial`` of one: the processes are
+    spawned, and pickle sends it by name. It is called once in each process. ``lost`` returns the record of a task whose process died, from
+    the task and a message. ``stopped``: when this is set, or the generator is closed, the processes are ended.
     """
     context = multiprocessing.get_context("spawn")
-    left = list(reversed(tasks))
-    # The keys are the parent's ends of the pipes.
-    busy: dict[Any, tuple[BaseProcess, Task]] = {}
-    idle: list[tuple[Any, BaseProcess]] = []
-    processes: list[BaseProcess] = []
+    # The process behind each of the parent's ends of the pipes, and the task of those that have one.
+    processes: dict[Any, BaseProcess] = {}
+    tasks: dict[Any, Task] = {}
     try:
         for number in range(count):
             ours, theirs = context.Pipe()
@@ -46,37 +51,39 @@ def run_in_workers(
             process.start()
             # From here on the worker has the only open copy of its end. So reading raises EOFError once the worker has died.
             theirs.close()
-            processes.append(process)
-            idle.append((ours, process))
-        while left or busy:
-            while left and idle:
-                connection, process = idle.pop()
-                task = left.pop()
-                connection.send(task)
-                busy[connection] = (process, task)
-            for ready in cast(list[Any], wait(list(busy), timeout=1)):
-                process, task = busy.pop(ready)
+            processes[ours] = process
+        alive = set(processes)
+        while not stopped.is_set() and (tasks or (waiting and alive)):
+            # A worker sends None when it has loaded the project, and then a record for each task.
+            for ready in cast(list[Any], wait(list(alive), timeout=1)):
                 try:
-                    yield from ready.recv()
-                    idle.append((ready, process))
+                    record = ready.recv()
                 except EOFError:
-                    process.join(5)
-                    yield from lost(task, f"its process ended unexpectedly (exit code {process.exitcode}); sync again")
-                    if left and not idle and not busy:
-                        yield from (line for task in reversed(left) for line in lost(task, "no process was left to run it; sync again"))
-                        left.clear()
+                    alive.remove(ready)
+                    processes[ready].join(5)
+                    code = processes[ready].exitcode
+                    if ready in tasks:
+                        yield lost(tasks.pop(ready), f"its process ended unexpectedly (exit code {code}); sync again")
+                    continue
+                if record is not None:
+                    del tasks[ready]
+                    yield record
+                # Nothing is left for this worker, or it has died in this moment, which is then the next thing that is heard of it.
+                with contextlib.suppress(IndexError, BrokenPipeError):
+                    tasks[ready] = waiting.pop()
+                    ready.send(tasks[ready])
     finally:
-        for process in processes:
+        for process in processes.values():
             if process.is_alive():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid or 0, signal.SIGTERM)
-        for process in processes:
+        for process in processes.values():
             process.join(END_SECONDS)
             if process.is_alive():
                 process.kill()
 
 
-def _serve(connection: Connection, work: Callable[[Path], Callable[[Any], Lines]], project: Path, parent: int) -> None:
+def _serve(connection: Connection, work: Callable[[Path], Callable[[Any], Record]], project: Path, parent: int) -> None:
     """The main function of a worker process: runs the tasks that it receives, until the pipe is closed."""
     # In a session of its own, the worker does not receive Ctrl-C from the terminal. The parent decides what becomes of it, and sends
     # SIGTERM.
@@ -87,6 +94,7 @@ def _serve(connection: Connection, work: Callable[[Path], Callable[[Any], Lines]
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
         run = work(project)
+        connection.send(None)
         while True:
             try:
                 task = connection.recv()

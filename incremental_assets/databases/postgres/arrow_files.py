@@ -1,6 +1,6 @@
 """Reads the rows of an exported snapshot into files of a Delta table, by tasks of Spark that are connected to PostgreSQL themselves.
 
-Belongs here: whether a container can be read so, and what each task is told. Does not belong: what a task does (``arrow_task``), the
+Belongs here: whether a container can be read so, and what each task is given. Does not belong: what a task does (``arrow_task``), the
 commit (``delta.add_files``), and the read through JDBC (``extract``), whose SQL expressions are used here too.
 """
 
@@ -28,11 +28,12 @@ from incremental_assets.databases.postgres.arrow_task import (
     WireColumn,
     run_task,
 )
-from incremental_assets.databases.postgres.cuts import file_cuts
+from incremental_assets.databases.postgres.cuts import divided, file_cuts
 from incremental_assets.databases.postgres.extract import read_windows, reader_statements, select_of
 from incremental_assets.databases.postgres.queries import scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.types import Carried
+from incremental_assets.databases.source import WindowRead
 from incremental_assets.delta import parquet_files
 from incremental_assets.delta.write_batch import FilesTarget, WrittenFile
 from incremental_assets.spark.python_packages import missing_packages
@@ -48,12 +49,9 @@ _KINDS = (Kind.TABLE, Kind.PARTITIONED, Kind.MATERIALIZED_VIEW)
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _MOST_SCALED = 18
 """Decimals of up to so many digits fit into a bigint, without their point."""
-# How the values that are sent as integers become those of the lake: the type in which they are sent, and the type that has the same bits.
-_FROM_INTEGERS = {
-    "date": ("int", pa.date32()),
-    "timestamp": ("bigint", pa.timestamp("us", "UTC")),
-    "timestamp_ntz": ("bigint", pa.timestamp("us")),
-}
+# The types of PostgreSQL as which times are sent in their own binary form. To compute integers of them, as for JDBC, takes PostgreSQL three
+# times as long: ``extract`` returns a numeric.
+_TIMES = {"timestamp": sql.SQL("{}::timestamptz"), "timestamp_ntz": sql.SQL("{}::timestamp")}
 
 # The tasks run where this project need not be installed, so these two modules travel with them.
 for _module in (arrow_task, parquet_files):
@@ -61,22 +59,10 @@ for _module in (arrow_task, parquet_files):
 
 
 class PostgresFiles:
-    """The ``RowsInFiles`` of some windows of a container in PostgreSQL. It is used inside ``reader.snapshot()``.
+    """The ``RowsInFiles`` of some windows of a container in PostgreSQL. It is used inside ``reader.snapshot()``."""
 
-    ``highest`` and ``most_readers``: see ``extract.read_windows``.
-    """
-
-    def __init__(
-        self,
-        reader: PostgresReader,
-        carried: Sequence[Carried],
-        windows: Sequence[Window],
-        include_nulls: bool,
-        highest: int | None,
-        most_readers: int,
-    ) -> None:
-        self._reader, self._carried, self._windows = reader, carried, windows
-        self._include_nulls, self._highest, self._most_readers = include_nulls, highest, most_readers
+    def __init__(self, reader: PostgresReader, carried: Sequence[Carried], read: WindowRead) -> None:
+        self._reader, self._carried, self._read = reader, carried, read
 
     def reason_against(self, spark: "SparkSession") -> str | None:
         container = self._reader.container
@@ -88,10 +74,10 @@ class PostgresFiles:
         return self._reader.reason_against_libpq() or missing_packages(spark, PACKAGES)
 
     def part(self, windows: Sequence[Window], include_nulls: bool) -> "PostgresFiles":
-        return PostgresFiles(self._reader, self._carried, windows, include_nulls, self._highest, self._most_readers)
+        return PostgresFiles(self._reader, self._carried, replace(self._read, windows=windows, include_nulls=include_nulls))
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
-        return read_windows(spark, self._reader, self._carried, self._windows, self._include_nulls, self._highest, self._most_readers)
+        return read_windows(spark, self._reader, self._carried, self._read)
 
     def write(self, spark: "SparkSession", target: FilesTarget) -> Sequence[WrittenFile]:
         task = self._task(target)
@@ -104,14 +90,13 @@ class PostgresFiles:
         sent = [sent_as(column) for column in self._carried]
         columns = [replace(column, name=name) for column, name in zip(filter(None, sent), target.names, strict=True)]
         selected = [replace(column, select=_select(column)) for column in self._carried]
-        scope = scope_predicate(reader.container, self._windows, self._include_nulls)
-        cuts, tasks = file_cuts(reader, self._windows, self._include_nulls, self._highest, self._most_readers)
-        scopes = [sql.SQL("({}) and ({})").format(scope, condition) for condition in cuts] or [scope]
+        scope = scope_predicate(reader.container, self._read.windows, self._read.include_nulls)
+        cuts, tasks = file_cuts(reader, self._read)
         return ReadTask(
             connection=reader.libpq_connection,
             password=reader.password,
             settings=tuple(part.strip() for part in reader_statements(reader).split(";") if part.strip()),
-            queries=tuple(select_of(reader.container, selected, one).as_string(None) for one in scopes),
+            queries=tuple(select_of(reader.container, selected, one).as_string(None) for one in divided(scope, cuts)),
             columns=tuple(columns),
             tasks=tasks,
             silence=reader.limits.silence,
@@ -135,22 +120,25 @@ def files_of(found: Sequence[Any], ranges: int, label: str) -> Sequence[WrittenF
 def sent_as(column: Carried) -> WireColumn | None:
     """How a column's values travel in Arrow; None for a type of the lake that is not known here.
 
-    The values are those that JDBC gets, but for decimals: ADBC makes a text of each, so that those of up to 18 digits are sent as bigint,
-    without their point, and only longer ones as text.
+    The values are those that JDBC gets, but for times and decimals. Of decimals ADBC makes texts, so that those of up to 18 digits are sent
+    as bigint, without their point, and only longer ones as text.
     """
     name, type_ = column.column.name, column.column.type
     decimal = _DECIMAL.fullmatch(type_)
     if decimal:
         precision, scale = int(decimal[1]), int(decimal[2])
         return WireColumn(name, pa.decimal128(precision, scale), "bigint" if precision <= _MOST_SCALED else "string")
-    if type_ in _FROM_INTEGERS:
-        wire, arrow = _FROM_INTEGERS[type_]
-        return WireColumn(name, arrow, wire) if column.wire == wire else None
+    if type_ in _TIMES and column.wire == "bigint":
+        return WireColumn(name, WIRE_TYPES[type_], type_)
+    if type_ == "date" and column.wire == "int":
+        return WireColumn(name, pa.date32(), "int")  # days since 1970, which have the same bits
     return WireColumn(name, WIRE_TYPES[type_], type_) if type_ in WIRE_TYPES and column.wire == type_ and column.decode == "{}" else None
 
 
 def _select(column: Carried) -> sql.Composable:
-    """What PostgreSQL evaluates for a column: as for JDBC, except for decimals."""
+    """What PostgreSQL evaluates for a column: as for JDBC, except for times and decimals."""
+    if column.column.type in _TIMES:
+        return _TIMES[column.column.type].format(sql.Identifier(column.column.name))
     decimal = _DECIMAL.fullmatch(column.column.type)
     if not decimal:
         return column.select

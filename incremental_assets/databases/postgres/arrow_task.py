@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from incremental_assets.delta.parquet_files import FilesWriter
 
@@ -33,8 +34,15 @@ WIRE_TYPES = {
     "double": pa.float64(),
     "binary": pa.binary(),
     "string": pa.string(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
 }
 """The Arrow types in which ADBC returns values of the types that are sent, by the name of their Spark type."""
+
+
+FIRST_TIME = -210_866_803_200_000_000
+"""The first time that PostgreSQL knows, 4714-11-24 BC, in microseconds since 1970. ADBC moves the beginning of the count from 2000 to 1970
+by an addition, in which infinity, minus infinity and times after January 294247 become earlier numbers."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +197,10 @@ def _in_lake(values: pa.Array, column: WireColumn) -> pa.Array:
         raise UnexpectedValue(f"column {column.name!r} was to arrive as {WIRE_TYPES[column.wire]} and is {values.type}")
     if pa.types.is_string(values.type):
         values.validate(full=True)  # a database in SQL_ASCII sends whatever bytes it has
+    if pa.types.is_timestamp(values.type):
+        lowest = pc.min(values.view(pa.int64())).as_py()  # pyright: ignore[reportAttributeAccessIssue]
+        if lowest is not None and lowest < FIRST_TIME:
+            raise UnexpectedValue(f"column {column.name!r} has infinity, or a time after January 294247")
     if values.type == column.type:
         return values
     if pa.types.is_decimal(column.type):
@@ -199,7 +211,7 @@ def _in_lake(values: pa.Array, column: WireColumn) -> pa.Array:
         labelled = pa.Array.from_buffers(column.type, len(wide), wide.buffers(), wide.null_count, wide.offset)
         labelled.validate(full=True)  # it has no more digits than the type
         return labelled
-    return values.view(column.type)  # days and microseconds since 1970
+    return values.view(column.type)  # days since 1970
 
 
 def _result(number: int, files: list[tuple[str, int, int, str]]) -> pa.RecordBatch:

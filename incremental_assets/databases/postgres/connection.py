@@ -112,15 +112,9 @@ class PostgresAddress:
     def opened(self) -> psycopg.Connection:
         """A new connection in autocommit mode, with our application name. Raises psycopg.Error, whose text may contain the password."""
         return psycopg.connect(
-            host=self.host,
-            port=self.ports or self.port,
-            dbname=self.database,
-            user=self.user,
-            password=self.password,
-            application_name=APPLICATION_NAME,
             autocommit=True,
             prepare_threshold=None,  # server-side statements do not survive a transaction pooler
-            **{**_DEFAULTS, **self.options},  # pyright: ignore[reportArgumentType]
+            **self._parameters(self.host, self.ports or self.port, self.password),
         )
 
     def jdbc_options(self, found: ConnectionInfo | None = None, **more: str) -> dict[str, str]:
@@ -149,15 +143,12 @@ class PostgresAddress:
 
         The encoding is named, as values arrive in that of the database otherwise.
         """
-        return conninfo.make_conninfo(
-            host=found.host,
-            port=found.port,
-            dbname=self.database,
-            user=self.user,
-            password=found.password,
-            application_name=APPLICATION_NAME,
-            **{**_DEFAULTS, **self.options, "client_encoding": "UTF8"},
-        )
+        return conninfo.make_conninfo(**{**self._parameters(found.host, found.port, found.password), "client_encoding": "UTF8"})
+
+    def _parameters(self, host: str, port: str | int, password: str) -> dict[str, Any]:
+        """The parameters of a connection, by their names in libpq."""
+        who = {"user": self.user, "password": password, "application_name": APPLICATION_NAME}
+        return {"host": host, "port": port, "dbname": self.database, **who, **_DEFAULTS, **self.options}
 
     def reason_against_libpq(self) -> str | None:
         """Why Spark's tasks cannot connect with these options: the libpq in ADBC's driver knows no Kerberos. None if they can."""

@@ -12,6 +12,7 @@ from incremental_assets.core.container import Kind
 from incremental_assets.core.window import Window, merge
 from incremental_assets.databases.postgres.queries import identifier_expression, literal, null_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.databases.source import WindowRead
 
 PAGES_A_READER = 4096
 """A table read by pages gets one more reader for each so many pages (32 MB with PostgreSQL's default page size of 8 kB)."""
@@ -21,37 +22,37 @@ BYTES_A_FILE = 512 << 20
 """A table that is read into files by pages has one part for each so many bytes in PostgreSQL, which become a file of about 100 MB."""
 
 
-def reader_cuts(
-    reader: PostgresReader, windows: Sequence[Window], include_nulls: bool, highest: int | None, most_readers: int
-) -> list[sql.Composable]:
+def divided(scope: sql.Composable, cuts: Sequence[sql.Composable]) -> list[sql.Composable]:
+    """The conditions of the parts of one read: the scope itself if there are no cuts."""
+    return [sql.SQL("({}) and ({})").format(scope, condition) for condition in cuts] or [scope]
+
+
+def reader_cuts(reader: PostgresReader, read: WindowRead) -> list[sql.Composable]:
     """Conditions that divide a read into parts, so that each row is in exactly one part. The result is empty for one reader.
 
     A whole ordinary table is divided by ``ctid``, which needs no index. A container without identifier is divided by its primary key, and
     everything else by the identifier.
     """
     container = reader.container
-    most = min(container.options.readers or most_readers, most_readers)
+    most = min(container.options.readers or read.most_readers, read.most_readers)
     if most <= 1:
         return []
-    if _by_pages(reader, windows):
+    if _by_pages(reader, read.windows):
         pages = reader.pages()
         readers = container.options.readers or min(most, pages // PAGES_A_READER + 1)
         return ctid_cuts(pages, min(readers, most))
+    readers = container.options.readers or reader.estimate(read.windows, read.include_nulls) // ROWS_A_READER + 1
     if container.identifier is None:
-        rows = reader.estimate(windows, include_nulls)
-        return ordering_cuts(reader, min(container.options.readers or min(most, rows // ROWS_A_READER + 1), most))
-    readers = container.options.readers or min(most, reader.estimate(windows, include_nulls) // ROWS_A_READER + 1)
-    return _identifier_cuts(reader, windows, include_nulls, highest, min(readers, most))
+        return ordering_cuts(reader, min(readers, most))
+    return _identifier_cuts(reader, read, min(readers, most))
 
 
-def file_cuts(
-    reader: PostgresReader, windows: Sequence[Window], include_nulls: bool, highest: int | None, most_readers: int
-) -> tuple[list[sql.Composable], int]:
+def file_cuts(reader: PostgresReader, read: WindowRead) -> tuple[list[sql.Composable], int]:
     """As ``reader_cuts``, for a read into files: the parts, of which there may be more than readers, and the number of readers."""
-    cuts = reader_cuts(reader, windows, include_nulls, highest, most_readers)
+    cuts = reader_cuts(reader, read)
     readers = max(1, len(cuts))
     # Before PostgreSQL 14 each range of ctid reads the whole table, and any other range does so where it finds no index.
-    if not _by_pages(reader, windows) or reader.server.version < 140000:
+    if not _by_pages(reader, read.windows) or reader.server.version < 140000:
         return cuts, readers
     parts = max(readers, -(-reader.bytes() // BYTES_A_FILE))
     return ctid_cuts(reader.pages(), parts), readers
@@ -111,12 +112,10 @@ def key_cuts(reader: PostgresReader, parts: int) -> list[sql.Composable]:
     return cuts if limits else []
 
 
-def _identifier_cuts(
-    reader: PostgresReader, windows: Sequence[Window], include_nulls: bool, highest: int | None, readers: int
-) -> list[sql.Composable]:
-    identifier = reader.container.identifier
+def _identifier_cuts(reader: PostgresReader, read: WindowRead, readers: int) -> list[sql.Composable]:
+    identifier, highest = reader.container.identifier, read.highest
     assert identifier is not None
-    domain = merge(windows)
+    domain = merge(read.windows)
     lower = domain[0].lower if domain and domain[0].lower is not None else None
     # To find the lowest value of a view, PostgreSQL evaluates the view once more. That is done only if the YAML asks for several readers.
     if lower is None and readers > 1 and (reader.container.kind is Kind.PARTITIONED or reader.container.options.readers):
@@ -133,6 +132,6 @@ def _identifier_cuts(
         if index + 1 < readers:
             parts.append(sql.SQL("{} < {}").format(expression, literal(identifier.cursor_type, edges[index])))
         cuts.append(sql.SQL(" and ").join(parts))
-    if include_nulls:
+    if read.include_nulls:
         cuts.append(null_predicate(identifier))
     return cuts

@@ -14,10 +14,11 @@ from psycopg import sql
 from incremental_assets.core.container import Container
 from incremental_assets.core.names import backticked
 from incremental_assets.core.window import EVERYTHING, Window
-from incremental_assets.databases.postgres.cuts import key_cuts, reader_cuts
+from incremental_assets.databases.postgres.cuts import divided, key_cuts, reader_cuts
 from incremental_assets.databases.postgres.queries import relation, scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.types import Carried, carry
+from incremental_assets.databases.source import WindowRead
 from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
@@ -51,23 +52,10 @@ def carried_columns(container: Container, text_columns: Iterable[str] = (), serv
     return [carry(column, as_text, server_version) for column in container.columns]
 
 
-def read_windows(
-    spark: "SparkSession",
-    reader: PostgresReader,
-    carried: Sequence[Carried],
-    windows: Sequence[Window],
-    include_nulls: bool,
-    highest: int | None,
-    most_readers: int,
-) -> "DataFrame":
-    """The rows of the windows and, with ``include_nulls``, those without identifier, read by at most ``most_readers`` parallel readers.
-
-    It must be called inside ``reader.snapshot()``. ``highest`` is the highest identifier, up to which the read is divided.
-    """
-    container = reader.container
-    scope = scope_predicate(container, windows, include_nulls)
-    cuts = reader_cuts(reader, windows, include_nulls, highest, most_readers)
-    return _read(spark, reader, carried, scope, cuts)
+def read_windows(spark: "SparkSession", reader: PostgresReader, carried: Sequence[Carried], read: WindowRead) -> "DataFrame":
+    """The rows of a read by windows. It must be called inside ``reader.snapshot()``."""
+    scope = scope_predicate(reader.container, read.windows, read.include_nulls)
+    return _read(spark, reader, carried, scope, reader_cuts(reader, read))
 
 
 def key_ranges(reader: PostgresReader, rows: int, most_readers: int) -> list[Sequence[sql.Composable]]:
@@ -174,8 +162,6 @@ def _read(
     spark: "SparkSession", reader: PostgresReader, carried: Sequence[Carried], scope: sql.Composable, cuts: Sequence[sql.Composable]
 ) -> "DataFrame":
     container = reader.container
-    # Each part is a query of its own, because a predicate outside the subquery could not use ctid.
-    scopes = [sql.SQL("({}) and ({})").format(scope, condition) for condition in cuts] or [scope]
     options = {
         **reader.jdbc_options,
         "fetchsize": str(FETCH_SIZE),
@@ -189,7 +175,7 @@ def _read(
         .options(**options)
         .option("dbtable", "(" + _no_placeholders(select_of(container, carried, one).as_string(None)) + ") q")
         .load()
-        for one in scopes
+        for one in divided(scope, cuts)  # a predicate outside the subquery could not use ctid
     ]
     frame = frames[0]
     for other in frames[1:]:

@@ -22,6 +22,7 @@ from incremental_assets.databases.postgres.extract import (
 )
 from incremental_assets.databases.postgres.infinite import explained, infinite_columns
 from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.databases.source import WindowRead
 from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
@@ -50,13 +51,11 @@ class PostgresSnapshot:
     def columns(self) -> tuple[Column, ...]:
         return tuple(Column(c.column.name, c.column.type) for c in self._carried)
 
-    def windows(
-        self, spark: "SparkSession", windows: Sequence[Window], include_nulls: bool, highest: int | None, readers: int
-    ) -> "DataFrame":
-        return read_windows(spark, self._reader, self._carried, windows, include_nulls, highest, readers)
+    def windows(self, spark: "SparkSession", read: WindowRead) -> "DataFrame":
+        return read_windows(spark, self._reader, self._carried, read)
 
-    def in_files(self, windows: Sequence[Window], include_nulls: bool, highest: int | None, readers: int) -> PostgresFiles:
-        return PostgresFiles(self._reader, self._carried, windows, include_nulls, highest, readers)
+    def in_files(self, read: WindowRead) -> PostgresFiles:
+        return PostgresFiles(self._reader, self._carried, read)
 
     def key_ranges(self, rows: int, readers: int) -> "Sequence[Sequence[sql.Composable]]":
         return key_ranges(self._reader, rows, readers)

@@ -72,7 +72,7 @@ def is_whole(head: bytes, reading: Reading) -> bool:
 
     If its first line is a complete JSON value, the file has one record per line, except where that line is an array and all of the file.
     """
-    if reading.says("multiline"):
+    if reading.is_true("multiline"):
         return True
     text = head.decode("utf-8-sig", errors="replace").strip()
     first, _, rest = text.partition("\n")
@@ -107,8 +107,8 @@ def _first_lines(reading: Reading, text: str) -> list[list[str]]:
     separator, comment = reading.separator, reading.option("comment")
     end = reading.option("linesep")
     lines = _split(text, re.compile(re.escape(end)) if end else _LINE_END)
-    told = (line for line in lines if line.strip() and not (comment and line.startswith(comment)))
-    full = list(told if reading.says("multiline") else itertools.islice(told, 2))
+    content_lines = (line for line in lines if line.strip() and not (comment and line.startswith(comment)))
+    full = list(content_lines if reading.is_true("multiline") else itertools.islice(content_lines, 2))
     # Python's csv module takes separators of one character only.
     if len(separator) > 1:
         return [line.split(separator) for line in full[:2]]
@@ -126,7 +126,7 @@ def _first_lines(reading: Reading, text: str) -> list[list[str]]:
             escapechar=None if doubled else escape,
         )
 
-    if reading.says("multiline"):
+    if reading.is_true("multiline"):
         rows = parsed(io.StringIO("\n".join(full), newline=""))
         return [row for row, _ in zip(rows, range(2), strict=False)]
     return [next(parsed([line]), [""]) for line in full[:2]]

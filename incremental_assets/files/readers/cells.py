@@ -46,17 +46,17 @@ def resolved_types(spark: "SparkSession", types: Mapping[str, str]) -> dict[str,
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
-    def ask(some: Mapping[str, str]) -> list[str]:
+    def resolve(some: Mapping[str, str]) -> list[str]:
         # Each text is parsed by itself as a type, so that it cannot smuggle further SQL into an expression.
         found = spark.range(0).select(*(F.lit(None).cast(type_).alias(f"c{i}") for i, type_ in enumerate(some.values()))).schema
         return [type_text(field.dataType.jsonValue()) for field in found]
 
     try:
-        return dict(zip((name.lower() for name in types), ask(types), strict=True))
+        return dict(zip((name.lower() for name in types), resolve(types), strict=True))
     except PySparkException:
         for name, type_ in types.items():
             try:
-                ask({name: type_})
+                resolve({name: type_})
             except PySparkException:
                 raise ConfigurationError(
                     f"columns: {type_!r} of column {name!r} is no type of Spark's. Write bigint, decimal(12,2), date, string, …"
@@ -80,10 +80,10 @@ def value(cell: str, type_: str, reading: Reading) -> str:
     return f"try_cast({cell} AS {type_})"
 
 
-def fits(cell: str, type_: str, reading: Reading, *, said: bool) -> str:
+def fits(cell: str, type_: str, reading: Reading, *, is_declared: bool) -> str:
     """Returns the condition that a cell is NULL, or that its text becomes a value of the type without loss.
 
-    ``said``: the YAML sets the type of the column. Then a ``timestamp`` may lack a zone.
+    ``is_declared``: the YAML sets the type of the column. Then a ``timestamp`` may lack a zone.
     """
     if type_ in ("string", "binary"):
         return "true"
@@ -91,7 +91,7 @@ def fits(cell: str, type_: str, reading: Reading, *, said: bool) -> str:
         return f"({cell} IS NULL OR {_nested(cell, type_)}.{_BAD} IS NULL)"
     tests = [f"{value(cell, type_, reading)} IS NOT NULL"]
     if _pattern_option(type_, reading) is None:
-        tests += _exact(cell, type_, said)
+        tests += _exact(cell, type_, is_declared)
     return f"({cell} IS NULL OR ({' AND '.join(tests)}))"
 
 
@@ -109,7 +109,7 @@ def type_of_mask(bits: int | None) -> str:
     return next((type_ for i, type_ in enumerate(INFERRED) if (bits or 0) >> i & 1), "string")
 
 
-def _exact(cell: str, type_: str, said: bool) -> list[str]:
+def _exact(cell: str, type_: str, is_declared: bool) -> list[str]:
     """Returns the conditions under which a cast loses nothing, beyond its success.
 
     Spark's casts truncate and round, and accept texts that are numbers nowhere else (``1d``).
@@ -140,7 +140,7 @@ def _exact(cell: str, type_: str, said: bool) -> list[str]:
         return [_like(cell, f"{_DAY}{_LOOSE_TIME})?")]
     if type_ == "timestamp":
         # A time without zone is no instant, unless the YAML sets the type: it is taken for UTC then, the time zone of all sessions.
-        return [_like(cell, f"{_DAY}{_LOOSE_TIME}({_ZONE})?)?" if said else f"{_DAY}{_LOOSE_TIME}{_ZONE})")]
+        return [_like(cell, f"{_DAY}{_LOOSE_TIME}({_ZONE})?)?" if is_declared else f"{_DAY}{_LOOSE_TIME}{_ZONE})")]
     return []
 
 

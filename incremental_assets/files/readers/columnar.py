@@ -57,7 +57,7 @@ class Schemas:
         alike: dict[object, list[ReadFile]] = defaultdict(list)
         for file in files:
             try:
-                alike[_look(address, reading, file, heads[file.key])].append(file)
+                alike[_schema_key(address, reading, file, heads[file.key])].append(file)
             except SourceError as error:
                 self.refused[file.key] = str(error)
         # The most common schema comes first: where schemas contradict each other, the files of the rarer one are refused.
@@ -143,7 +143,7 @@ def _type_of(field: Any) -> str:
     return _NARROW.get(found, found)
 
 
-def _look(address: FolderAddress, reading: Reading, file: ReadFile, head: Beginning) -> object:
+def _schema_key(address: FolderAddress, reading: Reading, file: ReadFile, head: Beginning) -> object:
     """Returns a value that is equal for files of the same schema.
 
     Raises SourceError for a Parquet file beyond the limits; those are checked by its footer, before Spark reads it.

@@ -214,7 +214,7 @@ def cells(spark: "SparkSession", staging: Staging, reading: Reading, group: Grou
         f"the line has not {count} cell{'s' if count > 1 else ''}; one that goes over several lines needs options: {{multiLine: 'true'}}"
     )
     wrong = f"CASE WHEN {_BAD} IS NOT NULL THEN {literal(number)} END AS {WRONG}"
-    if reading.says("multiline"):
+    if reading.is_true("multiline"):
         # A quote that is not closed turns all that follows into one cell, so a limit is needed. The parser allocates that much at once for
         # each file that it reads, so the limit is no more than the largest file, where the sizes are known.
         sizes = [file.size for file in group.files]

@@ -232,7 +232,7 @@ def _typed(staged: StagedFiles, frame: "DataFrame", names: Sequence[str], column
         if cell is None:
             values.append(null(column))
             continue
-        fits = cells.fits(cell, column.type, staged.reading, said=column.name.lower() in staged.types)
+        fits = cells.fits(cell, column.type, staged.reading, is_declared=column.name.lower() in staged.types)
         if fits != "true":
             reasons.append(f"CASE WHEN NOT {fits} THEN {literal(f'{column.name} is no {column.type}: ')} || left({cell}, 100) END")
         values.append(f"cast({cells.value(cell, column.type, staged.reading)} AS {column.type}) AS {quote(column.name)}")

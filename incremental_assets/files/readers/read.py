@@ -140,13 +140,13 @@ class FileRows:
                 remedy = store_remedy(str(error))
                 if remedy is not None:
                     raise SourceError(f"{self._address.datastore}: {self._address.display} cannot be read. {remedy}") from error
-                remedy = passing_remedy_in(_told(error))
+                remedy = passing_remedy_in(_full_text(error))
                 if remedy is not None:
                     raise SourceInterrupted(
                         f"{self._address.datastore}: Spark could not read the files now: {_message(error)}. {remedy}, then sync again; no "
                         f"file was refused for it."
                     ) from error
-                named = self._stage.named_in(_told(error), self._left())
+                named = self._stage.named_in(_full_text(error), self._left())
                 # An analysis error that names no file is one of the query, not of a file: reading the files one by one would not help.
                 if not named and isinstance(error, AnalysisException):
                     raise SourceError(f"{self._address.datastore}: Spark cannot read these files: {_message(error)}") from error
@@ -198,7 +198,7 @@ class FileRows:
         if rows is None:
             return {}
 
-        def look(one: tuple[Group, ReadFile]) -> tuple[str, str] | None:
+        def failure_of(one: tuple[Group, ReadFile]) -> tuple[str, str] | None:
             group, file = one
             try:
                 rows.raw(replace(group, files=(file,))).write.format("noop").mode("overwrite").save()
@@ -207,7 +207,7 @@ class FileRows:
             return None
 
         with ThreadPoolExecutor(4) as pool:
-            return dict(filter(None, pool.map(look, [(group, file) for group in rows.groups for file in group.files])))
+            return dict(filter(None, pool.map(failure_of, [(group, file) for group in rows.groups for file in group.files])))
 
     def _of_files(self, where: str, columns: Sequence[str]) -> "DataFrame":
         """The cached rows that fulfil a condition: key and modification time of their file, then the given expressions."""
@@ -241,7 +241,7 @@ def _counting() -> list:
     return [F.count("*").alias("all"), F.count(WRONG).alias("wrong")]
 
 
-def _told(error: Exception) -> str:
+def _full_text(error: Exception) -> str:
     """Returns the text of an error with its parameters, which name paths that the text may lack."""
     parameters = getattr(error, "getMessageParameters", dict)() or {}
     return "\n".join([str(error), *map(str, parameters.values())])

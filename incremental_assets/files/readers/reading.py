@@ -67,7 +67,7 @@ class Reading:
         """Returns the text of the first option with one of these names (in lower case), as Spark ignores the case; None: it is not set."""
         return next((_as_text(value) for name, value in self.options.items() if name.lower() in names), None)
 
-    def says(self, name: str) -> bool:
+    def is_true(self, name: str) -> bool:
         """Whether an option is set to true."""
         return (self.option(name) or "").lower() == "true"
 

@@ -54,14 +54,14 @@ def profile_page(profile: Profile, title: str | None = None, notes: Sequence[str
 
 def _about(profile: Profile) -> str:
     partitions = len(profile.partitions)
-    said = [f"{profile.rows:,} rows", f"{len(profile.columns):,} columns"]
+    parts = [f"{profile.rows:,} rows", f"{len(profile.columns):,} columns"]
     if partitions > 1:
-        said.append(f"{partitions:,} partitions")
+        parts.append(f"{partitions:,} partitions")
     if profile.delta_version is not None:
-        said.append(f"version {profile.delta_version:,} of the table")
+        parts.append(f"version {profile.delta_version:,} of the table")
     if profile.at is not None:
-        said.append(f"profiled {profile.at:%Y-%m-%d %H:%M} UTC")
-    return " · ".join(said)
+        parts.append(f"profiled {profile.at:%Y-%m-%d %H:%M} UTC")
+    return " · ".join(parts)
 
 
 def _notes(profile: Profile) -> list[str]:

@@ -108,17 +108,17 @@ def _expected(column: ColumnProfile, kind: Callable[[str], Value]) -> list[RowRu
 
 
 def _bounds(column: ColumnProfile, parts: Sequence[ColumnProfile]) -> list[RowRule | Unique]:
-    """Propose ``between`` with some room beyond the values seen, or the sign alone if the values grow."""
+    """Propose ``between`` with some margin beyond the values seen, or the sign alone if the values grow."""
     low, high = float(column.minimum or 0), float(column.maximum or 0)
     sign = [Sign(rule="positive" if low > 0 else "not_negative", column=column.column)] if low >= 0 else []
     if not math.isfinite(low) or not math.isfinite(high) or _grows(parts):
         return [*sign]
-    # The room is a tenth of the range. If all values are on one side of zero, and the nearest lies within twice the room of zero, the bound
-    # is zero.
-    room = 0.1 * (high - low) or abs(high) or 1
-    least = 0 if 0 <= low <= 2 * room else _nice(low - room, ROUND_FLOOR)
-    most = 0 if -2 * room <= high <= 0 else _nice(high + room, ROUND_CEILING)
-    # The room leads beyond the largest double.
+    # The margin is a tenth of the range. If all values are on one side of zero, and the nearest lies within twice the margin of zero, the
+    # bound is zero.
+    margin = 0.1 * (high - low) or abs(high) or 1
+    least = 0 if 0 <= low <= 2 * margin else _nice(low - margin, ROUND_FLOOR)
+    most = 0 if -2 * margin <= high <= 0 else _nice(high + margin, ROUND_CEILING)
+    # The margin leads beyond the largest double.
     if not math.isfinite(least) or not math.isfinite(most):
         return [*sign]
     return [Between(column=column.column, min=least, max=most), *sign]

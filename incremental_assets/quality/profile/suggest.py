@@ -32,7 +32,7 @@ _TEMPLATE = "{{"
 
 Predicate = Callable[[RowRule], str]
 """Returns the Spark SQL condition for a row to pass a rule; NULL passes too. Raises RuleNotApplicable."""
-Ask = Callable[[Sequence[Aggregate]], Values]
+Evaluate = Callable[[Sequence[Aggregate]], Values]
 """Computes aggregates over the held-out rows, by partition, in one pass. Those that Spark cannot analyse are left out of the result."""
 _Tried = tuple[RowRule | Unique, str | Condition]
 """A rule, with the aggregate or the condition that counts the rows which break it."""
@@ -53,20 +53,20 @@ class Split:
 class Suggestion:
     """A rule and its result on the held-out rows.
 
-    ``failed`` of the ``asked`` rows break it; for rules about partitions, these are numbers of partitions. ``asked`` is 0 if the rule was
-    not evaluated. ``worst`` is the share of failed rows in the partition with the most of them: a scan applies the tolerance to each
-    partition separately, so that share counts.
+    ``failed`` of the ``evaluated`` rows break it; for rules about partitions, these are numbers of partitions. ``evaluated`` is 0 if the
+    rule was not evaluated. ``worst`` is the share of failed rows in the partition with the most of them: a scan applies the tolerance to
+    each partition separately, so that share counts.
     """
 
     rule: Rule
     failed: int = 0
-    asked: int = 0
+    evaluated: int = 0
     worst: float = 0.0
 
     @property
     def share(self) -> float:
         """The share of held-out rows (or partitions) that break the rule, from 0 to 1."""
-        return self.failed / self.asked if self.asked else 0.0
+        return self.failed / self.evaluated if self.evaluated else 0.0
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Suggestions:
             lines += [f"#   {_flow(one.rule.words())}: {_of_held_out(one)}" for one in self.dropped]
         if self.unfit:
             lines.append("# Left out, as they cannot be used:")
-            lines += [f"#   {_flow(rule.words())}: {_said(why)}" for rule, why in self.unfit]
+            lines += [f"#   {_flow(rule.words())}: {_comment_text(why)}" for rule, why in self.unfit]
         return "\n".join(lines) + "\n"
 
 
@@ -113,7 +113,7 @@ def split_partitions(profile: Profile) -> Split:
 def suggest(
     fitted: Profile,
     split: Split,
-    ask: Ask | None,
+    evaluate: Evaluate | None,
     predicate: Predicate,
     *,
     rows: Mapping[Key, int],
@@ -122,7 +122,7 @@ def suggest(
     """Evaluate the candidates on the held-out rows and return what to propose.
 
     - ``fitted`` is the profile of ``split.fitted`` alone.
-    - ``ask`` computes aggregates over the rows of ``split.held_out``; None if nothing is held out.
+    - ``evaluate`` computes aggregates over the rows of ``split.held_out``; None if nothing is held out.
     - ``rows`` is the number of rows of each partition, oldest first.
     - ``filling`` are the partitions in which more rows are expected.
 
@@ -133,7 +133,9 @@ def suggest(
     unfit: list[tuple[Rule, str]] = []
     groups = [_usable(one.alternatives, predicate, unfit) for one in candidates(fitted)]
     texts = [(rule, text) for group in groups for rule, text in group]
-    found, total = _ask(ask, texts) if ask is not None and split.held_out else ({rule.id: Suggestion(rule) for rule, _ in texts}, 0)
+    found, total = (
+        _results(evaluate, texts) if evaluate is not None and split.held_out else ({rule.id: Suggestion(rule) for rule, _ in texts}, 0)
+    )
     unfit += [(rule, "Spark cannot ask it of this column") for rule, _ in texts if rule.id not in found]
     kept: list[Suggestion] = []
     dropped: list[Suggestion] = []
@@ -166,11 +168,11 @@ def _usable(rules: Sequence[RowRule | Unique], predicate: Predicate, unfit: list
     return found
 
 
-def _ask(ask: Ask, texts: Sequence[_Tried]) -> tuple[dict[str, Suggestion], int]:
+def _results(evaluate: Evaluate, texts: Sequence[_Tried]) -> tuple[dict[str, Suggestion], int]:
     """Return the result of each rule that could be evaluated, by its id, and the number of held-out rows."""
     names = {rule.id: f"r{n}" for n, (rule, _) in enumerate(texts)}
     wanted = [Aggregate(names[rule.id], names[rule.id], failing) for rule, failing in texts]
-    parts = list(ask([Aggregate(None, "total", "count(*)"), *wanted]).values())
+    parts = list(evaluate([Aggregate(None, "total", "count(*)"), *wanted]).values())
     total = sum(int(part["total"]) for part in parts)
     found: dict[str, Suggestion] = {}
     for rule, _ in texts:
@@ -212,7 +214,7 @@ def _not_nulls_as_one(kept: Sequence[Suggestion]) -> list[Suggestion]:
     if len(plain) < 2:
         return list(kept)
     columns = tuple(name for one in plain for name in one.rule.columns_used)
-    return [Suggestion(NotNull(columns=columns), 0, plain[0].asked), *(one for one in kept if one not in plain)]
+    return [Suggestion(NotNull(columns=columns), 0, plain[0].evaluated), *(one for one in kept if one not in plain)]
 
 
 # ---------------------------------------------------------------- YAML
@@ -227,24 +229,24 @@ def _span(keys: Sequence[Key]) -> str:
     if not keys:
         return "no partition"
     if len(keys) == 1:
-        return "all rows" if keys[0] is None else f"partition {_said(keys[0])}"
-    return f"{len(keys):,} partitions ({_said(keys[0])} to {_said(keys[-1])})"
+        return "all rows" if keys[0] is None else f"partition {_comment_text(keys[0])}"
+    return f"{len(keys):,} partitions ({_comment_text(keys[0])} to {_comment_text(keys[-1])})"
 
 
-def _said(key: Key) -> str:
+def _comment_text(key: Key) -> str:
     """Return a key, or a message from elsewhere, for a YAML comment. Line breaks are escaped, because a comment ends with its line."""
     text = str(key)
     return text if text.isprintable() else ascii(text)
 
 
 def _of_held_out(one: Suggestion) -> str:
-    if not one.asked:
+    if not one.evaluated:
         return "not asked of other rows"
     what = "partitions" if isinstance(one.rule, Change) else "rows"
     if not one.failed:
-        return f"none of {one.asked:,} {what} fails"
+        return f"none of {one.evaluated:,} {what} fails"
     worst = f", at worst {100 * one.worst:.2g} % of a partition" if one.worst > one.share else ""
-    return f"{one.failed:,} of {one.asked:,} {what} fail ({100 * one.share:.2g} %{worst})"
+    return f"{one.failed:,} of {one.evaluated:,} {what} fail ({100 * one.share:.2g} %{worst})"
 
 
 class _OnALine(yaml.SafeDumper):

@@ -1,0 +1,109 @@
+"""Sets a property of a table, such as the sync state, by a commit without rows: through Spark, or without it in milliseconds.
+
+Belongs here: these two ways. Does not belong: what the property says, and when it is written (``write``, ``dagster.learned``).
+"""
+
+import json
+import logging
+import os
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from incremental_assets.core.names import literal as text
+from incremental_assets.delta.table import LakeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+log = logging.getLogger(__name__)
+
+_WRITER_FEATURES = frozenset(("appendOnly", "invariants", "deletionVectors", "timestampNtz", "columnMapping", "variantType"))
+"""The table features that ask nothing of a commit that only changes a property."""
+
+
+def set_property(spark: "SparkSession", table: LakeTable, name: str, value: str, added_version: int | None = None) -> None:
+    """Sets a table property by a commit without rows.
+
+    This commit is a fence, too: by Delta's conflict rules a change of the metadata makes every write fail that was planned before it. A
+    query that a killed client left running on the Spark server can therefore no longer commit.
+
+    ``added_version``: the table's newest version, if its files were added without Spark. Spark would have to read this version first, with
+    all its statistics, so the property is set without Spark, too, where that is possible.
+    """
+    if added_version is not None and set_property_without_spark(table, added_version, name, value):
+        return
+    spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({text(name)} = {text(value)})")
+
+
+def set_property_without_spark(table: LakeTable, version: int, name: str, value: str) -> bool:
+    """Sets a table property by the same kind of commit, and only if ``version`` is the table's newest version.
+
+    Returns False if nothing was written: there is no table, there was a concurrent write, the lake is in an object store, or the table has
+    a feature that asks more of a writer.
+
+    delta-rs has a function for this, ``set_table_properties``. It is not used: of a table with table features (version 1.6) it raises the
+    protocol by the feature ``variantType``, after which many readers refuse the table.
+    """
+    delta = _opened(table)
+    return delta is not None and delta.version() == version and _commit(table.address, version + 1, _actions(delta, name, value))
+
+
+def is_set_without_spark(table: LakeTable) -> bool:
+    """Whether ``set_property_without_spark`` can write to this table."""
+    return _opened(table) is not None
+
+
+def _opened(table: LakeTable) -> DeltaTable | None:
+    """The table, if a property of it can be set without Spark."""
+    delta = table.opened() if "://" not in table.address else None
+    if delta is None:
+        return None
+    protocol = delta.protocol()
+    return None if protocol.min_writer_version >= 7 and set(protocol.writer_features or ()) - _WRITER_FEATURES else delta
+
+
+def _actions(delta: DeltaTable, name: str, value: str) -> list[dict[str, object]]:
+    """The commit's actions: the table's metadata with the property, as Delta's protocol describes the action ``metaData``."""
+    known = delta.metadata()
+    metadata = {
+        "id": str(known.id),
+        "name": known.name,
+        "description": known.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": delta.schema().to_json(),
+        "partitionColumns": list(known.partition_columns),
+        "configuration": {**known.configuration, name: value},
+        "createdTime": known.created_time,
+    }
+    info = {
+        "timestamp": int(time.time() * 1000),
+        "operation": "SET TBLPROPERTIES",
+        "operationParameters": {"properties": json.dumps({name: value})},
+        "engineInfo": "incremental-assets",
+    }
+    return [{"commitInfo": info}, {"metaData": {key: one for key, one in metadata.items() if one is not None}}]
+
+
+def _commit(address: str, version: int, actions: list[dict[str, object]]) -> bool:
+    """Writes the actions as this version of a table on a file system. Returns False if that version exists, or cannot be made so.
+
+    The file gets its name when it is complete, and only if no other file has it: a hard link is made in one step, and never replaces.
+    """
+    folder = os.path.join(address, "_delta_log")
+    unfinished = os.path.join(folder, f".{uuid.uuid4()}.tmp")
+    try:
+        with open(unfinished, "x", encoding="utf-8") as file:
+            file.writelines(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(unfinished, os.path.join(folder, f"{version:020}.json"))
+    except OSError as error:  # FileExistsError: another writer was faster; others: no space, no permission, or no hard links here
+        log.debug("%s: version %d was not written: %s", address, version, error)
+        return False
+    finally:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)
+    return True
