@@ -5,9 +5,11 @@ Belongs here: who makes the values of an identifier, and the lag that follows fr
 """
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import LiteralString
 
 import dagster as dg
 import psycopg
@@ -305,6 +307,8 @@ def subscriber(tmp_path: Path) -> Iterator[tuple[psycopg.Connection, str]]:
             own.execute(
                 sql.SQL("create subscription s connection {} publication p with (create_slot = false, slot_name = 's')").format(there)
             )
+            # The first copy makes a slot of its own, which waits for all open transactions of the publisher: none may begin before its end.
+            _await(own, "select srsubstate = 'r' from pg_subscription_rel")
             yield publisher, here
             own.execute("alter subscription s disable; alter subscription s set (slot_name = none); drop subscription s")
 
@@ -324,18 +328,18 @@ def test_a_subscriber_of_logical_replication_has_a_lag(
     with psycopg.connect(str(publisher.info.dsn) + f" password={publisher.info.password}") as late:
         late.execute("insert into t default values")  # 2, committed after 3
         publisher.execute("insert into t default values")
-        _await(made, 2)
+        _await(made.source, "select count(*) = 2 from t")
         made.one("t")
         assert sorted(made.rows("t", "id")) == [(1,), (3,)]
-    _await(made, 3)
+    _await(made.source, "select count(*) = 3 from t")
     made.one("t")
     assert sorted(made.rows("t", "id")) == [(1,), (2,), (3,)]
     made.source.close()
 
 
-def _await(made: Project, rows: int) -> None:
-    """Waits until the subscription has brought so many rows."""
-    for _ in range(600):
-        if made.source.execute("select count(*), pg_sleep(0.1) from t").fetchone()[0] == rows:  # pyright: ignore[reportOptionalSubscript]
-            return
-    raise AssertionError(f"the subscription did not bring {rows} rows")
+def _await(subscriber: psycopg.Connection, condition: LiteralString) -> None:
+    """Waits until the condition, a query of one row and one column, holds in the database that subscribes."""
+    deadline = time.monotonic() + 60
+    while subscriber.execute(condition).fetchone() != (True,):
+        assert time.monotonic() < deadline, f"{condition}: not within a minute"
+        time.sleep(0.1)
