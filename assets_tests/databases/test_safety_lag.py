@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import LiteralString
 
 import dagster as dg
 import psycopg
@@ -337,9 +336,9 @@ def test_a_subscriber_of_logical_replication_has_a_lag(
     made.source.close()
 
 
-def _await(subscriber: psycopg.Connection, condition: LiteralString) -> None:
+def _await(subscriber: psycopg.Connection, condition: str) -> None:
     """Waits until the condition, a query of one row and one column, holds in the database that subscribes."""
     deadline = time.monotonic() + 60
-    while subscriber.execute(condition).fetchone() != (True,):
+    while subscriber.execute(condition.encode()).fetchone() != (True,):
         assert time.monotonic() < deadline, f"{condition}: not within a minute"
         time.sleep(0.1)

@@ -117,7 +117,8 @@ def sync(
 
     It runs the catalog first where there is none, and where the source's tables have changed.
     """
-    from incremental_assets.dagster.loading import ensure_catalog, find_datastore, load_project, select
+    from incremental_assets.dagster.loading import load_project, select_current
+    from incremental_assets.dagster.metadata import line
     from incremental_assets.dagster.parallel_sync import sync_beside_workers
     from incremental_assets.dagster.runner import Runner, SyncOptions
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
@@ -127,17 +128,9 @@ def sync(
         raise ConfigurationError("--reset-watermarks loads whole containers; it goes with neither --mode nor partitions.")
     project = enter(project_dir)
     loaded = load_project(project)
-    datastores = loaded.datastores
-    if not datastores:
+    if not loaded.datastores:
         raise ConfigurationError(f"the project {project.name} has no datastore yet: write defs/<name>/defs.yaml (see the README).")
-    wanted = {name.partition("/")[0] for name in selection or []}
-    for name in wanted:
-        find_datastore(datastores, name)
-    with command_line_instance() as instance:
-        for store in datastores:
-            if not wanted or store.name in wanted:
-                ensure_catalog(project, store, instance, say)
-    chosen = select(datastores, selection or [], tag or [])
+    selected = select_current(loaded, selection or [], tag or [], say)
     failed = False
     records: list[dict[str, Any]] = []
 
@@ -150,26 +143,20 @@ def sync(
         else:
             say(f"{record['container']}: {record['status']}: {record['message']}")
 
-    from incremental_assets.dagster.metadata import line
-
     with command_line_instance() as instance:
-        for store in datastores:
-            if store.trouble is not None and (not wanted or store.name in wanted):
-                known = [d.container.label for s, d in chosen if s is store]
-                for label in known if store.definitions else [store.name]:
-                    report(line(label, "failed", message=str(store.trouble)))
-        ready = [definition for store, definition in chosen if store.trouble is None]
+        for label, reason in selected.failed:
+            report(line(label, "failed", message=str(reason)))
         # Definitions that Dagster refuses are reported before anything runs.
-        definitions = loaded.definitions(ready)
+        definitions = loaded.definitions(selected.ready)
         if dry_run:
             from incremental_assets.dagster.dry_run import dry_run_lines
 
-            for record in dry_run_lines(ready, options, instance):
+            for record in dry_run_lines(selected.ready, options, instance):
                 failed = failed or record.get("status") == "failed"
                 out(record) if as_json else say("\n  ".join([record.pop("container"), *(f"{k}: {short(v)}" for k, v in record.items())]))
             raise typer.Exit(1 if failed else 0)
-        if ready:
-            sync_beside_workers(Runner(definitions, instance), project, ready, options, jobs, report)
+        if selected.ready:
+            sync_beside_workers(Runner(definitions, instance), project, selected.ready, options, jobs, report)
     if not as_json:
         print_syncs(records)
     raise typer.Exit(1 if failed else 0)

@@ -1,4 +1,4 @@
-"""Reads from the events of a finished run how the run ended.
+"""Reads from the events of a run what it has written, and how it ended.
 
 Belongs here: reading the events. Does not belong: what a sync or a catalog records in them (``delta.result``, ``catalog_asset``).
 """
@@ -9,7 +9,7 @@ import dagster as dg
 
 
 def asset_events_of(instance: dg.DagsterInstance, run_id: str) -> list[dg.DagsterEvent]:
-    """Returns the asset observations and materializations of a run as the event log stores them.
+    """Returns the asset observations and materializations of a run, or of those of its steps that have ended, as the event log stores them.
 
     The events that ``execute_run`` returns are not enough for a failed run: they lack what the failed step has logged.
     """

@@ -27,7 +27,7 @@ from incremental_assets.dagster.partitions import add_keys
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.counts import partition_rows, row_count
 from incremental_assets.delta.errors import lake_errors
-from incremental_assets.delta.scope import LakeScope, Written
+from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.sql import file_predicate, scope_predicate
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.delta.write import commit
@@ -125,7 +125,7 @@ class DeltaIOManager(dg.IOManager):
         container, table = sync.container, sync.table
         written: list[Window] = []
         outcomes: list[WriteResult] = []
-        replaced_whole = nulls = False
+        replaced_whole = False
         for step in sync.write_batches():
             # The session is opened before the step opens its snapshot of the source, so that no snapshot is held while a JVM starts.
             spark = scope.spark
@@ -135,7 +135,6 @@ class DeltaIOManager(dg.IOManager):
                 outcome = commit(spark, table, write_batch, context.log.info)
             sync.committed(write_batch, outcome)
             written += write_batch.windows
-            nulls = nulls or write_batch.include_nulls
             outcomes.append(outcome)
             # An append that is one commit without NULL identifiers replaces exactly the windows that it read. An upsert leaves other rows
             # in them.
@@ -156,8 +155,6 @@ class DeltaIOManager(dg.IOManager):
                 total = row_count(lambda: scope.spark, table)
         common = {**as_metadata(sync.metadata()), "dagster/row_count": total}
         context.add_output_metadata(common)
-        # The checks in the same run read from here which partitions they have to scan.
-        scope.written[container.key_path] = Written(tuple(rows), nulls)
         of_the_run = set(keys)
         # Rows may also have landed in partitions that the run was not launched with. Their keys must exist before there is an event of
         # them, and the events of these partitions are logged here, because Dagster makes those of the run's own partitions only.

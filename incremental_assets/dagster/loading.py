@@ -132,6 +132,35 @@ def _stored(store: CatalogStore) -> Catalog | None:
         return store.load(instance)
 
 
+@dataclass(frozen=True)
+class SelectedContainers:
+    """The containers that a sync is to process. ``failed``: the labels of those that cannot be synced, each with the reason; of a datastore
+    without a catalog, its name."""
+
+    ready: Sequence[ContainerDefinition]
+    failed: Sequence[tuple[str, SyncError]]
+
+
+def select_current(
+    project: LoadedProject, names: Sequence[str], tags: Sequence[str], progress: Callable[[str], None]
+) -> SelectedContainers:
+    """The containers that the arguments of a sync select (see ``select``), after the catalogs of their datastores were brought up to date.
+
+    ``progress``: is called with messages for people. Raises ConfigurationError as ``select`` and ``ensure_catalog`` do.
+    """
+    chosen = [find_datastore(project.datastores, name) for name in dict.fromkeys(name.partition("/")[0] for name in names)]
+    with command_line_instance() as instance:
+        for datastore in chosen or project.datastores:
+            ensure_catalog(project.folder, datastore, instance, progress)
+    selected = select(project.datastores, names, tags)
+    failed: list[tuple[str, SyncError]] = []
+    for datastore in chosen or project.datastores:
+        if datastore.trouble is not None:
+            known = [definition.container.label for one, definition in selected if one is datastore]
+            failed += [(label, datastore.trouble) for label in (known if datastore.definitions else [datastore.name])]
+    return SelectedContainers([definition for datastore, definition in selected if datastore.trouble is None], failed)
+
+
 def reload_catalog(project: Path, datastore: Datastore) -> None:
     """Reads the stored catalog again, after a catalog operation has written it. Raises ConfigurationError."""
     fresh = _load(project, datastore.component)

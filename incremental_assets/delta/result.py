@@ -14,6 +14,8 @@ from incremental_assets.delta.write_batch import WriteResult
 
 NEW, PREVIOUS, SIGNATURE = "watermark/new", "watermark/previous", "watermark/identifier"
 """Metadata keys of a materialization event: the watermark after the sync, the one before it, and the identifier's signature."""
+NULL_ROWS = "sync/null_identifiers"
+"""The metadata key of the number of rows in the source that have no identifier. It is there if the sync has read or refused them."""
 
 
 @dataclass
@@ -70,7 +72,7 @@ def result_values(result: SyncResult, url: str) -> dict[str, Any]:
         "sync/rows_inserted": result.rows_inserted,
         "sync/rows_updated": result.rows_updated,
         "sync/rows_deleted": result.rows_deleted,
-        "sync/null_identifiers": result.null_rows,
+        NULL_ROWS: result.null_rows,
         "sync/seconds": round(result.seconds, 3),
         "sync/delta_version": result.version,
         "sync/message": message,

@@ -9,7 +9,6 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +17,6 @@ from incremental_assets.delta.table import LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
-
-
-@dataclass(frozen=True)
-class Written:
-    """The part of a container that a run wrote: the keys of the partitions, and whether the rows without identifier were written, too."""
-
-    keys: tuple[str, ...]
-    nulls: bool
 
 
 TableLock = Callable[[tuple[str, ...], str, str, Any, Callable[[str], None]], contextlib.AbstractContextManager[None]]
@@ -41,9 +32,8 @@ class LakeScope:
     """The scope of one run in the lake.
 
     ``stack``: the resources to release, such as the lock, the snapshot and the session; it is closed when the run has ended, after its
-    last event. ``assets_stack``: the session of the user's own assets; it is closed then, too. ``written``: by a container's path, what
-    this run wrote, for the checks of the same run. ``held``: locks the table of a user's own asset against other writers. ``lease``: the
-    lease on the container that this run writes; None if it has none.
+    last event. ``assets_stack``: the session of the user's own assets; it is closed then, too. ``held``: locks the table of a user's own
+    asset against other writers. ``lease``: the lease on the container that this run writes; None if it has none.
     """
 
     def __init__(self, lake: str, state_dir: Path, name: str, log: Callable[[str], None], held: "TableLock | None" = None) -> None:
@@ -51,7 +41,6 @@ class LakeScope:
         self.stack = contextlib.ExitStack()
         self.assets_stack = contextlib.ExitStack()
         self.held = held or _unheld
-        self.written: dict[tuple[str, str], Written] = {}
         self.lease: Lease | None = None
         self._state_dir = self._shared_dir = state_dir
         self._name = name

@@ -13,15 +13,17 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
-from incremental_assets.core.container import Container
+from incremental_assets.core.container import Container, OnNull
 from incremental_assets.core.errors import ConfigurationError, ContainerBusy
 from incremental_assets.core.rules.rule import Rule
+from incremental_assets.dagster.event_log import asset_events_of
 from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
 from incremental_assets.dagster.partitions import container_key, expect_files, keys_of_run, partitions_definition
 from incremental_assets.dagster.quality.evaluations import enforce, log_evaluations
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest
 from incremental_assets.dagster.quality.scanning import ScanOrigin, scan_container
 from incremental_assets.dagster.quality.summary import ScanSummary
+from incremental_assets.delta.result import NULL_ROWS
 from incremental_assets.delta.scope import LakeScope
 
 
@@ -81,18 +83,8 @@ def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefi
         chosen = {key.name for key in context.selected_asset_check_keys}
         rules = [rule for rule in container.options.checks if rule.id in chosen]
         inner = context.op_execution_context
-        scope: LakeScope = inner.resources.lake
         keys = keys_of_run(inner, definition)
-        written = scope.written.get(container.key_path)
-        # The run has no step that wrote, as when only checks were selected.
-        if written is None:
-            request = _request_of_run(keys)
-        elif partitions_definition(definition) is None:
-            request = ScanRequest(ScanMode.full)
-        else:
-            # The sync may have written rows in other partitions than those of its run. The scan reads those that were written, and all of
-            # the run's partitions, because Dagster expects an evaluation of each of these.
-            request = ScanRequest(ScanMode.partitions, tuple(dict.fromkeys((*(keys or ()), *written.keys))), written.nulls)
+        request = _request_after_sync(inner, definition, keys)
         summary = _scan(inner, definition, request, rules, lambda summary: log_evaluations(inner, definition, summary, keys), in_sync=True)
         if summary is not None:
             enforce(definition, summary)
@@ -179,6 +171,30 @@ def scan_origin(context: dg.OpExecutionContext) -> ScanOrigin:
 def _request_of_run(keys: Sequence[str] | None) -> ScanRequest:
     """The request for the run's partitions, or for the whole container where the run has none."""
     return ScanRequest(ScanMode.full) if keys is None else ScanRequest(ScanMode.partitions, tuple(keys))
+
+
+def _request_after_sync(context: dg.OpExecutionContext, definition: ContainerDefinition, keys: Sequence[str] | None) -> ScanRequest:
+    """The request for what the sync in the same run has written, by its materialization events. ``keys``: the run's partitions.
+
+    The sync may have written rows in other partitions than those of the run. The scan reads those that were written, and all of the run's
+    partitions, because Dagster expects an evaluation of each of these. The events are read from the event log, so that it does not matter
+    whether the executor runs the sync and its checks in one process.
+    """
+    key = container_key(definition.container)
+    written = [e.step_materialization_data.materialization for e in asset_events_of(context.instance, context.run_id) if _is_of(e, key)]
+    # No step of the run has written, as when only checks were selected.
+    if not written:
+        return _request_of_run(keys)
+    if partitions_definition(definition) is None:
+        return ScanRequest(ScanMode.full)
+    everywhere = dict.fromkeys([*(keys or ()), *(one.partition for one in written if one.partition is not None)])
+    # Where rows without identifier are refused, the sync counts them, too, and there are none.
+    refused = definition.container.options.on_null is OnNull.ERROR
+    return ScanRequest(ScanMode.partitions, tuple(everywhere), not refused and any(NULL_ROWS in one.metadata for one in written))
+
+
+def _is_of(event: dg.DagsterEvent, key: dg.AssetKey) -> bool:
+    return event.is_step_materialization and event.asset_key == key
 
 
 def request_of(context: dg.OpExecutionContext, config: ScanConfig, definition: ContainerDefinition) -> ScanRequest:
