@@ -47,11 +47,11 @@ _logged: set[tuple[str, str, str]] = set()
 
 
 def add_files(
-    spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, tell: Callable[[str], None]
+    spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, log_info: Callable[[str], None]
 ) -> WriteResult | None:
     """Writes a batch as files if the rule permits it; None if nothing was done and Spark has to write the batch.
 
-    ``tell`` gets the reason why many rows are not read into files. Raises ConcurrentWriteError if the table is no longer at the version
+    ``log_info`` gets the reason why many rows are not read into files. Raises ConcurrentWriteError if the table is no longer at the version
     ``head``, and SourceError if the source failed or its snapshot is no longer held.
     """
     found = choose(spark, table, head, write_batch)
@@ -60,14 +60,14 @@ def add_files(
         reason = (spark.session_id, write_batch.container.label, found)
         if write_batch.in_files is not None and write_batch.expected >= LEAST_ROWS and reason not in _logged:
             _logged.add(reason)
-            tell(f"reads through JDBC: {found}")
+            log_info(f"reads through JDBC: {found}")
         return None
     if found.replaced is None:
-        return _add(table, head, write_batch, found.added, spark, tell)
+        return _add(table, head, write_batch, found.added, spark, log_info)
     # The part that replaces rows is committed first. If this process is killed after it, or before the state is written, the watermark is
     # still the old one: the next sync finds these rows in the table and replaces them.
     before = overwrite(spark, table, head, found.replaced)
-    after = _add(table, newest(table), write_batch, found.added, spark, tell)
+    after = _add(table, newest(table), write_batch, found.added, spark, log_info)
     return replace(
         after,
         rows_read=before.rows_read + after.rows_read,
@@ -78,7 +78,7 @@ def add_files(
 
 
 def _add(
-    table: LakeTable, head: Head, write_batch: WriteBatch, rows: RowsInFiles, spark: "SparkSession", tell: Callable[[str], None]
+    table: LakeTable, head: Head, write_batch: WriteBatch, rows: RowsInFiles, spark: "SparkSession", log_info: Callable[[str], None]
 ) -> WriteResult:
     identifier = write_batch.container.identifier
     indexed = int(head.properties.get("delta.dataSkippingNumIndexedCols", INDEXED_COLUMNS))
@@ -90,7 +90,7 @@ def _add(
     )
     files = rows.write(spark, target)
     _expect_there(table, files)
-    tell(f"{len(files)} file{'s' if len(files) != 1 else ''} of rows, to be committed")
+    log_info(f"{len(files)} file{'s' if len(files) != 1 else ''} of rows, to be committed")
     write_batch.rows.still_there()
     expect_unmoved(write_batch.container.label, table, head)
     _commit(table, head, write_batch, files)
@@ -116,12 +116,12 @@ def choose(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Wri
 
     The cheap questions come first; the last ones start a Python worker of Spark, and read the table.
     """
-    asked = os.environ.get(READ_BY, "")
-    least = 0 if asked == "arrow" else LEAST_ROWS
+    setting = os.environ.get(READ_BY, "")
+    least = 0 if setting == "arrow" else LEAST_ROWS
     rows = write_batch.in_files
     if rows is None:
         return "these rows cannot be read into files"
-    if asked == "jdbc":
+    if setting == "jdbc":
         return f"{READ_BY} says so"
     if write_batch.expected < least:
         return "there are few rows"
@@ -132,7 +132,7 @@ def choose(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Wri
 
 
 def _is_empty(table: LakeTable) -> bool:
-    """Whether the table has no file. The number of rows in its statistics is not asked: a file without statistics would count as none."""
+    """Whether the table has no file. The number of rows in its statistics is not used: a file without statistics would count as none."""
     delta = table.opened()
     return delta is not None and not delta.file_uris()
 

@@ -205,7 +205,7 @@ def held(
 def _taken(label: str, table: LakeTable, me: Holder, deadline: float, log: Callable[[str], None]) -> tuple[DeltaTable, float]:
     seen: tuple[str, int] | None = None
     seen_at = time.monotonic()
-    said = False
+    logged = False
     with place_errors(table.url):
         while True:
             began = time.monotonic()
@@ -232,9 +232,9 @@ def _taken(label: str, table: LakeTable, me: Holder, deadline: float, log: Calla
                 return delta, began
             if began >= deadline:
                 raise ContainerBusy(f"{label}: skipped: it is being synced by {holder}.")
-            if not said:
+            if not logged:
                 log(f"{label}: waits for {holder}")
-                said = True
+                logged = True
             assert holder is not None
             time.sleep(min(1.0, holder.seconds / 10))
 

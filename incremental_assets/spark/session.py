@@ -200,9 +200,9 @@ def _brief(error: BaseException) -> str:
 class _Progress:
     """A progress handler of Spark Connect that passes on a line of text at most every ``PROGRESS_SECONDS``."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
-        self._told = time.monotonic()  # so that queries of less than ``PROGRESS_SECONDS`` report nothing
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
+        self._logged_at = time.monotonic()  # so that queries of less than ``PROGRESS_SECONDS`` report nothing
         self._since: dict[str | None, float] = {}
 
     def __call__(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
@@ -212,12 +212,12 @@ class _Progress:
             return
         since = self._since.setdefault(operation_id, now)
         stages = list(stages or ())
-        if now - self._told < PROGRESS_SECONDS or not stages:
+        if now - self._logged_at < PROGRESS_SECONDS or not stages:
             return
-        self._told = now
+        self._logged_at = now
         tasks, completed = sum(s.num_tasks for s in stages), sum(s.num_completed_tasks for s in stages)
         read = sum(s.num_bytes_read for s in stages)
-        self._tell(f"{completed}/{tasks} tasks, {inflight_tasks} running, {_bytes(read)} read, {now - since:.0f} s")
+        self._log(f"{completed}/{tasks} tasks, {inflight_tasks} running, {_bytes(read)} read, {now - since:.0f} s")
 
 
 def _bytes(number: float) -> str:

@@ -156,5 +156,5 @@ def _source_errors(reader: PostgresReader) -> Iterator[None]:
         text = str(error)
         if SOURCE_FAILED not in text:
             raise
-        said = text.split(SOURCE_FAILED, 1)[1].split(END_OF_MESSAGE)[0]
-        raise SourceError(f"{reader.container.label}: the source failed while Spark was reading: {said}. Sync again.") from error
+        message = text.split(SOURCE_FAILED, 1)[1].split(END_OF_MESSAGE)[0]
+        raise SourceError(f"{reader.container.label}: the source failed while Spark was reading: {message}. Sync again.") from error

@@ -152,8 +152,8 @@ class PostgresAddress:
 
     def reason_against_libpq(self) -> str | None:
         """Why Spark's tasks cannot connect with these options: the libpq in ADBC's driver knows no Kerberos. None if they can."""
-        asked = [name for name, value in self.options.items() if name in _KERBEROS and value not in ("disable", "prefer")]
-        return f"the connection uses {', '.join(asked)}" if asked else None
+        demanded = [name for name, value in self.options.items() if name in _KERBEROS and value not in ("disable", "prefer")]
+        return f"the connection uses {', '.join(demanded)}" if demanded else None
 
     def redact(self, text: str) -> str:
         """The text with the password replaced by asterisks."""

@@ -235,8 +235,8 @@ WAYS: list[tuple[str, Callable[[Path], Path]]] = [
 def _run(command: list[str], cwd: Path | None = None) -> None:
     answer = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, check=False)
     if answer.returncode != 0:
-        said = (answer.stderr or answer.stdout).strip().splitlines()
-        raise Failed(f"{Path(command[0]).name} says: {said[-1] if said else f'exit code {answer.returncode}'}")
+        output = (answer.stderr or answer.stdout).strip().splitlines()
+        raise Failed(f"{Path(command[0]).name} says: {output[-1] if output else f'exit code {answer.returncode}'}")
 
 
 # ------------------------------------------------------------------------------------------------ certificates

@@ -175,9 +175,9 @@ def _fetch_jars(folder: Path) -> list[Path]:
         found = sorted((work / "ivy" / "jars").glob("*.jar"))
         artifacts = [coordinate.split(":")[1] for coordinate in own_coordinates()]
         if answer.returncode != 0 or not all(any(a in jar.name for jar in found) for a in artifacts):
-            said = "\n".join((answer.stdout + answer.stderr).strip().splitlines()[-15:])
+            output = "\n".join((answer.stdout + answer.stderr).strip().splitlines()[-15:])
             raise SparkUnavailable(
-                f"Spark could not fetch {' and '.join(wanted)}. Its resolver ends with:\n{said}\n"
+                f"Spark could not fetch {' and '.join(wanted)}. Its resolver ends with:\n{output}\n"
                 f"Behind a mirror: set {CONF}='spark.jars.repositories=URL'. "
                 f"Without a network: copy {folder} from a machine where `make install` ran."
             )
@@ -346,15 +346,17 @@ def command(with_java: Java, properties: Path, main_class: str, jvm_flags: list[
     home = spark_home()
     submit = "org.apache.spark.deploy.SparkSubmit"
     launcher = [str(with_java.executable), "-Xmx128m", "-cp", f"{home / 'jars'}{os.sep}*", "org.apache.spark.launcher.Main"]
-    asked = [submit, "--properties-file", str(properties), "--class", main_class, "spark-internal"]
+    arguments = [submit, "--properties-file", str(properties), "--class", main_class, "spark-internal"]
     answer = subprocess.run(
-        [*launcher, *asked], capture_output=True, timeout=120, env=environment(with_java, properties.parent), check=False
+        [*launcher, *arguments], capture_output=True, timeout=120, env=environment(with_java, properties.parent), check=False
     )
     # The launcher prints the words of the command line, each followed by a NUL character.
     words = answer.stdout.decode().lstrip("\0\n").split("\0")[:-1]
     if answer.returncode != 0 or submit not in words:
-        said = (answer.stderr or answer.stdout).decode().strip()
-        raise SparkUnavailable(f"Spark's launcher failed with {with_java}:\n{said}\nIs pyspark in {home} whole? `make install` repairs it.")
+        output = (answer.stderr or answer.stdout).decode().strip()
+        raise SparkUnavailable(
+            f"Spark's launcher failed with {with_java}:\n{output}\nIs pyspark in {home} whole? `make install` repairs it."
+        )
     if not _has_vector_module(with_java):
         words = [word for word in words if word != "--add-modules=jdk.incubator.vector"]
     at = words.index(submit)
