@@ -638,4 +638,4 @@ def test_rules_for_files_are_tried_on_the_newest_files(folder: Callable[..., Fol
     records = Records(landing.lake, "landing").operations("landing/orders")
     assert [(one.result.value, one.rows) for one in records] == [("success", 0)], "an operation that found nothing has not failed"
     _profiled(landing, "orders")
-    assert "Asked of partition a.csv, 40 rows" in _suggested(landing, "orders")
+    assert "Tested on partition a.csv, 40 rows" in _suggested(landing, "orders")

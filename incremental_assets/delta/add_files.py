@@ -23,7 +23,7 @@ from incremental_assets.core.errors import LakeError
 from incremental_assets.core.window import Window
 from incremental_assets.delta.guards import expect_unmoved, moved, newest
 from incremental_assets.delta.overwrite import overwrite
-from incremental_assets.delta.sql import axis_value, scope_predicate
+from incremental_assets.delta.sql import cursor_value, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable, reason, storage_options
 from incremental_assets.delta.write_batch import BatchRows, FilesTarget, RowsInFiles, WriteBatch, WriteResult, WrittenFile
 
@@ -143,7 +143,7 @@ def _beside_rows(spark: "SparkSession", table: LakeTable, write_batch: WriteBatc
     if write_batch.whole or identifier is None or write_batch.files is not None:
         return "the rows of the table are replaced"
     predicate = scope_predicate(identifier, write_batch.windows, write_batch.include_nulls)
-    found = spark.sql(f"SELECT {axis_value(identifier, 'max')}, count(*) FROM {table.sql_name} WHERE {predicate}").collect()[0]
+    found = spark.sql(f"SELECT {cursor_value(identifier, 'max')}, count(*) FROM {table.sql_name} WHERE {predicate}").collect()[0]
     highest, count = found[0], int(found[1])
     if count == 0:
         return Choice(rows)

@@ -60,7 +60,7 @@ def scope_predicate(identifier: Identifier, windows: Sequence[Window], include_n
     return " OR ".join(either) if either else "false"
 
 
-def axis_value(identifier: Identifier, aggregate: str) -> str:
+def cursor_value(identifier: Identifier, aggregate: str) -> str:
     """An aggregate (``max`` or ``min``) of the identifier, as an integer of its cursor type."""
     value = f"{aggregate}({identifier_expression(identifier)})"
     if identifier.cursor_type is CursorType.INTEGER:

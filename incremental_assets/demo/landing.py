@@ -32,7 +32,7 @@ _ORDERS = "SELECT o_orderkey, o_custkey, o_totalprice, o_orderdate, o_comment FR
 class Landed:
     """The comparison of one container of files.
 
-    ``files`` and ``rows`` count what is in the folder, ``in_lake`` the rows in the lake, and ``rejected`` those that were quarantined.
+    ``files`` and ``rows`` count what is in the folder, ``in_lake`` the rows in the lake, and ``rejected`` those that were rejected.
     ``differing`` is the number of rows that are only in the folder or only in the lake.
     """
 
@@ -45,7 +45,7 @@ class Landed:
 
     @property
     def equal(self) -> bool:
-        """Whether each row of the folder is either in the lake or quarantined."""
+        """Whether each row of the folder is either in the lake or rejected."""
         return self.differing == 0 and self.rows == self.in_lake + self.rejected
 
 
@@ -124,7 +124,7 @@ def landed(folder: Path, lake: Path) -> list[Landed]:
 def _landed(name: str, lake: Path, folder: Counter[tuple[str, ...]], files: int) -> Landed:
     columns = {"sales": ("o_orderkey", "o_custkey", "o_totalprice", "o_orderdate", "o_comment"), "clicks": ("session", "page", "ms")}[name]
     in_lake = Counter(tuple(str(row[c]) for c in columns) for row in _lake_rows(lake / name))
-    # Quarantined rows are kept as lines of the file, so they are parsed like the file.
+    # Rejected rows are kept as lines of the file, so they are parsed like the file.
     rejected = Counter(tuple(next(csv.reader([row["line"]]))) for row in _lake_rows(lake / "_rejected" / name))
     both = in_lake + rejected
     differing = ((folder - both) + (both - folder)).total()

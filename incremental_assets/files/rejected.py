@@ -1,6 +1,6 @@
-"""Quarantines rows that do not fit the columns of their container in a Delta table beside it, with file, line and reason.
+"""Keeps rows that do not fit the columns of their container, the rejected rows, in a Delta table beside it: with file, line and reason.
 
-Belongs here: replacing the quarantined rows of given files. Does not belong: deciding which rows are rejected (``files.readers``).
+Belongs here: replacing the rejected rows of given files. Does not belong: deciding which rows are rejected (``files.readers``).
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def rejected_table(lake: str, key_path: tuple[str, str]) -> LakeTable:
-    """The table of a container's quarantined rows; it exists only once a row was rejected. ``key_path``: the container's."""
+    """The table of a container's rejected rows; it exists only once a row was rejected. ``key_path``: the container's."""
     return LakeTable(lake, key_path[0], REJECTED_FOLDER, key_path[1])
 
 
 def replace_rejected(label: str, table: LakeTable, frame: "DataFrame", keys: Sequence[str] | None) -> None:
-    """Replaces the quarantined rows of the files with these keys (None: of all files) by the rows of the frame. Raises LakeError.
+    """Replaces the rejected rows of the files with these keys (None: of all files) by the rows of the frame. Raises LakeError.
 
     ``label``: the container's name in error messages.
     """

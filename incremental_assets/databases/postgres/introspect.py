@@ -20,7 +20,7 @@ from incremental_assets.core.evidence import ListedContainer, TableEvidence
 from incremental_assets.databases.postgres.connection import PostgresAddress, ask, source_errors
 from incremental_assets.databases.postgres.evidence import read_evidence
 from incremental_assets.databases.postgres.origins import Origins, read_origins
-from incremental_assets.databases.postgres.queries import axis_text
+from incremental_assets.databases.postgres.queries import cursor_value_text
 
 _KINDS = {"r": Kind.TABLE, "p": Kind.PARTITIONED, "f": Kind.FOREIGN, "v": Kind.VIEW, "m": Kind.MATERIALIZED_VIEW}
 
@@ -229,7 +229,7 @@ def read_span(
         name = sql.Identifier(column)
         finite = sql.SQL("where isfinite({})").format(name) if cursor_type.is_time else sql.SQL("")  # infinity is no value of a cursor type
         for end, aggregate in enumerate(("min", "max")):
-            value = axis_text(cursor_type, sql.SQL("{}({})").format(sql.SQL(aggregate), name))
+            value = cursor_value_text(cursor_type, sql.SQL("{}({})").format(sql.SQL(aggregate), name))
             text = ask(connection, sql.SQL("select {} from {} {}").format(value, sql.Identifier(schema, table), finite))[0][0]
             if text is not None:
                 ends[end].append(int(text))

@@ -48,7 +48,7 @@ def highest_expression(identifier: Identifier) -> sql.Composable:
     return parts[0] if len(parts) == 1 else sql.SQL("greatest({})").format(sql.SQL(", ").join(parts))
 
 
-def axis_text(cursor_type: CursorType, expression: sql.Composable) -> sql.Composable:
+def cursor_value_text(cursor_type: CursorType, expression: sql.Composable) -> sql.Composable:
     """SQL that gives the value of an expression as text: the integer of the cursor type, or ``infinity`` or ``-infinity``."""
     if cursor_type is CursorType.INTEGER:
         return sql.SQL("({})::text").format(expression)

@@ -17,7 +17,7 @@ from incremental_assets.core.window import Window
 from incremental_assets.databases.postgres.connection import APPLICATION_NAME, source_errors
 from incremental_assets.databases.postgres.introspect import read_tables
 from incremental_assets.databases.postgres.queries import (
-    axis_text,
+    cursor_value_text,
     highest_expression,
     identifier_expression,
     literal,
@@ -119,7 +119,7 @@ class PostgresReader(PostgresSession):
             # still answers max(). For an identifier of two columns an infinite result is replaced by the limit below.
             filters += [sql.SQL("isfinite({})").format(sql.Identifier(n)) for n in identifier.columns[:1] if len(identifier.columns) == 1]
         query = sql.SQL("select {} from {}").format(
-            axis_text(identifier.cursor_type, highest_expression(identifier)), relation(self.container)
+            cursor_value_text(identifier.cursor_type, highest_expression(identifier)), relation(self.container)
         )
         if filters:
             query = query + sql.SQL(" where ") + sql.SQL(" and ").join(filters)
@@ -137,7 +137,9 @@ class PostgresReader(PostgresSession):
         assert identifier is not None
         scope = scope_predicate(self.container, [identifier.domain], False)
         lowest = sql.SQL("min({})").format(identifier_expression(identifier))
-        query = sql.SQL("select {} from {} where {}").format(axis_text(identifier.cursor_type, lowest), relation(self.container), scope)
+        query = sql.SQL("select {} from {} where {}").format(
+            cursor_value_text(identifier.cursor_type, lowest), relation(self.container), scope
+        )
         text = self._row(query)[0]
         return int(text) if text is not None and "infinity" not in text else None
 
@@ -160,7 +162,7 @@ class PostgresReader(PostgresSession):
         # The margin is needed because a client's message that has arrived, and determines now(), is not visible in pg_stat_activity for a
         # moment. It is subtracted from the exact clock, before that is cut to the column's precision.
         query = sql.SQL("with now as (select clock_timestamp() as t) select {}, {}, {} from now").format(
-            axis_text(CursorType.TIMESTAMP, sql.SQL("t")),
+            cursor_value_text(CursorType.TIMESTAMP, sql.SQL("t")),
             self._on_axis(identifier, sql.SQL("t")),
             self._on_axis(identifier, sql.SQL("t - make_interval(secs => {})").format(sql.Literal(self.margin_seconds))),
         )
@@ -176,7 +178,7 @@ class PostgresReader(PostgresSession):
         else:
             # A column of type timestamp(3) rounds to milliseconds, and the rounded value may lie after the clock. So this truncates.
             instant = sql.SQL("date_trunc({}, {})").format(sql.Literal(self._precision(identifier)), instant)
-        return axis_text(identifier.cursor_type, instant)
+        return cursor_value_text(identifier.cursor_type, instant)
 
     def _precision(self, identifier: Identifier) -> str:
         """The unit for ``date_trunc``, from the least number of fractional digits that a column of the identifier has."""

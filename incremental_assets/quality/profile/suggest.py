@@ -221,7 +221,7 @@ def _not_nulls_as_one(kept: Sequence[Suggestion]) -> list[Suggestion]:
 def _head(split: Split, rows: int) -> list[str]:
     lines = [f"# Proposed by the profile of {_span(split.fitted)}."]
     if split.held_out:
-        return [*lines, f"# Asked of {_span(split.held_out)}, {rows:,} rows that they were not made from."]
+        return [*lines, f"# Tested on {_span(split.held_out)}, {rows:,} rows that they were not made from."]
     return [*lines, "# NOT asked of other rows: there is no second partition with rows to hold back. Look at each rule before you use it."]
 
 
