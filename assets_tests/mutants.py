@@ -75,6 +75,27 @@ MUTANTS = (
         "test_stages.py::test_after_a_restore_the_lower_watermark_counts",
     ),
     Mutant(
+        "Rows of the lake without identifier are not compared",
+        "delta/local_query.py",
+        "    if include_nulls:\n        either",
+        "    if False:\n        either",
+        "test_local_rows.py::test_rows_that_this_process_should_not_read_are_left_to_spark",
+    ),
+    Mutant(
+        "Keys that are new are taken for keys that are gone",
+        "delta/local_rows.py",
+        "_only_in(old.select(list(key)), new.select(list(key)))",
+        "_only_in(new.select(list(key)), old.select(list(key)))",
+        "test_local_rows.py::test_keys_that_are_missing_and_keys_that_are_not_unique",
+    ),
+    Mutant(
+        "Rows are compared with a version of the lake that the plan has not seen",
+        "delta/local_rows.py",
+        "delta is None or delta.version() != head.version or",
+        "delta is None or",
+        "test_local_rows.py::test_rows_that_this_process_should_not_read_are_left_to_spark",
+    ),
+    Mutant(
         "The lake's predicate leaves out the rows without identifier",
         "delta/sql.py",
         "    if include_nulls:\n        either",
@@ -169,8 +190,8 @@ MUTANTS = (
     Mutant(
         "Rows are replaced by their keys although others have to be deleted",
         "delta/merge.py",
-        "by_replace_using = gone is None and are_unique",
-        "by_replace_using = are_unique",
+        "by_replace_using = gone is None and compared.are_unique",
+        "by_replace_using = compared.are_unique",
         "test_replace_using.py::test_a_deletion_is_written_by_a_merge",
     ),
     Mutant(

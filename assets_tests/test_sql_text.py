@@ -25,7 +25,7 @@ QUOTING = {
     *("quote", "backticked", "double_quoted", "literal", "text", "key_text", "type_text", "exact", "constant"),  # names, constants, types
     *("scope_predicate", "window_predicate", "file_predicate", "partition_start", "partition_of", "identifier_expression", "align"),
     *("column", "number", "moment", "condition", "frequent_state", "estimates"),  # the first three are of ScannedTable
-    "cursor_value",
+    *("cursor_value", "window_condition", "identifier_value"),
     *("int", "len", "round", "range"),
 }
 """Functions whose result is safe in Spark SQL. Functions of the same module are checked themselves."""

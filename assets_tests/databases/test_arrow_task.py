@@ -6,6 +6,7 @@ Belongs here: one task, called as a function. Does not belong: whole syncs by th
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,13 @@ from pyspark.sql import Row
 
 from incremental_assets.core.errors import SourceError
 from incremental_assets.core.schema import Column
-from incremental_assets.databases.postgres.arrow_files import files_of, sent_as
+from incremental_assets.databases.postgres.arrow_columns import sent_as
+from incremental_assets.databases.postgres.arrow_files import files_of
 from incremental_assets.databases.postgres.arrow_task import (
     FIRST_TIME,
     WIRE_TYPES,
     ReadTask,
+    SnapshotRead,
     SourceFailed,
     WireColumn,
     read_ranges,
@@ -42,7 +45,7 @@ def task(database: str, tmp_path: Path) -> Make:
         connection = conninfo.make_conninfo(url, client_encoding="UTF8")
         password = str(conninfo.conninfo_to_dict(url)["password"])
         found = tuple(WireColumn(f"c{i}", type_, wire) for i, (type_, wire) in enumerate(columns))
-        return ReadTask(connection, password, settings, (query,), found, 1, silence, str(tmp_path), (), 32)
+        return ReadTask(SnapshotRead(connection, password, settings, (query,), found, silence), 1, str(tmp_path), (), 32)
 
     return make
 
@@ -127,10 +130,10 @@ def test_a_failure_of_the_source_is_told_without_secrets(task: Make, tmp_path: P
     with pytest.raises(SourceFailed, match="must have isolation level") as failed:
         rows(task("select 1 as c0", (pa.int32(), "int"), settings=("set transaction snapshot '00000003-1'",)))
     wrong = task("select 1 as c0", (pa.int32(), "int"))
-    assert wrong.password not in repr(wrong)
+    assert wrong.read.password not in repr(wrong)
     with pytest.raises(SourceFailed, match="password authentication failed") as failed:
-        rows(ReadTask(**{**vars(wrong), "connection": conninfo.make_conninfo(wrong.connection, password="guessed-wrong")}))
-    assert "guessed-wrong" not in str(failed.value) and wrong.password not in str(failed.value)
+        rows(replace(wrong, read=replace(wrong.read, connection=conninfo.make_conninfo(wrong.read.connection, password="guessed-wrong"))))
+    assert "guessed-wrong" not in str(failed.value) and wrong.read.password not in str(failed.value)
 
 
 def test_a_source_that_falls_silent(task: Make) -> None:

@@ -12,8 +12,16 @@ from assets_tests.harness import Project
 from incremental_assets.core.container import SourceColumn
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.databases.postgres.types import carry
+from incremental_assets.delta.add_files import READ_BY
 
 MakeProject = Callable[..., Project]
+
+
+@pytest.fixture(params=["", "jdbc"], ids=["read here", "read by Spark"], autouse=True)
+def read_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows are read in this process, and many by Spark: a value may not depend on that."""
+    monkeypatch.setenv(READ_BY, request.param)
+
 
 # The type and the values of each column. The tables have a row of NULLs, and as many more rows as the longest list has values.
 PLAIN: dict[str, tuple[str, list[str]]] = {

@@ -35,6 +35,9 @@ class HeldRows:
     def frame(self, spark: Any) -> Any:
         raise AssertionError("the rows are read into files")
 
+    def local(self) -> None:
+        return None
+
     def still_there(self) -> None:
         pass
 

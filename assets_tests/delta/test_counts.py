@@ -15,7 +15,7 @@ from incremental_assets.core.container import Identifier, Partitioning
 from incremental_assets.core.cursor_type import MICROS_PER_DAY, CursorType, IdentifierType
 from incremental_assets.core.partitions import Granularity, IntegerPartitions, Partitions, TimePartitions, floor_to
 from incremental_assets.core.window import Window
-from incremental_assets.delta import counts
+from incremental_assets.delta import local_query
 from incremental_assets.delta.counts import partition_rows, row_count
 from incremental_assets.delta.sql import literal
 from incremental_assets.delta.table import LakeTable
@@ -87,6 +87,6 @@ def test_delta_rs_and_spark_count_the_same_rows(tmp_path: Path, spark_home: Path
             assert counted == there, written
             if len(written) == 2:  # once: Spark is slow
                 with monkeypatch.context() as patched:
-                    patched.setattr(counts, "MAX_ROWS_HERE", -1)
+                    patched.setattr(local_query, "MOST_ROWS", -1)
                     assert partition_rows(lambda: spark, table, container, partitions, written, keys) == counted
                     assert row_count(lambda: spark, table) == len(rows)

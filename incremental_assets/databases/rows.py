@@ -1,12 +1,16 @@
 """Reads the rows of one write batch of a table or view.
 
-Belongs here: the choice between reading by windows and by ranges of the primary key, and the windows for which the source has no row. Does
+Belongs here: the choice between reading in this process, by windows, and by ranges of the primary key, and the windows for which the source
+has no row. Does
 not belong: the queries (``databases.source``), or what is committed when (``databases.sync``).
 """
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.window import Window
@@ -14,12 +18,18 @@ from incremental_assets.databases.definition import DatastoreSettings
 from incremental_assets.databases.pieces import is_read_by_key
 from incremental_assets.databases.plan import TablePlan
 from incremental_assets.databases.source import SourceDatabase, SourceSnapshot, WindowRead
+from incremental_assets.delta.add_files import READ_BY
 from incremental_assets.delta.write_batch import RowsInFiles
 from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
+
+MOST_LOCAL_ROWS = 100_000
+"""Up to this estimated number of rows, this process reads them itself. It would take Spark longer to plan the read than to make it."""
+MOST_LOCAL_BYTES = 64 << 20
+"""Rows that turn out to be larger in memory are read by Spark instead."""
 
 
 class TableRows:
@@ -50,6 +60,9 @@ class TableRows:
     def frame(self, spark: "SparkSession") -> "DataFrame":
         return self._by_key_ranges(spark) if self._is_read_by_key else self._snapshot.windows(spark, self._read)
 
+    def local(self) -> pa.Table | None:
+        return self._local
+
     def in_files(self) -> RowsInFiles | None:
         """The same rows, for Spark's tasks to read into files of the lake; None if this source or this read has no such way."""
         return None if self._is_read_by_key else self._snapshot.in_files(self._read)
@@ -72,6 +85,13 @@ class TableRows:
         """Frees the rows that Spark keeps for this batch. It is called after the commit."""
         while self._kept:
             self._kept.pop().release()
+
+    @functools.cached_property
+    def _local(self) -> pa.Table | None:
+        few = self._source.estimate(self._read.windows, self._read.include_nulls) <= MOST_LOCAL_ROWS
+        if not few or self._is_read_by_key or os.environ.get(READ_BY):
+            return None
+        return self._snapshot.local(self._read, MOST_LOCAL_BYTES)
 
     @functools.cached_property
     def _is_read_by_key(self) -> bool:

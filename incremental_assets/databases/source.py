@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pyarrow as pa
+
 from incremental_assets.core.container import Container, SourceTable
 from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import Activity, Holder, OpenTransactions
@@ -97,6 +99,13 @@ class SourceSnapshot(Protocol):
         ...
 
     def windows(self, spark: "SparkSession", read: WindowRead) -> "DataFrame": ...
+
+    def local(self, read: WindowRead, most_bytes: int) -> pa.Table | None:
+        """The same rows as those of ``windows``, as an Arrow table in this process.
+
+        None if they are more than ``most_bytes`` in memory, or if this source has no such way.
+        """
+        ...
 
     def in_files(self, read: WindowRead) -> RowsInFiles | None:
         """The same rows as those of ``windows``, for Spark's tasks to read into files of the lake; None if this source has no such way."""

@@ -167,6 +167,9 @@ class _RowsBelow:
     def frame(self, spark: "SparkSession") -> "DataFrame":
         return self.part.frame(spark)
 
+    def local(self) -> None:
+        return None
+
     def still_there(self) -> None:
         self.whole.still_there()
 

@@ -4,7 +4,7 @@ Belongs here: the one GROUP BY behind ``dagster/partition_row_count``, as a quer
 the partitions, and predicates in Spark's dialect (``sql``).
 
 delta-rs answers in milliseconds where Spark takes a second or two, but it works in this one process. It is therefore used for tables of up
-to ``MAX_ROWS_HERE`` rows, and only if the table has no feature that delta-rs might read differently from Spark.
+to ``MOST_ROWS`` rows (``local_query``), and only if the table has no feature that delta-rs might read differently from Spark.
 """
 
 import logging
@@ -14,20 +14,18 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from incremental_assets.core.container import Container, Identifier
+from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.partitions import MICROS_PER_HOUR, Granularity, IntegerPartitions, Partitions
 from incremental_assets.core.window import Window, merge
+from incremental_assets.delta.local_query import identifier_value, is_expressible, readable_here, window_condition
 from incremental_assets.delta.sql import partition_start, scope_predicate
-from incremental_assets.delta.table import LakeTable, double_quoted, query
+from incremental_assets.delta.table import LakeTable, query
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 log = logging.getLogger(__name__)
-
-MAX_ROWS_HERE = 10_000_000
-"""A table with more rows is counted by Spark, whose workers share the work."""
 
 _Counted = Iterable[tuple[int, int, int]]
 """For each group of rows: a value that lies in the group's partition, the number of rows, and how many of them lie in the written
@@ -36,7 +34,7 @@ windows."""
 
 def row_count(spark: Callable[[], "SparkSession"], table: LakeTable) -> int:
     """The number of rows of the table. ``spark`` returns a session and is called only if Spark has to count."""
-    delta = _readable_here(table)
+    delta = readable_here(table)
     if delta is not None:
         try:
             return int(query(delta, 'SELECT count(*) AS n FROM "rows"').column("n")[0].as_py())
@@ -81,7 +79,7 @@ def _by_key(
     written: Sequence[Window],
 ) -> tuple[dict[str, int], set[str]]:
     groups: _Counted | None = None
-    delta = _readable_here(table)
+    delta = readable_here(table)
     if delta is not None:
         try:
             groups = _groups_by_delta_rs(delta, container, counted, written)
@@ -112,28 +110,13 @@ def _groups_by_spark(
     return [(int(start), int(count), int(here)) for start, count, here in spark.sql(statement).collect() if start is not None]
 
 
-# ---------------------------------------------------------------------- delta-rs, whose query engine has a SQL dialect of its own
-def _readable_here(table: LakeTable) -> DeltaTable | None:
-    """The table as a delta-rs object; None if delta-rs should not count its rows."""
-    delta = table.opened()
-    if delta is None or delta.count() > MAX_ROWS_HERE:
-        return None
-    protocol = delta.protocol()
-    plain = protocol.min_reader_version == 1 or set(protocol.reader_features or ["unknown"]) <= {"deletionVectors", "timestampNtz"}
-    return delta if plain else None
-
-
 def _groups_by_delta_rs(delta: DeltaTable, container: Container, counted: Sequence[Window], written: Sequence[Window]) -> _Counted | None:
     """The groups as counted by delta-rs; None if its query engine would round values of the identifier or cannot express a bound."""
     identifier, partitioning = container.identifier, container.partitioning
     assert identifier is not None and partitioning is not None
-    types = {field.name: str(field.type.type) for field in delta.schema().fields if hasattr(field.type, "type")}
-    if any("decimal" in types.get(name, "decimal") for name in identifier.columns):
+    if not is_expressible(delta, identifier, (*counted, *written)):
         return None
-    wide = [bound for window in (*counted, *written) for bound in (window.lower, window.upper) if bound is not None]
-    if any(not -(2**63) <= bound < 2**63 for bound in wide):
-        return None
-    value = f"arrow_cast({_value(identifier)}, 'Int64')"
+    value = f"arrow_cast({identifier_value(identifier)}, 'Int64')"
     if identifier.cursor_type is CursorType.INTEGER:
         step = partitioning.width or 1
     elif identifier.cursor_type is CursorType.DATE:
@@ -143,40 +126,10 @@ def _groups_by_delta_rs(delta: DeltaTable, container: Container, counted: Sequen
         step = MICROS_PER_HOUR if partitioning.granularity is Granularity.HOUR else identifier.cursor_type.steps_per_day
     # The remainder of a negative value is negative in SQL, so it is shifted to get the start at or below the value.
     start = f"{value} - (({value} % {step}) + {step}) % {step}" if step > 1 else value
-    landed_here = f"sum(CASE WHEN {_either(identifier, written)} THEN 1 ELSE 0 END)" if written else "0"
+    landed_here = f"sum(CASE WHEN {window_condition(identifier, written)} THEN 1 ELSE 0 END)" if written else "0"
     found = query(
         delta,
         f'SELECT {start} AS start, count(*) AS n, {landed_here} AS landed FROM "rows" '
-        f"WHERE ({_either(identifier, counted)}) AND {_value(identifier)} IS NOT NULL GROUP BY 1",
+        f"WHERE ({window_condition(identifier, counted)}) AND {identifier_value(identifier)} IS NOT NULL GROUP BY 1",
     )
     return [(int(row["start"]), int(row["n"]), int(row["landed"])) for row in found.to_pylist()]
-
-
-def _value(identifier: Identifier) -> str:
-    names = [double_quoted(name) for name in identifier.columns]
-    return names[0] if len(names) == 1 else f"greatest({', '.join(names)})"
-
-
-_ARROW_TYPES = {
-    CursorType.DATE: "Date32",
-    CursorType.TIMESTAMP_NTZ: "Timestamp(Microsecond, None)",
-    CursorType.TIMESTAMP: 'Timestamp(Microsecond, Some("UTC"))',
-    CursorType.INTEGER: "Int64",
-}
-
-
-def _either(identifier: Identifier, windows: Sequence[Window]) -> str:
-    """A condition for the rows of the windows, which selects the same rows as ``sql.scope_predicate`` does in Spark SQL."""
-
-    def bound(at: int) -> str:
-        return f"arrow_cast({at}, '{_ARROW_TYPES[identifier.cursor_type]}')"
-
-    either: list[str] = []
-    for window in windows:
-        parts: list[str] = []
-        if window.lower is not None:
-            parts.append("(" + " OR ".join(f"{double_quoted(n)} >= {bound(window.lower)}" for n in identifier.columns) + ")")
-        if window.upper is not None:
-            parts.append(f"{_value(identifier)} < {bound(window.upper)}")
-        either.append("(" + " AND ".join(parts) + ")" if parts else f"{_value(identifier)} IS NOT NULL")
-    return " OR ".join(either) if either else "false"

@@ -9,7 +9,7 @@ from incremental_assets.core.errors import ConcurrentWriteError, EmptyRefused
 from incremental_assets.core.window import in_words
 from incremental_assets.delta.sql import scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
-from incremental_assets.delta.write_batch import WriteBatch
+from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.column import Column
@@ -29,6 +29,16 @@ def expect_unmoved(label: str, table: LakeTable, head: Head) -> None:
     """
     if table.data_commits_since(head.version):
         raise moved(label, table, "nothing was written")
+
+
+def already_there(table: LakeTable, head: Head, write_batch: WriteBatch, rows: int) -> WriteResult:
+    """The result of a write that is not needed: the table has exactly the rows that were read. ``rows``: how many were read.
+
+    Raises as the last checks before a write do.
+    """
+    write_batch.rows.still_there()
+    expect_unmoved(write_batch.container.label, table, head)
+    return WriteResult(rows, 0, 0, 0, head.version, head.version)
 
 
 def newest(table: LakeTable) -> Head:

@@ -20,7 +20,8 @@ from pyspark.errors import PySparkException
 
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
-from incremental_assets.delta.guards import expect_unmoved, expr, metrics_of, newest, refuse_emptying
+from incremental_assets.delta.guards import already_there, expect_unmoved, expr, metrics_of, newest, refuse_emptying
+from incremental_assets.delta.local_rows import bounds_of, differences, has_unique_keys, key_texts, local_frame, rows_of_lake
 from incremental_assets.delta.replace_using import changes, is_usable, replace_using, skips_files
 from incremental_assets.delta.sql import align, key_text, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
@@ -28,6 +29,7 @@ from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
@@ -59,21 +61,27 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
         return frame.selectExpr(*align(container, shape, frame.columns))
 
     predicate = scope_predicate(identifier, write_batch.windows, write_batch.include_nulls)
-    # The rows are persisted because they are used several times below; each use would read them from the source again.
-    held = [PersistedRows(spark, aligned(write_batch.rows.frame(spark)))]
-    read = held[0].frame
+    local = write_batch.rows.local()
+    # Rows that Spark reads are persisted because they are used several times below; each use would read them from the source again.
+    held = [] if local is not None else [PersistedRows(spark, aligned(write_batch.rows.frame(spark)))]
+
+    def read() -> "DataFrame":
+        return held[0].frame if local is None else aligned(local_frame(spark, local))
+
     try:
-        rows, are_unique, bounds = _extent(read, container.primary_key, dict(shape)[container.primary_key[0]])
-        changed = _without_equals(spark, table, predicate, read, shape)
-        source = changed.selectExpr("*", f"false AS {_GONE}")
-        gone, found = _missing(spark, table, write_batch, predicate, read, dict(shape))
+        compared = None if local is None else _compared_here(spark, table, head, write_batch, local)
+        if compared is not None and compared.is_equal:
+            return already_there(table, head, write_batch, compared.rows)
+        compared = compared or _compared_by_spark(spark, table, write_batch, predicate, read(), shape)
+        rows, gone, found, bounds = compared.rows, compared.missing, compared.still_there, compared.bounds
+        source = compared.changed.selectExpr("*", f"false AS {_GONE}")
         if found:
             keys = list(container.primary_key)
             # The source may treat two spellings as one key (citext, or 1 and 1.0), while Spark and the lake compare the spellings. The
             # lookup of the lake's spelling then returns a row that the read has returned already under its new spelling. That row must
             # not be merged a second time, and the row with the old spelling must be deleted from the lake.
             chunks = [aligned(write_batch.by_key.by_key(spark, chunk)) for chunk in _chunks(iter(found))]
-            came = read.selectExpr(*map(quote, keys))
+            came = read().selectExpr(*map(quote, keys))
             moved = functools.reduce(lambda a, b: a.unionByName(b), chunks).join(came, keys, "left_anti").dropDuplicates(keys)
             held.append(PersistedRows(spark, moved))
             moved = held[-1].frame
@@ -85,7 +93,7 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
             source = source.unionByName(gone.selectExpr(*align(container, shape, container.primary_key), f"true AS {_GONE}"))
         # With literal bounds a MERGE can skip files by their statistics. Keys to be deleted may lie outside the bounds of the rows read.
         bounds = bounds if gone is None else None
-        by_replace_using = gone is None and are_unique and is_usable(spark, container.primary_key, dict(shape))
+        by_replace_using = gone is None and compared.are_unique and is_usable(spark, container.primary_key, dict(shape))
         if by_replace_using and bounds is not None:
             by_replace_using = not skips_files(table, container.primary_key[0], *bounds.values)
         statement = None if by_replace_using else _merge_statement(table, container.primary_key, names, source, bounds)
@@ -130,6 +138,57 @@ def _run_merge(spark: "SparkSession", statement: str, commit_metadata: Mapping[s
             spark.conf.unset(USER_METADATA)
 
 
+@dataclass(frozen=True)
+class KeyBounds:
+    """The lowest and the highest value of the key's first column, as texts (``key_text``) and as literals of Spark SQL."""
+
+    values: tuple[str, str]
+    literals: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """The rows read, compared with those of the lake in the same windows.
+
+    ``rows``: how many were read. ``are_unique``: their keys are unique and not NULL. ``bounds``: those of the key's first column; None if
+    they are not known. ``changed``: the rows for which the lake has no equal row. ``missing``: the keys that the lake has in the windows
+    and the read did not return; None if there are none. ``still_there``: those of them that the source still has, as texts (``key_text``).
+    ``is_equal``: it is known that the lake has exactly the rows that were read.
+    """
+
+    rows: int
+    are_unique: bool
+    bounds: KeyBounds | None
+    changed: "DataFrame"
+    missing: "DataFrame | None"
+    still_there: list[tuple[str, ...]]
+    is_equal: bool = False
+
+
+def _compared_here(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, read: "pa.Table") -> _Compared | None:
+    """Compares the rows in this process; None if that is not possible."""
+    keys = write_batch.container.primary_key
+    old = rows_of_lake(table, head, write_batch) if has_unique_keys(read, keys) else None
+    if old is None:
+        return None
+    found = differences(old, read, keys)
+    type_ = next(column.type for column in head.columns if column.name == keys[0])
+    bounds = _key_bounds(bounds_of(read.column(keys[0])), type_)
+    missing = local_frame(spark, found.missing) if found.missing.num_rows else None
+    still_there, _ = _still_there(write_batch, iter(key_texts(found.missing)))
+    is_equal = not found.changed.num_rows and missing is None
+    return _Compared(read.num_rows, True, bounds, local_frame(spark, found.changed), missing, still_there, is_equal)
+
+
+def _compared_by_spark(
+    spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, predicate: str, read: "DataFrame", shape: list[tuple[str, str]]
+) -> _Compared:
+    keys = write_batch.container.primary_key
+    rows, are_unique, bounds = _extent(read, keys, dict(shape)[keys[0]])
+    missing, still_there = _missing(spark, table, write_batch, predicate, read, dict(shape))
+    return _Compared(rows, are_unique, bounds, _without_equals(spark, table, predicate, read, shape), missing, still_there)
+
+
 def _without_equals(
     spark: "SparkSession", table: LakeTable, predicate: str, read: "DataFrame", shape: list[tuple[str, str]]
 ) -> "DataFrame":
@@ -155,14 +214,6 @@ def _same(quoted: str, type_: str) -> str:
     return f"({equal} AND (t.{quoted} IS NULL OR t.{quoted} <> 0 OR cast(t.{quoted} AS string) = cast(s.{quoted} AS string)))"
 
 
-@dataclass(frozen=True)
-class KeyBounds:
-    """The lowest and the highest value of the key's first column, as texts (``key_text``) and as literals of Spark SQL."""
-
-    values: tuple[str, str]
-    literals: tuple[str, str]
-
-
 def _extent(read: "DataFrame", keys: Sequence[str], type_: str) -> tuple[int, bool, KeyBounds | None]:
     """The number of rows read, whether their keys are unique and not NULL, and the bounds of the key's first column.
 
@@ -173,11 +224,17 @@ def _extent(read: "DataFrame", keys: Sequence[str], type_: str) -> tuple[int, bo
     distinct = f"count(DISTINCT {', '.join(map(quote, keys))})"  # it leaves out each key of which a part is NULL
     low, high = as_text.format(f"min({first})"), as_text.format(f"max({first})")
     rows, unique, *ends = read.selectExpr("count(*)", distinct, low, high).collect()[0]
+    return int(rows), rows == unique, _key_bounds(ends, type_)
+
+
+def _key_bounds(ends: Sequence[str | None], type_: str) -> KeyBounds | None:
+    """The bounds of the two texts; None without rows, or if a value of this type cannot be written exactly as a literal."""
     literal = _LITERALS.get(type_) or ("{}BD" if type_.startswith("decimal") else None)
-    if literal is None or any(end is None or len(end) > 200 or not end.isprintable() for end in ends):
-        return int(rows), rows == unique, None
-    low, high = (text(end) if type_ == "string" else literal.format(end) for end in ends)
-    return int(rows), rows == unique, KeyBounds((ends[0], ends[1]), (low, high))
+    shown = [end for end in ends if end is not None and len(end) <= 200 and end.isprintable()]
+    if literal is None or len(shown) < 2:
+        return None
+    low, high = (text(end) if type_ == "string" else literal.format(end) for end in shown)
+    return KeyBounds((shown[0], shown[1]), (low, high))
 
 
 _LITERALS = {
@@ -202,13 +259,19 @@ def _missing(
     in_lake = spark.sql(f"SELECT {', '.join(picked)} FROM {table.sql_name} WHERE {predicate}")
     missing = in_lake.join(read.selectExpr(*picked), keys, "left_anti")
     texts = [key_text(key, types[name]) for key, name in zip(keys, names, strict=True)]
+    found, any_missing = _still_there(write_batch, (tuple(row) for row in missing.selectExpr(*texts).toLocalIterator()))
+    return missing.selectExpr(*(f"k{i} AS {quote(name)}" for i, name in enumerate(names))) if any_missing else None, found
+
+
+def _still_there(write_batch: WriteBatch, missing: Iterator[tuple[str, ...]]) -> tuple[list[tuple[str, ...]], bool]:
+    """Those of the keys that the source still has, and whether there were any keys."""
+    assert write_batch.by_key is not None
     found: list[tuple[str, ...]] = []
     any_missing = False
-    assert write_batch.by_key is not None
-    for chunk in _chunks(tuple(row) for row in missing.selectExpr(*texts).toLocalIterator()):
+    for chunk in _chunks(missing):
         any_missing = True
         found += [chunk[position] for position in write_batch.by_key.existing(chunk)]
-    return missing.selectExpr(*(f"k{i} AS {quote(name)}" for i, name in enumerate(names))) if any_missing else None, found
+    return found, any_missing
 
 
 def _chunks(rows: Iterator[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:

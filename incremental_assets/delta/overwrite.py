@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
-from incremental_assets.delta.guards import expect_unmoved, expr, has_rows, metrics_of, newest, refuse_emptying
+from incremental_assets.delta.guards import already_there, expect_unmoved, expr, has_rows, metrics_of, newest, refuse_emptying
+from incremental_assets.delta.local_rows import counted_changes, local_frame, rows_of_lake
 from incremental_assets.delta.sql import align, file_predicate, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
@@ -36,7 +37,8 @@ def overwrite(spark: "SparkSession", table: LakeTable, head: Head, write_batch: 
     source's snapshot is no longer held.
     """
     container = write_batch.container
-    frame = write_batch.rows.frame(spark)
+    local = write_batch.rows.local()
+    frame = local_frame(spark, local) if local is not None else write_batch.rows.frame(spark)
     writer_options = {"userMetadata": json.dumps(write_batch.commit_metadata)}
     predicate = "true"
     if write_batch.whole and head.version > 0:
@@ -59,12 +61,19 @@ def overwrite(spark: "SparkSession", table: LakeTable, head: Head, write_batch: 
     replaces = head.version > 0 and not write_batch.whole
     comparable = write_batch.expected <= COMPARED_ROWS and not any(_UNHASHED.search(column.type) for column in head.columns)
     count = replaces and comparable and not write_batch.only_adds
+    old = rows_of_lake(table, head, write_batch) if count and local is not None else None
     # If the changes are not counted, one cheap query finds out whether there are old rows at all. If not, every row read is an insert.
     only_adds = head.version == 0 or write_batch.only_adds or (replaces and not count and not has_rows(spark, table, predicate))
-    held = PersistedRows(spark, frame) if count else None
+    # Spark would read the rows from the source twice, to count the changes and to write them.
+    held = PersistedRows(spark, frame) if count and local is None else None
     frame = held.frame if held is not None else frame
     try:
-        changed = _changes(spark, table, head, frame, predicate, container.primary_key) if count else (None, None, None)
+        if local is not None and old is not None:
+            changed = counted_changes(old, local, container.primary_key)
+            if not any(changed):
+                return already_there(table, head, write_batch, local.num_rows)
+        else:
+            changed = _changes(spark, table, head, frame, predicate, container.primary_key) if count else (None, None, None)
         write_batch.rows.still_there()
         expect_unmoved(container.label, table, head)
         frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)

@@ -61,7 +61,8 @@ def commit(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, log
             # started still does, so that one is written back.
             set_property(spark, table, STATE_PROPERTY, head.properties.get(STATE_PROPERTY, ""))
             raise moved(container.label, table, "the watermark stays")
-        log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}")
+        is_written = outcome.data_version > head.version
+        log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}" if is_written else "the table has these rows already")
         state = replace(write_batch.state, data_version=outcome.data_version).to_json(container.cursor_type)
         set_property(spark, table, STATE_PROPERTY, state, added.data_version if added is not None else None)
     return replace(outcome, evolution=evolution, version=newest(table).version)

@@ -15,6 +15,7 @@ from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import Window
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
@@ -24,6 +25,13 @@ class BatchRows(Protocol):
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
         """All rows of the batch. Spark reads them when the DataFrame is used."""
+        ...
+
+    def local(self) -> "pa.Table | None":
+        """The same rows as an Arrow table in this process, if they are few and the source can give them so; None otherwise.
+
+        The table has the columns of the batch, with the Arrow types of their Delta types.
+        """
         ...
 
     def still_there(self) -> None:

@@ -70,6 +70,9 @@ class _BatchRows:
         empty = ", ".join(f"cast(NULL AS {c.type}) AS {backticked(c.name)}" for c in self.columns)
         return spark.sql(f"SELECT {empty} WHERE false")
 
+    def local(self) -> None:
+        return None
+
     def still_there(self) -> None:
         """Does nothing: a file that changed meanwhile has another stamp than its record, and is read again by the next sync."""
 

@@ -62,6 +62,12 @@ SESSION_SETTINGS = {
 OPENING_RETRIES, EMBEDDED_RETRIES, REMOTE_RETRIES, CLOSING_RETRIES = 2, 4, 6, 1
 
 
+# A channel that is never used, and is open as long as the process. gRPC ends its own threads when the last channel is closed. It then waits
+# for them and holds Python's global lock meanwhile, and so the process hangs for ever if one of them just then needs that lock
+# (grpc/grpc#42247; seen once at the end of a run).
+_kept_open = grpc.insecure_channel("localhost:1")
+
+
 def ensure_server(state_dir: Path) -> str:
     """The sc:// URL of the embedded server, which is started if none runs. The URL is a secret, as it contains the server's token.
 

@@ -55,13 +55,12 @@ class WireColumn:
 
 
 @dataclass(frozen=True)
-class ReadTask:
-    """What all tasks of one read have in common. Only a pickled function carries it, as ``connection`` has the password.
+class SnapshotRead:
+    """How rows of a snapshot are read. It is logged and stored nowhere, as ``connection`` has the password.
 
     ``connection``: the connection string of libpq. ``password``: what must not appear in a message. ``settings``: the statements with which
-    a transaction joins the snapshot. ``queries``: the query of each range. ``columns``: what the queries return, in their order. ``tasks``:
-    how many tasks share the ranges. ``silence``: how many seconds a task waits for the next rows. ``folder``, ``sort``, ``indexed``: see
-    ``FilesWriter``.
+    a transaction joins the snapshot. ``queries``: the query of each range. ``columns``: what the queries return, in their order.
+    ``silence``: how many seconds a reader waits for the next rows.
     """
 
     connection: str = field(repr=False)
@@ -69,8 +68,18 @@ class ReadTask:
     settings: tuple[str, ...] = field(repr=False)
     queries: tuple[str, ...] = field(repr=False)
     columns: tuple[WireColumn, ...]
-    tasks: int
     silence: int
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """What all tasks of one read have in common. Only a pickled function carries it.
+
+    ``tasks``: how many tasks share the ranges. ``folder``, ``sort``, ``indexed``: see ``FilesWriter``.
+    """
+
+    read: SnapshotRead
+    tasks: int
     folder: str
     sort: tuple[str, ...]
     indexed: int
@@ -80,61 +89,88 @@ class SourceFailed(Exception):
     """The source could not be read. The message is between ``SOURCE_FAILED`` and ``END_OF_MESSAGE``."""
 
 
+def source_message(error: Exception) -> str:
+    """The message of a ``SourceFailed``, or of an error of Spark that has one in its text."""
+    return str(error).split(SOURCE_FAILED, 1)[1].split(END_OF_MESSAGE)[0]
+
+
 def run_task(task: ReadTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for ``mapInArrow``. Its input is the number of a task; it reads each ``tasks``-th range, beginning with this number."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from read_ranges(task, range(number, len(task.queries), task.tasks))
+                yield from read_ranges(task, range(number, len(task.read.queries), task.tasks))
 
     return run
 
 
 def read_ranges(task: ReadTask, ranges: range) -> Iterator[pa.RecordBatch]:
     """Reads ranges one after another over one connection. Raises SourceFailed."""
-    import adbc_driver_manager
-    import adbc_driver_postgresql.dbapi as adbc
-
-    schema = pa.schema([pa.field(column.name, column.type) for column in task.columns])
-    silence = Silence(task.silence)
+    columns = task.read.columns
+    schema = schema_of(columns)
     try:
-        with adbc.connect(task.connection) as connection, connection.cursor() as cursor, silence.watched(cursor.adbc_cancel):
-            for setting in task.settings:
-                cursor.execute(setting)
+        with connected(task.read) as reader:
             for number in ranges:
                 writer = FilesWriter(task.folder, schema, task.sort, task.indexed)
                 try:
-                    for batch in _batches(cursor, task.queries[number], silence):
-                        writer.add(in_lake(batch, task.columns, schema))
+                    for batch in reader.batches(task.read.queries[number]):
+                        writer.add(in_lake(batch, columns, schema))
                     writer.close()
                 except BaseException:
                     writer.discard()
                     raise
                 yield _result(number, writer.files)
-    except (adbc_driver_manager.Error, BrokenRead) as error:
-        if silence.passed:
-            what = f"it sent nothing to a reader for {task.silence} s; a query that takes so long to its first row needs a higher"
-            raise SourceFailed(f"{SOURCE_FAILED}{what} max_silence_seconds{END_OF_MESSAGE}") from None
-        raise SourceFailed(_message(error, task.password)) from None
     except UnexpectedValue as error:
         raise SourceFailed(f"{SOURCE_FAILED}{error}; INCREMENTAL_ASSETS_READ_BY=jdbc reads it otherwise{END_OF_MESSAGE}") from None
 
 
-def _batches(cursor: Any, query: str, silence: "Silence") -> Iterator[pa.RecordBatch]:
-    """The rows of a query. Raises BrokenRead for errors that come after the first rows: to ADBC they are errors of the stream."""
-    with silence.listening():
-        cursor.execute(query)
-        batches = cursor.fetch_record_batch()
-    while True:
-        try:
-            with silence.listening():
-                batch = next(batches, None)
-        except (OSError, pa.ArrowException) as error:
-            raise BrokenRead(str(error)) from None
-        if batch is None:
-            return
-        yield batch
+class SnapshotReader:
+    """A connection that has joined the snapshot."""
+
+    def __init__(self, cursor: Any, silence: "Silence") -> None:
+        self._cursor, self._silence = cursor, silence
+
+    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a query. Raises BrokenRead for errors that come after the first rows: to ADBC they are errors of the stream."""
+        with self._silence.listening():
+            self._cursor.execute(query)
+            batches = self._cursor.fetch_record_batch()
+        while True:
+            try:
+                with self._silence.listening():
+                    batch = next(batches, None)
+            except (OSError, pa.ArrowException) as error:
+                raise BrokenRead(str(error)) from None
+            if batch is None:
+                return
+            yield batch
+
+    def cancel(self) -> None:
+        """Ends a query that another thread is waiting for."""
+        self._cursor.adbc_cancel()
+
+
+@contextlib.contextmanager
+def connected(read: SnapshotRead) -> Iterator[SnapshotReader]:
+    """Joins the snapshot over a connection of its own.
+
+    Raises SourceFailed for each error of the source, also of one that comes while the rows are read.
+    """
+    import adbc_driver_manager
+    import adbc_driver_postgresql.dbapi as adbc
+
+    silence = Silence(read.silence)
+    try:
+        with adbc.connect(read.connection) as connection, connection.cursor() as cursor, silence.watched(cursor.adbc_cancel):
+            for setting in read.settings:
+                cursor.execute(setting)
+            yield SnapshotReader(cursor, silence)
+    except (adbc_driver_manager.Error, BrokenRead) as error:
+        if silence.passed:
+            what = f"it sent nothing to a reader for {read.silence} s; a query that takes so long to its first row needs a higher"
+            raise SourceFailed(f"{SOURCE_FAILED}{what} max_silence_seconds{END_OF_MESSAGE}") from None
+        raise SourceFailed(_message(error, read.password)) from None
 
 
 class UnexpectedValue(Exception):
@@ -181,6 +217,11 @@ class Silence:
             yield
         finally:
             self._since = None
+
+
+def schema_of(columns: tuple[WireColumn, ...]) -> pa.Schema:
+    """The columns as they are in the lake."""
+    return pa.schema([pa.field(column.name, column.type) for column in columns])
 
 
 def in_lake(batch: pa.RecordBatch, columns: tuple[WireColumn, ...], schema: pa.Schema) -> pa.Table:

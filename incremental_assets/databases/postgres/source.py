@@ -6,12 +6,14 @@ Belongs here: passing each question on to the module that answers it. Does not b
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from psycopg import sql
 
 from incremental_assets.core.container import Container
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.databases.postgres.arrow_files import PostgresFiles
+from incremental_assets.databases.postgres.arrow_rows import read_rows
 from incremental_assets.databases.postgres.extract import (
     carried_columns,
     existing_keys,
@@ -41,7 +43,8 @@ class PostgresSource(PostgresReader):
 
 
 class PostgresSnapshot:
-    """The ``SourceSnapshot`` of one container in PostgreSQL. Spark reads it through JDBC, or its tasks read it into files."""
+    """The ``SourceSnapshot`` of one container in PostgreSQL. Few rows are read here, others by Spark: through JDBC, or
+    by its tasks into files."""
 
     def __init__(self, reader: PostgresReader, container: Container, text_columns: Sequence[str]) -> None:
         self._reader, self._container = reader, container
@@ -53,6 +56,9 @@ class PostgresSnapshot:
 
     def windows(self, spark: "SparkSession", read: WindowRead) -> "DataFrame":
         return read_windows(spark, self._reader, self._carried, read)
+
+    def local(self, read: WindowRead, most_bytes: int) -> pa.Table | None:
+        return read_rows(self._reader, self._carried, read, most_bytes)
 
     def in_files(self, read: WindowRead) -> PostgresFiles:
         return PostgresFiles(self._reader, self._carried, read)

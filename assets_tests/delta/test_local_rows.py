@@ -1,0 +1,157 @@
+"""Rows that are compared in this process: the same answers as Spark's, for every type, and exact to the bit.
+
+Belongs here: the comparison of Arrow tables, and the rows of the lake that are compared. Does not belong: the syncs that use it
+(``test_sync``, ``test_replace_using``, the random histories).
+"""
+
+import decimal
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from assets_tests.delta.test_add_files import batch
+from incremental_assets.core.container import Identifier
+from incremental_assets.core.cursor_type import CursorType, IdentifierType
+from incremental_assets.core.schema import Column
+from incremental_assets.core.window import Window
+from incremental_assets.delta import local_rows
+from incremental_assets.delta.local_rows import (
+    bounds_of,
+    counted_changes,
+    differences,
+    has_unique_keys,
+    key_texts,
+    local_frame,
+    rows_of_lake,
+)
+from incremental_assets.delta.merge import _extent
+from incremental_assets.delta.overwrite import _changes
+from incremental_assets.delta.sql import key_text
+from incremental_assets.delta.table import LakeTable
+from incremental_assets.spark.session import open_session
+
+D = decimal.Decimal
+BATCH = batch(container=replace(batch().container, identifier=Identifier(("k",), IdentifierType.INTEGER, CursorType.INTEGER)))
+VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "boolean": (pa.bool_(), [True, False]),
+    "smallint": (pa.int16(), [-32768, 32767]),
+    "int": (pa.int32(), [-1, 2**31 - 1]),
+    "bigint": (pa.int64(), [-(2**63), 2**63 - 1, 0]),
+    "float": (pa.float32(), [0.5, float("inf"), float("nan")]),
+    "double": (pa.float64(), [1e300, -0.25, float("nan")]),
+    "binary": (pa.binary(), [b"", b"\x00\xff"]),
+    "string": (pa.string(), ["", "a", "Z", "ä", "\U0001f600", "it's"]),
+    "date": (pa.date32(), [-800_000, 0, 20_000, 3_000_000]),
+    "timestamp": (pa.timestamp("us", "UTC"), [-(10**17), 0, 1_700_000_000_000_001]),
+    "timestamp_ntz": (pa.timestamp("us"), [-(10**17), 0, 1_700_000_000_000_001]),
+    "decimal(20,4)": (pa.decimal128(20, 4), [D("0.0001"), D("-1234567890123456.7891"), D("0")]),
+}
+
+
+def column(type_: str, values: list[Any]) -> pa.Array:
+    arrow, _ = VALUES[type_]
+    if type_ in ("date", "timestamp", "timestamp_ntz"):
+        return pa.array(values, pa.int32() if type_ == "date" else pa.int64()).cast(arrow)
+    return pa.array(values, arrow)
+
+
+def two(old: list[tuple[Any, Any]], new: list[tuple[Any, Any]]) -> tuple[pa.Table, pa.Table]:
+    """Two tables with a key and a float."""
+    schema = pa.schema([("id", pa.int64()), ("x", pa.float64())])
+    made = [pa.table([pa.array([row[i] for row in rows], schema.field(i).type) for i in (0, 1)], schema=schema) for rows in (old, new)]
+    return made[0], made[1]
+
+
+def test_changes_are_counted_by_key() -> None:
+    """The numbers of a sync would say that a row was deleted and another one added, where one has changed."""
+    old, new = two([(1, 1.0), (2, 2.0), (3, 3.0)], [(1, 1.0), (2, 2.5), (4, 4.0), (5, 5.0)])
+    assert counted_changes(old, new, ["id"]) == (2, 1, 1)
+    assert counted_changes(old, new, []) == (3, 0, 2), "without a key, a changed row is another row"
+    assert counted_changes(new, new, ["id"]) == (0, 0, 0) == counted_changes(old.slice(0, 0), new.slice(0, 0), ["id"])
+    twice, once = two([(1, 1.0), (1, 1.0)], [(1, 1.0)])
+    assert counted_changes(twice, once, []) == (0, 0, 1), "rows without a key may be there several times"
+
+
+def test_values_are_compared_bit_by_bit() -> None:
+    """A zero that became negative would stay as it was, and a NaN or NULL would be written again by each sync."""
+    nan = float("nan")
+    old, new = two([(1, 0.0), (2, nan), (3, None), (4, -0.0)], [(1, -0.0), (2, nan), (3, None), (4, -0.0)])
+    found = differences(old, new, ["id"])
+    assert found.changed.column("id").to_pylist() == [1] and found.missing.num_rows == 0
+    assert counted_changes(old, new, ["id"]) == (0, 1, 0)
+
+
+def test_keys_that_are_missing_and_keys_that_are_not_unique() -> None:
+    old, new = two([(1, 1.0), (2, 2.0)], [(2, 2.0), (3, 3.0)])
+    found = differences(old, new, ["id"])
+    assert found.missing.to_pylist() == [{"id": 1}] and found.changed.to_pylist() == [{"id": 3, "x": 3.0}]
+    assert has_unique_keys(new, ["id"])
+    assert not has_unique_keys(two([(1, 1.0), (1, 2.0)], [])[0], ["id"]) and not has_unique_keys(two([(None, 1.0)], [])[0], ["id"])
+    odd = pa.table({".a": [1, 2], "b.c": [1, 1]})
+    assert has_unique_keys(odd, [".a"]) and counted_changes(odd, odd.slice(1), [".a"]) == (0, 0, 1), "pyarrow takes such names for paths"
+
+
+@pytest.mark.parametrize("type_", VALUES)
+def test_spark_gets_the_values_as_they_are_and_makes_the_same_texts_of_keys(spark_home: Path, type_: str) -> None:
+    """A key's text that the source reads as another value would delete a row that is still there."""
+    values = column(type_, VALUES[type_][1])
+    rows = pa.table({"k": values})
+    with open_session(spark_home, name="local rows") as spark:
+        frame = local_frame(spark, rows)
+        assert frame.dtypes == [("k", type_)]
+        returned = frame.toArrow().column("k")
+        assert returned.cast(values.type).combine_chunks().equals(values) or type_ in ("float", "double")
+        by_spark = [row[0] for row in frame.selectExpr(key_text("k", type_)).collect()]
+        if type_ not in ("float", "double"):
+            assert [text for (text,) in key_texts(rows)] == by_spark
+        bounds = _extent(frame, ["k"], type_)[2]
+        if bounds is not None:
+            assert bounds_of(rows.column("k")) == bounds.values
+    if type_ in ("float", "double"):  # another spelling of the same number: PostgreSQL reads both
+        finite = [(float(ours), float(theirs)) for (ours,), theirs in zip(key_texts(rows), by_spark, strict=True) if theirs != "NaN"]
+        assert all(ours == theirs for ours, theirs in finite)
+
+
+def test_the_same_changes_are_counted_here_and_by_spark(tmp_path: Path, spark_home: Path) -> None:
+    """The numbers of a sync would depend on the size of what it reads."""
+    chance = random.Random(13)
+    columns = tuple(Column(f"c{i}", type_) for i, type_ in enumerate(VALUES) if type_ not in ("float", "double"))
+    arrow = pa.schema([pa.field("k", pa.int64()), *(pa.field(c.name, VALUES[c.type][0]) for c in columns)])
+
+    def some(keys: list[int]) -> pa.Table:
+        made = [column(c.type, [chance.choice([None, *VALUES[c.type][1]]) for _ in keys]) for c in columns]
+        return pa.table([pa.array(keys, pa.int64()), *made], schema=arrow)
+
+    before = some(list(range(40)))
+    write_deltalake(str(tmp_path / "t"), before)
+    new = pa.concat_tables([before.slice(10, 15), some(list(range(25, 60)))])
+    table = LakeTable(str(tmp_path), "t")
+    head = table.head()
+    assert head is not None
+    old = rows_of_lake(table, head, replace(BATCH, columns=head.columns, windows=(Window(5, None),)))
+    assert old is not None and sorted(old.column("k").to_pylist()) == list(range(5, 40)) and old.schema == new.schema
+    with open_session(spark_home, name="local rows") as spark:
+        for key in (("k",), ()):
+            assert counted_changes(old, new, key) == _changes(spark, table, head, local_frame(spark, new), "k >= 5", key)
+
+
+def test_rows_that_this_process_should_not_read_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows would be compared with columns that they do not have, or the process would run out of memory."""
+    write_deltalake(str(tmp_path / "t"), pa.table({"k": pa.array([1, 2, None], pa.int64())}))
+    table = LakeTable(str(tmp_path), "t")
+    head = table.head()
+    assert head is not None
+    whole = BATCH
+    read = rows_of_lake(table, head, whole)
+    assert read is not None and read.column("k").to_pylist() == [1, 2]
+    with_nulls = rows_of_lake(table, head, replace(whole, include_nulls=True))
+    assert with_nulls is not None and with_nulls.num_rows == 3
+    assert rows_of_lake(table, head, replace(whole, columns=(Column("k", "int"),))) is None
+    assert rows_of_lake(table, replace(head, version=7), whole) is None
+    monkeypatch.setattr(local_rows, "MOST_OLD_ROWS", 1)
+    assert rows_of_lake(table, head, whole) is None

@@ -1,0 +1,82 @@
+"""Defines how the rows of a snapshot are read as Arrow: what PostgreSQL is asked for each column, and over which connection.
+
+Belongs here: what a read into files and a read into this process have in common. Does not belong: the reading itself (``arrow_task``), and
+who does it (``arrow_files``, ``arrow_rows``).
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from psycopg import sql
+
+from incremental_assets.databases.postgres.arrow_task import WIRE_TYPES, SnapshotRead, WireColumn
+from incremental_assets.databases.postgres.cuts import divided
+from incremental_assets.databases.postgres.extract import reader_statements, select_of
+from incremental_assets.databases.postgres.queries import scope_predicate
+from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.databases.postgres.types import Carried
+from incremental_assets.databases.source import WindowRead
+
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_MOST_SCALED = 18
+"""Decimals of up to so many digits fit into a bigint, without their point."""
+# The types of PostgreSQL as which times are sent in their own binary form. To compute integers of them, as for JDBC, takes PostgreSQL three
+# times as long: ``extract`` returns a numeric.
+_TIMES = {"timestamp": sql.SQL("{}::timestamptz"), "timestamp_ntz": sql.SQL("{}::timestamp")}
+
+
+def reason_against_arrow(reader: PostgresReader, carried: Sequence[Carried]) -> str | None:
+    """Why the rows cannot be read as Arrow; None if they can."""
+    for column in carried:
+        if sent_as(column) is None:
+            return f"column {column.column.name} is {column.column.type}"
+    return reader.reason_against_libpq()
+
+
+def snapshot_read(reader: PostgresReader, carried: Sequence[Carried], read: WindowRead, cuts: Sequence[sql.Composable]) -> SnapshotRead:
+    """The read of some windows, in as many ranges as ``cuts`` divide it into. It must be called inside ``reader.snapshot()``.
+
+    There must be no ``reason_against_arrow``.
+    """
+    selected = [replace(column, select=_select(column)) for column in carried]
+    scope = scope_predicate(reader.container, read.windows, read.include_nulls)
+    return SnapshotRead(
+        connection=reader.libpq_connection,
+        password=reader.password,
+        settings=tuple(part.strip() for part in reader_statements(reader).split(";") if part.strip()),
+        queries=tuple(select_of(reader.container, selected, one).as_string(None) for one in divided(scope, cuts)),
+        columns=tuple(column for column in map(sent_as, carried) if column is not None),
+        silence=reader.limits.silence,
+    )
+
+
+def sent_as(column: Carried) -> WireColumn | None:
+    """How a column's values travel in Arrow; None for a type of the lake that is not known here.
+
+    The values are those that JDBC gets, but for times and decimals. Of decimals ADBC makes texts, so that those of up to 18 digits are sent
+    as bigint, without their point, and only longer ones as text.
+    """
+    name, type_ = column.column.name, column.column.type
+    decimal = _DECIMAL.fullmatch(type_)
+    if decimal:
+        precision, scale = int(decimal[1]), int(decimal[2])
+        return WireColumn(name, pa.decimal128(precision, scale), "bigint" if precision <= _MOST_SCALED else "string")
+    if type_ in _TIMES and column.wire == "bigint":
+        return WireColumn(name, WIRE_TYPES[type_], type_)
+    if type_ == "date" and column.wire == "int":
+        return WireColumn(name, pa.date32(), "int")  # days since 1970, which have the same bits
+    return WireColumn(name, WIRE_TYPES[type_], type_) if type_ in WIRE_TYPES and column.wire == type_ and column.decode == "{}" else None
+
+
+def _select(column: Carried) -> sql.Composable:
+    """What PostgreSQL evaluates for a column: as for JDBC, except for times and decimals."""
+    if column.column.type in _TIMES:
+        return _TIMES[column.column.type].format(sql.Identifier(column.column.name))
+    decimal = _DECIMAL.fullmatch(column.column.type)
+    if not decimal:
+        return column.select
+    if int(decimal[1]) > _MOST_SCALED:
+        return sql.SQL("({})::text").format(column.select)
+    return sql.SQL("(({}) * {})::bigint").format(column.select, sql.Literal(10 ** int(decimal[2])))

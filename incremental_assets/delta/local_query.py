@@ -1,0 +1,72 @@
+"""Queries a table in this process by the engine of delta-rs, whose SQL is another dialect than Spark's.
+
+Belongs here: for which tables that is right, and the conditions for windows in that dialect. Does not belong: Spark's dialect (``sql``),
+and what is asked (``counts``, ``local_rows``).
+
+delta-rs answers in milliseconds where Spark takes a second or two, but it works in this one process.
+"""
+
+from collections.abc import Sequence
+
+from deltalake import DeltaTable
+
+from incremental_assets.core.container import Identifier
+from incremental_assets.core.cursor_type import CursorType
+from incremental_assets.core.window import Window
+from incremental_assets.delta.table import LakeTable, double_quoted
+
+MOST_ROWS = 10_000_000
+"""A table with more rows is queried by Spark, whose workers share the work."""
+
+
+def readable_here(table: LakeTable) -> DeltaTable | None:
+    """The table as a delta-rs object; None if delta-rs should not read its rows."""
+    delta = table.opened()
+    if delta is None or delta.count() > MOST_ROWS:
+        return None
+    protocol = delta.protocol()
+    plain = protocol.min_reader_version == 1 or set(protocol.reader_features or ["unknown"]) <= {"deletionVectors", "timestampNtz"}
+    return delta if plain else None
+
+
+def identifier_value(identifier: Identifier) -> str:
+    """The identifier's column, or the greater of its two columns."""
+    names = [double_quoted(name) for name in identifier.columns]
+    return names[0] if len(names) == 1 else f"greatest({', '.join(names)})"
+
+
+_ARROW_TYPES = {
+    CursorType.DATE: "Date32",
+    CursorType.TIMESTAMP_NTZ: "Timestamp(Microsecond, None)",
+    CursorType.TIMESTAMP: 'Timestamp(Microsecond, Some("UTC"))',
+    CursorType.INTEGER: "Int64",
+}
+
+
+def is_expressible(delta: DeltaTable, identifier: Identifier, windows: Sequence[Window]) -> bool:
+    """Whether the engine compares the identifier with the bounds of the windows exactly: it would round decimals."""
+    types = {field.name: str(field.type.type) for field in delta.schema().fields if hasattr(field.type, "type")}
+    bounds = [bound for window in windows for bound in (window.lower, window.upper) if bound is not None]
+    return not any("decimal" in types.get(name, "decimal") for name in identifier.columns) and all(-(2**63) <= b < 2**63 for b in bounds)
+
+
+def window_condition(identifier: Identifier, windows: Sequence[Window], include_nulls: bool = False) -> str:
+    """A condition for the rows of the windows and, with ``include_nulls``, for those without identifier.
+
+    It selects the same rows as ``sql.scope_predicate`` does in Spark SQL. The windows must be expressible (``is_expressible``).
+    """
+
+    def bound(at: int) -> str:
+        return f"arrow_cast({at}, '{_ARROW_TYPES[identifier.cursor_type]}')"
+
+    either: list[str] = []
+    for window in windows:
+        parts: list[str] = []
+        if window.lower is not None:
+            parts.append("(" + " OR ".join(f"{double_quoted(n)} >= {bound(window.lower)}" for n in identifier.columns) + ")")
+        if window.upper is not None:
+            parts.append(f"{identifier_value(identifier)} < {bound(window.upper)}")
+        either.append("(" + " AND ".join(parts) + ")" if parts else f"{identifier_value(identifier)} IS NOT NULL")
+    if include_nulls:
+        either.append("(" + " AND ".join(f"{double_quoted(name)} IS NULL" for name in identifier.columns) + ")")
+    return " OR ".join(either) if either else "false"
