@@ -18,9 +18,12 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import (
     AssetCheckEvaluationPlanned,
     AssetCheckEvaluationTargetMaterializationData,
 )
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.definitions.partitions.subset import DefaultPartitionsSubset
+from dagster._core.definitions.reconstruct import ReconstructableRepository
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster._core.events import DagsterEvent
 from dagster._core.execution.api import execute_run
@@ -28,6 +31,7 @@ from dagster._core.instance.ref import InstanceRef
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.secrets.env_file import get_env_var_dict
 from dagster._core.workspace.load_target import PyProjectFileTarget
+from dagster._grpc.impl import core_execute_run
 from dagster._serdes import serialize_value
 from dagster.components.utils.project_paths import get_local_state_path
 from dagster_shared.utils.config import discover_config_file, load_toml_as_dict
@@ -516,3 +520,42 @@ def test_an_evaluation_that_names_no_materialization_is_not_shown(instance: dg.D
     """Why each names it, at the price of a query."""
     stored, shown = _checked(instance, log=True, job="both", target=False)
     assert stored == {"2026-01-01": "SUCCEEDED", "2026-01-02": "SUCCEEDED"} and shown == {}
+
+
+def test_dagster_asks_an_asset_job_itself_how_it_is_resolved_and_hands_over_all_assets() -> None:
+    """``one_asset_job`` resolves from a few assets: without this, each job of a container would be resolved from all of them again."""
+    asked: list[int] = []
+
+    class Job(UnresolvedAssetJobDefinition):
+        def resolve(self, asset_graph: AssetGraph, *args: Any, **kwargs: Any) -> dg.JobDefinition:
+            asked.append(len(asset_graph.get_all_asset_keys()))
+            return super().resolve(asset_graph, *args, **kwargs)
+
+    @dg.asset
+    def orders() -> None: ...
+
+    specs = [dg.AssetSpec(f"source_{n}") for n in range(3)]
+    job = Job("sync_orders", dg.AssetSelection.assets(orders.key))
+    repository = dg.Definitions([orders, *specs], jobs=[job]).get_repository_def()
+    assert repository.get_job("sync_orders").name == "sync_orders" and asked == [4]
+    of_specs = [repository.asset_graph.get(spec.key).assets_def for spec in specs]
+    assert len(set(of_specs)) == 1 and not of_specs[0].is_executable, "all plain specs are one definition"
+
+
+def test_the_process_of_a_run_loads_the_project_where_its_run_can_be_seen(tmp_path: Path) -> None:
+    """``run_of_this_process`` finds it there. Without it, each run of a large project would load the definitions of all containers."""
+    code = tmp_path / "seen.py"
+    code.write_text(
+        "from pathlib import Path\nimport dagster as dg\nfrom dagster.components import definitions\n"
+        "from incremental_assets.dagster.runs.own_run import run_of_this_process\n"
+        "@dg.job\ndef job():\n    pass\n"
+        "@definitions\ndef defs():\n"
+        "    run = run_of_this_process()\n"
+        "    Path(__file__).with_name('runs').open('a').write(f'{run and run.run_id}\\n')\n"
+        "    return dg.Definitions(jobs=[job])\n"
+    )
+    repository = ReconstructableRepository.for_file(str(code), "defs", str(tmp_path))
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        run = instance.create_run_for_job(repository.get_definition().get_job("job"))
+        list(core_execute_run(repository.get_reconstructable_job("job"), run, instance, inject_env_vars=False))
+    assert (tmp_path / "runs").read_text().split() == ["None", run.run_id]

@@ -163,22 +163,26 @@ def datastore_definitions(
     definitions: Sequence[ContainerDefinition],
     get_asset_spec: GetAssetSpec = container_spec,
     sync: SyncContainer = sync_container,
+    *,
+    all_of: Sequence[ContainerDefinition] | None = None,
 ) -> dg.Definitions:
     """The assets, checks, jobs, schedules and sensors of one datastore.
 
     ``definitions``: the containers. ``get_asset_spec``, ``sync``: methods of the datastore's component, which a project may override.
+    ``all_of``: the containers that the jobs and the schedule of the whole datastore are about, where ``definitions`` are only some of them.
     """
     # Each process that executes a run builds the definitions first, including those that the daemon starts.
     store_events_in_batches()
+    everything = definitions if all_of is None else all_of
     jobs: list[Any] = [container_job(d) for d in definitions]
     jobs += [scan_job(d) for d in definitions if d.container.options.checks]
     jobs += [profile_job(d) for d in definitions]
     schedules = [container_schedule(d, d.container.options.schedule) for d in definitions if d.container.options.schedule]
-    if definitions:
-        jobs += [datastore_job(settings, definitions), maintenance_job(settings, definitions)]
-    if settings.schedule and definitions:
-        schedules.append(datastore_schedule(settings, definitions, settings.schedule))
-    if settings.maintenance and definitions:
+    if everything:
+        jobs += [datastore_job(settings, everything), maintenance_job(settings, everything)]
+    if settings.schedule and everything:
+        schedules.append(datastore_schedule(settings, everything, settings.schedule))
+    if settings.maintenance and everything:
         schedules.append(
             dg.ScheduleDefinition(
                 name=f"maintain_{encode_name(settings.name)}_schedule",

@@ -39,7 +39,9 @@ class FileAdapter:
     def due(self) -> Request:
         return Request(Mode.INCREMENTAL, max_files=self.definition.settings.max_files_per_run)
 
-    def plan(self, instance: dg.DagsterInstance, request: Request, lake: str) -> tuple[FilesPlan, list[str]]:
+    def plan(
+        self, instance: dg.DagsterInstance, request: Request, lake: str, events: Mapping[str, int | None] | None = None
+    ) -> tuple[FilesPlan, list[str]]:
         """See ``SourceAdapter``. Raises ContainerMissing where the catalog has found all files gone, and none has come back."""
         return self.plan_from(self.listing(), instance, request, lake)
 

@@ -19,6 +19,7 @@ from incremental_assets.core.partitions import contiguous_ranges
 from incremental_assets.core.plan import Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.locks import container_lock
+from incremental_assets.dagster.one_asset_job import OneAssetJob, one_asset_job
 from incremental_assets.dagster.partitions import RANGE_END, RANGE_START, add_keys, container_key, partitions_definition
 from incremental_assets.dagster.project import dagster_home, lake_root
 
@@ -27,6 +28,8 @@ CONTAINER_TAG, OPERATION_TAG = "incremental_assets/container", "incremental_asse
 """Tags of a run: its container (``datastore/container``), and what it does, such as a scan or a profile; a sync has no operation tag."""
 DATASTORE_TAG = "incremental_assets/datastore"
 """The tag of a run that concerns a whole datastore."""
+JOBS_OF_A_CONTAINER, JOBS_OF_A_DATASTORE = ("sync", "scan", "profile"), ("sync", "maintain", "catalog")
+"""What the names of the jobs begin with, before ``_`` and the name of their container (``op_name``) or of their datastore."""
 
 
 def job_name(definition: ContainerDefinition) -> str:
@@ -111,11 +114,11 @@ def launch_of(definition: ContainerDefinition, instance: dg.DagsterInstance, pla
     return RunLaunch(plan, run_config, [{RANGE_START: first, RANGE_END: last, **limit} for first, last in runs])
 
 
-def container_job(definition: ContainerDefinition) -> Any:
+def container_job(definition: ContainerDefinition) -> OneAssetJob:
     """The job that syncs the container. Schedules, sensors and the command line launch it; *Materialize* in the UI does not."""
-    return dg.define_asset_job(
+    return one_asset_job(
         job_name(definition),
-        selection=dg.AssetSelection.assets(container_key(definition.container)),
+        container_key(definition.container),
         description=f"Sync of {definition.container.label}.",
         tags={CONTAINER_TAG: definition.container.label, MAX_RUNTIME_SECONDS_TAG: str(max_runtime_seconds(definition))},
     )

@@ -14,6 +14,7 @@ from dagster._check import CheckError
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.catalog.state import Catalog, Presence
+from incremental_assets.core.collector import collector_paused
 from incremental_assets.core.container import Kind
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.core.names import nearest
@@ -83,7 +84,8 @@ def load_project(project: Path) -> LoadedProject:
         if prepare is not None:
             prepare()
         tree = dg.ComponentTree.for_project(project)
-        components = tree.get_all_components(CataloguedComponent)
+        with collector_paused():
+            components = tree.get_all_components(CataloguedComponent)
     except SyncError:
         raise
     except Exception as error:
@@ -92,7 +94,8 @@ def load_project(project: Path) -> LoadedProject:
     for name in names:
         if names.count(name) > 1:
             raise ConfigurationError(f"two datastores are called {name!r}; each needs a name of its own.")
-    return LoadedProject(project, [_load(project, component) for component in components], tree)
+    with collector_paused():
+        return LoadedProject(project, [_load(project, component) for component in components], tree)
 
 
 def load_datastores(project: Path) -> list[Datastore]:
@@ -228,6 +231,11 @@ def load_definitions(project: Path, only: Iterable[ContainerDefinition] | None =
         with contextlib.suppress(ConfigurationError), only_containers(definition.container.label for definition in only):
             return _loaded(project)
     return _loaded(project)
+
+
+def load_repository(project: Path) -> dg.RepositoryDefinition:
+    """The repository that Dagster makes of the code location. Raises ConfigurationError."""
+    return _loaded(project).get_repository_def()
 
 
 def _loaded(project: Path) -> dg.Definitions:

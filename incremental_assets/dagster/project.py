@@ -8,8 +8,9 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,26 +34,45 @@ LAKE_VARIABLE = "INCREMENTAL_ASSETS_LAKE"
 """The environment variable with the folder or URL of the lake."""
 
 
-_only: ContextVar[frozenset[str] | None] = ContextVar("only_containers", default=None)
+@dataclass(frozen=True)
+class _Limit:
+    """The argument of ``only_containers``, and how many containers were left out because of it so far."""
+
+    labels: frozenset[str]
+    beyond: int
+    left_out: list[str] = field(default_factory=list[str])
+
+
+_only: ContextVar[_Limit | None] = ContextVar("only_containers", default=None)
 
 
 @contextlib.contextmanager
-def only_containers(labels: Iterable[str] | None) -> Iterator[None]:
+def only_containers(labels: Iterable[str], *, beyond: int = 0) -> Iterator[Sequence[str]]:
     """Limits the Dagster definitions that are built within the block to the containers with these labels (``datastore/container``).
 
-    Building the definitions of ten thousand containers takes Dagster a minute, and a command usually needs only a few. None means no limit.
+    Building the definitions of ten thousand containers takes Dagster minutes, and a process usually needs only a few. Of a datastore with
+    at most ``beyond`` containers all are built. The result grows by the labels of those that are left out.
     """
-    token = _only.set(None if labels is None else frozenset(labels))
+    limit = _Limit(frozenset(labels), beyond)
+    token = _only.set(limit)
     try:
-        yield
+        yield limit.left_out
     finally:
         _only.reset(token)
 
 
-def is_wanted(label: str) -> bool:
-    """Whether definitions of the container with this label are to be built (see ``only_containers``)."""
-    wanted = _only.get()
-    return wanted is None or label in wanted
+def is_limited() -> bool:
+    """Whether ``only_containers`` is in force."""
+    return _only.get() is not None
+
+
+def wanted(labels: Sequence[str]) -> frozenset[str]:
+    """Those of a datastore's containers whose definitions are to be built (see ``only_containers``). ``labels``: all that it has."""
+    limit = _only.get()
+    if limit is None or len(labels) <= limit.beyond:
+        return frozenset(labels)
+    limit.left_out.extend(label for label in labels if label not in limit.labels)
+    return limit.labels & frozenset(labels)
 
 
 _loaded: ContextVar["list[dg.ComponentTree] | None"] = ContextVar("loaded_components", default=None)

@@ -31,6 +31,7 @@ from incremental_assets.dagster.locks import holder_of
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.project import dagster_home, lake_root
 from incremental_assets.dagster.runs.side_by_side import ParallelPlanning
+from incremental_assets.dagster.watermarks import newest_watermarks
 
 TICK_SECONDS = 40.0
 """How long a tick may plan: most of the 60 seconds that Dagster's daemon waits for it."""
@@ -87,6 +88,25 @@ class NotDue:
     plan: Plan | None = None
 
 
+@dataclass(frozen=True)
+class LookedUp:
+    """The parts of Dagster's storage that a tick reads once for all of its containers, before it plans the first one.
+
+    ``waiting``: by label, the newest run that is about to sync the container. ``events``: see ``watermarks.newest_watermarks``. A run that
+    ends or begins after that is not missed: the watermark in the Delta table is read with the plan, the lower of both counts, and a run
+    that is requested in spite of another one waits for its lock and makes a plan of its own.
+    """
+
+    waiting: Mapping[str, str]
+    events: Mapping[str, int | None]
+
+    @classmethod
+    def now(cls, instance: dg.DagsterInstance, definitions: Sequence[ContainerDefinition]) -> "LookedUp":
+        runs = [run for run in instance.get_runs(dg.RunsFilter(statuses=_WAITING)) if CONTAINER_TAG in run.tags and is_sync(run)]
+        waiting = {run.tags[CONTAINER_TAG]: run.run_id for run in reversed(runs)}
+        return cls(waiting, newest_watermarks(instance, [definition.container for definition in definitions]))
+
+
 class _Tick:
     """Evaluates the ticks of one schedule.
 
@@ -104,7 +124,9 @@ class _Tick:
     def requests(self, context: dg.ScheduleEvaluationContext) -> Requests:
         """Yields the run requests of one tick, or else one SkipReason. Raises Failure where the source cannot be reached."""
         instance = context.instance
-        seen = self._planning.plan(self._in_turn(instance), lambda definition: launch_if_due(instance, definition), TICK_SECONDS)
+        in_turn = self._in_turn(instance)
+        known = LookedUp.now(instance, in_turn)
+        seen = self._planning.plan(in_turn, lambda definition: launch_if_due(instance, definition, known), TICK_SECONDS)
         self._remember(instance, seen.left)
         reasons: list[str] = []
         requests: list[dg.RunRequest] = []
@@ -162,7 +184,7 @@ def _own_plan(context: dg.ScheduleEvaluationContext, definition: ContainerDefini
     return _request(context, definition, config_of(definition, adapter_of(definition).due), {})
 
 
-def at_work(instance: dg.DagsterInstance, definition: ContainerDefinition) -> NotDue | None:
+def at_work(instance: dg.DagsterInstance, definition: ContainerDefinition, known: LookedUp | None = None) -> NotDue | None:
     """Returns which run syncs the container or is about to; None where none does."""
     container = definition.container
     label = container.label
@@ -171,24 +193,26 @@ def at_work(instance: dg.DagsterInstance, definition: ContainerDefinition) -> No
     holder = holder_of(dagster_home(), container, instance)
     if holder is not None:
         return NotDue(f"{label}: it is being synced by {holder}")
-    runs = instance.get_runs(dg.RunsFilter(statuses=_WAITING, tags={CONTAINER_TAG: label}), limit=20)
-    waiting = [run for run in runs if is_sync(run)]
-    if waiting:
-        return NotDue(f"{label}: run {waiting[0].run_id} is about to sync it")
-    return None
+    if known is not None:
+        waiting = known.waiting.get(label)
+    else:
+        runs = instance.get_runs(dg.RunsFilter(statuses=_WAITING, tags={CONTAINER_TAG: label}), limit=20)
+        waiting = next((run.run_id for run in runs if is_sync(run)), None)
+    return None if waiting is None else NotDue(f"{label}: run {waiting} is about to sync it")
 
 
-def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition) -> RunLaunch | NotDue:
+def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition, known: LookedUp | None = None) -> RunLaunch | NotDue:
     """Plans the container. Returns the config and tags to launch its run with, or the reason why no run is started.
 
-    Raises SyncError where it cannot be planned, and ContainerMissing where it is missing although the YAML names it.
+    ``known``: what the tick has looked up for all containers; None: it is looked up for this one. Raises SyncError where it cannot be
+    planned, and ContainerMissing where it is missing although the YAML names it.
     """
-    busy = at_work(instance, definition)
+    busy = at_work(instance, definition, known)
     if busy is not None:
         return busy
     try:
         adapter = adapter_of(definition)
-        plan, keys = adapter.plan(instance, adapter.due, lake_root())
+        plan, keys = adapter.plan(instance, adapter.due, lake_root(), None if known is None else known.events)
     except ContainerMissing as error:
         if is_named(definition):
             raise

@@ -30,10 +30,13 @@ class SourceAdapter(Protocol):
         """The part of the container's asset spec that depends on the kind of source: key, upstream asset, kinds, description, metadata."""
         ...
 
-    def plan(self, instance: dg.DagsterInstance, request: Request, lake: str) -> tuple[Plan, list[str]]:
+    def plan(
+        self, instance: dg.DagsterInstance, request: Request, lake: str, events: Mapping[str, int | None] | None = None
+    ) -> tuple[Plan, list[str]]:
         """Plans a sync without Spark and without the container's lock. Returns the plan and the partition keys that its run would have.
 
-        ``lake``: the folder or URL of the lake. Raises SyncError.
+        ``lake``: the folder or URL of the lake. ``events``: the watermarks of the newest events, by label, of those containers whose the
+        caller has read already (``watermarks.newest_watermarks``). Raises SyncError.
         """
         ...
 

@@ -42,7 +42,9 @@ class TableAdapter:
     def due(self) -> Request:
         return Request(Mode.INCREMENTAL)
 
-    def plan(self, instance: dg.DagsterInstance, request: Request, lake: str) -> tuple[TablePlan, list[str]]:
+    def plan(
+        self, instance: dg.DagsterInstance, request: Request, lake: str, events: Mapping[str, int | None] | None = None
+    ) -> tuple[TablePlan, list[str]]:
         """See ``SourceAdapter``. Raises ContainerMissing where the catalog has found the table gone, and it still is.
 
         Raises SourceError where the identifier's first value is not known yet, as the calendar of partitions begins with it.
@@ -62,7 +64,9 @@ class TableAdapter:
             # The table exists in the lake, but Dagster has no partition of it: DAGSTER_HOME was deleted or replaced.
             if isinstance(partitions, IntegerPartitions) and not partitions.known and table.head() is not None:
                 partitions = self._listed_again(instance, reader, partitions)
-            plan = make_plan(container, reader, table, partitions, request, newest_watermark(instance, container))
+            known = events or {}
+            event = known[container.label] if container.label in known else newest_watermark(instance, container)
+            plan = make_plan(container, reader, table, partitions, request, event)
             keys = run_keys(plan, reader, partitions) if plan.action is not Action.SKIP else []
         return plan, keys
 

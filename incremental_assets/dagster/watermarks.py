@@ -5,7 +5,7 @@ Belongs here: finding them in materializations and observations. Does not belong
 """
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -13,6 +13,7 @@ import dagster as dg
 from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import json_value, value_from_json
 from incremental_assets.dagster.metadata import plain
+from incremental_assets.dagster.newest_events import MOST_OBSERVATIONS, newest_events
 from incremental_assets.delta.result import NEW, PREVIOUS, SIGNATURE
 from incremental_assets.delta.table import LakeTable
 
@@ -47,8 +48,32 @@ def newest_watermark(instance: dg.DagsterInstance, container: Container) -> int 
     newest = observed or materialized
     if newest is None:
         return None
-    values = _values(newest.asset_observation if observed else newest.asset_materialization)
-    return value_from_json(container.cursor_type, values[NEW]) if values.get(SIGNATURE) == container.signature else None
+    return _watermark_in(container, _values(newest.asset_observation if observed else newest.asset_materialization))
+
+
+def newest_watermarks(instance: dg.DagsterInstance, containers: Sequence[Container]) -> Mapping[str, int | None]:
+    """Returns the same as ``newest_watermark`` for many containers at once, by their labels.
+
+    Left out are those of which the newest event alone does not tell it.
+    """
+    by_key = {_key(container): container for container in containers if container.cursor_type is not None}
+    found: dict[str, int | None] = {}
+    for key, events in newest_events(instance, list(by_key)).items():
+        container, materialization = by_key[key], events.materialization
+        materialized = _values(materialization.asset_materialization) if materialization is not None else {}
+        observed = (_values(record.asset_observation) for record in events.observations)
+        values = next((one for one in observed if NEW in one), None)
+        # Events without a watermark, such as those of other programs, may hide older ones that have one.
+        if values is None and ((materialization is not None and NEW not in materialized) or len(events.observations) == MOST_OBSERVATIONS):
+            continue
+        found[container.label] = _watermark_in(container, values or materialized)
+    return found
+
+
+def _watermark_in(container: Container, values: Mapping[str, Any]) -> int | None:
+    """The watermark in the metadata of an event; None where there is none, or where it belongs to another identifier."""
+    fits = container.cursor_type is not None and NEW in values and values.get(SIGNATURE) == container.signature
+    return value_from_json(container.cursor_type, values[NEW]) if fits and container.cursor_type is not None else None
 
 
 def _newest_observed(instance: dg.DagsterInstance, key: dg.AssetKey, materialized: dg.EventLogRecord | None) -> dg.EventLogRecord | None:

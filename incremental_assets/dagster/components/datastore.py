@@ -24,7 +24,7 @@ from incremental_assets.dagster.assets import container_spec, sync_container
 from incremental_assets.dagster.catalog_asset import catalog_definitions, kinds_of
 from incremental_assets.dagster.catalogued import CataloguedComponent
 from incremental_assets.dagster.datastore import datastore_definitions
-from incremental_assets.dagster.project import is_wanted
+from incremental_assets.dagster.project import wanted
 
 
 class CatalogEntry(dg.Model):
@@ -143,5 +143,6 @@ class DatastoreComponent(CataloguedComponent, ABC):
         own = catalog_definitions(self, settings, known)
         if known is None:
             return own
-        wanted = [definition for definition in known if is_wanted(definition.container.label)]
-        return dg.Definitions.merge(own, datastore_definitions(settings, wanted, self.get_asset_spec, self.sync))
+        labels = wanted([definition.container.label for definition in known])
+        chosen = [definition for definition in known if definition.container.label in labels]
+        return dg.Definitions.merge(own, datastore_definitions(settings, chosen, self.get_asset_spec, self.sync, all_of=known))

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.errors import OutOfTime, SourceUnreachable
 from incremental_assets.core.time_limit import done_by
+from incremental_assets.databases.postgres.kept_connections import connections_kept
 
 T = TypeVar("T")
 THREADS = 4
@@ -85,13 +86,14 @@ class ParallelPlanning:
                     seen.done.append((definition, outcome))
 
         def run() -> None:
-            while (definition := take()) is not None:
-                try:
-                    with done_by(until):
-                        outcome: T | Exception = work(definition)
-                except Exception as error:  # noqa: BLE001 it is that container's; the others go on
-                    outcome = error
-                put(definition, outcome)
+            with connections_kept():
+                while (definition := take()) is not None:
+                    try:
+                        with done_by(until):
+                            outcome: T | Exception = work(definition)
+                    except Exception as error:  # noqa: BLE001 it is that container's; the others go on
+                        outcome = error
+                    put(definition, outcome)
 
         threads = [threading.Thread(target=run, name=f"look-{n}", daemon=True) for n in range(min(self._threads, len(definitions)))]
         for thread in threads:

@@ -15,6 +15,7 @@ from psycopg import sql
 from incremental_assets.core.container import Container, Kind
 from incremental_assets.core.errors import SourceError
 from incremental_assets.databases.postgres.connection import OWN_LOCK, PostgresAddress, ask, source_errors
+from incremental_assets.databases.postgres.kept_connections import give_back, taken
 from incremental_assets.databases.postgres.queries import relation
 from incremental_assets.databases.postgres.watch import Limits, SnapshotWatch, settings_at
 from incremental_assets.databases.source import Server
@@ -57,16 +58,16 @@ class PostgresSession:
         self._server: Server | None = None
 
     def __enter__(self: _Self) -> _Self:
-        self._connection = self.address.connect()
+        self._connection = taken(self.address)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection; PostgreSQL then ends a snapshot that is still held."""
+        """Gives the connection back. If a snapshot is still held, the connection is closed, and PostgreSQL then ends the snapshot."""
         if self._connection is not None:
-            self._connection.close()
+            give_back(self.address, self._connection)
             self._connection = None
             self.snapshot_id = None
 
