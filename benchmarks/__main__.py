@@ -144,7 +144,7 @@ class Bench:
         )  # fmt: skip
         self.console.print(self.rows[-1])
 
-    def story(self, url: str) -> None:
+    def measure_all(self, url: str) -> None:
         """Runs all steps: the warm-up, a full load, an upsert, a sync without changes, a refresh of one month."""
         # Afterwards the server is up and has executed each kind of commit once.
         self.ours("warm/warm_up")
@@ -215,7 +215,7 @@ class Bench:
                 assert plan.action is Action.SKIP, plan.reason
         return statistics.median(seconds) * 1000
 
-    def tell(self) -> Path:
+    def store(self) -> Path:
         """Prints the table of all steps and stores it, with facts about the machine, as a JSON file. Returns the file's path."""
         table = Table(title=f"TPC-H scale {self.scale:g}, {self.total:,} rows of line_item, {os.cpu_count()} cores", title_justify="left")
         for column in (
@@ -275,8 +275,8 @@ def main() -> int:
         url = bench.prepare()
         at_the_end.callback(bench.server.stop)
         at_the_end.callback(bench.project.stop)
-        bench.story(url)
-        bench.console.print(f"kept in {bench.tell()}")
+        bench.measure_all(url)
+        bench.console.print(f"kept in {bench.store()}")
     return 0
 
 

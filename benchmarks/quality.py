@@ -171,7 +171,7 @@ class Bench:
         return measured.seconds
 
 
-def tell(what: str, seconds: dict[tuple[int, int], list[float]]) -> None:
+def print_medians(what: str, seconds: dict[tuple[int, int], list[float]]) -> None:
     """Prints the measurements and the two ratios that have targets. ``seconds``: by size of table and number of rules."""
     middle = {case: statistics.median(found) for case, found in seconds.items()}
     for (size, count), found in seconds.items():
@@ -201,12 +201,12 @@ def main(rows: int) -> None:
                         spent = bench.asked_of_spark(lake, *case)
                         # The first round warms the server up and does not count.
                         asked[case] += [spent] if turn else []
-            tell("asked of Spark", asked)
+            print_medians("asked of Spark", asked)
             for turn in range(COMMANDS + 1):
                 for case in cases:
                     spent = bench.command(*case)
                     whole[case] += [spent] if turn else []
-            tell("the command", whole)
+            print_medians("the command", whole)
         finally:
             bench.project.stop()
 

@@ -203,14 +203,14 @@ class EmbeddedPostgres:
             if not failure:
                 _write_private(self.folder / "server.json", json.dumps({"port": port, "data": str(self.home.data)}))
                 return
-            said = _from(server_log, offset)
-            passing = "still in use" in said or ("could not bind" in said and self._wanted_port is None)
+            output = _from(server_log, offset)
+            passing = "still in use" in output or ("could not bind" in output and self._wanted_port is None)
             if not passing or time.monotonic() > deadline:
                 raise EmbeddedPostgresError(
-                    f"PostgreSQL did not start on port {port}; its log {server_log} ends with:\n{said[-2000:] or failure}\n"
+                    f"PostgreSQL did not start on port {port}; its log {server_log} ends with:\n{output[-2000:] or failure}\n"
                     f"If another program has the port, ask for another one; if the data are broken, delete {self.home.data}."
                 )
-            if "could not bind" in said:
+            if "could not bind" in output:
                 (self.folder / "server.json").unlink(missing_ok=True)
             time.sleep(0.3)
 
@@ -274,9 +274,9 @@ class EmbeddedPostgres:
 
     def _run(self, program: str, *arguments: str) -> None:
         """Run one of PostgreSQL's programs. Raises EmbeddedPostgresError if it fails."""
-        said = self._call(program, *arguments)
-        if said:
-            raise EmbeddedPostgresError(f"PostgreSQL's {program} failed in {self.home.data}:\n{said}")
+        output = self._call(program, *arguments)
+        if output:
+            raise EmbeddedPostgresError(f"PostgreSQL's {program} failed in {self.home.data}:\n{output}")
 
 
 def demo_url(project: Path) -> str:

@@ -227,9 +227,9 @@ def _load_own_tables(url: str, scale: float, progress: Callable[[str], None]) ->
     return {"events": EVENTS - 1, "customer_profile": profiles}
 
 
-def _expect_success(code: int, said: str) -> None:
+def _expect_success(code: int, output: str) -> None:
     if code != 0:
-        raise RuntimeError(f"tpchgen-cli failed (exit code {code}): {said.strip() or 'it said nothing'}")
+        raise RuntimeError(f"tpchgen-cli failed (exit code {code}): {output.strip() or 'it printed nothing'}")
 
 
 def _generator() -> str:
