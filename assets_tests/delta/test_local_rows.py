@@ -92,6 +92,7 @@ def test_keys_that_are_missing_and_keys_that_are_not_unique() -> None:
     assert found.missing.to_pylist() == [{"id": 1}] and found.changed.to_pylist() == [{"id": 3, "x": 3.0}]
     assert has_unique_keys(new, ["id"])
     assert not has_unique_keys(two([(1, 1.0), (1, 2.0)], [])[0], ["id"]) and not has_unique_keys(two([(None, 1.0)], [])[0], ["id"])
+    assert not has_unique_keys(pa.table({"k": [0.0, -0.0]}), ["k"]), "PostgreSQL takes them for one key"
     odd = pa.table({".a": [1, 2], "b.c": [1, 1]})
     assert has_unique_keys(odd, [".a"]) and counted_changes(odd, odd.slice(1), [".a"]) == (0, 0, 1), "pyarrow takes such names for paths"
 
@@ -138,6 +139,25 @@ def test_the_same_changes_are_counted_here_and_by_spark(tmp_path: Path, spark_ho
     with open_session(spark_home, name="local rows") as spark:
         for key in (("k",), ()):
             assert counted_changes(old, new, key) == _changes(spark, table, head, local_frame(spark, new), "k >= 5", key)
+
+
+def test_rows_of_the_last_millisecond_of_a_file_are_compared(tmp_path: Path, spark_home: Path) -> None:
+    """Delta's statistics end at the whole millisecond. A row behind it would be missing among the lake's: a deletion would not be seen."""
+    at, table = 1_700_000_000_123_456, LakeTable(str(tmp_path), "t")
+    with open_session(spark_home, name="local rows") as spark:
+        for type_ in ("timestamp", "timestamp_ntz"):
+            for micros in (at - 3_600_000_000, at, at + 3_600_000_000):
+                frame = spark.sql(f"SELECT cast(timestamp_micros({micros}) AS {type_}) AS k")
+                frame.write.format("delta").mode("append").save(table.url)
+            head = table.head()
+            assert head is not None
+            cursor_type = CursorType.TIMESTAMP if type_ == "timestamp" else CursorType.TIMESTAMP_NTZ
+            container = replace(BATCH.container, identifier=Identifier(("k",), IdentifierType.TIMESTAMP, cursor_type))
+            batch_of = replace(BATCH, container=container, columns=head.columns)
+            for lower, expected in ((at, 2), (at - 456, 2), (at + 1, 1)):
+                found = rows_of_lake(table, head, replace(batch_of, windows=(Window(lower, None),)))
+                assert found is not None and found.num_rows == expected, (type_, lower)
+            table = LakeTable(str(tmp_path), "of_local_times")
 
 
 def test_rows_that_this_process_should_not_read_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,9 +119,12 @@ def differences(old: pa.Table, new: pa.Table, key: Sequence[str]) -> LocalDiffer
 
 
 def has_unique_keys(rows: pa.Table, key: Sequence[str]) -> bool:
-    """Whether no two rows have the same key, and none has NULL in it."""
+    """Whether no two rows have the same key, and none has NULL in it.
+
+    It is not known of floats: to PostgreSQL and Spark, 0.0 and -0.0 are the same key.
+    """
     keys = rows.select(list(key))
-    if any(column.null_count for column in keys.columns):
+    if any(column.null_count or pa.types.is_floating(column.type) for column in keys.columns):
         return False
     names = _plain_names(keys)
     return keys.rename_columns(names).group_by(names).aggregate([]).num_rows == rows.num_rows
