@@ -418,7 +418,7 @@ def test_a_write_planned_before_a_change_of_properties_is_refused(table: tuple[A
 
     spark, url = table
     options = PostgresAddress.parse("t", database).jdbc_options()
-    late = spark.read.format("jdbc").options(**options).option("query", "select 1 as id, pg_sleep(6)::text as name").load()
+    late = spark.read.format("jdbc").options(**options).option("query", "select 1 as id, pg_advisory_xact_lock(7)::text as name").load()
     failed: list[BaseException] = []
 
     def write() -> None:
@@ -428,13 +428,14 @@ def test_a_write_planned_before_a_change_of_properties_is_refused(table: tuple[A
             failed.append(error)
 
     thread = threading.Thread(target=write)
-    thread.start()
-    with psycopg.connect(database, autocommit=True) as watching:
+    with psycopg.connect(database, autocommit=True) as other:
+        other.execute("select pg_advisory_lock(7)")
+        thread.start()
         for _ in range(600):
-            if watching.execute("select 1 from pg_stat_activity where query like '%pg_sleep(6)%' and pid <> pg_backend_pid()").fetchone():
+            if other.execute("select 1 from pg_locks where locktype = 'advisory' and not granted").fetchone():
                 break
             threading.Event().wait(0.1)
-    spark.sql(f"alter table delta.`{url}` set tblproperties ('mine' = 'second')")
+        spark.sql(f"alter table delta.`{url}` set tblproperties ('mine' = 'second')")
     thread.join(120)
     assert len(failed) == 1 and "DELTA_METADATA_CHANGED" in str(failed[0])
 

@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError
 
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.local_query import is_expressible, readable_here, window_condition
-from incremental_assets.delta.table import Head, LakeTable, double_quoted, query
+from incremental_assets.delta.table import Head, LakeTable, double_quoted, query_within
 from incremental_assets.delta.write_batch import WriteBatch
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_OLD_ROWS = 200_000
-"""Up to so many rows of the lake are compared here."""
+MOST_OLD_ROWS, MOST_OLD_BYTES = 200_000, 256 << 20
+"""Up to so many rows of the lake, which take so much memory, are compared here."""
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _TYPES = {
     "boolean": pa.bool_(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(),
@@ -53,7 +53,7 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
     """The rows of the table in the windows of the batch, with the types of the batch's rows.
 
     None if this process cannot read them as Spark would, if the table has other columns than the batch, or if they are more than
-    ``MOST_OLD_ROWS``.
+    ``MOST_OLD_ROWS`` or ``MOST_OLD_BYTES``.
     """
     identifier = write_batch.container.identifier
     schema = _arrow_schema(head.columns)
@@ -65,11 +65,11 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
     condition = window_condition(identifier, write_batch.windows, write_batch.include_nulls)
     columns = ", ".join(double_quoted(column.name) for column in head.columns)
     try:
-        found = query(delta, f'SELECT {columns} FROM "rows" WHERE {condition} LIMIT {MOST_OLD_ROWS + 1}')
+        found = query_within(delta, f'SELECT {columns} FROM "rows" WHERE {condition} LIMIT {MOST_OLD_ROWS + 1}', MOST_OLD_BYTES)
     except DeltaError as error:
         log.debug("%s: Spark compares the rows: %s", table.url, error)
         return None
-    return found.cast(schema) if found.num_rows <= MOST_OLD_ROWS else None
+    return found.cast(schema) if found is not None and found.num_rows <= MOST_OLD_ROWS else None
 
 
 def _arrow_schema(columns: Sequence[Column]) -> pa.Schema | None:

@@ -7,6 +7,7 @@ container's table (``write``). A plan must be cheap, because most schedule ticks
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,8 +220,22 @@ def query(delta: DeltaTable, statement: str) -> pa.Table:
     Arrow's dataset readers are not used: they call Python from threads of their own, which now and then aborts a process that is about to
     end.
     """
+    found = query_within(delta, statement, sys.maxsize)
+    assert found is not None
+    return found
+
+
+def query_within(delta: DeltaTable, statement: str, most_bytes: int) -> pa.Table | None:
+    """The same; None as soon as the answer takes more than ``most_bytes`` of memory."""
     try:
-        return pa.table(QueryBuilder().register("rows", delta).execute(statement).read_all())
+        answer = pa.RecordBatchReader.from_stream(QueryBuilder().register("rows", delta).execute(statement))
+        batches: list[pa.RecordBatch] = []
+        for batch in answer:
+            batches.append(batch)
+            most_bytes -= batch.nbytes
+            if most_bytes < 0:
+                return None
+        return pa.Table.from_batches(batches, answer.schema)
     except Exception as error:  # the engine raises no more specific class
         raise DeltaError(str(error)) from error
 
