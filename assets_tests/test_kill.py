@@ -23,6 +23,7 @@ import pytest
 
 from assets_tests.harness import Project, wait_for
 from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.delta.add_files import READ_BY
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.embedded import server
 from incremental_assets.spark.session import stop_server
@@ -254,7 +255,10 @@ ENTRIES = {"append": "public.gated:day:date", "upsert": "public.gated:updated_at
 
 
 @pytest.fixture
-def gated(project: MakeProject) -> Callable[[str], Project]:
+def gated(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Project]:
+    """Makes projects whose rows Spark reads, as it does where there are many: a query of Spark's can outlive the run that has sent it."""
+    monkeypatch.setenv(READ_BY, "jdbc")
+
     def make(strategy: str) -> Project:
         options = {"primary_key": ["id"], "partition_by": "month", "readers": 1}
         made = project(incremental=[ENTRIES[strategy]], containers={"gated": options}, exclude=["rows"])
@@ -381,9 +385,13 @@ def test_rows_of_two_hosts_that_write_at_once_all_arrive(
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 @pytest.mark.parametrize("alone", [True, False], ids=["one container", "side by side"])
-def test_an_interrupted_sync_leaves_nothing_behind(gated: Callable[[str], Project], number: int, alone: bool) -> None:
+@pytest.mark.parametrize("read_by", ["", "jdbc"], ids=["read here", "read by Spark"])
+def test_an_interrupted_sync_leaves_nothing_behind(
+    gated: Callable[[str], Project], monkeypatch: pytest.MonkeyPatch, number: int, alone: bool, read_by: str
+) -> None:
     """Ctrl-C must not leave a run that stays started, a process, or a query that holds the source's snapshot open."""
     shop = gated("upsert")
+    monkeypatch.setenv(READ_BY, read_by)
     if not alone:
         shop.configure(exclude=[])
     with closed_gate(shop):

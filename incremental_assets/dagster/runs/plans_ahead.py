@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from incremental_assets.databases.postgres.kept_connections import connections_kept
+
 T = TypeVar("T")
 THREADS = 4
 """How many plans are made at a time. Each needs a connection to the source."""
@@ -60,19 +62,35 @@ class PlansAhead(Generic[T]):
         return outcome
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._over or self._begun >= len(self._plans) or self._begun < self._taken + AHEAD)
-                if self._over or self._begun >= len(self._plans):
-                    return
-                position = self._begun
-                self._begun += 1
-            began = time.monotonic()
-            try:
-                outcome: T | BaseException = self._plans[position]()
-            except BaseException as error:  # noqa: BLE001 it is raised by take
-                outcome = error
-            finished = time.monotonic()
-            with self._changed:
-                self._made[position] = outcome, finished, finished - began
-                self._changed.notify_all()
+        position = self._next()
+        while position is not None:
+            # A connection is kept from one plan to the next, but not while this thread waits for its next turn.
+            with connections_kept():
+                while position is not None:
+                    self._make(position)
+                    position = self._next(wait=False)
+            position = self._next()
+
+    def _next(self, *, wait: bool = True) -> int | None:
+        """The position of the next plan to be made; None if there is none, or if it would have to be waited for and ``wait`` is False."""
+        with self._changed:
+            if wait:
+                self._changed.wait_for(lambda: self._over or self._begun >= len(self._plans) or self._may_begin())
+            if self._over or self._begun >= len(self._plans) or not self._may_begin():
+                return None
+            self._begun += 1
+            return self._begun - 1
+
+    def _may_begin(self) -> bool:
+        return self._begun < self._taken + AHEAD
+
+    def _make(self, position: int) -> None:
+        began = time.monotonic()
+        try:
+            outcome: T | BaseException = self._plans[position]()
+        except BaseException as error:  # noqa: BLE001 it is raised by take
+            outcome = error
+        finished = time.monotonic()
+        with self._changed:
+            self._made[position] = outcome, finished, finished - began
+            self._changed.notify_all()
