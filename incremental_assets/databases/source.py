@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from incremental_assets.core.comparison import HashedRows
 from incremental_assets.core.container import Container, SourceTable
 from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import Activity, Holder, OpenTransactions
@@ -125,6 +126,10 @@ class SourceSnapshot(Protocol):
 
     def existing(self, keys: Sequence[Sequence[str]]) -> Sequence[int]:
         """The positions, in ``keys``, of those primary keys that the container has."""
+        ...
+
+    def hashed_rows(self, columns: Sequence[Column]) -> HashedRows:
+        """The rows as the source hashes them itself, for a comparison with the lake. ``columns``: those of the lake that are compared."""
         ...
 
     def explained(self, error: Exception, windows: Sequence[Window], include_nulls: bool) -> Exception:

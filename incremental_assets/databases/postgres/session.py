@@ -22,6 +22,8 @@ from incremental_assets.databases.source import Server
 
 LOCK_TIMEOUT = "set local lock_timeout = '30s'"
 """How long a sync waits for its ACCESS SHARE lock on the table, behind an ALTER or TRUNCATE of somebody else."""
+ROWS_AT_A_TIME = 10_000
+"""How many rows of a streamed query are fetched at a time."""
 # Values that are read as text must not depend on the settings of the server or the role.
 _SESSION_TEXT = (
     "set local timezone = 'UTC'; set local datestyle = 'ISO, YMD'; set local intervalstyle = 'postgres'; set local bytea_output = 'hex'"
@@ -238,6 +240,14 @@ class PostgresSession:
         """The rows of one query. Raises SourceError, which names the container."""
         with source_errors(self.container.label, self.address):
             return ask(self._live(), query, parameters)
+
+    def stream(self, query: sql.Composable) -> Iterator[tuple[Any, ...]]:
+        """The rows of one query, of which only some are held in memory at a time. It must be called inside ``snapshot()``."""
+        connection = self._live()
+        with source_errors(self.container.label, self.address), connection.cursor(name="incremental_assets_stream") as cursor:
+            cursor.itersize = ROWS_AT_A_TIME
+            cursor.execute(query.as_string(connection).encode(connection.info.encoding))
+            yield from cursor
 
     def _row(self, query: str | sql.Composable, parameters: dict[str, Any] | None = None) -> tuple[Any, ...]:
         rows = self.rows(query, parameters)

@@ -22,6 +22,7 @@ from incremental_assets.databases.postgres.extract import (
     read_keys,
     read_windows,
 )
+from incremental_assets.databases.postgres.hashed_rows import PostgresHashedRows
 from incremental_assets.databases.postgres.infinite import explained, infinite_columns
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.source import WindowRead
@@ -74,6 +75,9 @@ class PostgresSnapshot:
 
     def existing(self, keys: Sequence[Sequence[str]]) -> list[int]:
         return existing_keys(self._reader, self._carried, keys)
+
+    def hashed_rows(self, columns: Sequence[Column]) -> PostgresHashedRows:
+        return PostgresHashedRows(self._reader, self._carried, columns)
 
     def explained(self, error: Exception, windows: Sequence[Window], include_nulls: bool) -> Exception:
         return explained(error, self._reader, self._container, self._carried, windows, include_nulls)

@@ -1,0 +1,236 @@
+"""Compares the rows of two sides, a container's source and its table in the lake, by hashes that each side computes itself.
+
+Belongs here: the values and the protocol of a side, and the search for the keys that differ. Does not belong: how a side computes its
+hashes (``databases.postgres.hashed_rows``, ``delta.hashed_rows``), and what is done about a difference.
+
+Each row has a hash over the text of all its columns, the same text on both sides. A sum of hashes does not depend on the order of the rows,
+so equal numbers of rows and equal sums mean equal rows. Where they differ, the rows are divided into buckets by a hash of their keys, and
+only buckets that differ are read row by row: what travels is the rows that differ and their buckets.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from incremental_assets.core.partitions import IntegerPartitions, Partitions
+from incremental_assets.core.window import EVERYTHING, Window
+
+ROWS_A_BUCKET = 1000
+"""About how many rows a bucket has."""
+MOST_BUCKETS = 100_000
+MOST_EXAMPLES = 10
+"""How many keys of each kind of difference are named."""
+_BUCKETS_A_QUERY = 20_000
+"""So many buckets are named in one query at most."""
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """The number of some rows, and the sum of their hashes."""
+
+    rows: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class RowScope:
+    """Some rows of a container: those in the windows and, with ``include_nulls``, those without identifier.
+
+    For a container without identifier it means all rows.
+    """
+
+    windows: tuple[Window, ...] = (EVERYTHING,)
+    include_nulls: bool = True
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """A division of rows into ``number`` buckets by their keys. ``chosen``: those that are meant."""
+
+    number: int
+    chosen: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class HashedRow:
+    """A row. ``key``: the texts of its primary key's columns; empty if the container has none."""
+
+    bucket: int
+    key: tuple[str | None, ...]
+    hash: int
+
+
+class HashedRows(Protocol):
+    """One side of a comparison, at one moment. All methods raise SyncError if a query fails."""
+
+    def by_partition(self, scope: RowScope) -> Mapping[int | None, Checksum]:
+        """The checksums of the partitions that have rows, by a value in the partition, as an integer of the cursor type.
+
+        Rows without identifier, and all rows of a container without partitions, are under None. Several values may lie in one partition.
+        """
+        ...
+
+    def by_bucket(self, scope: RowScope, buckets: int) -> Mapping[int, Checksum]:
+        """The checksums of the buckets that have rows."""
+        ...
+
+    def of_buckets(self, scope: RowScope, buckets: Buckets) -> Iterator[HashedRow]:
+        """The rows of the chosen buckets, in the order of the buckets."""
+        ...
+
+
+Key = tuple[str | None, ...]
+"""The texts of the columns of a row's primary key; the hash of the row if the container has no key."""
+
+
+class Difference(str, Enum):
+    """What can be wrong with a row of the lake.
+
+    ``MISSING``: the source has it, and the lake does not. ``STALE``: both have its key, with other values. ``SURPLUS``: the lake has it,
+    and the source does not. Without a primary key, a stale row is a missing and a surplus one.
+    """
+
+    MISSING = "missing"
+    STALE = "stale"
+    SURPLUS = "surplus"
+
+
+@dataclass(frozen=True)
+class PartitionDifference:
+    """A partition whose rows differ. ``key``: its partition key; None for the rows without identifier, and without partitions."""
+
+    key: str | None
+    source: Checksum
+    lake: Checksum
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison has found.
+
+    ``partitions``: how many partitions have rows on one of the sides (rows without identifier count as one). ``rows``: of the source.
+    ``different``: the partitions that differ, in the order of their values, those without identifier last. ``counts``: the true number of
+    rows of each kind of difference. ``examples``: some of their keys.
+    """
+
+    partitions: int
+    rows: int
+    different: tuple[PartitionDifference, ...] = ()
+    counts: Mapping[Difference, int] = field(default_factory=lambda: dict.fromkeys(Difference, 0))
+    examples: Mapping[Difference, Sequence[Key]] = field(default_factory=dict[Difference, Sequence[Key]])
+
+    @property
+    def equal(self) -> bool:
+        return not self.different
+
+
+def compare(source: HashedRows, lake: HashedRows, partitions: Partitions | None, scope: RowScope) -> Comparison:
+    """Compares the rows of both sides in the scope. ``partitions``: None where the container has none."""
+    ours, theirs = _by_key(partitions, source.by_partition(scope)), _by_key(partitions, lake.by_partition(scope))
+    every = {**ours, **theirs}
+    values = {key: value for key, (value, _) in every.items()}
+    in_order = sorted(every, key=lambda key: (key is None, values[key] or 0))
+    none = (None, Checksum())
+    different = tuple(
+        PartitionDifference(key, ours.get(key, none)[1], theirs.get(key, none)[1]) for key in in_order if _differs(key, ours, theirs)
+    )
+    rows = sum(checksum.rows for _, checksum in ours.values())
+    if not different:
+        return Comparison(len(every), rows)
+    counts, examples = _rows_that_differ(source, lake, _scope_of(partitions, different, scope), different)
+    return Comparison(len(every), rows, different, counts, examples)
+
+
+_ByKey = Mapping[str | None, tuple[int | None, Checksum]]
+
+
+def _by_key(partitions: Partitions | None, by_value: Mapping[int | None, Checksum]) -> _ByKey:
+    """The checksums by partition key, with a value in the partition."""
+    found: dict[str | None, tuple[int | None, Checksum]] = {}
+    for value, checksum in by_value.items():
+        key = partitions.key_of(value) if partitions is not None and value is not None else None
+        _, before = found.get(key, (None, Checksum()))
+        found[key] = value, Checksum(before.rows + checksum.rows, before.total + checksum.total)
+    return found
+
+
+def _differs(key: str | None, ours: _ByKey, theirs: _ByKey) -> bool:
+    none = (None, Checksum())
+    return ours.get(key, none)[1] != theirs.get(key, none)[1]
+
+
+def _scope_of(partitions: Partitions | None, different: Sequence[PartitionDifference], scope: RowScope) -> RowScope:
+    """The rows of the partitions that differ."""
+    if partitions is None:
+        return scope
+    keys = [one.key for one in different if one.key is not None]
+    if isinstance(partitions, IntegerPartitions):
+        partitions = partitions.with_keys(keys)  # rows may lie in partitions that Dagster does not know yet
+    return RowScope(partitions.windows_of(keys), any(one.key is None for one in different))
+
+
+def _rows_that_differ(
+    source: HashedRows, lake: HashedRows, scope: RowScope, different: Sequence[PartitionDifference]
+) -> tuple[Mapping[Difference, int], Mapping[Difference, Sequence[Key]]]:
+    """Counts the rows that differ, and names some."""
+    rows = sum(max(one.source.rows, one.lake.rows) for one in different)
+    number = min(MOST_BUCKETS, rows // ROWS_A_BUCKET + 1)
+    ours, theirs = source.by_bucket(scope, number), lake.by_bucket(scope, number)
+    chosen = [bucket for bucket in range(number) if ours.get(bucket) != theirs.get(bucket)]
+    counts = dict.fromkeys(Difference, 0)
+    examples: dict[Difference, list[Key]] = {kind: [] for kind in Difference}
+    for first in range(0, len(chosen), _BUCKETS_A_QUERY):
+        buckets = Buckets(number, tuple(chosen[first : first + _BUCKETS_A_QUERY]))
+        for in_source, in_lake in _side_by_side(source.of_buckets(scope, buckets), lake.of_buckets(scope, buckets), buckets.chosen):
+            for kind, key, times in differences(in_source, in_lake):
+                counts[kind] += times
+                if len(examples[kind]) < MOST_EXAMPLES:
+                    examples[kind].append(key)
+    return counts, examples
+
+
+def _side_by_side(
+    ours: Iterable[HashedRow], theirs: Iterable[HashedRow], buckets: Sequence[int]
+) -> Iterator[tuple[list[HashedRow], list[HashedRow]]]:
+    """The rows of both sides, bucket by bucket."""
+    left = itertools.groupby(ours, key=lambda row: row.bucket)
+    right = itertools.groupby(theirs, key=lambda row: row.bucket)
+    ahead: list[tuple[int, list[HashedRow]] | None] = [None, None]
+    for bucket in buckets:
+        found: list[list[HashedRow]] = []
+        for side, groups in enumerate((left, right)):
+            one = ahead[side]
+            if one is None:
+                following = next(groups, None)
+                one = None if following is None else (following[0], list(following[1]))
+            here = one is not None and one[0] == bucket
+            found.append(one[1] if one is not None and here else [])
+            ahead[side] = None if here else one
+        yield found[0], found[1]
+
+
+def differences(ours: Sequence[HashedRow], theirs: Sequence[HashedRow]) -> Iterator[tuple[Difference, Key, int]]:
+    """The differences between rows of the source and rows of the lake: the kind, the key, and how many rows it is about.
+
+    A row without key is named by its hash.
+    """
+    in_source, in_lake = _hashes_by_key(ours), _hashes_by_key(theirs)
+    for key in dict.fromkeys((*in_source, *in_lake)):
+        here, there = in_source.get(key, Counter[int]()), in_lake.get(key, Counter[int]())
+        only_here, only_there = (here - there).total(), (there - here).total()
+        stale = min(only_here, only_there)
+        for kind, times in (
+            (Difference.STALE, stale), (Difference.MISSING, only_here - stale), (Difference.SURPLUS, only_there - stale)
+        ):  # fmt: skip
+            if times:
+                yield kind, key, times
+
+
+def _hashes_by_key(rows: Sequence[HashedRow]) -> dict[Key, Counter[int]]:
+    found: dict[Key, Counter[int]] = {}
+    for row in rows:
+        found.setdefault(row.key or (f"{row.hash:015x}",), Counter[int]())[row.hash] += 1
+    return found

@@ -1,0 +1,131 @@
+"""The source's side of a comparison with the lake: PostgreSQL hashes the rows of a snapshot itself.
+
+Belongs here: the canonical text of each type in PostgreSQL's SQL, and the queries over its hashes. Does not belong: the same for the lake
+(``delta.hashed_rows``), which has to give the same texts, and the comparison (``core.comparison``).
+
+The canonical text of a row joins those of its columns by commas. NULL is empty; strings begin with their length in bytes and a colon, and
+bytes with an x, so that no two rows have the same text. A hash is the first 60 bits of the text's MD5.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from psycopg import sql
+
+from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, RowScope
+from incremental_assets.core.cursor_type import CursorType
+from incremental_assets.core.partitions import Granularity
+from incremental_assets.core.schema import Column
+from incremental_assets.databases.postgres.queries import cursor_value_text, identifier_expression, relation, scope_predicate
+from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.databases.postgres.types import Carried
+
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+# As Java's %a prints it. The bits of a double are a sign, 11 bits of exponent and 52 of fraction.
+_FLOAT = """(select case
+  when e = 2047 then case when f <> 0 then 'NaN' when b < 0 then '-Infinity' else 'Infinity' end
+  else case when b < 0 then '-' else '' end || case when e = 0 then '0x0.' else '0x1.' end
+    || coalesce(nullif(rtrim(lpad(to_hex(f), 13, '0'), '0'), ''), '0')
+    || 'p' || case when e = 0 and f = 0 then 0 when e = 0 then -1022 else e - 1023 end end
+  from (select b, (b >> 52) & 2047 as e, b & 4503599627370495 as f
+    from (select ('x' || encode(float8send({}::float8), 'hex'))::bit(64)::bigint as b) bits) parts)"""
+_GROUPED = "select {group}, count(*), coalesce(sum(hash), 0)::text from ({rows}) rows group by 1"
+
+
+def plain_text(carried: Carried, type_: str) -> sql.Composable:
+    """The text of a column's value, which is NULL if the value is. Dates are days, and times microseconds, since 1970.
+
+    ``type_``: the column's type in the lake, which may be wider than the type in which it is carried.
+    """
+    value = sql.SQL("({})").format(carried.select)
+    decimal = _DECIMAL.fullmatch(type_)
+    if type_ == "binary":
+        return sql.SQL("encode({}, 'hex')").format(value)
+    if type_ in ("float", "double"):
+        return sql.SQL("case when {} is not null then {} end").format(value, sql.SQL(_FLOAT).format(value))
+    if decimal:
+        return sql.SQL("{}::numeric({}, {})::text").format(value, sql.Literal(int(decimal[1])), sql.Literal(int(decimal[2])))
+    if type_ == "timestamp_ntz" and carried.column.type == "date":
+        value = sql.SQL("({}::bigint * 86400000000)").format(value)
+    return sql.SQL("{}::text").format(value)
+
+
+def canonical_text(carried: Carried, type_: str) -> sql.Composable:
+    """The part of a row's text that one column has. The parameters are those of ``plain_text``."""
+    text = plain_text(carried, type_)
+    if type_ == "string":
+        text = sql.SQL("octet_length(convert_to({0}, 'UTF8')) || ':' || {0}").format(text)
+    elif type_ == "binary":
+        text = sql.SQL("'x' || {}").format(text)
+    return sql.SQL("coalesce({}, '')").format(text)
+
+
+class PostgresHashedRows:
+    """The ``HashedRows`` of a snapshot that is held. ``columns``: those of the lake, as far as they are compared."""
+
+    def __init__(self, reader: PostgresReader, carried: Sequence[Carried], columns: Sequence[Column]) -> None:
+        self._reader = reader
+        by_name = {one.column.name.lower(): one for one in carried}
+        self._texts = [canonical_text(by_name[column.name.lower()], column.type) for column in columns]
+        in_lake = {column.name.lower(): column.type for column in columns}
+        key = [by_name[name.lower()] for name in reader.container.primary_key]
+        self._key = [canonical_text(one, in_lake[one.column.name.lower()]) for one in key]
+        self._key_values = [plain_text(one, in_lake[one.column.name.lower()]) for one in key]
+
+    def by_partition(self, scope: RowScope) -> Mapping[int | None, Checksum]:
+        rows = self._rows(scope, sql.SQL("{} as part").format(self._partition()))
+        return {None if part is None else int(part): Checksum(n, int(total)) for part, n, total in self._grouped("part", rows)}
+
+    def by_bucket(self, scope: RowScope, buckets: int) -> Mapping[int, Checksum]:
+        rows = self._rows(scope, sql.SQL("{} as key").format(self._key_hash()))
+        return {int(bucket): Checksum(n, int(total)) for bucket, n, total in self._grouped(f"key % {int(buckets)}", rows)}
+
+    def of_buckets(self, scope: RowScope, buckets: Buckets) -> Iterator[HashedRow]:
+        values = [sql.SQL("{} as {}").format(value, sql.Identifier(f"k{i}")) for i, value in enumerate(self._key_values)]
+        rows = self._rows(scope, sql.SQL(", ").join([sql.SQL("{} as key").format(self._key_hash()), *values]))
+        shown = [sql.Identifier(f"k{i}") for i in range(len(values))]
+        query = sql.SQL("select {} from ({}) rows where key % {} = any({}) order by 1").format(
+            sql.SQL(", ").join([sql.SQL("key % {}").format(sql.Literal(buckets.number)), sql.SQL("hash"), *shown]),
+            rows, sql.Literal(buckets.number), sql.Literal(list(buckets.chosen)),
+        )  # fmt: skip
+        for bucket, hash_, *key in self._reader.stream(query):
+            yield HashedRow(int(bucket), tuple(key), int(hash_))
+
+    # ------------------------------------------------------------------
+    def _rows(self, scope: RowScope, more: sql.Composable) -> sql.Composable:
+        container = self._reader.container
+        predicate = scope_predicate(container, scope.windows, scope.include_nulls)
+        return sql.SQL("select {}, {} as hash from {} where {}").format(more, _hash(self._texts), relation(container), predicate)
+
+    def _grouped(self, group: str, rows: sql.Composable) -> Sequence[tuple[Any, int, str]]:
+        query = sql.SQL(_GROUPED).format(group=sql.SQL(group), rows=rows)  # pyright: ignore[reportArgumentType]
+        return self._reader.rows(query)
+
+    def _key_hash(self) -> sql.Composable:
+        return _hash(self._key or self._texts)
+
+    def _partition(self) -> sql.Composable:
+        """A value of the row's partition as text, as an integer of the cursor type; NULL where the row has no identifier."""
+        container = self._reader.container
+        identifier, partitioning = container.identifier, container.partitioning
+        if identifier is None or partitioning is None:
+            return sql.SQL("null::text")
+        value = identifier_expression(identifier)
+        if identifier.cursor_type is CursorType.INTEGER:
+            return sql.SQL("(floor({0}::numeric / {1}) * {1})::text").format(value, sql.Literal(partitioning.width or 1))
+        if identifier.cursor_type is CursorType.TIMESTAMP:
+            value = sql.SQL("({} at time zone 'UTC')").format(value)
+        if partitioning.granularity is Granularity.MONTH:
+            value = sql.SQL("date_trunc('month', {}::timestamp)").format(value)
+        elif partitioning.granularity is Granularity.HOUR and identifier.cursor_type is not CursorType.DATE:
+            value = sql.SQL("date_trunc('hour', {})").format(value)
+        else:  # weeks are put together of their days
+            value = sql.SQL("date_trunc('day', {}::timestamp)").format(value)
+        cursor_type = CursorType.DATE if identifier.cursor_type is CursorType.DATE else CursorType.TIMESTAMP_NTZ
+        return cursor_value_text(cursor_type, sql.SQL("({})::date").format(value) if cursor_type is CursorType.DATE else value)
+
+
+def _hash(texts: Sequence[sql.Composable]) -> sql.Composable:
+    joined = sql.SQL(" || ',' || ").join(texts) if texts else sql.SQL("''")
+    return sql.SQL("('x' || substr(md5(convert_to({}, 'UTF8')), 1, 15))::bit(60)::bigint").format(joined)

@@ -1,0 +1,107 @@
+"""The lake's side of a comparison with the source: Spark hashes the rows of one version of a table.
+
+Belongs here: the canonical text of each type in Spark's SQL, and the queries over its hashes. Does not belong: the same for a source
+(``databases.postgres.hashed_rows``, which describes the text), and the comparison (``core.comparison``).
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, RowScope
+from incremental_assets.core.container import Container
+from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.schema import Column
+from incremental_assets.core.window import EVERYTHING
+from incremental_assets.delta.sql import partition_start, scope_predicate
+from incremental_assets.delta.table import LakeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+_HALF = 30
+"""A sum of hashes is computed in two halves of so many bits, each of which fits into a bigint for eight billion rows."""
+_KNOWN = re.compile(r"boolean|smallint|int|bigint|decimal\(\d+,\d+\)|float|double|string|binary|date|timestamp|timestamp_ntz")
+
+
+def plain_text(column: Column) -> str:
+    """The text of a column's value, which is NULL if the value is. Dates are days, and times microseconds, since 1970."""
+    name, type_ = quote(column.name), column.type
+    if not _KNOWN.fullmatch(type_):
+        raise ValueError(f"columns of type {type_} are not compared")
+    if type_ == "date":
+        return f"cast(unix_date({name}) AS string)"
+    if type_ in ("timestamp", "timestamp_ntz"):  # the session's time zone is UTC, so the cast changes no digit
+        return f"cast(unix_micros(cast({name} AS timestamp)) AS string)"
+    if type_ == "binary":
+        return f"lower(hex({name}))"
+    # A double's exact digits: its shortest text depends on the version of Java.
+    return (
+        f"CASE WHEN {name} IS NOT NULL THEN format_string('%a', cast({name} AS double)) END"
+        if type_ in ("float", "double")
+        else (f"cast({name} AS string)")
+    )
+
+
+def canonical_text(column: Column) -> str:
+    """The part of a row's text that one column has."""
+    text = plain_text(column)
+    if column.type == "string":
+        text = f"concat(octet_length({text}), ':', {text})"
+    elif column.type == "binary":
+        text = f"concat('x', {text})"
+    return f"coalesce({text}, '')"
+
+
+class LakeHashedRows:
+    """The ``HashedRows`` of one version of a container's table. ``columns``: those that are compared."""
+
+    def __init__(self, spark: "SparkSession", table: LakeTable, version: int, container: Container, columns: Sequence[Column]) -> None:
+        self._spark, self._container = spark, container
+        self._table = f"{table.sql_name} VERSION AS OF {int(version)}"
+        self._texts = [canonical_text(column) for column in columns]
+        by_name = {column.name.lower(): column for column in columns}
+        key = [by_name[name.lower()] for name in container.primary_key]
+        self._key = [canonical_text(column) for column in key]
+        self._key_values = [plain_text(column) for column in key]
+
+    def by_partition(self, scope: RowScope) -> Mapping[int | None, Checksum]:
+        identifier, partitioning = self._container.identifier, self._container.partitioning
+        part = "NULL" if identifier is None or partitioning is None else partition_start(identifier, partitioning)
+        rows = self._grouped("part", f"{part} AS part", scope)
+        return {None if value is None else int(value): checksum for value, checksum in rows}
+
+    def by_bucket(self, scope: RowScope, buckets: int) -> Mapping[int, Checksum]:
+        rows = self._grouped(f"key % {int(buckets)}", f"{_hash(self._key or self._texts)} AS key", scope)
+        return {int(bucket): checksum for bucket, checksum in rows}
+
+    def of_buckets(self, scope: RowScope, buckets: Buckets) -> Iterator[HashedRow]:
+        values = [f"{value} AS k{i}" for i, value in enumerate(self._key_values)]
+        rows = self._rows(", ".join([f"{_hash(self._key or self._texts)} AS key", *values]), scope)
+        shown = ", ".join([f"key % {int(buckets.number)} AS bucket", "hash", *(f"k{i}" for i in range(len(values)))])
+        chosen = ", ".join(str(int(bucket)) for bucket in buckets.chosen)
+        frame = self._spark.sql(f"SELECT {shown} FROM ({rows}) WHERE key % {int(buckets.number)} IN ({chosen}) ORDER BY bucket")
+        for bucket, hash_, *key in frame.toLocalIterator():
+            yield HashedRow(bucket, tuple(key), hash_)
+
+    # ------------------------------------------------------------------
+    def _rows(self, more: str, scope: RowScope) -> str:
+        identifier = self._container.identifier
+        everything = identifier is None or (EVERYTHING in scope.windows and scope.include_nulls)
+        where = "true" if everything or identifier is None else scope_predicate(identifier, scope.windows, scope.include_nulls)
+        return f"SELECT {more}, {_hash(self._texts)} AS hash FROM {self._table} WHERE {where}"
+
+    def _grouped(self, group: str, more: str, scope: RowScope) -> list[tuple[Any, Checksum]]:
+        mask = (1 << _HALF) - 1
+        statement = (
+            f"SELECT {group} AS g, count(*) AS n, sum(shiftright(hash, {_HALF})) AS high, sum(hash & {mask}L) AS low "
+            f"FROM ({self._rows(more, scope)}) GROUP BY 1"
+        )
+        found = self._spark.sql(statement).collect()
+        return [(row["g"], Checksum(int(row["n"]), (int(row["high"]) << _HALF) + int(row["low"]))) for row in found]
+
+
+def _hash(texts: Sequence[str]) -> str:
+    """The first 60 bits of the MD5 of the joined texts."""
+    joined = f"concat_ws(',', {', '.join(texts)})" if texts else "''"
+    return f"cast(conv(substr(md5({joined}), 1, 15), 16, 10) AS bigint)"
