@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.window import EVERYTHING, Window
 
@@ -23,6 +24,7 @@ ROWS_A_BUCKET = 1000
 MOST_BUCKETS = 100_000
 MOST_EXAMPLES = 10
 """How many keys of each kind of difference are named."""
+_CURSOR_TYPES = {"date": CursorType.DATE, "timestamp": CursorType.TIMESTAMP, "timestamp_ntz": CursorType.TIMESTAMP_NTZ}
 _BUCKETS_A_QUERY = 20_000
 """So many buckets are named in one query at most."""
 
@@ -113,7 +115,7 @@ class Comparison:
 
     ``partitions``: how many partitions have rows on one of the sides (rows without identifier count as one). ``rows``: of the source.
     ``different``: the partitions that differ, in the order of their values, those without identifier last. ``counts``: the true number of
-    rows of each kind of difference. ``examples``: some of their keys.
+    rows of each kind of difference. ``examples``: some of their keys. ``version``: of the lake's table; ``seconds``: how long it took.
     """
 
     partitions: int
@@ -121,6 +123,9 @@ class Comparison:
     different: tuple[PartitionDifference, ...] = ()
     counts: Mapping[Difference, int] = field(default_factory=lambda: dict.fromkeys(Difference, 0))
     examples: Mapping[Difference, Sequence[Key]] = field(default_factory=dict[Difference, Sequence[Key]])
+
+    version: int = 0
+    seconds: float = 0.0
 
     @property
     def equal(self) -> bool:
@@ -227,6 +232,17 @@ def differences(ours: Sequence[HashedRow], theirs: Sequence[HashedRow]) -> Itera
         ):  # fmt: skip
             if times:
                 yield kind, key, times
+
+
+def shown_key(key: Key, types: Sequence[str]) -> Key:
+    """A key for people: dates and times instead of their numbers. ``types``: of its columns in the lake."""
+    return (
+        tuple(
+            text if text is None or type_ not in _CURSOR_TYPES else format_value(_CURSOR_TYPES[type_], int(text))
+            for text, type_ in zip(key, types, strict=False)
+        )
+        or key
+    )
 
 
 def _hashes_by_key(rows: Sequence[HashedRow]) -> dict[Key, Counter[int]]:

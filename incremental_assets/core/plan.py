@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from incremental_assets.core.comparison import Comparison
 from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import format_value
 from incremental_assets.core.watermark import TableState
@@ -34,11 +35,19 @@ class Action(str, Enum):
 
 
 @dataclass(frozen=True)
+class AuditRequest:
+    """Asks for an audit after the sync. ``keys``: the partition keys to be compared; None: all rows."""
+
+    keys: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
 class Request:
     """What a caller asks of a sync.
 
     ``keys``: the partition keys of a refresh (None: all partitions). ``reset``: the table is loaded again as a whole
     (``--reset-watermarks``). ``allow_empty``: the sync may remove rows although the source has none in their place (``--allow-empty``).
+    ``audit``: whether, and for which partitions, the lake is compared with the source afterwards.
 
     The last two concern containers of files. ``max_files``: the highest number of files to read (None: no limit); sensors and schedules
     set it. With such a limit, files that failed before are tried again only beside others, or after their options in the YAML have changed.
@@ -52,6 +61,7 @@ class Request:
     allow_empty: bool = False
     max_files: int | None = None
     again_before: int | None = None
+    audit: AuditRequest | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +72,7 @@ class Plan(ABC):
     none. ``state`` and ``base_version``: the stored state and the Delta version of the table as it is; None if there is no table or no
     state. ``alarm``: a skipped sync has the status ``warning`` instead of ``skipped``. ``confirmed``: set if the plan skips and has
     nevertheless found out that noted transactions have ended; it is the state to store, with a watermark that may have moved without
-    reading a row. Else None.
+    reading a row. Else None. ``audited``: what the audit of a sync that had nothing to do has found; None if none was asked for.
     """
 
     container: Container
@@ -75,6 +85,7 @@ class Plan(ABC):
     warnings: tuple[str, ...] = field(default=())
     alarm: bool = False
     confirmed: TableState | None = None
+    audited: Comparison | None = None
 
     @property
     @abstractmethod

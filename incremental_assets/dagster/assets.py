@@ -7,7 +7,7 @@ steps of a sync (``databases``, ``files``).
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
@@ -16,7 +16,7 @@ from dagster._core.storage.tags import KIND_PREFIX, MAX_RUNTIME_SECONDS_TAG
 
 from incremental_assets.catalog.definition import ContainerDefinition, max_runtime_seconds, missing
 from incremental_assets.core.errors import ConfigurationError, ContainerBusy
-from incremental_assets.core.plan import Mode, Plan, Request
+from incremental_assets.core.plan import AuditRequest, Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.catalog_asset import RESULT_TAG
 from incremental_assets.dagster.io_manager import OF_A_CONTAINER
@@ -26,6 +26,7 @@ from incremental_assets.dagster.partitions import container_key, partitions_defi
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.evaluations import repeat_evaluations
 from incremental_assets.dagster.quality.pages import PAGE, page_path
+from incremental_assets.databases.audit import audit_values, message_of
 from incremental_assets.delta.scope import LakeScope
 
 MISSING_TAG = "incremental_assets/missing"
@@ -44,7 +45,8 @@ class SyncConfig(dg.Config):
     partitions are read completely. ``all_partitions``: refreshes the whole container, whichever partitions the run is launched with.
     ``reset_watermarks``: loads the whole container anew. ``allow_empty``: the sync may remove rows although the source has none in their
     place. ``most_files``: the highest number of new and changed files to read (None: no limit). ``again_before``: files that failed before
-    this time are tried again, too (microseconds since 1970 UTC).
+    this time are tried again, too (microseconds since 1970 UTC). ``audit``: afterwards the lake is compared with the source.
+    ``audit_partitions``: the partitions that are compared; left out, all rows are.
     """
 
     mode: ModeConfig = ModeConfig.refresh
@@ -53,6 +55,8 @@ class SyncConfig(dg.Config):
     allow_empty: bool = False
     most_files: int | None = None
     again_before: int | None = None
+    audit: bool = False
+    audit_partitions: list[str] | None = None
 
 
 # The schema is made once. When Dagster inferred it again for each asset, that took a third of the time in which many containers are loaded.
@@ -159,6 +163,9 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     if isinstance(begun, Plan):
         log(f"{container.label}: {begun.reason}")
         adapter_of(definition).keep_learned(instance, begun, scope.lake)
+        if begun.audited is not None:
+            context.log_event(dg.AssetObservation(container_key(container), metadata=as_metadata(audit_values(begun.audited))))
+            _warn(context, definition, [] if begun.audited.equal else [message_of(begun.audited)])
         return
     page = page_path(scope.lake, container)
     if page.is_file():
@@ -170,8 +177,15 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     begun.finish()
     if begun.result.warnings:
         instance.add_run_tags(run_id, {RESULT_TAG: "warning"})
-    for warning in (one for one in begun.result.warnings if one not in begun.result.plan.warnings):
-        context.log.warning(f"{container.label}: {warning}")
+    _warn(context, definition, [one for one in begun.result.warnings if one not in begun.result.plan.warnings])
+
+
+def _warn(context: dg.AssetExecutionContext, definition: ContainerDefinition, warnings: Sequence[str]) -> None:
+    """Logs warnings, and marks the run by a tag."""
+    for warning in warnings:
+        context.log.warning(f"{definition.container.label}: {warning}")
+    if warnings:
+        context.instance.add_run_tags(context.run.run_id, {RESULT_TAG: "warning"})
 
 
 def _limit_runtime(context: dg.AssetExecutionContext, definition: ContainerDefinition) -> None:
@@ -197,4 +211,6 @@ def _request(context: dg.AssetExecutionContext, config: SyncConfig) -> Request:
     some = not config.reset_watermarks and not config.all_partitions
     if mode is Mode.REFRESH and some and (context.has_partition_key or context.has_partition_key_range):
         keys = tuple(context.partition_keys)
-    return Request(mode, keys, config.reset_watermarks, config.allow_empty, config.most_files, config.again_before)
+    audited = None if config.audit_partitions is None else tuple(config.audit_partitions)
+    audit = AuditRequest(audited) if config.audit else None
+    return Request(mode, keys, config.reset_watermarks, config.allow_empty, config.most_files, config.again_before, audit)

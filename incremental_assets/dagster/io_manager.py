@@ -133,6 +133,7 @@ class DeltaIOManager(dg.IOManager):
                 # Another host may have taken the container over while the rows were read.
                 scope.expect_lease()
                 outcome = commit(spark, table, write_batch, context.log.info)
+                sync.inspect(lambda: scope.spark, outcome)
             sync.committed(write_batch, outcome)
             written += write_batch.windows
             outcomes.append(outcome)

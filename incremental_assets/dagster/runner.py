@@ -17,7 +17,7 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition, is_named
 from incremental_assets.core.cursor_type import json_value
 from incremental_assets.core.errors import ConfigurationError, ContainerMissing, SyncError
-from incremental_assets.core.plan import Action, Mode, Plan, Request
+from incremental_assets.core.plan import Action, AuditRequest, Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.jobs import job_name, keep_learned, launch_of
 from incremental_assets.dagster.locks import holder_of
@@ -93,6 +93,22 @@ class Runner:
                 except IndexError:
                     return
                 yield self._one(definition, request, options.started_by, ahead.take)
+
+    def refresh(self, definition: ContainerDefinition, request: Request, started_by: str) -> dict[str, Any]:
+        """Carries out one request. Returns the record of its runs."""
+        return self._one(definition, request, started_by, lambda: self._plan(definition, request))
+
+    def audit(self, definition: ContainerDefinition, audit: AuditRequest, started_by: str) -> dict[str, Any]:
+        """Syncs the container and compares it with its source, in one run. Returns the run's record."""
+        request = Request(Mode.INCREMENTAL, audit=audit)
+        started = time.monotonic()
+        try:
+            plan, keys = self._plan(definition, request)
+            # Where there is nothing to be synced, the run has no partitions, and compares all the same.
+            launch = launch_of(definition, self._instance, plan, [] if plan.action is Action.SKIP else keys)
+        except SyncError as error:
+            return line(definition.container.label, "failed", message=str(error), seconds=time.monotonic() - started)
+        return self._run(definition, plan, launch.run_config, launch.tags[0], started_by)
 
     def _one(self, definition: ContainerDefinition, request: Request, started_by: str, first_plan: MakePlan) -> dict[str, Any]:
         """Syncs one container in as many rounds as it needs (``files.rounds``). Returns its record. ``first_plan``: for the first round."""

@@ -19,6 +19,7 @@ from incremental_assets.dagster.learned import keep_learned
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
 from incremental_assets.dagster.partitions import add_keys, container_key, container_partitions, partitions_definition
 from incremental_assets.dagster.watermarks import newest_watermark
+from incremental_assets.databases.audit import audit
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.plan import TablePlan, integer_keys, make_plan, run_keys
 from incremental_assets.databases.postgres.extract import carried_columns, describe_read
@@ -80,7 +81,15 @@ class TableAdapter:
         reader.limits, reader.interrupt = self.definition.settings.limits, scope.interrupt
         table = scope.table(*container.key_path)
         partitions = container_partitions(self.definition, instance)
-        plan = make_plan(container, reader, table, partitions, request, newest_watermark(instance, container))
+        event = newest_watermark(instance, container)
+        plan = make_plan(container, reader, table, partitions, request, event)
+        if plan.action is Action.SKIP and request.audit is not None:
+            # The lake is compared with a state of the source in which there is still nothing to do. If there is, it is synced first.
+            with reader.snapshot():
+                plan = make_plan(container, reader, table, partitions, request, event)
+                if plan.action is Action.SKIP:
+                    rows = reader.snapshot_rows(container, plan.state.text_columns if plan.state is not None else ())
+                    return replace(plan, audited=audit(rows, lambda: scope.spark, table, container, partitions, request.audit))
         if plan.action is Action.SKIP:
             return plan
         expected = reader.estimate(plan.windows, plan.include_nulls)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 from incremental_assets.core.container import Container, OnNull, SourceTable
 from incremental_assets.core.cursor_type import format_value
@@ -21,15 +22,19 @@ from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
 from incremental_assets.core.watermark import Activity, Advance, Holder, OpenTransactions, TableState, advance
 from incremental_assets.core.window import Window, covered_from, merge
+from incremental_assets.databases.audit import SUMMARY, audit, message_of, summary_of
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.pieces import pieces_of
 from incremental_assets.databases.plan import TablePlan, check_key, fallen_back, fresh_state
 from incremental_assets.databases.rows import TableRows
-from incremental_assets.databases.source import Highest, SourceDatabase
+from incremental_assets.databases.source import Highest, SourceDatabase, SourceSnapshot
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.result import SyncResult
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
 
 
 class TableSync(ContainerSync):
@@ -61,6 +66,8 @@ class TableSync(ContainerSync):
         self._container = plan.container
         self._in_pieces = False
         """Whether the plan is carried out by several commits, each for a part of its windows."""
+        self._audited: SourceSnapshot | None = None
+        """The rows of the last snapshot, which an audit compares with the lake; None before that."""
 
     def write_batches(self) -> Iterator[contextlib.AbstractContextManager[WriteBatch]]:
         plan = self._plan
@@ -104,6 +111,7 @@ class TableSync(ContainerSync):
             self._check_rows(container, windows, nulls, highest)
             state = self._next_state(container, moved, windows, nulls)
             snapshot = source.snapshot_rows(container, state.text_columns)
+            self._audited = snapshot if last else None
             rows = TableRows(
                 replace(plan, container=container), source, snapshot, self.partitions, settings, windows, nulls, highest.value, self._log
             )
@@ -258,6 +266,15 @@ class TableSync(ContainerSync):
             self._log(f"{container.label}: {text}")
             if holder.since and holder.age_seconds(datetime.now(timezone.utc)) > limit:
                 self.result.warnings.append(text)
+
+    def inspect(self, spark: Callable[[], "SparkSession"], outcome: WriteResult) -> None:
+        request = self._plan.request.audit
+        if request is None or self._audited is None:
+            return
+        found = audit(self._audited, spark, self.table, self._container, self.partitions, request)
+        self.result.more[SUMMARY] = summary_of(found)
+        (self.result.messages if found.equal else self.result.warnings).append(message_of(found))
+        self._log(f"{self._container.label}: {message_of(found)}")
 
     def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
         # The state that was committed is the starting point of the next write batch.

@@ -4,9 +4,9 @@ Belongs here: this interface. Does not belong: its implementations (``databases.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from incremental_assets.core.container import Container
 from incremental_assets.core.partitions import Partitions
@@ -14,13 +14,16 @@ from incremental_assets.delta.result import SyncResult, result_values
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
 
 class ContainerSync(ABC):
     """One sync, which carries out one plan. It is the output value of a container's asset, and an instance is used once.
 
-    The calls come in this order: ``prepare``; then, for each of ``write_batches``, its commit and ``committed``; then the questions about
-    what was written; ``finish`` after the last event was logged. ``result`` is complete when all write batches have been committed.
-    ``partitions``: how rows are assigned to partitions by their identifier; None where they are not.
+    The calls come in this order: ``prepare``; then, for each of ``write_batches``, its commit, ``inspect`` and ``committed``; then the
+    questions about what was written; ``finish`` after the last event was logged. ``result`` is complete when all write batches have been
+    committed. ``partitions``: how rows are assigned to partitions by their identifier; None where they are not.
     """
 
     def __init__(self, table: LakeTable, partitions: Partitions | None, result: SyncResult) -> None:
@@ -41,6 +44,10 @@ class ContainerSync(ABC):
     @abstractmethod
     def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
         """Records the outcome of one commit. It is called before the next write batch is opened."""
+
+    def inspect(self, spark: Callable[[], "SparkSession"], outcome: WriteResult) -> None:
+        """Looks at what was committed while the snapshot of the write batch is still held. ``spark`` returns a session."""
+        return None
 
     def rows_of(self, keys: Sequence[str]) -> Mapping[str, int] | None:
         """The number of rows of each given partition and of each partition that was written. None: they are to be counted in the lake."""

@@ -1,0 +1,73 @@
+"""The command that proves that nothing is missing: audit.
+
+Belongs here: its arguments, and what it prints. Does not belong: the work (``dagster.audit``).
+"""
+
+from typing import Annotated, Any
+
+import typer
+
+from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, keys
+from incremental_assets.cli.terminal import out, print_table, say
+from incremental_assets.core.errors import ConfigurationError
+
+
+@app.command(rich_help_panel="Quality")
+def audit(
+    selection: Selection = None,
+    tag: Tags = None,
+    partition: Annotated[str | None, typer.Option(metavar="KEY", help="Compare this partition.")] = None,
+    from_: Annotated[str | None, typer.Option("--from", metavar="KEY", help="Compare from this partition …")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="KEY", help="… to this one, both included.")] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair/--no-repair", help="Refresh the partitions that differ, and compare them again.")
+    ] = False,
+    as_json: Json = False,
+    project_dir: Project = None,
+) -> None:
+    """Prove that the Delta tables have the rows of their sources: all of them, and no others.
+
+    Each container is synced, and then compared with the state of the source that the sync has read, partition by partition, by hashes
+    that source and lake compute themselves. Where they differ, the keys of the rows are found. The exit code is 1 if something differs.
+    """
+    from incremental_assets.dagster.audit import AuditOptions, audit_lines, is_audited
+    from incremental_assets.dagster.loading import load_project, select_current
+    from incremental_assets.dagster.runner import Runner
+    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+
+    options = AuditOptions(keys(partition, from_, to), repair)
+    project = enter(project_dir)
+    loaded = load_project(project)
+    if not loaded.datastores:
+        raise ConfigurationError(f"the project {project.name} has no datastore yet: write defs/<name>/defs.yaml (see the README).")
+    selected = select_current(loaded, selection or [], tag or [], say)
+    # Containers of files are left out where they are not named.
+    chosen = [one for one in selected.ready if selection or is_audited(one)]
+    records: list[dict[str, Any]] = []
+    for label, reason in selected.failed:
+        say(f"{label}: {reason}")
+    with command_line_instance() as instance:
+        runner = Runner(loaded.definitions(chosen), instance)
+        for record in audit_lines(runner, chosen, options, instance):
+            records.append(record)
+            if as_json:
+                out(record)
+            else:
+                say(f"{record['container']}: {record['status']}: {record['message']}")
+    if not as_json:
+        print_table("audit", records, ("container", "status", "rows", "partitions_checked", "missing", "stale", "surplus", "seconds"))
+        _print_examples(records)
+    wrong = selected.failed or any(record["status"] in ("different", "failed") for record in records)
+    raise typer.Exit(1 if wrong else 0)
+
+
+def _print_examples(records: list[dict[str, Any]]) -> None:
+    """Print the keys of some rows that differ."""
+    rows = [
+        {"container": record["container"], "difference": kind, "key": ", ".join("NULL" if part is None else part for part in key)}
+        for record in records
+        for kind, found in (record["examples"] or {}).items()
+        for key in found
+    ]
+    if rows:
+        print_table("some of the rows that differ", rows, ("container", "difference", "key"))

@@ -1,0 +1,119 @@
+"""Audits containers for the command line: a sync and a comparison in one run, and refreshes of the partitions that differ.
+
+Belongs here: the runs of an audit, and the records of ``audit --json``. Does not belong: the comparison (``databases.audit``), or the
+output on a terminal (``cli``).
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.plan import AuditRequest, Mode, Request
+from incremental_assets.dagster.event_log import asset_events_of
+from incremental_assets.dagster.partitions import keys_between
+from incremental_assets.dagster.runner import Runner
+from incremental_assets.databases.audit import SUMMARY
+from incremental_assets.databases.definition import TableDefinition
+
+_NUMBERS = ("partitions_checked", "rows", "missing", "stale", "surplus", "examples", "delta_version")
+"""The fields of an audit's summary that are in its record as they are."""
+
+
+def is_audited(definition: ContainerDefinition) -> bool:
+    """Whether the container can be audited: tables and views can, files cannot yet."""
+    return isinstance(definition, TableDefinition)
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """The options of an audit, which hold for each of its containers.
+
+    ``keys``: the first and the last partition key to be compared, both inclusive; None: all rows are. ``repair``: refreshes the partitions
+    that differ, and compares them again. ``started_by``: the value of the tag by which the UI shows who started the run.
+    """
+
+    keys: tuple[str, str] | None = None
+    repair: bool = False
+    started_by: str = "command line"
+
+    def request(self, definition: ContainerDefinition, instance: dg.DagsterInstance) -> AuditRequest:
+        """The request for one container. Raises ConfigurationError where the options do not apply to it."""
+        container = definition.container
+        if not is_audited(definition):
+            raise ConfigurationError(f"{container.label}: containers of files are not audited yet; only tables and views are.")
+        if self.keys is None:
+            return AuditRequest()
+        if container.identifier is None:
+            raise ConfigurationError(f"{container.label}: it has no partitions: incremental field not configured.")
+        return AuditRequest(tuple(keys_between(definition, instance, *self.keys)))
+
+
+def audit_lines(
+    runner: Runner, chosen: Sequence[ContainerDefinition], options: AuditOptions, instance: dg.DagsterInstance
+) -> Iterator[dict[str, Any]]:
+    """Audits the containers one after another, and yields the record of each as it finishes. Its fields are a contract with scripts.
+
+    Raises ConfigurationError for wrong usage before anything runs, and KeyboardInterrupt when a run was interrupted.
+    """
+    for definition, request in [(d, options.request(d, instance)) for d in chosen]:
+        yield _audited(runner, definition, request, options, instance)
+
+
+def _audited(
+    runner: Runner, definition: ContainerDefinition, request: AuditRequest, options: AuditOptions, instance: dg.DagsterInstance
+) -> dict[str, Any]:
+    """Audits one container and returns its record.
+
+    The status is ``equal``, ``different``, ``repaired`` if the partitions that differed are equal now, or ``failed``.
+    """
+    record = _record(definition, runner.audit(definition, request, options.started_by), instance)
+    different: list[str | None] = record["partitions_different"]
+    if record["status"] != "different" or not options.repair:
+        return record
+    # Rows without identifier are in no partition: only a refresh of everything reads them.
+    keys = None if None in different else tuple(key for key in different if key is not None)
+    refreshed = runner.refresh(definition, Request(Mode.REFRESH, keys), options.started_by)
+    if refreshed["status"] == "failed":
+        return {**record, "status": "failed", "message": f"{record['message']}; the repair failed: {refreshed['message']}"}
+    again = _record(definition, runner.audit(definition, AuditRequest(keys), options.started_by), instance)
+    seconds = round(record["seconds"] + refreshed["seconds"] + again["seconds"], 3)
+    if again["status"] != "equal":
+        return {**again, "seconds": seconds, "message": f"{record['message']}; after the repair {again['message']}"}
+    message = f"{record['message']}; repaired: {again['message'].removeprefix('audit: ')}"
+    return {**record, "status": "repaired", "run_id": again["run_id"], "seconds": seconds, "message": message}
+
+
+def _record(definition: ContainerDefinition, found: dict[str, Any], instance: dg.DagsterInstance) -> dict[str, Any]:
+    """The record of one audit. ``found``: the record of its run (``Runner.audit``)."""
+    summary = _summary(instance, found["run_id"])
+    if summary is None:
+        status, summary = "failed", {}
+    else:
+        status = "different" if summary["partitions_different"] else "equal"
+    return {
+        "container": definition.container.label,
+        "status": status,
+        "partitions_different": summary.get("partitions_different", []),
+        **{name: summary.get(name) for name in _NUMBERS},
+        "run_id": found["run_id"],
+        "seconds": found["seconds"],
+        "message": found["message"],
+    }
+
+
+def _summary(instance: dg.DagsterInstance, run_id: str | None) -> dict[str, Any] | None:
+    """The numbers of the audit that the run has made; None if it has made none."""
+    for event in asset_events_of(instance, run_id) if run_id is not None else ():
+        if event.is_asset_observation:
+            metadata = event.asset_observation_data.asset_observation.metadata
+        else:
+            metadata = event.step_materialization_data.materialization.metadata
+        if SUMMARY in metadata:
+            found: Any = metadata[SUMMARY].value
+            return json.loads(found) if isinstance(found, str) else found
+    return None

@@ -1,0 +1,89 @@
+"""Compares a container's table in the lake with the snapshot of the source that is held, and says what the comparison has found.
+
+Belongs here: which columns and rows of both sides are compared, and the metadata of an audit. Does not belong: the comparison
+(``core.comparison``), when an audit is made (``databases.sync``, ``dagster.table_adapter``), and repairs (``dagster.audit``).
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from incremental_assets.core.comparison import Comparison, Difference, RowScope, compare, shown_key
+from incremental_assets.core.container import Container
+from incremental_assets.core.errors import LakeError
+from incremental_assets.core.partitions import IntegerPartitions, Partitions
+from incremental_assets.core.plan import AuditRequest
+from incremental_assets.databases.source import SourceSnapshot
+from incremental_assets.delta.hashed_rows import LakeHashedRows
+from incremental_assets.delta.table import LakeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+SUMMARY = "audit/summary"
+"""The metadata key of the numbers of an audit, as JSON (``summary_of``)."""
+
+
+def audit(
+    snapshot: SourceSnapshot,
+    spark: Callable[[], "SparkSession"],
+    table: LakeTable,
+    container: Container,
+    partitions: Partitions | None,
+    request: AuditRequest,
+) -> Comparison:
+    """Compares the newest version of the table with the snapshot, which must be held. ``spark`` returns a session.
+
+    Columns that only the lake has, because the source has dropped them, are not compared. Raises LakeError if there is no table.
+    """
+    started = time.monotonic()
+    head = table.head()
+    if head is None:
+        raise LakeError(f"{container.label}: there is no table at {table.url} to be audited.")
+    in_source = {column.name.lower() for column in snapshot.columns}
+    columns = [column for column in head.columns if column.name.lower() in in_source]
+    scope = RowScope()
+    if request.keys is not None and partitions is not None:
+        if isinstance(partitions, IntegerPartitions):
+            partitions = partitions.with_keys(request.keys)
+        scope = RowScope(partitions.windows_of(request.keys), False)
+    lake = LakeHashedRows(spark(), table, head.version, container, columns)
+    found = compare(snapshot.hashed_rows(columns), lake, partitions, scope)
+    types = {column.name.lower(): column.type for column in columns}
+    key_types = [types[name.lower()] for name in container.primary_key]
+    shown = {kind: [shown_key(key, key_types) for key in keys] for kind, keys in found.examples.items()}
+    return replace(found, examples=shown, version=head.version, seconds=time.monotonic() - started)
+
+
+def summary_of(found: Comparison) -> dict[str, Any]:
+    """The numbers of an audit as plain values: the fields of a record of ``audit --json``."""
+    return {
+        "rows": found.rows,
+        "partitions_checked": found.partitions,
+        "partitions_different": [one.key for one in found.different],
+        **{kind.value: found.counts[kind] for kind in Difference},
+        "examples": {kind.value: [list(key) for key in found.examples.get(kind, ())] for kind in Difference},
+        "delta_version": found.version,
+        "seconds": round(found.seconds, 3),
+    }
+
+
+def audit_values(found: Comparison) -> dict[str, Any]:
+    """The metadata of the audit of a sync that had nothing to do."""
+    return {
+        "sync/status": "skipped" if found.equal else "warning",
+        "sync/message": message_of(found),
+        SUMMARY: summary_of(found),
+    }
+
+
+def message_of(found: Comparison) -> str:
+    """What the audit has found, in words."""
+    if found.equal:
+        return f"audit: {found.rows:,} rows in {found.partitions:,} partitions are equal in source and lake"
+    numbers = ", ".join(f"{found.counts[kind]:,} {kind.value}" for kind in Difference if found.counts[kind])
+    named = ", ".join(one.key or "the rows without identifier" for one in found.different[:5])
+    more = f" and {len(found.different) - 5} more" if len(found.different) > 5 else ""
+    where = f"in {len(found.different):,} of {found.partitions:,} partitions ({named}{more})" if found.partitions > 1 else ""
+    return f"audit: source and lake differ {where}: {numbers}" if where else f"audit: source and lake differ: {numbers}"
