@@ -27,7 +27,7 @@ after the command. `incremental-assets COMMAND --help` prints what is below. Wha
 | code | meaning |
 | --- | --- |
 | 0 | nothing failed |
-| 1 | a container failed, or in `scan` a rule of severity `error` is broken; the other containers were processed all the same |
+| 1 | a container failed, in `audit` something differs, or in `scan` a rule of severity `error` is broken; the other containers were processed all the same |
 | 2 | wrong usage or configuration; nothing ran |
 | 130 | interrupted, after the running queries were cancelled |
 
