@@ -139,3 +139,18 @@ def test_a_changed_identifier_strategy_key_or_source_is_refused_until_a_load_ane
         assert again["status"] == "skipped", again["message"]
     with psycopg.connect(made.url, autocommit=True):
         assert sorted(row[0] for row in made.rows("t", "seq"))[0] == 1001  # the other database's rows, and only those
+
+
+def test_a_time_without_time_zone_is_added_to_a_table_that_had_none(project: MakeProject) -> None:
+    """Delta switches this feature on by itself for new tables only; the container could not be synced any more."""
+    made = project(incremental=["public.added:id:integer", "public.widened:id:integer"])
+    made.execute("create table added (id int primary key); create table widened (id int primary key, at date)")
+    made.execute("insert into added values (1); insert into widened values (1, '2026-01-01')")
+    made.sync()
+    made.execute("alter table added add column at timestamp; alter table widened alter at type timestamp")
+    made.execute("insert into added values (2, '2026-02-01 01:02:03'); insert into widened values (2, '2026-02-01 01:02:03')")
+    for name in ("added", "widened"):
+        made.one(name)
+        head = made.table(name).head()
+        assert head is not None and head.columns[1].type == "timestamp_ntz"
+    made.assert_equal("added")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from incremental_assets.catalog.detect import Proposal
-from incremental_assets.core.container import Container, Kind, SourceTable
+from incremental_assets.core.container import AuditSettings, Container, Kind, SourceTable
 
 KEEP_DAYS = 90
 """How many days the history of runs and the records of scans are kept by default."""
@@ -60,6 +60,11 @@ class Settings(Protocol):
         ...
 
     @property
+    def audit(self) -> AuditSettings | None:
+        """The regular audits of its containers, unless a container has its own; None: there are none."""
+        ...
+
+    @property
     def catalog(self) -> CatalogSettings: ...
     @property
     def named(self) -> frozenset[str]: ...
@@ -104,6 +109,11 @@ class ContainerDefinition(Protocol):
 def max_runtime_seconds(definition: ContainerDefinition) -> int:
     """The limit of a run of the container, in seconds."""
     return definition.container.options.max_runtime_seconds or definition.settings.max_runtime_seconds
+
+
+def audit_settings(definition: ContainerDefinition) -> AuditSettings | None:
+    """The container's regular audits; None: there are none."""
+    return definition.container.options.audit or definition.settings.audit
 
 
 def is_named(definition: ContainerDefinition) -> bool:

@@ -22,6 +22,9 @@ def audit(
     repair: Annotated[
         bool, typer.Option("--repair/--no-repair", help="Refresh the partitions that differ, and compare them again.")
     ] = False,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty/--no-allow-empty", help="Allow the repair to empty a table or a partition that has rows.")
+    ] = False,
     as_json: Json = False,
     project_dir: Project = None,
 ) -> None:
@@ -35,7 +38,9 @@ def audit(
     from incremental_assets.dagster.runner import Runner
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
-    options = AuditOptions(keys(partition, from_, to), repair)
+    options = AuditOptions(keys(partition, from_, to), repair, allow_empty=allow_empty)
+    if allow_empty and not repair:
+        raise ConfigurationError("--allow-empty goes with --repair: an audit alone changes nothing.")
     project = enter(project_dir)
     loaded = load_project(project)
     if not loaded.datastores:

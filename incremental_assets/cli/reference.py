@@ -1,7 +1,7 @@
 """The page docs/cli.md, made from the command line itself: ``python -m incremental_assets.cli.reference`` writes it.
 
 Belongs here: from commands and their options to Markdown. Does not belong: what an option means, which is its help text (``moving``,
-``quality``, ``project``).
+``audit``, ``quality``, ``project``).
 """
 
 import re
@@ -27,7 +27,7 @@ after the command. `incremental-assets COMMAND --help` prints what is below. Wha
 | code | meaning |
 | --- | --- |
 | 0 | nothing failed |
-| 1 | a container failed, in `audit` something differs, or in `scan` a rule of severity `error` is broken; the other containers were processed all the same |
+| 1 | a container failed, `audit` found a difference, or `scan` a broken rule of severity `error`; the others were processed all the same |
 | 2 | wrong usage or configuration; nothing ran |
 | 130 | interrupted, after the running queries were cancelled |
 

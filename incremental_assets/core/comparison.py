@@ -113,12 +113,13 @@ class PartitionDifference:
 class Comparison:
     """What a comparison has found.
 
-    ``partitions``: how many partitions have rows on one of the sides (rows without identifier count as one). ``rows``: of the source.
+    ``keys``: the partitions that have rows on one of the sides, in the order of their values; None, which comes last, stands for the rows
+    without identifier, and for all rows of a container without partitions. ``rows``: how many rows the source has.
     ``different``: the partitions that differ, in the order of their values, those without identifier last. ``counts``: the true number of
     rows of each kind of difference. ``examples``: some of their keys. ``version``: of the lake's table; ``seconds``: how long it took.
     """
 
-    partitions: int
+    keys: tuple[str | None, ...]
     rows: int
     different: tuple[PartitionDifference, ...] = ()
     counts: Mapping[Difference, int] = field(default_factory=lambda: dict.fromkeys(Difference, 0))
@@ -144,9 +145,9 @@ def compare(source: HashedRows, lake: HashedRows, partitions: Partitions | None,
     )
     rows = sum(checksum.rows for _, checksum in ours.values())
     if not different:
-        return Comparison(len(every), rows)
+        return Comparison(tuple(in_order), rows)
     counts, examples = _rows_that_differ(source, lake, _scope_of(partitions, different, scope), different)
-    return Comparison(len(every), rows, different, counts, examples)
+    return Comparison(tuple(in_order), rows, different, counts, examples)
 
 
 _ByKey = Mapping[str | None, tuple[int | None, Checksum]]

@@ -128,6 +128,20 @@ class SourceTable:
 
 
 @dataclass(frozen=True)
+class AuditSettings:
+    """The attribute ``audit`` of the YAML: regular audits of a container, or of all containers of a datastore.
+
+    ``schedule``: a cron expression; None: no audit by itself. ``repair``: partitions that differ are refreshed. ``newest``: only so many of
+    the newest partitions are compared; ``rotating``: each time so many others, one after another; both None: all rows are.
+    """
+
+    schedule: str | None = None
+    repair: bool = False
+    newest: int | None = None
+    rotating: int | None = None
+
+
+@dataclass(frozen=True)
 class ContainerOptions:
     """The options of one container under ``containers:`` in the YAML, already converted to their types (docs/configuration.md).
 
@@ -153,6 +167,7 @@ class ContainerOptions:
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     checks: tuple[Rule, ...] = ()
     auto_resolve: bool = False  # whether a scan resolves open anomalies that it no longer finds
+    audit: AuditSettings | None = None  # None: the datastore's setting applies
     samples: bool = True  # whether scans keep failed rows, and profiles keep values of texts and frequent values
 
 

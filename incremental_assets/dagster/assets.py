@@ -18,6 +18,7 @@ from incremental_assets.catalog.definition import ContainerDefinition, max_runti
 from incremental_assets.core.errors import ConfigurationError, ContainerBusy
 from incremental_assets.core.plan import AuditRequest, Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
+from incremental_assets.dagster.audit_results import report_audit
 from incremental_assets.dagster.catalog_asset import RESULT_TAG
 from incremental_assets.dagster.io_manager import OF_A_CONTAINER
 from incremental_assets.dagster.locks import container_lock
@@ -165,6 +166,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
         adapter_of(definition).keep_learned(instance, begun, scope.lake)
         if begun.audited is not None:
             context.log_event(dg.AssetObservation(container_key(container), metadata=as_metadata(audit_values(begun.audited))))
+            report_audit(context, definition, begun.audited)
             _warn(context, definition, [] if begun.audited.equal else [message_of(begun.audited)])
         return
     page = page_path(scope.lake, container)
@@ -175,6 +177,8 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     else:
         context.log_event(dg.AssetObservation(container_key(container), metadata=as_metadata(begun.metadata())))
     begun.finish()
+    if begun.result.audited is not None:
+        report_audit(context, definition, begun.result.audited)
     if begun.result.warnings:
         instance.add_run_tags(run_id, {RESULT_TAG: "warning"})
     _warn(context, definition, [one for one in begun.result.warnings if one not in begun.result.plan.warnings])

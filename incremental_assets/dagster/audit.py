@@ -34,18 +34,23 @@ class AuditOptions:
     """The options of an audit, which hold for each of its containers.
 
     ``keys``: the first and the last partition key to be compared, both inclusive; None: all rows are. ``repair``: refreshes the partitions
-    that differ, and compares them again. ``started_by``: the value of the tag by which the UI shows who started the run.
+    that differ, and compares them again. ``started_by``: the value of the tag by which the UI shows who started the run. ``partitions``:
+    the partition keys one by one, instead of ``keys``. ``allow_empty``: the repair may empty partitions.
     """
 
     keys: tuple[str, str] | None = None
     repair: bool = False
     started_by: str = "command line"
+    allow_empty: bool = False
+    partitions: tuple[str, ...] | None = None
 
     def request(self, definition: ContainerDefinition, instance: dg.DagsterInstance) -> AuditRequest:
         """The request for one container. Raises ConfigurationError where the options do not apply to it."""
         container = definition.container
         if not is_audited(definition):
             raise ConfigurationError(f"{container.label}: containers of files are not audited yet; only tables and views are.")
+        if self.partitions is not None:
+            return AuditRequest(self.partitions)
         if self.keys is None:
             return AuditRequest()
         if container.identifier is None:
@@ -77,7 +82,7 @@ def _audited(
         return record
     # Rows without identifier are in no partition: only a refresh of everything reads them.
     keys = None if None in different else tuple(key for key in different if key is not None)
-    refreshed = runner.refresh(definition, Request(Mode.REFRESH, keys), options.started_by)
+    refreshed = runner.refresh(definition, Request(Mode.REFRESH, keys, allow_empty=options.allow_empty), options.started_by)
     if refreshed["status"] == "failed":
         return {**record, "status": "failed", "message": f"{record['message']}; the repair failed: {refreshed['message']}"}
     again = _record(definition, runner.audit(definition, AuditRequest(keys), options.started_by), instance)

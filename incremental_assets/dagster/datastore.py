@@ -13,11 +13,13 @@ from typing import Any
 
 import dagster as dg
 
-from incremental_assets.catalog.definition import ContainerDefinition, Settings
+from incremental_assets.catalog.definition import ContainerDefinition, Settings, audit_settings
 from incremental_assets.core.errors import ContainerBusy, SyncError
 from incremental_assets.core.names import encode_name
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.assets import GetAssetSpec, SyncContainer, container_asset, container_spec, sync_container
+from incremental_assets.dagster.audit import is_audited
+from incremental_assets.dagster.audit_jobs import audit_job, audit_schedule, datastore_audit_job, datastore_audit_schedule
 from incremental_assets.dagster.catalog_asset import catalog_key
 from incremental_assets.dagster.jobs import DATASTORE_TAG, container_job
 from incremental_assets.dagster.locks import container_lock
@@ -177,9 +179,19 @@ def datastore_definitions(
     jobs: list[Any] = [container_job(d) for d in definitions]
     jobs += [scan_job(d) for d in definitions if d.container.options.checks]
     jobs += [profile_job(d) for d in definitions]
+    # A job more for each of a thousand containers is a second more for each process that loads them.
+    jobs += [audit_job(d) for d in definitions if is_audited(d) and audit_settings(d) is not None]
     schedules = [container_schedule(d, d.container.options.schedule) for d in definitions if d.container.options.schedule]
     if everything:
         jobs += [datastore_job(settings, everything), maintenance_job(settings, everything)]
+    if any(is_audited(d) for d in everything):
+        jobs.append(datastore_audit_job(settings, everything))
+        if settings.audit is not None and settings.audit.schedule is not None:
+            schedules.append(datastore_audit_schedule(settings, settings.audit, settings.audit.schedule))
+    for one in definitions:
+        own = one.container.options.audit
+        if own is not None and own.schedule is not None:
+            schedules.append(audit_schedule(one, own, own.schedule))
     if settings.schedule and everything:
         schedules.append(datastore_schedule(settings, everything, settings.schedule))
     if settings.maintenance and everything:

@@ -60,7 +60,7 @@ def summary_of(found: Comparison) -> dict[str, Any]:
     """The numbers of an audit as plain values: the fields of a record of ``audit --json``."""
     return {
         "rows": found.rows,
-        "partitions_checked": found.partitions,
+        "partitions_checked": len(found.keys),
         "partitions_different": [one.key for one in found.different],
         **{kind.value: found.counts[kind] for kind in Difference},
         "examples": {kind.value: [list(key) for key in found.examples.get(kind, ())] for kind in Difference},
@@ -81,9 +81,10 @@ def audit_values(found: Comparison) -> dict[str, Any]:
 def message_of(found: Comparison) -> str:
     """What the audit has found, in words."""
     if found.equal:
-        return f"audit: {found.rows:,} rows in {found.partitions:,} partitions are equal in source and lake"
+        where = "1 partition" if len(found.keys) == 1 else f"{len(found.keys):,} partitions"
+        return f"audit: {found.rows:,} rows in {where} are equal in source and lake"
     numbers = ", ".join(f"{found.counts[kind]:,} {kind.value}" for kind in Difference if found.counts[kind])
     named = ", ".join(one.key or "the rows without identifier" for one in found.different[:5])
     more = f" and {len(found.different) - 5} more" if len(found.different) > 5 else ""
-    where = f"in {len(found.different):,} of {found.partitions:,} partitions ({named}{more})" if found.partitions > 1 else ""
+    where = f"in {len(found.different):,} of {len(found.keys):,} partitions ({named}{more})" if len(found.keys) > 1 else ""
     return f"audit: source and lake differ {where}: {numbers}" if where else f"audit: source and lake differ: {numbers}"

@@ -14,7 +14,7 @@ from typing import Literal
 from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS, CatalogSettings
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Known, Presence
-from incremental_assets.core.container import Container, ContainerOptions, SourceTable
+from incremental_assets.core.container import AuditSettings, Container, ContainerOptions, SourceTable
 from incremental_assets.core.errors import ConfigurationError, MisfitError
 from incremental_assets.core.grammar import IncrementalSpec
 from incremental_assets.core.lag import where_sessions_are_hidden
@@ -56,6 +56,7 @@ class DatastoreSettings:
     maintenance: str | None = None
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
     keep_days: int | None = KEEP_DAYS
+    audit: AuditSettings | None = None
     incremental: tuple[IncrementalSpec, ...] = ()
     options: Mapping[str, ContainerOptions] = field(default_factory=dict[str, ContainerOptions])
     exclude: tuple[str, ...] = ()

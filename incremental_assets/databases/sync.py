@@ -272,7 +272,7 @@ class TableSync(ContainerSync):
         if request is None or self._audited is None:
             return
         found = audit(self._audited, spark, self.table, self._container, self.partitions, request)
-        self.result.more[SUMMARY] = summary_of(found)
+        self.result.audited, self.result.more[SUMMARY] = found, summary_of(found)
         (self.result.messages if found.equal else self.result.warnings).append(message_of(found))
         self._log(f"{self._container.label}: {message_of(found)}")
 

@@ -20,6 +20,7 @@ from incremental_assets.delta.write_batch import WriteBatch
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
+_NTZ = "timestamp_ntz"
 _NEEDS_MAPPING = set(" ,;{}()\n\t=")
 """Characters that Delta does not accept in a column's name unless column mapping is on, because the names of Parquet columns cannot have
 them."""
@@ -60,14 +61,18 @@ _MAPPING = {"delta.columnMapping.mode": "name"}
 def evolve_table(spark: "SparkSession", table: LakeTable, head: Head, evolution: Evolution) -> None:
     """Adds and widens the columns of a table. Dropped columns stay in the table; new rows have NULL in them."""
     allow_names(spark, table, head, evolution.add)
+    new = [*evolution.add, *(wide for _, wide in evolution.widen)]
+    if any(_NTZ in column.type for column in new) and not any(_NTZ in column.type for column in head.columns):
+        # Delta enables this feature by itself for new tables only.
+        spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
     if evolution.add:
         added = ", ".join(f"{quote(c.name)} {c.type}" for c in evolution.add)
         spark.sql(f"ALTER TABLE {table.sql_name} ADD COLUMNS ({added})")
     if evolution.widen and head.properties.get("delta.enableTypeWidening") != "true":
         # The feature is switched on at the first widening and not before: readers that do not know it cannot read the table's rows then.
         spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
-    for _, new in evolution.widen:
-        spark.sql(f"ALTER TABLE {table.sql_name} ALTER COLUMN {quote(new.name)} TYPE {new.type}")
+    for _, wide in evolution.widen:
+        spark.sql(f"ALTER TABLE {table.sql_name} ALTER COLUMN {quote(wide.name)} TYPE {wide.type}")
 
 
 def allow_names(spark: "SparkSession", table: LakeTable, head: Head, columns: Sequence[Column]) -> None:

@@ -13,7 +13,16 @@ from functools import cached_property
 from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS, CatalogSettings
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Presence
-from incremental_assets.core.container import Container, ContainerOptions, Identifier, Kind, Partitioning, SourceColumn, SourceTable
+from incremental_assets.core.container import (
+    AuditSettings,
+    Container,
+    ContainerOptions,
+    Identifier,
+    Kind,
+    Partitioning,
+    SourceColumn,
+    SourceTable,
+)
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import FILE, MODIFIED, FileFormat, FileStamp, Limits, format_of
@@ -65,6 +74,7 @@ class FolderSettings:
     maintenance: str | None = None
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
     keep_days: int | None = KEEP_DAYS
+    audit: AuditSettings | None = None
     options: Mapping[str, FileOptions] = field(default_factory=dict[str, FileOptions])
     defaults: FileOptions = field(default_factory=FileOptions)
     exclude: tuple[str, ...] = ()

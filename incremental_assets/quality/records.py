@@ -1,4 +1,4 @@
-"""The records of scans and profiles: four Delta tables of a datastore, under ``<lake>/<datastore key>/_quality/``.
+"""The records of scans, profiles and audits: five Delta tables of a datastore, under ``<lake>/<datastore key>/_quality/``.
 
 Belongs here: appending to these tables, reading the rows that count, removing those that do not; always through delta-rs, without Spark.
 Does not belong: the states of an anomaly (``core.anomalies``), or how a verdict is reached (``core.rules``).
@@ -8,7 +8,7 @@ people therefore need no lock. Delta has no transaction over several tables, so 
 ``scan_operations`` last. That row is the commit point: rows of the other tables only count if their ``recording`` is in
 ``scan_operations``. A scan that is killed half way leaves rows that do not count; ``tidy`` deletes them.
 
-All four tables are partitioned by ``container`` (its label, ``shop/orders``) and have the columns ``recording`` (the id of one call of
+All five tables are partitioned by ``container`` (its label, ``shop/orders``) and have the columns ``recording`` (the id of one call of
 ``Records.record``; NULL for a change by a person), ``operation_id`` (the id of the Dagster run; a run that was tried again has several
 recordings, of which the newest counts) and ``recorded_at``. Times are in UTC.
 
@@ -24,9 +24,13 @@ recordings, of which the newest counts) and ``recorded_at``. Times are in UTC.
 - ``anomalies`` has a row for each change of an anomaly: ``id`` and all other fields of ``core.anomalies.Anomaly``. Of the rows that count,
   the newest one is the anomaly's state.
 
+- ``audits`` has a row for each audit, with NULL as its ``recording``: ``rows`` (of the source), ``partitions_checked`` (how many),
+  ``partitions_different`` (their keys), ``missing``, ``stale``, ``surplus`` (how many rows), ``examples`` (keys, as JSON), ``seconds``.
+
 How to query them in SQL: docs/anomalies.md.
 """
 
+import json
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -55,6 +59,7 @@ It is far longer than a scan takes to record its findings, and longer than the c
 _TEXT, _COUNT, _TIME = pa.string(), pa.int64(), pa.timestamp("us", tz="UTC")
 _ORIGIN: list[Any] = [("container", _TEXT), ("recording", _TEXT), ("operation_id", _TEXT), ("recorded_at", _TIME)]
 OPERATIONS, CHECK_METRICS, FAILED_ROWS, ANOMALIES = "scan_operations", "check_metrics", "failed_rows", "anomalies"
+AUDITS = "audits"
 _SCHEMAS = {
     OPERATIONS: pa.schema(
         [
@@ -74,6 +79,13 @@ _SCHEMAS = {
         [
             *_ORIGIN, ("id", _TEXT), ("rule", _TEXT), ("partition", _TEXT), ("key", _TEXT), ("rows", _COUNT), ("message", _TEXT),
             ("severity", _TEXT), ("state", _TEXT), ("first_seen", _TIME), ("changed_at", _TIME), ("changed_by", _TEXT), ("comment", _TEXT),
+        ]
+    ),
+    AUDITS: pa.schema(
+        [
+            *_ORIGIN, ("triggered_by", _TEXT), ("delta_version", _COUNT), ("rows", _COUNT), ("partitions_checked", _COUNT),
+            ("partitions_different", pa.list_(_TEXT)), ("missing", _COUNT), ("stale", _COUNT), ("surplus", _COUNT), ("examples", _TEXT),
+            ("seconds", pa.float64()), ("message", _TEXT),
         ]
     ),
 }  # fmt: skip
@@ -181,6 +193,15 @@ class Records:
             raise ValueError("changes by a scan are recorded with the scan")
         if self._append(ANOMALIES, [{**_plain(anomaly), "recording": None, "operation_id": None, "recorded_at": _now()}]):
             self.tables[ANOMALIES].compact()
+
+    def record_audit(self, container: str, run_id: str, summary: Mapping[str, Any], message: str, triggered_by: str, at: int) -> None:
+        """Record an audit. It counts at once. ``summary``: see ``databases.audit.summary_of``; ``at``: microseconds since 1970 UTC."""
+        row = {
+            **summary, "examples": json.dumps(summary["examples"], ensure_ascii=False), "message": message, "triggered_by": triggered_by,
+            "container": container, "recording": None, "operation_id": run_id, "recorded_at": at,
+        }  # fmt: skip
+        if self._append(AUDITS, [row]):
+            self.tables[AUDITS].compact()
 
     # ---------------------------------------------------------------- reading
     def anomalies(self, container: str | None = None) -> dict[str, Anomaly]:

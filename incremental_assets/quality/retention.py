@@ -3,9 +3,10 @@
 Belongs here: the rule, and deletion by it. Does not belong: when it runs (the maintenance job of ``dagster.datastore``).
 
 Records that a later scan or a person may still need are kept: the newest verdict of each rule, partition and status (later scans compare
-with it), the newest state of each anomaly that is not resolved (a discarded one must not be opened again), the watermarks of scans and
-profiles, and the operations that any of these rows refer to. All other records older than the given time are deleted; failed rows always
-are. The operations are deleted last: if the process dies before that, the remaining rows still refer to an operation and so still count.
+with it), the newest audit of each container, the newest state of each anomaly that is not resolved (a discarded one must not be opened
+again), the watermarks of scans and profiles, and the operations that any of these rows refer to. All other records older than the given
+time are deleted; failed rows always are. The operations are deleted last: if the process dies before that, the remaining rows still refer
+to an operation and so still count.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from deltalake import CommitProperties, write_deltalake
 from incremental_assets.delta.append_only import AppendOnly
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.maintenance import next_time_if_moved
-from incremental_assets.quality.records import ANOMALIES, CHECK_METRICS, FAILED_ROWS, OPERATIONS, OperationResult, Records
+from incremental_assets.quality.records import ANOMALIES, AUDITS, CHECK_METRICS, FAILED_ROWS, OPERATIONS, OperationResult, Records
 
 _PLACE = ["container", "rule", "partition", "status"]
 _CLOSED = ["resolved"]
@@ -33,7 +34,7 @@ def prune(records: Records, before: datetime) -> int:
     """
     counting = pa.array(sorted(records.counting()), pa.string())
     forgotten = 0
-    for name, keep in ((FAILED_ROWS, _none), (CHECK_METRICS, _newest_verdicts), (ANOMALIES, _unresolved)):
+    for name, keep in ((FAILED_ROWS, _none), (CHECK_METRICS, _newest_verdicts), (ANOMALIES, _unresolved), (AUDITS, _newest_audits)):
         with next_time_if_moved():
             forgotten += _forget(records.tables[name], before, lambda rows, keep=keep: keep(_counted(rows, counting)))
     with next_time_if_moved():
@@ -77,6 +78,11 @@ def _none(rows: pa.Table) -> pa.Table:
 def _newest_verdicts(rows: pa.Table) -> pa.Table:
     """Return the newest verdict of each rule, partition and status."""
     return _newest(rows, _PLACE, ["recorded_at", "recording"])
+
+
+def _newest_audits(rows: pa.Table) -> pa.Table:
+    """Return the newest audit of each container."""
+    return _newest(rows, ["container"], ["recorded_at"])
 
 
 def _unresolved(rows: pa.Table) -> pa.Table:

@@ -18,9 +18,10 @@ from pydantic import Field
 from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.inspect import CatalogDeclarations, CatalogSource
 from incremental_assets.catalog.state import Catalog
-from incremental_assets.core.container import ContainerOptions, HoldBack, OnNull
+from incremental_assets.core.container import AuditSettings, ContainerOptions, HoldBack, OnNull
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import IncrementalSpec, parse_incremental, parse_strategy, parse_type
+from incremental_assets.dagster.components.audit import AUDIT_RESOLVER, AuditEntry
 from incremental_assets.dagster.components.datastore import (
     CATALOG_RESOLVER,
     CatalogEntry,
@@ -75,6 +76,7 @@ class ContainerEntry(QualityEntry):
     where: str | None = Field(default=None, description="SQL of the source; rows that do not match are not synced")
     identifiers: Literal["auto", "yaml"] | None = Field(default=None, description="auto: as the catalog detected it, where it is sure")
     max_runtime_seconds: int | None = Field(default=None, description="what a run may take; default: as the datastore says")
+    audit: AuditEntry | None = Field(default=None, description="regular audits, instead of those of the datastore")
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
 
@@ -124,6 +126,7 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
     maintenance: str | None = "daily"
     keep_days: int | None = KEEP_DAYS
+    audit: Annotated[AuditEntry | None, AUDIT_RESOLVER] = None
     incremental: Annotated[
         Sequence[str | IncrementalEntry],
         dg.Resolver(_entries, model_field_type=list[str | IncrementalEntry]),  # pyright: ignore[reportArgumentType]
@@ -198,12 +201,20 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
             max_runtime_seconds=run_limit(self.name, self.max_runtime_seconds),
             maintenance=maintenance_cron(self.name, self.maintenance),
             keep_days=checked_days(self.name, self.keep_days),
+            audit=None if self.audit is None else _of_all(self.name, self.audit),
             incremental=tuple(_spec(self.name, self.schema, entry) for entry in self.incremental),
             options={table: _options(self.name, table, entry) for table, entry in self.containers.items()},
             exclude=tuple(self.exclude),
             auto_identifiers=self.identifiers == "auto",
             catalog=self.catalog.settings(self.name),
         )
+
+
+def _of_all(datastore: str, entry: AuditEntry) -> AuditSettings:
+    """The regular audits of all containers of a datastore. Raises ConfigurationError for what only a container can have."""
+    if entry.partitions is not None:
+        raise ConfigurationError(f"{datastore}: audit: partitions belongs to a container: write it under containers.")
+    return entry.settings(datastore)
 
 
 def _spec(datastore: str, own_schema: str, entry: str | IncrementalEntry) -> IncrementalSpec:
@@ -229,6 +240,7 @@ def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOpti
     run_limit(f"{datastore}/{table}", entry.max_runtime_seconds)
     values: dict[str, Any] = {name: getattr(entry, name) for name in ContainerEntry.model_fields}
     values["identifiers"] = None if entry.identifiers is None else entry.identifiers == "auto"
+    values["audit"] = None if entry.audit is None else entry.audit.settings(f"{datastore}/{table}")
     values["checks"] = rules_of(f"{datastore}/{table}", entry)
     frozen: dict[str, Any] = {name: tuple(cast(list[Any], v)) if isinstance(v, list) else v for name, v in values.items()}
     return ContainerOptions(**frozen)

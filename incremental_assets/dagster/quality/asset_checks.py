@@ -12,14 +12,14 @@ from typing import Any
 
 import dagster as dg
 
-from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.catalog.definition import ContainerDefinition, audit_settings
 from incremental_assets.core.container import Container, OnNull
 from incremental_assets.core.errors import ConfigurationError, ContainerBusy
 from incremental_assets.core.rules.rule import Rule
 from incremental_assets.dagster.event_log import asset_events_of
 from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
 from incremental_assets.dagster.partitions import container_key, expect_files, keys_of_run, partitions_definition
-from incremental_assets.dagster.quality.evaluations import enforce, log_evaluations
+from incremental_assets.dagster.quality.evaluations import COMPLETE, enforce, log_evaluations, repeat_complete
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest
 from incremental_assets.dagster.quality.scanning import ScanOrigin, scan_container
 from incremental_assets.dagster.quality.summary import ScanSummary
@@ -63,14 +63,16 @@ def scan_op_name(definition: ContainerDefinition) -> str:
 
 
 def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefinition]:
-    """The asset checks of the container, which one op carries out together; empty where the container has no rules.
+    """The asset checks of the container, which one op carries out together; empty where it has no rules, and is not audited regularly.
 
-    The op logs its evaluations and yields nothing (see ``quality.evaluations``).
+    The op logs its evaluations and yields nothing (see ``quality.evaluations``). Audits evaluate their check themselves.
     """
     container = definition.container
-    if not container.options.checks:
-        return []
     specs = [_spec(definition, rule) for rule in container.options.checks]
+    if audit_settings(definition) is not None:
+        specs.append(complete_check(definition))
+    if not specs:
+        return []
 
     @dg.multi_asset_check(
         name=check_name_of(definition),
@@ -83,6 +85,10 @@ def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefi
         chosen = {key.name for key in context.selected_asset_check_keys}
         rules = [rule for rule in container.options.checks if rule.id in chosen]
         inner = context.op_execution_context
+        if COMPLETE in chosen:
+            repeat_complete(inner, definition)
+        if not rules:
+            return
         keys = keys_of_run(inner, definition)
         request = _request_after_sync(inner, definition, keys)
         summary = _scan(inner, definition, request, rules, lambda summary: log_evaluations(inner, definition, summary, keys), in_sync=True)
@@ -235,5 +241,17 @@ def _spec(definition: ContainerDefinition, rule: Rule) -> dg.AssetCheckSpec:
             description=rule.description or f"{rule.rule}: {json.dumps(words, ensure_ascii=False, default=str)}",
             blocking=rule.blocking,
             metadata=metadata,
+            partitions_def=partitions_definition(definition),
+        )
+
+
+def complete_check(definition: ContainerDefinition) -> dg.AssetCheckSpec:
+    """The check that shows, for each partition, what the last audit has found."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=dg.PreviewWarning)
+        return dg.AssetCheckSpec(
+            COMPLETE,
+            asset=container_key(definition.container),
+            description="The lake has the rows of the source: all of them, and no others. Audits find out.",
             partitions_def=partitions_definition(definition),
         )

@@ -16,7 +16,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Recorded
 
-from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.catalog.definition import ContainerDefinition, audit_settings
 from incremental_assets.core.rules.rule import Rule, Severity, Status, Verdict
 from incremental_assets.core.rules.table import TableRule
 from incremental_assets.dagster.partitions import container_key, keys_of_run, partitions_definition
@@ -24,6 +24,8 @@ from incremental_assets.dagster.quality.summary import ScanSummary, summary_meta
 from incremental_assets.dagster.quality.tables import samples
 from incremental_assets.dagster.runs.event_batches import log_evaluations_together
 
+COMPLETE = "complete"
+"""The name of the check that audits evaluate."""
 _SEVERITY = {Severity.WARN: dg.AssetCheckSeverity.WARN, Severity.ERROR: dg.AssetCheckSeverity.ERROR}
 
 
@@ -67,27 +69,38 @@ def repeat_evaluations(context: Any, definition: ContainerDefinition) -> None:
 
     Dagster has planned an evaluation of each check and partition. Those that stay planned would be shown as skipped.
     """
-    key, storage, keys = container_key(definition.container), context.instance.event_log_storage, keys_of_run(context, definition)
     for rule in definition.container.options.checks:
-        check = dg.AssetCheckKey(key, rule.id)
-        for place in keys or [None]:
-            newest = storage.get_asset_check_execution_history(check, limit=1, partition_filter=PartitionKeyFilter(key=place))
-            # Another run may have planned or evaluated the check since; its state is newer than what is repeated here.
-            if not newest or newest[0].status is not Recorded.PLANNED or newest[0].run_id != context.run.run_id:
-                continue
-            known = storage.get_asset_check_execution_history(
-                check, limit=1, status={Recorded.SUCCEEDED, Recorded.FAILED}, partition_filter=PartitionKeyFilter(key=place)
+        _repeat(context, definition, rule.id, _SEVERITY[rule.severity])
+    if audit_settings(definition) is not None:
+        repeat_complete(context, definition)
+
+
+def repeat_complete(context: Any, definition: ContainerDefinition) -> None:
+    """Does the same for the check that audits evaluate. In a run that has audited, nothing is left to be logged."""
+    _repeat(context, definition, COMPLETE, dg.AssetCheckSeverity.ERROR)
+
+
+def _repeat(context: Any, definition: ContainerDefinition, name: str, severity: dg.AssetCheckSeverity) -> None:
+    key, storage, keys = container_key(definition.container), context.instance.event_log_storage, keys_of_run(context, definition)
+    check = dg.AssetCheckKey(key, name)
+    for place in keys or [None]:
+        newest = storage.get_asset_check_execution_history(check, limit=1, partition_filter=PartitionKeyFilter(key=place))
+        # Another run may have planned or evaluated the check since; its state is newer than what is repeated here.
+        if not newest or newest[0].status is not Recorded.PLANNED or newest[0].run_id != context.run.run_id:
+            continue
+        known = storage.get_asset_check_execution_history(
+            check, limit=1, status={Recorded.SUCCEEDED, Recorded.FAILED}, partition_filter=PartitionKeyFilter(key=place)
+        )
+        last = known[0].event if known else None
+        event = last.dagster_event if last is not None else None
+        context.log_event(
+            event.asset_check_evaluation_data
+            if event is not None
+            else dg.AssetCheckEvaluation(
+                asset_key=key, check_name=name, passed=True, severity=severity, partition=place,
+                description="unasserted: nothing has looked before", metadata={"quality/status": "unasserted"},
             )
-            last = known[0].event if known else None
-            event = last.dagster_event if last is not None else None
-            context.log_event(
-                event.asset_check_evaluation_data
-                if event is not None
-                else dg.AssetCheckEvaluation(
-                    asset_key=key, check_name=rule.id, passed=True, severity=_SEVERITY[rule.severity], partition=place,
-                    description="unasserted: nothing was written, and no scan has looked before", metadata={"quality/status": "unasserted"},
-                )
-            )  # fmt: skip
+        )  # fmt: skip
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:

@@ -1,0 +1,146 @@
+"""The jobs that audit a container, or all containers of a datastore, and their schedules.
+
+Belongs here: the jobs, and which partitions an audit by schedule compares. Does not belong: the runs that an audit consists of (``audit``).
+
+A job consists of an op, as the job that syncs a datastore does: an audit is a sync's run, one or more runs that repair, and another
+comparison. They are ordinary runs of the container, which this process executes.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition, Settings
+from incremental_assets.core.container import AuditSettings
+from incremental_assets.core.names import encode_name
+from incremental_assets.dagster.audit import AuditOptions, audit_lines, is_audited
+from incremental_assets.dagster.jobs import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG, op_name
+from incremental_assets.dagster.partitions import keys_of_run, partitions_definition
+from incremental_assets.dagster.project import current_project
+from incremental_assets.dagster.runner import Runner
+
+
+class AuditConfig(dg.Config):
+    """The run config of an audit. ``repair``: partitions that differ are refreshed. ``partitions``: the partition keys to be compared,
+    instead of those of the run; without either, all rows are."""
+
+    repair: bool = False
+    partitions: list[str] | None = None
+
+
+def audit_job(definition: ContainerDefinition) -> dg.JobDefinition:
+    """The job that audits one container."""
+    container = definition.container
+
+    @dg.op(name=f"{op_name(definition)}__audit", out=dg.Out(dg.Nothing), description=f"Compares {container.label} with its source.")
+    def audit(context: dg.OpExecutionContext, config: AuditConfig) -> None:
+        keys = config.partitions if config.partitions is not None else keys_of_run(context, definition)
+        _audit(
+            context,
+            [definition],
+            AuditOptions(None, config.repair, f"run {context.run_id}", partitions=None if keys is None else tuple(keys)),
+        )
+
+    @dg.job(
+        name=f"audit_{op_name(definition)}",
+        partitions_def=partitions_definition(definition),
+        description=f"Audit of {container.label}: a sync, and a comparison with the source.",
+        tags={CONTAINER_TAG: container.label, OPERATION_TAG: "audit", DATASTORE_TAG: container.datastore},
+    )
+    def job() -> None:
+        audit()
+
+    return job
+
+
+class DatastoreAuditConfig(dg.Config):
+    """The run config of the audit of a datastore. ``repair``: see ``AuditConfig``."""
+
+    repair: bool = False
+
+
+def datastore_audit_job(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.JobDefinition:
+    """The job that audits all containers of a datastore, as ``incremental-assets audit DATASTORE`` does."""
+    name = encode_name(settings.name)
+
+    @dg.op(name=f"{name}_audit", out=dg.Out(dg.Nothing), description=f"Compares all containers of {settings.name} with their source.")
+    def audit_all(context: dg.OpExecutionContext, config: DatastoreAuditConfig) -> None:
+        _audit(context, [d for d in definitions if is_audited(d)], AuditOptions(None, config.repair, f"run {context.run_id}"))
+
+    @dg.job(name=f"audit_{name}", description=f"Audits all containers of {settings.name}.", tags={DATASTORE_TAG: settings.name})
+    def job() -> None:
+        audit_all()
+
+    return job
+
+
+def _audit(context: dg.OpExecutionContext, definitions: Sequence[ContainerDefinition], options: AuditOptions) -> None:
+    """Audits the containers. Raises Failure at the end if one differs, or could not be audited."""
+    from incremental_assets.dagster.loading import load_project
+
+    runner = Runner(load_project(current_project()).definitions(definitions), context.instance)
+    lines = []
+    for line in audit_lines(runner, definitions, options, context.instance):
+        lines.append(line)
+        log = context.log.error if line["status"] in ("different", "failed") else context.log.info
+        log(f"{line['container']}: {line['status']}: {line['message']} (run {line['run_id']})")
+    statuses = [line["status"] for line in lines]
+    context.add_output_metadata({f"containers_{status}": statuses.count(status) for status in dict.fromkeys(statuses)})
+    wrong = [f"{line['container']}: {line['message']}" for line in lines if line["status"] in ("different", "failed")]
+    if wrong:
+        raise dg.Failure("; ".join(wrong), allow_retries=False)
+
+
+# ---------------------------------------------------------------------- schedules
+def audit_schedule(definition: ContainerDefinition, settings: AuditSettings, cron: str) -> dg.ScheduleDefinition:
+    """The schedule of a container's audits. It is switched on by default."""
+    name = f"audit_{op_name(definition)}"
+
+    @dg.schedule(
+        name=f"{name}_schedule",
+        job_name=name,
+        cron_schedule=cron,
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=f"Compares {definition.container.label} with its source.",
+    )
+    def schedule(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest]:
+        keys = partitions_in_turn(context.instance, definition, settings)
+        config = {"repair": settings.repair, **({} if keys is None else {"partitions": list(keys)})}
+        yield dg.RunRequest(run_config={"ops": {f"{op_name(definition)}__audit": {"config": config}}})
+
+    return schedule
+
+
+def partitions_in_turn(instance: dg.DagsterInstance, definition: ContainerDefinition, settings: AuditSettings) -> Sequence[str] | None:
+    """The partition keys that the next audit compares; None: all rows. With ``rotating``, it is remembered where the one after begins."""
+    partitions_def = partitions_definition(definition)
+    if partitions_def is None or (settings.newest is None and settings.rotating is None):
+        return None
+    keys = list(partitions_def.get_partition_keys(dynamic_partitions_store=instance))
+    if isinstance(partitions_def, dg.DynamicPartitionsDefinition):
+        keys.sort(key=int)  # they are in the order in which they were added
+    if settings.newest is not None:
+        return keys[-settings.newest :]
+    assert settings.rotating is not None
+    cursor = f"incremental_assets/audit/{definition.container.label}"
+    storage = instance.daemon_cursor_storage
+    last = storage.get_cursor_values({cursor}).get(cursor)
+    at = (keys.index(last) + 1) % len(keys) if last in keys else 0
+    chosen = [keys[(at + step) % len(keys)] for step in range(min(settings.rotating, len(keys)))]
+    if chosen:
+        storage.set_cursor_values({cursor: chosen[-1]})
+    return sorted(chosen, key=keys.index)
+
+
+def datastore_audit_schedule(settings: Settings, audit: AuditSettings, cron: str) -> dg.ScheduleDefinition:
+    """The schedule of the audits of all containers of a datastore."""
+    name = encode_name(settings.name)
+    return dg.ScheduleDefinition(
+        name=f"audit_{name}_schedule",
+        job_name=f"audit_{name}",
+        cron_schedule=cron,
+        execution_timezone="UTC",
+        run_config={"ops": {f"{name}_audit": {"config": {"repair": audit.repair}}}},
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+    )

@@ -1,0 +1,67 @@
+"""Records what an audit has found: evaluations of the check ``complete``, and a row in the records of the datastore.
+
+Belongs here: the check, its evaluations, and the record. Does not belong: the comparison (``databases.audit``), or the runs of audits
+(``audit``, ``audit_jobs``).
+
+The check is logged by the run that has compared, and is never executed by itself: it would have to sync first. A run that audits nothing
+logs its last state again (``quality.evaluations.repeat_evaluations``).
+"""
+
+import time
+
+import dagster as dg
+
+from incremental_assets.catalog.definition import ContainerDefinition, audit_settings
+from incremental_assets.core.comparison import Checksum, Comparison, PartitionDifference
+from incremental_assets.dagster.partitions import container_key, keys_of_run, partitions_definition
+from incremental_assets.dagster.quality.asset_checks import started_by
+from incremental_assets.dagster.quality.evaluations import COMPLETE
+from incremental_assets.dagster.runs.event_batches import log_evaluations_together
+from incremental_assets.databases.audit import message_of, summary_of
+from incremental_assets.delta.scope import LakeScope
+from incremental_assets.quality.records import Records
+
+
+def report_audit(context: dg.AssetExecutionContext, definition: ContainerDefinition, found: Comparison) -> None:
+    """Logs the evaluations of the check, if the container has it, and records the audit."""
+    container = definition.container
+    if audit_settings(definition) is not None:
+        inner = context.op_execution_context
+        log_evaluations_together(inner, _evaluations(definition, found, keys_of_run(inner, definition)))
+    summary = summary_of(found)
+    scope: LakeScope = context.resources.lake
+    Records(scope.lake, container.key_path[0]).record_audit(
+        container.label, context.run.run_id, summary, message_of(found), started_by(context.run.tags), time.time_ns() // 1000
+    )
+
+
+def _evaluations(definition: ContainerDefinition, found: Comparison, planned: list[str] | None) -> list[dg.AssetCheckEvaluation]:
+    """An evaluation for each partition that was compared or planned, and one for the whole run where Dagster expects that. Those that
+    differ come last, as the UI shows the newest evaluation of a check without partition."""
+    different = {one.key: one for one in found.different}
+    places: dict[str | None, PartitionDifference | None] = {key: different.get(key) for key in (*found.keys, *(planned or ()))}
+    whole = partitions_definition(definition) is None or planned is None
+    made = [_evaluation(definition, key, one, found) for key, one in places.items() if key is not None]
+    if whole or None in places:
+        made.append(
+            dg.AssetCheckEvaluation(
+                asset_key=container_key(definition.container), check_name=COMPLETE, passed=found.equal, description=message_of(found),
+                metadata={"audit/rows": found.rows, **{f"audit/{kind.value}": number for kind, number in found.counts.items()}},
+            )
+        )  # fmt: skip
+    return sorted(made, key=lambda one: not one.passed)
+
+
+def _evaluation(
+    definition: ContainerDefinition, key: str, different: PartitionDifference | None, found: Comparison
+) -> dg.AssetCheckEvaluation:
+    sides = (different.source, different.lake) if different is not None else (Checksum(), Checksum())
+    differs = f"source and lake differ: {sides[0].rows:,} rows in the source, {sides[1].rows:,} in the lake"
+    return dg.AssetCheckEvaluation(
+        asset_key=container_key(definition.container),
+        check_name=COMPLETE,
+        passed=different is None,
+        description="source and lake have equal rows" if different is None else differs,
+        partition=key,
+        metadata={"audit/delta_version": found.version},
+    )
