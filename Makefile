@@ -1,5 +1,5 @@
 # install, demo, test, ui, bench, clean. Needs make and Python 3.10 to 3.13; everything else goes into .venv, .java and .jars here.
-.PHONY: help install demo test test-long test-s3 ui bench clean constraints
+.PHONY: help install demo test test-long test-s3 ui bench bench-quick clean constraints
 .DEFAULT_GOAL := help
 
 SCALE ?= 0.1
@@ -10,14 +10,15 @@ BESIDE := --numprocesses 2 --dist loadfile
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
-	@echo "make install   prepare .venv, and Java and Spark's JARs where they are missing"
-	@echo "make demo      embedded PostgreSQL, TPC-H, two syncs and a comparison row by row  (SCALE=$(SCALE))"
-	@echo "make ui        Dagster's UI over the demo, on 127.0.0.1:3000"
-	@echo "make test      what a change has to pass"
-	@echo "make test-long the longer tests: kills, bad input, random histories"
-	@echo "make test-s3   files and lakes on S3, against a server on this machine"
-	@echo "make bench     side by side with dlt"
-	@echo "make clean     remove what the commands above made (the environment stays; 'make distclean' removes that too)"
+	@echo "make install     prepare .venv, and Java and Spark's JARs where they are missing"
+	@echo "make demo        embedded PostgreSQL, TPC-H, two syncs and a comparison row by row  (SCALE=$(SCALE))"
+	@echo "make ui          Dagster's UI over the demo, on 127.0.0.1:3000"
+	@echo "make test        what a change has to pass"
+	@echo "make test-long   the longer tests: kills, bad input, random histories"
+	@echo "make test-s3     files and lakes on S3, against a server on this machine"
+	@echo "make bench       side by side with dlt"
+	@echo "make bench-quick benchmarks at a small size, compared with the last such run; some ten minutes"
+	@echo "make clean       remove what the commands above made (the environment stays; 'make distclean' removes that too)"
 
 install: .venv/.installed
 	@$(BIN)/python -m incremental_assets.spark.embedded.java install
@@ -66,6 +67,10 @@ test-s3: install
 bench: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m benchmarks --scale $(BENCH_SCALE)
+
+bench-quick: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python -m benchmarks.quick
 
 constraints:
 	@{ sed -n '/^#/p' constraints.txt; \

@@ -4,14 +4,13 @@ Belongs here: the steps of the comparison and the table of its results. Does not
 side (`dlt_side`).
 
 Both sides run as whole processes. The embedded Spark server is warm: it has synced a table of 1,000 rows in each way. Its memory is
-reported separately. `python -m benchmarks --scale 1 [--only ours] [--folder DIR]`.
+reported separately. `python -m benchmarks --scale 1 [--only ours] [--rounds 3] [--folder DIR] [--no-store]`.
 """
 
 import argparse
 import datetime
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -27,7 +26,8 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import Measured, Project, run
+from benchmarks.figures import Figure, report
+from benchmarks.measure import Measured, Project, facts, run
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.demo.source import load
 
@@ -35,6 +35,8 @@ WARM_UPS = 3
 """How many times the small table is changed and synced before the first measurement."""
 TARGETS = {"full load": 0.6, "upsert 1 %": 0.8}
 """The ratio of this project's time to dlt's that each step has to reach."""
+RUN_TARGETS = {"upsert 10 of 1,000": 1.2, "append 10 to 1,000": 1.2, "refresh a month": 2.0}
+"""The seconds of its run, without the start of the process, that each step has to reach."""
 DEFS = """\
 type: incremental_assets.PostgresDatastore
 attributes:
@@ -74,8 +76,6 @@ CHANGE = """update line_item set l_quantity = l_quantity + 1,
 CHANGE_IN_A_MONTH = """update line_item set l_tax = l_tax + 0.01
   where l_shipdate >= '1995-06-01' and l_shipdate < '1995-07-01' and l_orderkey %% 100 = %(round)s"""
 """Changes one percent of a month's rows."""
-ROUNDS = 3
-"""How often a step of few seconds is measured. Its median counts."""
 
 
 def _median(measured: list[Measured]) -> Measured:
@@ -84,10 +84,14 @@ def _median(measured: list[Measured]) -> Measured:
 
 
 class Bench:
-    """One run of the comparison. ``rows``: the measurements of the steps so far. ``total``: how many rows ``line_item`` has."""
+    """One run of the comparison.
 
-    def __init__(self, folder: Path, scale: float, ours_only: bool) -> None:
-        self.folder, self.scale, self.ours_only = folder, scale, ours_only
+    ``rounds``: how often a step of few seconds is measured; its median counts. ``rows``: the measurements of the steps so far. ``total``:
+    how many rows ``line_item`` has.
+    """
+
+    def __init__(self, folder: Path, scale: float, ours_only: bool, rounds: int) -> None:
+        self.folder, self.scale, self.ours_only, self.rounds = folder, scale, ours_only, rounds
         self.console = Console(width=150)
         self.rows: list[dict[str, Any]] = []
 
@@ -129,9 +133,13 @@ class Bench:
             return None
         return run([sys.executable, "-m", "benchmarks.dlt_side", step, url, str(self.folder / "dlt")], self.project.environment)
 
-    def step(self, name: str, ours: Measured, dlt: Measured | None, note: str = "") -> None:
-        """Stores and prints the measurements of one step."""
+    def step(self, name: str, ours: Measured, dlt: Measured | None, note: str = "", run_s: float | None = None) -> None:
+        """Stores, prints and reports the measurements of one step. ``run_s``: the seconds of the run itself, where they count."""
         line = ours.lines[0] if ours.lines else {}
+        run_target = RUN_TARGETS.get(name)
+        if run_s is not None:
+            of_run = f"the run itself: {run_s:.1f} s" + (f" (target {run_target:g} s)" if run_target else "")
+            note = f"{note}; {of_run}" if note else of_run
         ratio = ours.seconds / dlt.seconds if dlt else None
         target = TARGETS.get(name)
         self.rows.append(
@@ -142,7 +150,12 @@ class Bench:
                 "dlt_mb": dlt and round(dlt.peak_mb), "spark_mb": round(_spark_memory()), "note": note,
             }
         )  # fmt: skip
-        self.console.print(self.rows[-1])
+        figures = [Figure(name, ours.seconds, note=note)]
+        if ratio is not None:
+            figures.append(Figure(f"{name}, of dlt's time", ratio, "×", target))
+        if run_s is not None:
+            figures.append(Figure(f"{name}, the run", run_s, target=run_target))
+        report(str(self.rows[-1]), *figures)
 
     def measure_all(self, url: str) -> None:
         """Runs all steps: the warm-up, a full load, an upsert, a sync without changes, a refresh of one month."""
@@ -154,17 +167,17 @@ class Bench:
                 connection.execute("update warm_up set l_tax = %s, updated_at = now() where l_linenumber = 1", [number])
             self.ours("warm/warm_up")
         for name, change in (
-            ("upsert 10 of 1,000", "update warm_up set l_tax = %(round)s, updated_at = now() where l_orderkey in (select l_orderkey "
-             "from warm_up order by l_orderkey, l_linenumber limit 10) and l_linenumber = 1"),
+            ("upsert 10 of 1,000", "update warm_up set l_tax = %(round)s, updated_at = now() where (l_orderkey, l_linenumber) in "
+             "(select l_orderkey, l_linenumber from warm_up order by l_orderkey, l_linenumber limit 10)"),
             ("append 10 to 1,000", "insert into appended (v) select 'new' from generate_series(1, 10)"),
         ):  # fmt: skip
             small: list[Measured] = []
-            for number in range(ROUNDS + 1):  # the first one is a warm-up
+            for number in range(self.rounds + 1):  # the first one is a warm-up
                 with psycopg.connect(url, autocommit=True) as connection:
                     connection.execute(change, {"round": number + 10})  # pyright: ignore[reportArgumentType]
                 small.append(self.ours("small/appended" if name.startswith("append") else "warm/warm_up"))
             seconds = statistics.median(one.lines[0]["seconds"] for one in small[1:])
-            self.step(name, _median(small[1:]), None, f"the run itself: {seconds:.1f} s (target 1.2 s)")
+            self.step(name, _median(small[1:]), None, run_s=seconds)
         self.ours("warm/warm_up", "--reset-watermarks")
         self.step("full load", self.ours("append/line_item"), self.dlt("load", url))
         self.ours("upsert/line_item")
@@ -172,7 +185,7 @@ class Bench:
         upserts: list[Measured] = []
         theirs: list[Measured | None] = []
         changed = read = 0
-        for number in range(ROUNDS):
+        for number in range(self.rounds):
             with psycopg.connect(url, autocommit=True) as connection:
                 changed += connection.execute(CHANGE, {"round": number}).rowcount
                 connection.execute("vacuum analyze line_item")
@@ -180,18 +193,21 @@ class Bench:
             theirs.append(self.dlt("upsert", url))
             read += upserts[-1].lines[0]["rows_read"]
         others = sorted((one for one in theirs if one is not None), key=lambda one: one.seconds)
-        note = f"{changed:,} rows changed in {ROUNDS} rounds, read/changed = {read / changed:.4f}"
+        note = f"{changed:,} rows changed in {self.rounds} rounds, read/changed = {read / changed:.4f}"
         self.step("upsert 1 %", _median(upserts), others[len(others) // 2] if others else None, note)
-        self.step("unchanged", self.ours("upsert/line_item"), self.dlt("unchanged", url), f"one tick: {self.tick():.0f} ms")
+        unchanged = self.ours("upsert/line_item"), self.dlt("unchanged", url)
+        milliseconds = self.tick()
+        self.step("unchanged", *unchanged, f"one tick: {milliseconds:.0f} ms")
+        report(f"a tick over one unchanged container: {milliseconds:.0f} ms", Figure("unchanged, a tick", milliseconds, "ms"))
         refreshes: list[Measured] = []
-        for number in range(ROUNDS):
+        for number in range(self.rounds):
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute(CHANGE_IN_A_MONTH, {"round": number})
             refreshes.append(self.ours("append/line_item", "--partition", "1995-06-01"))
         seconds = statistics.median(one.lines[0]["seconds"] for one in refreshes)
-        self.step("refresh a month", _median(refreshes), None, f"1 % of its rows changed; the run itself: {seconds:.1f} s (target 2 s)")
+        self.step("refresh a month", _median(refreshes), None, "1 % of its rows changed", run_s=seconds)
         same = self.ours("append/line_item", "--partition", "1995-06-01")
-        self.step("refresh a month as it is", same, None, f"the run itself: {same.lines[0]['seconds']:.1f} s")
+        self.step("refresh a month as it is", same, None, run_s=same.lines[0]["seconds"])
 
     def tick(self) -> float:
         """The milliseconds that it takes to plan an unchanged container, as a schedule's tick does.
@@ -215,8 +231,8 @@ class Bench:
                 assert plan.action is Action.SKIP, plan.reason
         return statistics.median(seconds) * 1000
 
-    def store(self) -> Path:
-        """Prints the table of all steps and stores it, with facts about the machine, as a JSON file. Returns the file's path."""
+    def print_table(self) -> None:
+        """Prints the table of all steps."""
         table = Table(title=f"TPC-H scale {self.scale:g}, {self.total:,} rows of line_item, {os.cpu_count()} cores", title_justify="left")
         for column in (
             "step",
@@ -238,20 +254,14 @@ class Bench:
             cells += [r["driver_mb"], r["spark_mb"], r["dlt_mb"], r["note"]]
             table.add_row(*("" if c is None else f"{c:,}" if isinstance(c, int) else str(c) for c in cells))
         self.console.print(table)
+
+    def store(self) -> Path:
+        """Stores the table of all steps, with facts about the machine, as a JSON file. Returns the file's path."""
         folder = Path(__file__).parent / "results"
         folder.mkdir(exist_ok=True)
         now = datetime.datetime.now(datetime.timezone.utc)
         path = folder / f"{now:%Y-%m-%d-%H%M}-scale-{self.scale:g}.json"
-        facts = {
-            "at": now.isoformat(timespec="seconds"),
-            "cores": os.cpu_count(),
-            "memory_gb": round(psutil.virtual_memory().total / 2**30),
-            "python": platform.python_version(),
-            "load_average": os.getloadavg(),
-            "rows": self.total,
-            "scale": self.scale,
-        }
-        path.write_text(json.dumps({**facts, "steps": self.rows}, indent=1) + "\n")
+        path.write_text(json.dumps({**facts(), "rows": self.total, "scale": self.scale, "steps": self.rows}, indent=1) + "\n")
         return path
 
 
@@ -266,17 +276,21 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--only", choices=["ours"], default=None, help="leave dlt out")
     parser.add_argument("--folder", type=Path, default=Path(".bench"))
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each step of few seconds (default: %(default)s)")
+    parser.add_argument("--no-store", action="store_true", help="only print the measurements")
     arguments = parser.parse_args()
     if arguments.only is None and subprocess.run([sys.executable, "-c", "import dlt, connectorx"], capture_output=True).returncode:
         sys.stderr.write("dlt is not installed: pip install -c constraints.txt -e '.[bench]', or leave it out with --only ours\n")
         return 2
-    bench = Bench(arguments.folder.resolve(), arguments.scale, arguments.only == "ours")
+    bench = Bench(arguments.folder.resolve(), arguments.scale, arguments.only == "ours", arguments.rounds)
     with ExitStack() as at_the_end:
         url = bench.prepare()
         at_the_end.callback(bench.server.stop)
         at_the_end.callback(bench.project.stop)
         bench.measure_all(url)
-        bench.console.print(f"kept in {bench.store()}")
+        bench.print_table()
+        if not arguments.no_store:
+            bench.console.print(f"kept in {bench.store()}")
     return 0
 
 

@@ -1,6 +1,7 @@
 """What a sensor's tick costs over many files: `python -m benchmarks.files [FILES]`, with local files and without Spark.
 
-Belongs here: the time and the memory of a tick of the product's own code. Does not belong: reading files.
+Belongs here: the time and the memory of a tick of the product's own code. Does not belong: reading files
+(`python -m benchmarks.reading_files`).
 """
 
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from benchmarks.figures import Figure, report
 from incremental_assets.dagster.components.files import FileDatastore, FilesEntry
 from incremental_assets.dagster.sensors import Cursor, tick
 
@@ -40,13 +42,20 @@ def main(count: int) -> None:
             started, before = time.process_time(), _memory()
             asked = tick(instance, definition, None)
             seconds = time.process_time() - started
-            print(f"{count:,} new files: a tick that asks for 1,000 takes {seconds:.2f} s of the processor, {_memory() - before:,} KiB")
+            report(
+                f"{count:,} new files: a tick that asks for 1,000 takes {seconds:.2f} s of the processor, {_memory() - before:,} KiB",
+                Figure(f"a tick over {count:,} new files", seconds, note="of the processor"),
+            )
             assert asked.run_requests and asked.cursor
             seen = Cursor.from_json(asked.cursor)
             assert seen is not None
             settled, started = Cursor(seen.sight, True).to_json(), time.process_time()
             assert "as it was" in str(tick(instance, definition, settled).skip_reason)
-            print(f"{count:,} files, none changed: a tick takes {time.process_time() - started:.2f} s of the processor")
+            seconds = time.process_time() - started
+            report(
+                f"{count:,} files, none changed: a tick takes {seconds:.2f} s of the processor",
+                Figure(f"a tick over {count:,} unchanged files", seconds, note="of the processor"),
+            )
 
 
 def _memory() -> int:

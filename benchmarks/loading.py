@@ -27,6 +27,7 @@ from dagster._grpc.server import LoadedRepositories
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import serialize_value
 
+from benchmarks.figures import Figure, report
 from benchmarks.measure import Measured, Project, run
 from incremental_assets.dagster.loading import load_project, select
 from incremental_assets.dagster.one_asset_job import one_asset_job
@@ -39,6 +40,8 @@ COLUMNS = 12
 """How many columns each table has."""
 A_TRANSACTION = 50
 """How many tables are made in one transaction: PostgreSQL has room for the locks of some hundred."""
+TARGETS = {1_000: 3.0, 10_000: 15.0}
+"""The seconds that a process may take until it has loaded a project of so many tables."""
 TOUCH = "create function touch() returns trigger language plpgsql as $$ begin new.updated_at = clock_timestamp(); return new; end $$"
 
 
@@ -131,9 +134,10 @@ def measure(work: Path, url: str, tables: int, rounds: int) -> None:
     project.define("many", defs(tables))
     make_tables(url, tables)
     taken = project.command("catalog", "many")
-    print(f"{tables:,} tables: their first catalog {taken.seconds:.1f} s", flush=True)
+    about = f"{tables:,} tables"
+    report(f"{about}: their first catalog {taken.seconds:.1f} s", Figure(f"{about}, their first catalog", taken.seconds))
 
-    def median(what: str, process: Callable[[], Measured]) -> None:
+    def median(what: str, process: Callable[[], Measured], target: float | None = None) -> None:
         measured: list[Measured] = []
         processor: list[float] = []
         for _ in range(rounds):
@@ -146,16 +150,17 @@ def measure(work: Path, url: str, tables: int, rounds: int) -> None:
         if described:
             part = statistics.median(line["described_s"] for line in described)
             more = f"; {part:.1f} s of them to describe {described[0]['described_mb']:.0f} MB"
-        print(
-            f"{tables:,} tables, {what}: {statistics.median(seconds):.1f} s ({min(seconds):.1f} to {max(seconds):.1f}), "
+        report(
+            f"{about}, {what}: {statistics.median(seconds):.1f} s ({min(seconds):.1f} to {max(seconds):.1f}), "
             f"{max(one.peak_mb for one in measured):.0f} MB, {statistics.median(processor):.1f} s of the processor{more}",
-            flush=True,
+            Figure(f"{about}, {what}", statistics.median(seconds), target=target),
         )
 
     own = [sys.executable, "-m", "benchmarks.loading", "--process"]
     one = name_of(tables // 2 + 1)
-    median(f"sync many/{one} --dry-run", lambda: project.command("sync", f"many/{one}", "--dry-run", "--json"))
-    median("a run's process", run_of(project, f"many/{one}"))
+    target = TARGETS.get(tables)
+    median(f"sync many/{one} --dry-run", lambda: project.command("sync", f"many/{one}", "--dry-run", "--json"), target)
+    median("a run's process", run_of(project, f"many/{one}"), target)
     median("the server of the code location", lambda: run([*own, "serve", str(project.folder)], project.environment))
     median("Dagster alone", lambda: run([*own, "serve-dagster", str(tables)], project.environment))
 

@@ -3,8 +3,10 @@
 Belongs here: what every benchmark needs. Does not belong: the commands that are measured.
 """
 
+import datetime
 import json
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -31,6 +33,17 @@ class Measured:
     seconds: float
     peak_mb: float
     lines: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+
+def facts() -> dict[str, Any]:
+    """When this is, on what machine, and how busy it is: what is stored beside measurements."""
+    return {
+        "at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "cores": os.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 2**30),
+        "python": platform.python_version(),
+        "load_average": os.getloadavg(),
+    }
 
 
 class Project:

@@ -1,15 +1,16 @@
-"""What a scan of one new partition costs: `python -m benchmarks.quality [ROWS_A_PARTITION]`, on this machine.
+"""What a scan of one new partition costs: `python -m benchmarks.quality [ROWS_A_PARTITION] [--rounds 7] [--commands 3]`, on this machine.
 
 Belongs here: the influence of the number of rules (1, 10, 30), and of the size of the table (5 and 50 partitions). Does not belong: what
 the rules find.
 
 Each case is measured in two ways: the scan itself, on a Spark session that is open; and `incremental-assets scan … --partition`, the whole
-process. Targets: 30 rules take at most 1.5 times as long as one; a table of 50 partitions takes at most 1.2 times as long as one of 5.
+process. Targets: of the command, 30 rules take at most 1.5 times as long as one; of what Spark is asked, at most 3 times as long, and over
+a million rows at most 0.6 seconds; a table of 50 partitions takes at most 1.2 times as long as one of 5.
 """
 
+import argparse
 import datetime
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ import psycopg
 import yaml
 from pydantic import TypeAdapter
 
+from benchmarks.figures import Figure, report
 from benchmarks.measure import Project
 from incremental_assets.core.container import Container, ContainerOptions, Identifier, Kind, Partitioning
 from incremental_assets.core.cursor_type import CursorType, IdentifierType, parse_value
@@ -39,8 +41,12 @@ FIRST = parse_value(CursorType.DATE, "2026-01-01")
 """The first day of the tables, in days since 1970-01-01."""
 SIZES, COUNTS = (5, 50), (1, 10, 30)
 """Partitions of each table, and how many rules are evaluated."""
-ROUNDS, COMMANDS = 7, 3
-"""How many times each case is measured with an open session, and as a command; one more is made first and does not count."""
+ASKED, COMMAND = "asked of Spark", "the command"
+"""The two ways in which each case is measured."""
+RULES_TARGETS, SIZE_TARGET = {ASKED: 3.0, COMMAND: 1.5}, 1.2
+"""How many times as long as one rule 30 rules may take, and as long as a table of 5 partitions one of 50."""
+SECONDS_TARGETS = {(ASKED, 1_000_000): 0.6}
+"""The seconds that 30 rules over a partition of so many rows may take."""
 COLUMNS = """id bigint primary key, day date, ship date, customer int, price numeric(12,2), quantity int, discount numeric(4,2),
   tax numeric(4,2), email text, note text, status text, flag text"""
 """The columns of the source's tables. The tables in the lake have the same ones."""
@@ -171,20 +177,32 @@ class Bench:
         return measured.seconds
 
 
-def print_medians(what: str, seconds: dict[tuple[int, int], list[float]]) -> None:
-    """Prints the measurements and the two ratios that have targets. ``seconds``: by size of table and number of rules."""
+def report_medians(what: str, rows: int, seconds: dict[tuple[int, int], list[float]]) -> None:
+    """Reports the measurements and the ratios that have targets. ``seconds``: by size of table and number of rules."""
     middle = {case: statistics.median(found) for case, found in seconds.items()}
     for (size, count), found in seconds.items():
         spread = f"{min(found):.2f} to {max(found):.2f}"
-        print(f"{what}, table of {size:2} partitions, {count:2} rules: {middle[size, count]:.2f} s (median of {len(found)}, {spread})")
+        target = SECONDS_TARGETS.get((what, rows)) if count == COUNTS[-1] else None
+        report(
+            f"{what}, table of {size:2} partitions, {count:2} rules: {middle[size, count]:.2f} s (median of {len(found)}, {spread})",
+            Figure(f"{what}, {size} partitions of {rows:,} rows, {count} rules", middle[size, count], target=target),
+        )
     for size in SIZES:
-        print(f"{what}, {size} partitions: 30 rules / 1 rule = {middle[size, 30] / middle[size, 1]:.2f} (target 1.5)")
+        ratio, target = middle[size, 30] / middle[size, 1], RULES_TARGETS[what]
+        figure = Figure(f"{what}, {size} partitions of {rows:,} rows, 30 rules / 1 rule", ratio, "×", target)
+        report(f"{what}, {size} partitions: 30 rules / 1 rule = {ratio:.2f} (target {target:g})", figure)
     for count in COUNTS:
-        print(f"{what}, {count} rules: 50 partitions / 5 = {middle[50, count] / middle[5, count]:.2f} (target 1.2)", flush=True)
+        ratio = middle[50, count] / middle[5, count]
+        figure = Figure(f"{what}, {count} rules, 50 partitions / 5 of {rows:,} rows", ratio, "×", SIZE_TARGET)
+        report(f"{what}, {count} rules: 50 partitions / 5 = {ratio:.2f} (target {SIZE_TARGET:g})", figure)
 
 
-def main(rows: int) -> None:
-    """Prepares the tables and measures all cases. ``rows``: of each partition."""
+def measure(rows: int, rounds: int, commands: int) -> None:
+    """Prepares the tables and measures all cases.
+
+    ``rows``: of each partition. ``rounds``, ``commands``: how many times each case is measured with an open session, and as a command; one
+    more is made first and does not count. With no commands, none is made at all.
+    """
     with tempfile.TemporaryDirectory() as work, EmbeddedPostgres(Path(work) / "postgres") as server:
         url = server.create_database("bench")
         bench = Bench(Path(work), url, rows)
@@ -195,21 +213,31 @@ def main(rows: int) -> None:
             whole: dict[tuple[int, int], list[float]] = {case: [] for case in cases}
             lake = LakeScope(str(bench.project.lake), bench.project.home, "benchmark", print)
             with lake.stack:
-                for turn in range(ROUNDS + 1):
+                for turn in range(rounds + 1):
                     # The cases are measured in turns, so that other load on the machine falls on all of them.
                     for case in cases:
                         spent = bench.asked_of_spark(lake, *case)
                         # The first round warms the server up and does not count.
                         asked[case] += [spent] if turn else []
-            print_medians("asked of Spark", asked)
-            for turn in range(COMMANDS + 1):
+            report_medians(ASKED, rows, asked)
+            for turn in range(commands + 1 if commands else 0):
                 for case in cases:
                     spent = bench.command(*case)
                     whole[case] += [spent] if turn else []
-            print_medians("the command", whole)
+            if commands:
+                report_medians(COMMAND, rows, whole)
         finally:
             bench.project.stop()
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description=__doc__)
+    parser.add_argument("rows", type=int, nargs="?", default=1_000_000, help="rows of each partition (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=7, help="measurements of each case with an open session (default: %(default)s)")
+    parser.add_argument("--commands", type=int, default=3, help="measurements of each case as a command (default: %(default)s)")
+    asked = parser.parse_args()
+    measure(asked.rows, asked.rounds, asked.commands)
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)
+    main()

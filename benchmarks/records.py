@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from benchmarks.figures import Figure, report
 from incremental_assets.core.anomalies import Anomaly, State
 from incremental_assets.core.rules.rule import Severity, Status, Verdict
 from incremental_assets.quality.records import _SCHEMAS, CHECK_METRICS, OPERATIONS, OperationResult, Records, ScanOperation  # pyright: ignore[reportPrivateUsage]
@@ -85,4 +86,7 @@ def _anomaly(operation: str, now: int) -> Anomaly:
 
 if __name__ == "__main__":
     for count in [int(one) for one in sys.argv[1:]] or [1_000, 100_000]:
-        print(json.dumps(measure(count)))
+        steps = measure(count)
+        seconds = {step.removesuffix("_s"): value for step, value in steps.items() if step.endswith("_s")}
+        figures = [Figure(f"records of {count:,} scans, {step}", value, note="of the processor") for step, value in seconds.items()]
+        report(json.dumps(steps), *figures)

@@ -21,6 +21,7 @@ import psycopg
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from benchmarks.figures import Figure, report
 from benchmarks.measure import Project
 from incremental_assets.core.cursor_type import json_value
 from incremental_assets.dagster.components.postgres import PostgresDatastore
@@ -37,6 +38,8 @@ from incremental_assets.demo.postgres import EmbeddedPostgres
 
 ROWS = 1000
 """How many rows each table has in the source."""
+TARGETS = {1_000: 10.0}
+"""The seconds that a tick over so many containers may take."""
 
 
 def make_tables(source: psycopg.Connection, containers: int) -> None:
@@ -97,11 +100,12 @@ def measure(folder: Path, url: str, containers: int, rounds: int) -> None:
             skipped = (found.skip_message or "").count("nothing to do")
             if found.run_requests or skipped != containers:
                 raise RuntimeError(f"{len(found.run_requests or ())} runs were requested, and {skipped} containers skipped")
-    each = statistics.median(wall) / containers * 1000
-    print(
-        f"{containers:,} unchanged containers: {statistics.median(wall):.1f} s ({min(wall):.1f} to {max(wall):.1f}), {each:.1f} ms each, "
+    middle = statistics.median(wall)
+    each = middle / containers * 1000
+    report(
+        f"{containers:,} unchanged containers: {middle:.1f} s ({min(wall):.1f} to {max(wall):.1f}), {each:.1f} ms each, "
         f"{statistics.median(processor):.1f} s of this process's processor",
-        flush=True,
+        Figure(f"a tick over {containers:,} unchanged containers", middle, target=TARGETS.get(containers)),
     )
 
 
