@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from dagster._core.event_api import PartitionKeyFilter
 
+from assets_tests.cli.test_json import documented, fields
 from assets_tests.harness import Project
 from incremental_assets.dagster.audit import AuditOptions, audit_lines
 from incremental_assets.dagster.components.audit import AuditEntry
@@ -53,6 +54,7 @@ def test_what_no_sync_sees_is_found_and_repaired(shop: Project) -> None:
     assert (found["status"], found["missing"], found["stale"], found["surplus"]) == ("different", 1, 1, 1), found
     assert found["partitions_different"] == ["2026-01-01"]
     assert found["examples"] == {"missing": [["1001"]], "stale": [["1"]], "surplus": [["2"]]}
+    assert documented("audit") == {*fields(found)}
     repaired = audit(shop, "notes", repair=True)["notes"]
     assert repaired["status"] == "repaired", repaired
     shop.assert_equal("notes")

@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
+from incremental_assets.core.schema import Column
 from incremental_assets.core.window import EVERYTHING, Window
 
 ROWS_A_BUCKET = 1000
@@ -233,6 +235,12 @@ def differences(ours: Sequence[HashedRow], theirs: Sequence[HashedRow]) -> Itera
         ):  # fmt: skip
             if times:
                 yield kind, key, times
+
+
+def key_of(container: Container, columns: Sequence[Column]) -> Sequence[str]:
+    """The primary key by which rows are told apart; empty if there is none, or if one of its columns is not compared."""
+    compared = {column.name.lower() for column in columns}
+    return container.primary_key if all(name.lower() in compared for name in container.primary_key) else ()
 
 
 def shown_key(key: Key, types: Sequence[str]) -> Key:

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import missing
-from incremental_assets.core.errors import ContainerMissing
+from incremental_assets.core.errors import ConfigurationError, ContainerMissing
 from incremental_assets.core.files import FILE, MODIFIED
 from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.dagster.file_partitions import DagsterFilePartitions
@@ -72,6 +72,8 @@ class FileAdapter:
         self, instance: dg.DagsterInstance, request: Request, scope: LakeScope, run_id: str, log: Callable[[str], None]
     ) -> ContainerSync | Plan:
         container, partitions = self.definition.container, DagsterFilePartitions(instance, self.definition)
+        if request.audit is not None:
+            raise ConfigurationError(f"{container.label}: containers of files are not audited yet; only tables and views are.")
         # Listed anew, now that no other sync of the container can run: what another one has read or dropped since the plan that launched
         # this run would be taken for new or for gone otherwise.
         plan = self._plan(self.listing(), request, scope.lake)

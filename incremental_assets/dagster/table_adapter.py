@@ -84,12 +84,13 @@ class TableAdapter:
         event = newest_watermark(instance, container)
         plan = make_plan(container, reader, table, partitions, request, event)
         if plan.action is Action.SKIP and request.audit is not None:
+            spark = scope.spark  # opened before the snapshot, so that none is held while a JVM starts
             # The lake is compared with a state of the source in which there is still nothing to do. If there is, it is synced first.
             with reader.snapshot():
                 plan = make_plan(container, reader, table, partitions, request, event)
                 if plan.action is Action.SKIP:
                     rows = reader.snapshot_rows(container, plan.state.text_columns if plan.state is not None else ())
-                    return replace(plan, audited=audit(rows, lambda: scope.spark, table, container, partitions, request.audit))
+                    return replace(plan, audited=audit(rows, spark, table, container, partitions, request.audit))
         if plan.action is Action.SKIP:
             return plan
         expected = reader.estimate(plan.windows, plan.include_nulls)

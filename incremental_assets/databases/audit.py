@@ -5,11 +5,10 @@ Belongs here: which columns and rows of both sides are compared, and the metadat
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from incremental_assets.core.comparison import Comparison, Difference, RowScope, compare, shown_key
+from incremental_assets.core.comparison import Comparison, Difference, RowScope, compare, key_of, shown_key
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
@@ -27,13 +26,13 @@ SUMMARY = "audit/summary"
 
 def audit(
     snapshot: SourceSnapshot,
-    spark: Callable[[], "SparkSession"],
+    spark: "SparkSession",
     table: LakeTable,
     container: Container,
     partitions: Partitions | None,
     request: AuditRequest,
 ) -> Comparison:
-    """Compares the newest version of the table with the snapshot, which must be held. ``spark`` returns a session.
+    """Compares the newest version of the table with the snapshot, which must be held.
 
     Columns that only the lake has, because the source has dropped them, are not compared. Raises LakeError if there is no table.
     """
@@ -48,10 +47,10 @@ def audit(
         if isinstance(partitions, IntegerPartitions):
             partitions = partitions.with_keys(request.keys)
         scope = RowScope(partitions.windows_of(request.keys), False)
-    lake = LakeHashedRows(spark(), table, head.version, container, columns)
+    lake = LakeHashedRows(spark, table, head.version, container, columns)
     found = compare(snapshot.hashed_rows(columns), lake, partitions, scope)
     types = {column.name.lower(): column.type for column in columns}
-    key_types = [types[name.lower()] for name in container.primary_key]
+    key_types = [types[name.lower()] for name in key_of(container, columns)]
     shown = {kind: [shown_key(key, key_types) for key in keys] for kind, keys in found.examples.items()}
     return replace(found, examples=shown, version=head.version, seconds=time.monotonic() - started)
 

@@ -271,7 +271,7 @@ class TableSync(ContainerSync):
         request = self._plan.request.audit
         if request is None or self._audited is None:
             return
-        found = audit(self._audited, spark, self.table, self._container, self.partitions, request)
+        found = audit(self._audited, spark(), self.table, self._container, self.partitions, request)
         self.result.audited, self.result.more[SUMMARY] = found, summary_of(found)
         (self.result.messages if found.equal else self.result.warnings).append(message_of(found))
         self._log(f"{self._container.label}: {message_of(found)}")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, RowScope
+from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, RowScope, key_of
 from incremental_assets.core.container import Container
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.schema import Column
@@ -61,7 +61,7 @@ class LakeHashedRows:
         self._table = f"{table.sql_name} VERSION AS OF {int(version)}"
         self._texts = [canonical_text(column) for column in columns]
         by_name = {column.name.lower(): column for column in columns}
-        key = [by_name[name.lower()] for name in container.primary_key]
+        key = [by_name[name.lower()] for name in key_of(container, columns)]
         self._key = [canonical_text(column) for column in key]
         self._key_values = [plain_text(column) for column in key]
 

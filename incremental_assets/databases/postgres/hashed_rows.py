@@ -13,7 +13,7 @@ from typing import Any
 
 from psycopg import sql
 
-from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, RowScope
+from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, RowScope, key_of
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.partitions import Granularity
 from incremental_assets.core.schema import Column
@@ -69,7 +69,7 @@ class PostgresHashedRows:
         by_name = {one.column.name.lower(): one for one in carried}
         self._texts = [canonical_text(by_name[column.name.lower()], column.type) for column in columns]
         in_lake = {column.name.lower(): column.type for column in columns}
-        key = [by_name[name.lower()] for name in reader.container.primary_key]
+        key = [by_name[name.lower()] for name in key_of(reader.container, columns)]
         self._key = [canonical_text(one, in_lake[one.column.name.lower()]) for one in key]
         self._key_values = [plain_text(one, in_lake[one.column.name.lower()]) for one in key]
 

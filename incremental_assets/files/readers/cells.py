@@ -95,13 +95,21 @@ def fits(cell: str, type_: str, reading: Reading, *, is_declared: bool) -> str:
     return f"({cell} IS NULL OR ({' AND '.join(tests)}))"
 
 
-def mask(cell: str) -> str:
-    """Returns the aggregate of the types in INFERRED that fit all texts of a column, as bits; NULL where the column has no text."""
+ALL_TYPES = (1 << len(INFERRED)) - 1
+"""The mask of all types in INFERRED."""
+
+
+def mask(cell: str, possible: int = ALL_TYPES) -> str:
+    """Returns the aggregate of the types in INFERRED that fit all texts of a column, as bits; NULL where the column has no text.
+
+    ``possible``: the types that are looked at, as bits. Each costs a regular expression for each text.
+    """
     bits = [
         f"if({cell} RLIKE {literal(pattern)} AND try_cast({cell} AS {type_}) IS NOT NULL, {1 << i}, 0)"
         for i, (type_, pattern) in enumerate(INFERRED.items())
+        if possible >> i & 1
     ]
-    return f"bit_and(if({cell} IS NULL, NULL, {' | '.join(bits)}))"
+    return f"bit_and(if({cell} IS NULL, NULL, {' | '.join(bits) or '0'}))"
 
 
 def type_of_mask(bits: int | None) -> str:

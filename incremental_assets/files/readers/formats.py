@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
+ROWS_OF_A_SAMPLE = 1000
+"""How many rows are looked at to rule out types of new columns, before all rows are."""
 _NOT_TEXT = "it has bytes that are no UTF-8; say options: {encoding: windows-1252}, or whichever it is"
 
 
@@ -122,8 +124,11 @@ class _DelimitedRows:
         frame = frames[0]
         for other in frames[1:]:
             frame = frame.unionByName(other, allowMissingColumns=True)
-        found = frame.selectExpr(*(f"{cells.mask(quote(name))} AS m{i}" for i, name in enumerate(names))).collect()[0]
-        return {name: cells.type_of_mask(found[f"m{i}"]) for i, name in enumerate(names)}
+        # Most types are ruled out by a few rows already, and need not be tried on all of them.
+        some = _masks(frame.limit(ROWS_OF_A_SAMPLE), dict.fromkeys(names, cells.ALL_TYPES))
+        possible = {name: cells.ALL_TYPES if some[name] is None else some[name] for name in names}
+        found = possible | _masks(frame, {name: bits for name, bits in possible.items() if bits})
+        return {name: cells.type_of_mask(found[name]) for name in names}
 
 
 class _JsonRows:
@@ -217,6 +222,14 @@ class _ColumnarRows:
             for c in self.columns
         ]
         return self.raw(group).selectExpr(NAME, f"cast(NULL AS string) AS {LINE}", f"cast(NULL AS string) AS {WRONG}", *own)
+
+
+def _masks(frame: "DataFrame", possible: Mapping[str, int]) -> dict[str, int | None]:
+    """The mask of each column (``cells.mask``). ``possible``: the types that are looked at, by column."""
+    if not possible:
+        return {}
+    masks = [f"{cells.mask(quote(name), bits)} AS m{i}" for i, (name, bits) in enumerate(possible.items())]
+    return dict(zip(possible, frame.selectExpr(*masks).collect()[0], strict=True))
 
 
 def _typed(staged: StagedFiles, frame: "DataFrame", names: Sequence[str], columns: Sequence[Column]) -> "DataFrame":
