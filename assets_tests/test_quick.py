@@ -3,7 +3,11 @@
 Belongs here: running steps, storing and comparing. Does not belong: the benchmarks themselves, which pass and fail nothing.
 """
 
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -92,6 +96,24 @@ def test_a_step_that_fails_is_seen_and_the_others_are_run(tmp_path: Path, monkey
     assert quick.main() == 1
     monkeypatch.setattr(quick, "STEPS", (Step("works"),))
     assert quick.main() == 0
+
+
+def test_a_run_that_is_told_to_end_ends_its_step(tmp_path: Path) -> None:
+    """A benchmark that goes on alone would keep its servers running, and disturb the next measurement."""
+    (tmp_path / "waits.py").write_text(
+        "import pathlib, time\ntry:\n    pathlib.Path('begun').touch()\n    time.sleep(600)\nfinally:\n    pathlib.Path('ended').touch()\n"
+    )
+    (tmp_path / "run.py").write_text(
+        "from benchmarks import quick\nquick.STEPS = (quick.Step('waits'),)\nquick.yardstick = lambda: 1.0\nquick.main()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{quick.RESULTS.parent.parent}"}
+    process = subprocess.Popen([sys.executable, "run.py"], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.terminate()
+    assert process.wait(60) == 128 + signal.SIGTERM
+    assert (tmp_path / "ended").exists()
 
 
 def test_the_yardstick_is_measured() -> None:

@@ -220,6 +220,8 @@ def main() -> int:
     names = [step.module for step in STEPS]
     parser.add_argument("--only", nargs="+", choices=names, metavar="STEP", help=f"nothing is stored then; of {', '.join(names)}")
     asked = parser.parse_args()
+    # Without it, a benchmark would go on, or leave its servers running, when this process is told to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console = Console(width=150)
     started = time.monotonic()
     last = last_run(RESULTS)
