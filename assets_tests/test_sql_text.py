@@ -84,7 +84,7 @@ REVIEWED = {
     ("quality/profile/suggest.py", "present"): "by RowRule.condition",
     ("quality/records.py", "listed"): "hexadecimal digits",
     ("files/readers/formats.py", "cells.value(cell, column.type, staged.reading)"): "of a cell v0, v1, … and a type",
-    ("files/readers/formats.py", "cells.mask(quote(name))"): "quoted",
+    ("files/readers/formats.py", "cells.mask(quote(name), bits)"): "quoted",
     ("files/readers/formats.py", "fits"): "of a cell v0, v1, … and a type",
     ("files/readers/formats.py", "cell"): "v0, v1, …",
     ("files/readers/records.py", "' or '.join(sorted(RESERVED))"): OWN_TEXT,
@@ -93,6 +93,10 @@ REVIEWED = {
     **{("databases/postgres/connection.py", one): MESSAGE for one in ("label", "address.user")},
     ("databases/postgres/extract.py", "c.decode.format(f'c{i}')"): OWN_TEXT,
     ("databases/postgres/session.py", "self._row('select pg_backend_pid()')[0]"): NUMBER,
+    **{("delta/hashed_rows.py", one): "made of quoted names of columns" for one in ("text", "value", "rows", "self._rows(more, scope)")},
+    ("delta/hashed_rows.py", "name"): "quoted where it is made",
+    ("delta/hashed_rows.py", "chosen"): NUMBER,
+    ("delta/hashed_rows.py", "self._table"): "the quoted name of a table, and a version",
     ("dagster/datastore.py", "settings.name"): MESSAGE,
     ("files/sync.py", "column.name"): MESSAGE,
     ("databases/postgres/infinite.py", "quoted"): MESSAGE,
@@ -303,6 +307,7 @@ TRUSTED_POSTGRES = {
     },
     "databases/postgres/reader.py": {"row_hash", "_BUCKET_TYPES[identifier.cursor_type]"},
     "databases/postgres/introspect.py": {"aggregate"},
+    "databases/postgres/hashed_rows.py": {"_FLOAT", "_GROUPED", "group"},  # its own texts, and a number of buckets
 }
 
 
