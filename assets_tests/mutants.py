@@ -140,16 +140,16 @@ MUTANTS = (
     Mutant(
         "The watermark is not stored after the rows",
         "delta/write.py",
-        "        set_property(spark, table, STATE_PROPERTY, state, added.data_version if added is not None else None)\n",
+        "        set_property(spark, table, STATE_PROPERTY, state, None if by_spark else outcome.data_version)\n",
         "",
         "test_sync.py::test_only_what_is_new_is_read",
     ),
     Mutant(
         "The watermark is stored before the rows",
         "delta/write.py",
-        "        if container.strategy is Strategy.UPSERT and not write_batch.whole",
+        "        outcome, by_spark = _write_here(",
         "        set_property(spark, table, STATE_PROPERTY, write_batch.state.to_json(container.cursor_type))\n"
-        "        if container.strategy is Strategy.UPSERT and not write_batch.whole",
+        "        outcome, by_spark = _write_here(",
         "test_stages.py::test_a_first_load_that_ends_before_its_rows_is_repeated",
     ),
     Mutant(
@@ -231,10 +231,38 @@ MUTANTS = (
     ),
     Mutant(
         "Files are committed on top of a concurrent commit",
-        "delta/add_files.py",
+        "delta/commit_files.py",
         "max_commit_retries=0",
         "max_commit_retries=15",
         "test_add_files.py::test_a_commit_on_another_version_is_refused",
+    ),
+    Mutant(
+        "A row of a file that is written anew comes back from its deletion vector",
+        "delta/copy_on_write.py",
+        "stays = _of_length(live[file.path], whole.num_rows) if file.path in live else None",
+        "stays = None",
+        "test_copy_on_write.py::test_files_of_spark_are_written_anew",
+    ),
+    Mutant(
+        "The old row of a key is looked for in the batch's windows only",
+        "delta/copy_on_write.py",
+        "return _Chosen(found.changed, _OfKeys(keys))",
+        "return _Chosen(found.changed, _OfWindows(identifier or 1, write_batch.windows, False))",
+        "test_copy_on_write.py::test_rows_are_replaced_by_key",
+    ),
+    Mutant(
+        "Files are taken for such without rows by bounds that Spark has cut",
+        "delta/copy_on_write.py",
+        "highest = pc.add(highest, _MICROS_CUT)",
+        "highest = pc.add(highest, 0)",
+        "test_copy_on_write.py::test_files_of_spark_are_written_anew",
+    ),
+    Mutant(
+        "Keys that have moved are deleted without Spark",
+        "delta/copy_on_write.py",
+        "(still_there(write_batch, iter(key_texts(found.missing)))[0] or not",
+        "(not",
+        "test_copy_on_write.py::test_spark_writes_what_must_be_asked_about",
     ),
     Mutant(
         "The rows of the lag are added to those that the lake has",
@@ -245,7 +273,7 @@ MUTANTS = (
     ),
     Mutant(
         "Files are added to tables with column mapping",
-        "delta/add_files.py",
+        "delta/commit_files.py",
         '("appendOnly", "invariants", "deletionVectors", "timestampNtz")',
         '("appendOnly", "invariants", "deletionVectors", "timestampNtz", "columnMapping")',
         "test_add_files.py::test_tables_that_files_cannot_be_added_to_rightly",

@@ -15,6 +15,7 @@ from assets_tests.test_kill import other_host
 from incremental_assets.dagster import io_manager
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.delta import write
+from incremental_assets.delta.copy_on_write import WRITE_BY
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.session import open_session
 
@@ -95,8 +96,12 @@ def test_a_commit_of_another_host_after_the_plan_is_not_overwritten(
     _sync_while_another_host_commits(project, monkeypatch, container, io_manager, "commit")
 
 
-def test_a_commit_of_another_host_just_before_the_write_is_not_overwritten(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("write_by", ["", "spark"])
+def test_a_commit_of_another_host_just_before_the_write_is_not_overwritten(
+    project: MakeProject, monkeypatch: pytest.MonkeyPatch, write_by: str
+) -> None:
     """The same, where the other host commits after this commit has checked that the table is at the version of the plan."""
+    monkeypatch.setenv(WRITE_BY, write_by)
     _sync_while_another_host_commits(project, monkeypatch, "notes", PostgresReader, "still_there")
 
 

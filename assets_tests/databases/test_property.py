@@ -33,6 +33,7 @@ from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.transactions import Transactions
 from incremental_assets.delta import write
 from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.copy_on_write import WRITE_BY
 from incremental_assets.spark.session import SparkSession, open_session
 
 MOST_PREPARED = 4
@@ -173,8 +174,8 @@ class History:
     def __init__(self, seed: int, steps: int, url: str, folder: Path, spark_home: Path, spark: SparkSession, short: bool = False) -> None:
         """``short``: whether the history has only one lake, with a larger share of the steps, so that many histories can be played."""
         self.random = random.Random(seed)
-        self.read_by = ("", "jdbc")[seed // 2 % 2]
-        """Half of the histories are read by Spark alone, as large tables are."""
+        self.read_by, self.write_by = (("", ""), ("jdbc", ""), ("", ""), ("", "spark"))[seed // 2 % 4]
+        """Some of the histories are read, or written, by Spark alone, as large tables are."""
         self.lake_share = 0.4 if short else LAKE_SHARE
         self.steps, self.url, self.folder, self.spark_home, self.spark = steps, url, folder, spark_home, spark
         self.log: list[str] = []
@@ -651,6 +652,7 @@ def watch(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
         return outcome
 
     monkeypatch.setenv(READ_BY, os.environ.get(READ_BY) or history.read_by)
+    monkeypatch.setenv(WRITE_BY, os.environ.get(WRITE_BY) or history.write_by)
     before(PostgresReader, "highest", POINTS[0])
     before(Transactions, "at_work", POINTS[1])
     before(learned, "set_property_without_spark", POINTS[7])

@@ -19,7 +19,7 @@ from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.plan import fresh_state
-from incremental_assets.delta import add_files
+from incremental_assets.delta import add_files, commit_files
 from incremental_assets.delta.guards import newest
 from incremental_assets.delta.parquet_files import FilesWriter
 from incremental_assets.delta.table import LakeTable
@@ -90,7 +90,7 @@ def test_all_files_are_one_commit_that_tells_its_story(tmp_path: Path) -> None:
     head = newest(table)
     files = [*written(table, 1, 2), *written(table, 3)]
     add_files._expect_there(table, files)
-    add_files._commit(table, head, batch(), files)
+    commit_files.commit_files(table, head, batch(), files)
     assert keys(table) == [1, 2, 3]
     (commit,) = table.data_commits_since(head.version)
     assert (commit.version, commit.commit_metadata) == (1, {"run_id": "r"})
@@ -101,7 +101,7 @@ def test_all_files_are_one_commit_that_tells_its_story(tmp_path: Path) -> None:
 def test_no_files_are_a_commit_too(tmp_path: Path) -> None:
     """A load of a table that has become empty would fail, or leave no version that its state could name."""
     table = made(tmp_path)
-    add_files._commit(table, newest(table), batch(), [])
+    commit_files.commit_files(table, newest(table), batch(), [])
     assert newest(table).version == 1 and keys(table) == []
 
 
@@ -112,14 +112,14 @@ def test_a_commit_on_another_version_is_refused(tmp_path: Path, meanwhile: str) 
     head = newest(table)
     files = written(table, 1)
     if meanwhile == "rows":
-        add_files._commit(table, head, batch(), written(table, 1))
+        commit_files.commit_files(table, head, batch(), written(table, 1))
     else:
         DeltaTable(table.address).alter.set_table_properties(
             {"x.y": "1"}, raise_if_not_exists=False, commit_properties=CommitProperties(max_commit_retries=0)
         )
     before = keys(table)
     with pytest.raises(ConcurrentWriteError):
-        add_files._commit(table, head, batch(), files)
+        commit_files.commit_files(table, head, batch(), files)
     assert keys(table) == before
 
 
@@ -156,23 +156,24 @@ def test_tables_that_files_cannot_be_added_to_rightly(
 ) -> None:
     """Of a table with column mapping, every value would read as NULL; others would have rows that their constraints forbid."""
     table = made(tmp_path, features=features, field=field, **metadata)
-    assert words in str(add_files._needs(table, newest(table)))
+    assert words in str(commit_files.reason_against(table, newest(table), batch(columns=newest(table).columns)))
 
 
 def test_our_own_tables_are_added_to(tmp_path: Path) -> None:
     """Otherwise the test above would pass where nothing at all is permitted."""
     table = made(tmp_path / "a", features=("deletionVectors", "timestampNtz", "appendOnly", "invariants"))
-    assert add_files._needs(table, newest(table)) is None
+    assert commit_files.reason_against(table, newest(table), batch(columns=newest(table).columns)) is None
     table = made(tmp_path / "b", field={**FIELD, "metadata": {"comment": "a key"}})
-    assert add_files._needs(table, newest(table)) is None
+    assert commit_files.reason_against(table, newest(table), batch(columns=newest(table).columns)) is None
 
 
 def test_other_columns_than_those_of_the_table(tmp_path: Path) -> None:
     """The files have the columns of the source: a column that is wider in the lake would be read wrongly, or not at all."""
-    head = newest(made(tmp_path))
-    assert add_files._other_columns(head, batch()) is None
+    made_table = made(tmp_path)
+    head = newest(made_table)
+    assert commit_files.reason_against(made_table, head, batch()) is None
     for columns in [(Column("k", "int"),), (Column("K", "bigint"),), (Column("k", "bigint"), Column("l", "int"))]:
-        assert add_files._other_columns(head, batch(columns=columns)) is not None
+        assert commit_files.reason_against(made_table, head, batch(columns=columns)) is not None
 
 
 def test_windows_are_divided_at_the_highest_row_of_the_lake() -> None:

@@ -63,7 +63,7 @@ def test_another_writers_version_is_not_replaced(tmp_path: Path, spark_home: Pat
         monkeypatch.undo()
         assert spark.sql(f"SELECT count(*) FROM {table.sql_name}").collect()[0][0] == 10
         assert not [file for file in (tmp_path / "t" / "_delta_log").iterdir() if file.name.endswith(".tmp")]
-        set_property(spark, table, NAME, VALUE, added_version=0)
+        set_property(lambda: spark, table, NAME, VALUE, added_version=0)
         head = table.head()
         assert head is not None and head.properties[NAME] == VALUE, "Spark sets it then"
 

@@ -17,12 +17,19 @@ from deltalake import write_deltalake
 
 from assets_tests.harness import Project
 from incremental_assets.delta import replace_using
+from incremental_assets.delta.copy_on_write import WRITE_BY
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]
 NOTES = """create table notes (id int, "part" text, at timestamptz, note text, primary key (id, "part"));
 insert into notes select i, 'p' || i % 3, timestamptz '2026-01-01' + i * interval '1 minute', 'n' || i from generate_series(1, 300) i"""
+
+
+@pytest.fixture(autouse=True)
+def _by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So few rows would be written without Spark."""
+    monkeypatch.setenv(WRITE_BY, "spark")
 
 
 def upserted(project: MakeProject, create: str = NOTES) -> Project:

@@ -127,12 +127,13 @@ class DeltaIOManager(dg.IOManager):
         outcomes: list[WriteResult] = []
         replaced_whole = False
         for step in sync.write_batches():
-            # The session is opened before the step opens its snapshot of the source, so that no snapshot is held while a JVM starts.
-            spark = scope.spark
+            if sync.needs_spark():
+                # The session is opened before the step opens its snapshot of the source, so that none is held while a JVM starts.
+                _ = scope.spark
             with step as write_batch:
                 # Another host may have taken the container over while the rows were read.
                 scope.expect_lease()
-                outcome = commit(spark, table, write_batch, context.log.info)
+                outcome = commit(lambda: scope.spark, table, write_batch, context.log.info)
                 sync.inspect(lambda: scope.spark, outcome)
             sync.committed(write_batch, outcome)
             written += write_batch.windows

@@ -32,6 +32,11 @@ MOST_LOCAL_BYTES = 64 << 20
 """Rows that turn out to be larger in memory are read by Spark instead."""
 
 
+def may_be_local(rows: int) -> bool:
+    """Whether so many rows are read by this process, if nothing else is against it."""
+    return rows <= MOST_LOCAL_ROWS and not os.environ.get(READ_BY)
+
+
 class TableRows:
     """The ``BatchRows`` of one piece of a plan, in the snapshot that is held.
 
@@ -88,8 +93,8 @@ class TableRows:
 
     @functools.cached_property
     def _local(self) -> pa.Table | None:
-        few = self._source.estimate(self._read.windows, self._read.include_nulls) <= MOST_LOCAL_ROWS
-        if not few or self._is_read_by_key or os.environ.get(READ_BY):
+        few = may_be_local(self._source.estimate(self._read.windows, self._read.include_nulls))
+        if not few or self._is_read_by_key:
             return None
         return self._snapshot.local(self._read, MOST_LOCAL_BYTES)
 

@@ -26,7 +26,7 @@ from incremental_assets.databases.audit import SUMMARY, audit, message_of, summa
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.pieces import pieces_of
 from incremental_assets.databases.plan import TablePlan, check_key, fallen_back, fresh_state
-from incremental_assets.databases.rows import TableRows
+from incremental_assets.databases.rows import TableRows, may_be_local
 from incremental_assets.databases.source import Highest, SourceDatabase, SourceSnapshot
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.result import SyncResult
@@ -68,6 +68,11 @@ class TableSync(ContainerSync):
         """Whether the plan is carried out by several commits, each for a part of its windows."""
         self._audited: SourceSnapshot | None = None
         """The rows of the last snapshot, which an audit compares with the lake; None before that."""
+
+    def needs_spark(self) -> bool:
+        plan = self._plan
+        few = may_be_local(self._source.estimate(plan.windows, plan.include_nulls))
+        return not few or self._whole or self._base_version is None or plan.request.audit is not None
 
     def write_batches(self) -> Iterator[contextlib.AbstractContextManager[WriteBatch]]:
         plan = self._plan

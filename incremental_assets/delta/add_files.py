@@ -7,25 +7,20 @@ It is much faster than Spark's own writer, which gets the rows one by one from J
 in which the table has no row; everything that deletes or changes rows is written by ``overwrite`` or ``merge``.
 """
 
-import json
 import logging
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
-from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction, RemoveAction
-
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.window import Window
-from incremental_assets.delta.guards import expect_unmoved, moved, newest
+from incremental_assets.delta.commit_files import commit_files, reason_against, target_of
+from incremental_assets.delta.guards import expect_unmoved, newest
 from incremental_assets.delta.overwrite import overwrite
 from incremental_assets.delta.sql import cursor_value, scope_predicate
-from incremental_assets.delta.table import Head, LakeTable, reason, storage_options
-from incremental_assets.delta.write_batch import BatchRows, FilesTarget, RowsInFiles, WriteBatch, WriteResult, WrittenFile
+from incremental_assets.delta.table import Head, LakeTable
+from incremental_assets.delta.write_batch import BatchRows, RowsInFiles, WriteBatch, WriteResult, WrittenFile
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -38,10 +33,6 @@ READ_BY = "INCREMENTAL_ASSETS_READ_BY"
 faster for their number."""
 LEAST_ROWS = 100_000
 """Fewer rows are read through JDBC, as starting Spark's Python workers takes a second or two."""
-INDEXED_COLUMNS = 32
-"""How many columns get statistics, if the table does not say it: the same number as Delta's default."""
-_WRITER_FEATURES = frozenset(("appendOnly", "invariants", "deletionVectors", "timestampNtz"))
-"""The table features that ask nothing of a writer that adds files, or only what ``_needs`` looks at."""
 _logged: set[tuple[str, str, str]] = set()
 """The reasons that were logged already: each once a session and container, however many windows a load has."""
 
@@ -80,20 +71,13 @@ def add_files(
 def _add(
     table: LakeTable, head: Head, write_batch: WriteBatch, rows: RowsInFiles, spark: "SparkSession", log_info: Callable[[str], None]
 ) -> WriteResult:
-    identifier = write_batch.container.identifier
-    indexed = int(head.properties.get("delta.dataSkippingNumIndexedCols", INDEXED_COLUMNS))
-    target = FilesTarget(
-        folder=os.path.abspath(table.address),  # Spark's workers are in another folder
-        names=tuple(column.name for column in head.columns),
-        sort=identifier.columns if identifier else (),
-        indexed=indexed if indexed >= 0 else len(head.columns),
-    )
+    target = target_of(os.path.abspath(table.address), head, write_batch)  # Spark's workers are in another folder
     files = rows.write(spark, target)
     _expect_there(table, files)
     log_info(f"{len(files)} file{'s' if len(files) != 1 else ''} of rows, to be committed")
     write_batch.rows.still_there()
     expect_unmoved(write_batch.container.label, table, head)
-    _commit(table, head, write_batch, files)
+    commit_files(table, head, write_batch, files)
     count = sum(file.rows for file in files)
     return WriteResult(count, count, 0, 0, head.version + 1, head.version + 1)
 
@@ -125,7 +109,7 @@ def choose(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Wri
         return f"{READ_BY} says so"
     if write_batch.expected < least:
         return "there are few rows"
-    reason = _other_columns(head, write_batch) or _needs(table, head) or rows.reason_against(spark)
+    reason = reason_against(table, head, write_batch) or rows.reason_against(spark)
     if reason is not None:
         return reason
     return Choice(rows) if _is_empty(table) else _beside_rows(spark, table, write_batch, rows, least)
@@ -186,36 +170,6 @@ def _divided(windows: Sequence[Window], at: int | None) -> tuple[tuple[Window, .
     return tuple(w for w in below if w is not None), tuple(w for w in above if w is not None)
 
 
-def _other_columns(head: Head, write_batch: WriteBatch) -> str | None:
-    """The files have the columns as they are read, so these must be those of the table, in name, type and order."""
-    return None if tuple(head.columns) == write_batch.columns else "the table has other columns than the source"
-
-
-def _needs(table: LakeTable, head: Head) -> str | None:
-    """Why delta-rs cannot add files to the table so that all readers see the right rows.
-
-    delta-rs itself refuses some of these tables, but not all: of a table with column mapping, every value of its files is read as NULL.
-    """
-    if "://" in table.address:
-        return "the lake is in an object store"
-    delta = table.opened()
-    if delta is None:
-        return "there is no table"
-    protocol = delta.protocol()
-    features = set(protocol.writer_features or [f"writer version {protocol.min_writer_version}"])
-    if protocol.min_writer_version > 2 and features - _WRITER_FEATURES:
-        return f"the table has Delta's {', '.join(sorted(features - _WRITER_FEATURES))}"
-    if delta.metadata().partition_columns:
-        return "the table has physical partitions"
-    if any(name.startswith("delta.constraints.") for name in head.properties):
-        return "the table has constraints"
-    fields = json.loads(delta.schema().to_json())["fields"]
-    if any(not field["nullable"] or set(field["metadata"]) - {"comment"} for field in fields):
-        return "a column of the table has constraints of its own"
-    return None
-
-
-# ---------------------------------------------------------------------- the commit
 def _expect_there(table: LakeTable, files: Sequence[WrittenFile]) -> None:
     """Raises LakeError if a file is not where the table's readers look for it: a worker of Spark has written it to another disk."""
     for file in files:
@@ -229,24 +183,3 @@ def _expect_there(table: LakeTable, files: Sequence[WrittenFile]) -> None:
                 f"{path} was written by one of Spark's workers, and this process does not see it ({size} of {file.size} bytes). Do they "
                 f"share the folder? Nothing was committed. {READ_BY}=jdbc lets Spark write the rows."
             )
-
-
-def _commit(table: LakeTable, head: Head, write_batch: WriteBatch, files: Sequence[WrittenFile]) -> None:
-    """Commits the files as the version after ``head``, or fails: a retry would append them on top of a concurrent write."""
-    now = int(time.time() * 1000)
-    actions: list[AddAction | RemoveAction] = [AddAction(file.path, file.size, {}, now, True, file.statistics) for file in files]
-    try:
-        delta = DeltaTable(table.address, version=head.version, storage_options=storage_options() or None)
-        delta.create_write_transaction(
-            actions,
-            "append",
-            delta.schema(),
-            commit_properties=CommitProperties(
-                custom_metadata={"userMetadata": json.dumps(write_batch.commit_metadata)}, max_commit_retries=0
-            ),
-            post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
-        )
-    except CommitFailedError as error:
-        raise moved(write_batch.container.label, table, "nothing was written") from error
-    except DeltaError as error:
-        raise LakeError(f"{table.url} cannot be written: {reason(error)}") from error

@@ -37,6 +37,10 @@ class ContainerSync(ABC):
         """Does what comes before the first commit. Returns whether there is anything to commit; if not, ``result`` has the reason."""
         return True
 
+    def needs_spark(self) -> bool:
+        """Whether Spark will be asked for something. If that is not certain, the answer is the likelier one."""
+        return True
+
     @abstractmethod
     def write_batches(self) -> Iterator[AbstractContextManager[WriteBatch]]:
         """The write batches. Each is a context manager that holds a snapshot of the source while its batch is committed."""

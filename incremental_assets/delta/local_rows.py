@@ -7,6 +7,7 @@ Two values are equal here if all their bits are: PostgreSQL keeps 0.0 and -0.0 a
 """
 
 import decimal
+import functools
 import logging
 import re
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
+from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.local_query import is_expressible, readable_here, window_condition
 from incremental_assets.delta.table import Head, LakeTable, double_quoted, query_within
@@ -39,6 +41,71 @@ _TYPES = {
 """The Arrow type of each Delta type, but for decimals."""
 
 
+@dataclass(frozen=True)
+class LocalDifferences:
+    """What distinguishes the rows read from those of the lake in the same windows.
+
+    ``changed``: the rows read for which the lake has no equal row. ``missing``: the primary keys that the lake has, and that were not read.
+    """
+
+    changed: pa.Table
+    missing: pa.Table
+
+
+@dataclass(frozen=True)
+class LocalComparison:
+    """The rows of a write batch (``new``), and those of the lake in the same windows (``old``), with the same columns.
+
+    ``key``: the primary key. ``is_upsert``: whether the rows are written by key, wherever in the table the old ones are.
+    """
+
+    old: pa.Table
+    new: pa.Table
+    key: Sequence[str]
+    is_upsert: bool
+
+    @functools.cached_property
+    def differences(self) -> LocalDifferences:
+        """What has changed, by primary key."""
+        return differences(self.old, self.new, self.key)
+
+    @functools.cached_property
+    def counts(self) -> tuple[int, int, int] | None:
+        """The numbers of (inserted, updated, deleted) rows; None of an upsert, whose old rows may be in other windows."""
+        return None if self.is_upsert else counted_changes(self.old, self.new, self.key)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the lake has exactly the rows that were read."""
+        if self.counts is not None:
+            return not any(self.counts)
+        return not self.differences.changed.num_rows and not self.differences.missing.num_rows
+
+    def added(self) -> pa.Table:
+        """The rows read without those that the lake has. A row that was read twice, and that the lake has once, is among them once."""
+        if not self.old.num_rows:
+            return self.new
+        names = _plain_names(self.new)
+        both = pa.concat_tables([_counted(self.old, names, -1), _counted(self.new, names, 1)])
+        rows = both.group_by(names).aggregate([("n", "sum")])
+        rows = rows.filter(pc.greater(rows.column("n_sum"), 0))  # pyright: ignore[reportAttributeAccessIssue]
+        times = rows.column("n_sum").to_pylist()
+        once = rows.select(names).rename_columns(self.new.column_names)
+        return once.take(pa.array([i for i, n in enumerate(times) for _ in range(n)], pa.int64()))
+
+
+def compare_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> LocalComparison | None:
+    """Compares the rows of a batch in this process; None if that is not possible."""
+    replaces_table = write_batch.whole and head.version > 0
+    new = None if replaces_table or write_batch.only_adds else write_batch.rows.local()
+    key = write_batch.container.primary_key
+    is_upsert = write_batch.container.strategy is Strategy.UPSERT and head.version > 0
+    if new is None or (is_upsert and not has_unique_keys(new, key)):
+        return None
+    old = rows_of_lake(table, head, write_batch)
+    return None if old is None else LocalComparison(old, new, key, is_upsert)
+
+
 def local_frame(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
     """The rows as a DataFrame. They travel to the Spark server with each query that uses it."""
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -58,11 +125,13 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
     identifier = write_batch.container.identifier
     schema = _arrow_schema(head.columns)
     delta = readable_here(table)
-    if identifier is None or schema is None or delta is None or delta.version() != head.version or write_batch.files is not None:
+    if schema is None or delta is None or delta.version() != head.version or write_batch.files is not None:
         return None
-    if tuple(head.columns) != write_batch.columns or not is_expressible(delta, identifier, write_batch.windows):
+    if tuple(head.columns) != write_batch.columns:
         return None
-    condition = window_condition(identifier, write_batch.windows, write_batch.include_nulls)
+    if identifier is not None and not is_expressible(delta, identifier, write_batch.windows):
+        return None
+    condition = "true" if identifier is None else window_condition(identifier, write_batch.windows, write_batch.include_nulls)
     columns = ", ".join(double_quoted(column.name) for column in head.columns)
     try:
         found = query_within(delta, f'SELECT {columns} FROM "rows" WHERE {condition} LIMIT {MOST_OLD_ROWS + 1}', MOST_OLD_BYTES)
@@ -100,17 +169,6 @@ def counted_changes(old: pa.Table, new: pa.Table, key: Sequence[str]) -> tuple[i
     come, gone = by_key.column("come_sum"), by_key.column("gone_sum")
     updated = _sum(pc.min_element_wise(come, gone))  # pyright: ignore[reportAttributeAccessIssue]
     return _sum(come) - updated, updated, _sum(gone) - updated
-
-
-@dataclass(frozen=True)
-class LocalDifferences:
-    """What distinguishes the rows read from those of the lake in the same windows.
-
-    ``changed``: the rows read for which the lake has no equal row. ``missing``: the primary keys that the lake has, and that were not read.
-    """
-
-    changed: pa.Table
-    missing: pa.Table
 
 
 def differences(old: pa.Table, new: pa.Table, key: Sequence[str]) -> LocalDifferences:

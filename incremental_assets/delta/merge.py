@@ -20,8 +20,8 @@ from pyspark.errors import PySparkException
 
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
-from incremental_assets.delta.guards import already_there, expect_unmoved, expr, metrics_of, newest, refuse_emptying
-from incremental_assets.delta.local_rows import bounds_of, differences, has_unique_keys, key_texts, local_frame, rows_of_lake
+from incremental_assets.delta.guards import expect_unmoved, expr, metrics_of, newest, refuse_emptying
+from incremental_assets.delta.local_rows import LocalComparison, bounds_of, key_texts, local_frame
 from incremental_assets.delta.replace_using import changes, is_usable, replace_using, skips_files
 from incremental_assets.delta.sql import align, key_text, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
@@ -29,7 +29,6 @@ from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
@@ -45,8 +44,8 @@ _CHANGES = ("Inserted", "Updated", "Deleted")
 """The ends of the names of the MERGE's metrics."""
 
 
-def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult:
-    """Merges a write batch into the table in one commit.
+def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, here: LocalComparison | None) -> WriteResult:
+    """Merges a write batch into the table in one commit. ``here``: the comparison with the lake, if this process has made it.
 
     Raises ConcurrentWriteError on a concurrent write, EmptyRefused if rows would be deleted without permission, and SourceError if the
     source's snapshot is no longer held.
@@ -69,10 +68,10 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
         return held[0].frame if local is None else aligned(local_frame(spark, local))
 
     try:
-        compared = None if local is None else _compared_here(spark, table, head, write_batch, local)
-        if compared is not None and compared.is_equal:
-            return already_there(table, head, write_batch, compared.rows)
-        compared = compared or _compared_by_spark(spark, table, write_batch, predicate, read(), shape)
+        if here is not None:
+            compared = _compared_here(spark, write_batch, here, dict(shape))
+        else:
+            compared = _compared_by_spark(spark, table, write_batch, predicate, read(), shape)
         rows, gone, found, bounds = compared.rows, compared.missing, compared.still_there, compared.bounds
         source = compared.changed.selectExpr("*", f"false AS {_GONE}")
         if found:
@@ -153,7 +152,6 @@ class _Compared:
     ``rows``: how many were read. ``are_unique``: their keys are unique and not NULL. ``bounds``: those of the key's first column; None if
     they are not known. ``changed``: the rows for which the lake has no equal row. ``missing``: the keys that the lake has in the windows
     and the read did not return; None if there are none. ``still_there``: those of them that the source still has, as texts (``key_text``).
-    ``is_equal``: it is known that the lake has exactly the rows that were read.
     """
 
     rows: int
@@ -162,22 +160,14 @@ class _Compared:
     changed: "DataFrame"
     missing: "DataFrame | None"
     still_there: list[tuple[str, ...]]
-    is_equal: bool = False
 
 
-def _compared_here(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, read: "pa.Table") -> _Compared | None:
-    """Compares the rows in this process; None if that is not possible."""
-    keys = write_batch.container.primary_key
-    old = rows_of_lake(table, head, write_batch) if has_unique_keys(read, keys) else None
-    if old is None:
-        return None
-    found = differences(old, read, keys)
-    type_ = next(column.type for column in head.columns if column.name == keys[0])
-    bounds = _key_bounds(bounds_of(read.column(keys[0])), type_)
+def _compared_here(spark: "SparkSession", write_batch: WriteBatch, here: LocalComparison, types: Mapping[str, str]) -> _Compared:
+    found, first = here.differences, write_batch.container.primary_key[0]
+    bounds = _key_bounds(bounds_of(here.new.column(first)), types[first])
     missing = local_frame(spark, found.missing) if found.missing.num_rows else None
-    still_there, _ = _still_there(write_batch, iter(key_texts(found.missing)))
-    is_equal = not found.changed.num_rows and missing is None
-    return _Compared(read.num_rows, True, bounds, local_frame(spark, found.changed), missing, still_there, is_equal)
+    there, _ = still_there(write_batch, iter(key_texts(found.missing)))
+    return _Compared(here.new.num_rows, True, bounds, local_frame(spark, found.changed), missing, there)
 
 
 def _compared_by_spark(
@@ -185,8 +175,8 @@ def _compared_by_spark(
 ) -> _Compared:
     keys = write_batch.container.primary_key
     rows, are_unique, bounds = _extent(read, keys, dict(shape)[keys[0]])
-    missing, still_there = _missing(spark, table, write_batch, predicate, read, dict(shape))
-    return _Compared(rows, are_unique, bounds, _without_equals(spark, table, predicate, read, shape), missing, still_there)
+    missing, there = _missing(spark, table, write_batch, predicate, read, dict(shape))
+    return _Compared(rows, are_unique, bounds, _without_equals(spark, table, predicate, read, shape), missing, there)
 
 
 def _without_equals(
@@ -259,11 +249,11 @@ def _missing(
     in_lake = spark.sql(f"SELECT {', '.join(picked)} FROM {table.sql_name} WHERE {predicate}")
     missing = in_lake.join(read.selectExpr(*picked), keys, "left_anti")
     texts = [key_text(key, types[name]) for key, name in zip(keys, names, strict=True)]
-    found, any_missing = _still_there(write_batch, (tuple(row) for row in missing.selectExpr(*texts).toLocalIterator()))
+    found, any_missing = still_there(write_batch, (tuple(row) for row in missing.selectExpr(*texts).toLocalIterator()))
     return missing.selectExpr(*(f"k{i} AS {quote(name)}" for i, name in enumerate(names))) if any_missing else None, found
 
 
-def _still_there(write_batch: WriteBatch, missing: Iterator[tuple[str, ...]]) -> tuple[list[tuple[str, ...]], bool]:
+def still_there(write_batch: WriteBatch, missing: Iterator[tuple[str, ...]]) -> tuple[list[tuple[str, ...]], bool]:
     """Those of the keys that the source still has, and whether there were any keys."""
     assert write_batch.by_key is not None
     found: list[tuple[str, ...]] = []

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
-from incremental_assets.delta.guards import already_there, expect_unmoved, expr, has_rows, metrics_of, newest, refuse_emptying
-from incremental_assets.delta.local_rows import counted_changes, local_frame, rows_of_lake
+from incremental_assets.delta.guards import expect_unmoved, expr, has_rows, metrics_of, newest, refuse_emptying
+from incremental_assets.delta.local_rows import LocalComparison, local_frame
 from incremental_assets.delta.sql import align, file_predicate, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
@@ -30,8 +30,12 @@ _UNHASHED = re.compile(r"\b(map<|variant\b)")
 """Types for which Spark's hash functions are not defined."""
 
 
-def overwrite(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult:
+def overwrite(
+    spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, compared: LocalComparison | None = None
+) -> WriteResult:
     """Replaces the rows of the batch's windows, files or whole table by the rows read, in one commit.
+
+    ``compared``: its rows and the comparison with those of the lake, if this process has made it.
 
     Raises ConcurrentWriteError on a concurrent write, EmptyRefused if rows would be deleted without permission, and SourceError if the
     source's snapshot is no longer held.
@@ -61,19 +65,15 @@ def overwrite(spark: "SparkSession", table: LakeTable, head: Head, write_batch: 
     replaces = head.version > 0 and not write_batch.whole
     comparable = write_batch.expected <= COMPARED_ROWS and not any(_UNHASHED.search(column.type) for column in head.columns)
     count = replaces and comparable and not write_batch.only_adds
-    old = rows_of_lake(table, head, write_batch) if count and local is not None else None
     # If the changes are not counted, one cheap query finds out whether there are old rows at all. If not, every row read is an insert.
     only_adds = head.version == 0 or write_batch.only_adds or (replaces and not count and not has_rows(spark, table, predicate))
     # Spark would read the rows from the source twice, to count the changes and to write them.
     held = PersistedRows(spark, frame) if count and local is None else None
     frame = held.frame if held is not None else frame
     try:
-        if local is not None and old is not None:
-            changed = counted_changes(old, local, container.primary_key)
-            if not any(changed):
-                return already_there(table, head, write_batch, local.num_rows)
-        else:
-            changed = _changes(spark, table, head, frame, predicate, container.primary_key) if count else (None, None, None)
+        changed = (compared.counts if compared is not None else None) or (None, None, None)
+        if count and compared is None:
+            changed = _changes(spark, table, head, frame, predicate, container.primary_key)
         write_batch.rows.still_there()
         expect_unmoved(container.label, table, head)
         frame.write.format("delta").mode("overwrite").options(**writer_options).save(table.url)

@@ -8,6 +8,7 @@ import logging
 import os
 import time
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
@@ -24,18 +25,18 @@ _WRITER_FEATURES = frozenset(("appendOnly", "invariants", "deletionVectors", "ti
 """The table features that ask nothing of a commit that only changes a property."""
 
 
-def set_property(spark: "SparkSession", table: LakeTable, name: str, value: str, added_version: int | None = None) -> None:
-    """Sets a table property by a commit without rows.
+def set_property(spark: Callable[[], "SparkSession"], table: LakeTable, name: str, value: str, added_version: int | None = None) -> None:
+    """Sets a table property by a commit without rows. ``spark`` returns a session and is called only if Spark has to do it.
 
     This commit is a fence, too: by Delta's conflict rules a change of the metadata makes every write fail that was planned before it. A
     query that a killed client left running on the Spark server can therefore no longer commit.
 
-    ``added_version``: the table's newest version, if its files were added without Spark. Spark would have to read this version first, with
+    ``added_version``: the table's newest version, if Spark has not written it. Spark would have to read this version first, with
     all its statistics, so the property is set without Spark, too, where that is possible.
     """
     if added_version is not None and set_property_without_spark(table, added_version, name, value):
         return
-    spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({text(name)} = {text(value)})")
+    spark().sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({text(name)} = {text(value)})")
 
 
 def set_property_without_spark(table: LakeTable, version: int, name: str, value: str) -> bool:

@@ -7,6 +7,7 @@ The rows are committed before the watermark, never after it. Delta has no statem
 may be killed between the two commits. The watermark is then still the old one, and the next sync replaces the same rows with themselves.
 """
 
+import functools
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,9 +16,12 @@ from typing import TYPE_CHECKING
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Evolution, plan_evolution
 from incremental_assets.delta.add_files import add_files
+from incremental_assets.delta.commit_files import checkpoint_if_due
+from incremental_assets.delta.copy_on_write import copy_on_write
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.evolve import allow_names, create_table, evolve_table
-from incremental_assets.delta.guards import moved, newest
+from incremental_assets.delta.guards import already_there, moved, newest
+from incremental_assets.delta.local_rows import LocalComparison, compare_here
 from incremental_assets.delta.merge import merge
 from incremental_assets.delta.overwrite import overwrite
 from incremental_assets.delta.properties import set_property
@@ -34,8 +38,8 @@ SMALL_ROWS = 100_000
 saves."""
 
 
-def commit(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, log: Callable[[str], None]) -> WriteResult:
-    """Writes the rows of a write batch, then the container's new sync state.
+def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch: WriteBatch, log: Callable[[str], None]) -> WriteResult:
+    """Writes the rows of a write batch, then the container's new sync state. ``session`` returns a Spark session; few rows need none.
 
     Raises ConcurrentWriteError if the table is not at the version that the plan saw or was changed by a concurrent write; RebuildNeeded if
     its columns cannot follow those of the source; EmptyRefused if rows would be deleted without permission; SourceError if the source fails
@@ -45,16 +49,12 @@ def commit(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, log
     head = table.head()
     if (head.version if head else None) != write_batch.base_version:
         raise moved(container.label, table, "nothing was written")
-    if write_batch.expected + table.rows() <= SMALL_ROWS:
-        _interpret(spark)
+    spark = functools.cache(lambda: _session(session, table, write_batch))
     with lake_errors(container.label, table.url):
         head, evolution = _prepare(spark, table, head, write_batch)
-        added = None
-        if container.strategy is Strategy.UPSERT and not write_batch.whole and head.version > 0:
-            outcome = merge(spark, table, head, write_batch)
-        else:
-            added = add_files(spark, table, head, write_batch, log)
-            outcome = added or overwrite(spark, table, head, write_batch)
+        outcome, by_spark = _write_here(table, head, write_batch), False
+        if isinstance(outcome, LocalComparison) or outcome is None:
+            outcome, by_spark = _write_by_spark(spark(), table, head, write_batch, outcome, log)
         if any(c.commit_metadata != write_batch.commit_metadata for c in table.data_commits_since(head.version)):
             # A sync on another host, which the locks of this host do not keep out, has committed rows between our check and our commit.
             # Our commit may have replaced its newer rows, so neither its watermark nor ours holds. The watermark from which both syncs
@@ -64,24 +64,54 @@ def commit(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, log
         is_written = outcome.data_version > head.version
         log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}" if is_written else "the table has these rows already")
         state = replace(write_batch.state, data_version=outcome.data_version).to_json(container.cursor_type)
-        set_property(spark, table, STATE_PROPERTY, state, added.data_version if added is not None else None)
+        set_property(spark, table, STATE_PROPERTY, state, None if by_spark else outcome.data_version)
+        if not by_spark:
+            checkpoint_if_due(table, head)
     return replace(outcome, evolution=evolution, version=newest(table).version)
 
 
-def _interpret(spark: "SparkSession") -> None:
-    """Switches off Spark's code generation in this session: it saves a quarter of the time for a few rows, and costs much for millions."""
-    spark.conf.set("spark.sql.codegen.wholeStage", "false")
-    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+def _write_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult | LocalComparison | None:
+    """Writes a batch of few rows without Spark. If Spark has to do it, the result is the comparison, or None if there is none."""
+    compared = compare_here(table, head, write_batch)
+    if compared is None:
+        return None
+    if compared.is_equal and head.version > 0:
+        return already_there(table, head, write_batch, compared.new.num_rows)
+    return copy_on_write(table, head, write_batch, compared) or compared
 
 
-def _prepare(spark: "SparkSession", table: LakeTable, head: Head | None, write_batch: WriteBatch) -> tuple[Head, Evolution]:
+def _write_by_spark(
+    spark: "SparkSession",
+    table: LakeTable,
+    head: Head,
+    write_batch: WriteBatch,
+    compared: LocalComparison | None,
+    log: Callable[[str], None],
+) -> tuple[WriteResult, bool]:
+    """Writes a batch by Spark. The second result is whether Spark has also committed it."""
+    if write_batch.container.strategy is Strategy.UPSERT and not write_batch.whole and head.version > 0:
+        return merge(spark, table, head, write_batch, compared), True
+    added = None if compared is not None else add_files(spark, table, head, write_batch, log)
+    return (added, False) if added is not None else (overwrite(spark, table, head, write_batch, compared), True)
+
+
+def _session(session: Callable[[], "SparkSession"], table: LakeTable, write_batch: WriteBatch) -> "SparkSession":
+    """The session, in which Spark's code generation is switched off for a few rows. It costs more time for them than it saves."""
+    spark = session()
+    if write_batch.expected + table.rows() <= SMALL_ROWS:
+        spark.conf.set("spark.sql.codegen.wholeStage", "false")
+        spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    return spark
+
+
+def _prepare(spark: "Callable[[], SparkSession]", table: LakeTable, head: Head | None, write_batch: WriteBatch) -> tuple[Head, Evolution]:
     """Brings the table into the form that it needs before rows are written: creates it, or adds and widens columns.
 
     Returns the metadata of the newest version and the schema changes that were made. Raises ConcurrentWriteError if another process created
     the table at the same time.
     """
     if head is None:
-        create_table(spark, table, write_batch)
+        create_table(spark(), table, write_batch)
         made = newest(table)
         # CREATE TABLE IF NOT EXISTS succeeds, too, if another process has created the table in the meantime, and perhaps filled it.
         if made.version > 0 or made.owner != write_batch.container.label:
@@ -89,10 +119,10 @@ def _prepare(spark: "SparkSession", table: LakeTable, head: Head | None, write_b
         return made, Evolution()
     if write_batch.whole:
         # The overwrite replaces the schema, so there is nothing to evolve; only column mapping must be on before it.
-        allow_names(spark, table, head, write_batch.columns)
+        allow_names(spark(), table, head, write_batch.columns)
         return newest(table), Evolution()
     evolution = plan_evolution(write_batch.container.label, head.columns, write_batch.columns)
     if evolution:
-        evolve_table(spark, table, head, evolution)
+        evolve_table(spark(), table, head, evolution)
         return newest(table), evolution
     return head, evolution
