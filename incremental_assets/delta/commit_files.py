@@ -1,7 +1,7 @@
 """Commits files that were not written by Spark's own writer, in one commit through delta-rs.
 
 Belongs here: for which tables this is right, the commit, and the checkpoints that Spark would make after its commits. Does not belong: how
-the files came to be (``add_files``: by Spark's tasks; ``copy_on_write``: in this process), and which rows are in them.
+the files came to be (``add_files``: by Spark's tasks; ``local_write``: in this process), and which rows are in them.
 """
 
 import json
@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
@@ -99,15 +100,24 @@ def commit_files(
             actions,
             "overwrite" if replace_all else "append",
             delta.schema(),
-            commit_properties=CommitProperties(
-                custom_metadata={"userMetadata": json.dumps(write_batch.commit_metadata)}, max_commit_retries=0
-            ),
+            commit_properties=CommitProperties(custom_metadata=user_metadata(write_batch), max_commit_retries=0),
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
         )
     except CommitFailedError as error:
         raise moved(write_batch.container.label, table, "nothing was written") from error
     except DeltaError as error:
         raise LakeError(f"{table.url} cannot be written: {reason(error)}") from error
+
+
+def user_metadata(write_batch: WriteBatch) -> dict[str, str]:
+    """What the commit says of the sync that has made it (``core.plan.Plan.commit_metadata``)."""
+    return {"userMetadata": json.dumps(write_batch.commit_metadata)}
+
+
+def add_action(file: WrittenFile, now: int) -> dict[str, Any]:
+    """The action of the log that names a new file."""
+    described = {"path": file.path, "partitionValues": {}, "size": file.size, "modificationTime": now, "dataChange": True}
+    return {"add": {**described, "stats": file.statistics}}
 
 
 def checkpoint_if_due(table: LakeTable, before: Head) -> None:

@@ -72,7 +72,7 @@ class LocalComparison:
     @functools.cached_property
     def counts(self) -> tuple[int, int, int] | None:
         """The numbers of (inserted, updated, deleted) rows; None of an upsert, whose old rows may be in other windows."""
-        return None if self.is_upsert else counted_changes(self.old, self.new, self.key)
+        return None if self.is_upsert else counted_changes(self._differing, self.new.column_names, self.key)
 
     @property
     def is_equal(self) -> bool:
@@ -83,14 +83,19 @@ class LocalComparison:
 
     def added(self) -> pa.Table:
         """The rows read without those that the lake has. A row that was read twice, and that the lake has once, is among them once."""
-        if not self.old.num_rows:
-            return self.new
-        names = _plain_names(self.new)
-        both = pa.concat_tables([_counted(self.old, names, -1), _counted(self.new, names, 1)])
-        rows = both.group_by(names).aggregate([("n", "sum")])
-        rows = rows.filter(pc.greater(rows.column("n_sum"), 0))  # pyright: ignore[reportAttributeAccessIssue]
-        times = rows.column("n_sum").to_pylist()
-        once = rows.select(names).rename_columns(self.new.column_names)
+        return self._one_side(1) if self.old.num_rows else self.new
+
+    def lost(self) -> pa.Table:
+        """The rows of the lake without those that were read."""
+        return self._one_side(-1)
+
+    @functools.cached_property
+    def _differing(self) -> pa.Table:
+        return differing(self.old, self.new)
+
+    def _one_side(self, sign: int) -> pa.Table:
+        times = [sign * n for n in self._differing.column("n").to_pylist()]
+        once = self._differing.drop_columns(["n"]).rename_columns(self.new.column_names)
         return once.take(pa.array([i for i, n in enumerate(times) for _ in range(n)], pa.int64()))
 
 
@@ -153,18 +158,26 @@ def _arrow_schema(columns: Sequence[Column]) -> pa.Schema | None:
     return pa.schema(fields)
 
 
-def counted_changes(old: pa.Table, new: pa.Table, key: Sequence[str]) -> tuple[int, int, int]:
-    """The numbers of (inserted, updated, deleted) rows if the rows ``old`` are replaced by ``new``, which have the same columns.
+def differing(old: pa.Table, new: pa.Table) -> pa.Table:
+    """The rows that are not as often in ``old`` as in ``new``, under plain names, and how many more the new ones are (``n``).
 
-    Each old row counts -1 and each new one +1. Equal rows cancel each other out, and what remains on both sides for one key is an update.
-    Without a key, a changed row counts as one deletion and one insertion.
+    Each old row counts -1 and each new one +1, so equal rows cancel each other out.
     """
     names = _plain_names(new)
-    keys = [names[new.column_names.index(name)] for name in key] or names
     both = pa.concat_tables([_counted(old, names, -1), _counted(new, names, 1)])
     rows = both.group_by(names).aggregate([("n", "sum")])
-    left = rows.column("n_sum")
-    sides = rows.select(keys).append_column("come", _positive(left)).append_column("gone", _positive(pc.negate(left)))  # pyright: ignore[reportAttributeAccessIssue]
+    rows = rows.filter(pc.not_equal(rows.column("n_sum"), 0))  # pyright: ignore[reportAttributeAccessIssue]
+    return rows.select([*names, "n_sum"]).rename_columns([*names, "n"])
+
+
+def counted_changes(differing: pa.Table, columns: Sequence[str], key: Sequence[str]) -> tuple[int, int, int]:
+    """The numbers of (inserted, updated, deleted) rows if the old rows are replaced by the new ones. ``columns``: the names of all columns.
+
+    What differs on both sides for one key is an update. Without a key, a changed row counts as one deletion and one insertion.
+    """
+    keys = [f"c{columns.index(name)}" for name in key] or [f"c{i}" for i in range(len(columns))]
+    left = differing.column("n")
+    sides = differing.select(keys).append_column("come", _positive(left)).append_column("gone", _positive(pc.negate(left)))  # pyright: ignore[reportAttributeAccessIssue]
     by_key = sides.group_by(keys).aggregate([("come", "sum"), ("gone", "sum")])
     come, gone = by_key.column("come_sum"), by_key.column("gone_sum")
     updated = _sum(pc.min_element_wise(come, gone))  # pyright: ignore[reportAttributeAccessIssue]

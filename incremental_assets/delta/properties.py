@@ -4,22 +4,18 @@ Belongs here: these two ways. Does not belong: what the property says, and when 
 """
 
 import json
-import logging
-import os
 import time
-import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
 from incremental_assets.core.names import literal as text
+from incremental_assets.delta.log import write_version
 from incremental_assets.delta.table import LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
-
-log = logging.getLogger(__name__)
 
 _WRITER_FEATURES = frozenset(("appendOnly", "invariants", "deletionVectors", "timestampNtz", "columnMapping", "variantType"))
 """The table features that ask nothing of a commit that only changes a property."""
@@ -49,7 +45,7 @@ def set_property_without_spark(table: LakeTable, version: int, name: str, value:
     protocol by the feature ``variantType``, after which many readers refuse the table.
     """
     delta = _opened(table)
-    return delta is not None and delta.version() == version and _commit(table.address, version + 1, _actions(delta, name, value))
+    return delta is not None and delta.version() == version and write_version(table.address, version + 1, _actions(delta, name, value))
 
 
 def is_set_without_spark(table: LakeTable) -> bool:
@@ -86,25 +82,3 @@ def _actions(delta: DeltaTable, name: str, value: str) -> list[dict[str, object]
         "engineInfo": "incremental-assets",
     }
     return [{"commitInfo": info}, {"metaData": {key: one for key, one in metadata.items() if one is not None}}]
-
-
-def _commit(address: str, version: int, actions: list[dict[str, object]]) -> bool:
-    """Writes the actions as this version of a table on a file system. Returns False if that version exists, or cannot be made so.
-
-    The file gets its name when it is complete, and only if no other file has it: a hard link is made in one step, and never replaces.
-    """
-    folder = os.path.join(address, "_delta_log")
-    unfinished = os.path.join(folder, f".{uuid.uuid4()}.tmp")
-    try:
-        with open(unfinished, "x", encoding="utf-8") as file:
-            file.writelines(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(unfinished, os.path.join(folder, f"{version:020}.json"))
-    except OSError as error:  # FileExistsError: another writer was faster; others: no space, no permission, or no hard links here
-        log.debug("%s: version %d was not written: %s", address, version, error)
-        return False
-    finally:
-        if os.path.exists(unfinished):
-            os.remove(unfinished)
-    return True

@@ -17,11 +17,11 @@ from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Evolution, plan_evolution
 from incremental_assets.delta.add_files import add_files
 from incremental_assets.delta.commit_files import checkpoint_if_due
-from incremental_assets.delta.copy_on_write import copy_on_write
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.evolve import allow_names, create_table, evolve_table
 from incremental_assets.delta.guards import already_there, moved, newest
 from incremental_assets.delta.local_rows import LocalComparison, compare_here
+from incremental_assets.delta.local_write import write_here
 from incremental_assets.delta.merge import merge
 from incremental_assets.delta.overwrite import overwrite
 from incremental_assets.delta.properties import set_property
@@ -77,7 +77,7 @@ def _write_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteR
         return None
     if compared.is_equal and head.version > 0:
         return already_there(table, head, write_batch, compared.new.num_rows)
-    return copy_on_write(table, head, write_batch, compared) or compared
+    return write_here(table, head, write_batch, compared) or compared
 
 
 def _write_by_spark(

@@ -1,0 +1,339 @@
+"""Writes few changed rows in this process: into a new file, and where they replace rows of other files, into those files' places.
+
+Belongs here: the rule by which a batch is written so, and which rows of which files it replaces. Does not belong: the comparison that has
+found the changed rows (``local_rows``), how a file is written (``parquet_files``), and the commits (``commit_files``, ``log``).
+
+Small files in which rows are replaced are written anew without them (copy-on-write). Larger ones stay, and the rows are marked by deletion
+vectors, as Spark does it. Spark takes a second to plan a query however few rows it writes, and is far slower in finding keys.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from incremental_assets.core.errors import LakeError
+from incremental_assets.delta.commit_files import RemovedFile, add_action, commit_files, reason_against, target_of, user_metadata
+from incremental_assets.delta.deletion_vectors import write_vectors
+from incremental_assets.delta.guards import expect_unmoved, moved, newest
+from incremental_assets.delta.local_rows import LocalComparison, has_unique_keys, key_texts
+from incremental_assets.delta.log import Action, LogFile, files_of, write_version
+from incremental_assets.delta.merge import still_there
+from incremental_assets.delta.parquet_files import FilesWriter
+from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfBoth, RowsOfKeys, RowsOfWindows, integers
+from incremental_assets.delta.table import Head, LakeTable
+from incremental_assets.delta.write_batch import WriteBatch, WriteResult, WrittenFile
+
+log = logging.getLogger(__name__)
+
+WRITE_BY = "INCREMENTAL_ASSETS_WRITE_BY"
+"""The environment variable that says who writes few rows: ``spark``, or else this process where it can."""
+MOST_READ_BYTES = 2 << 30
+"""Up to so many bytes of files are searched for the rows to be replaced. Only the columns by which they are known are read."""
+MOST_WRITTEN_BYTES = 8 << 20
+"""Up to so many bytes of files are written anew."""
+_MICROS_CUT = 999
+"""Spark writes the bounds of times into the statistics in milliseconds, cut off."""
+
+
+def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: LocalComparison) -> WriteResult | None:
+    """Writes the rows that have changed, in one commit. None if nothing was done and Spark has to write them.
+
+    Raises ConcurrentWriteError if the table is no longer at the version ``head``, and SourceError if the source's snapshot is not held.
+    """
+    reason = f"{WRITE_BY} says so" if os.environ.get(WRITE_BY) else reason_against(table, head, write_batch)
+    chosen = None if reason is not None else _chosen(write_batch, compared)
+    if chosen is None:
+        log.debug("%s: Spark writes: %s", write_batch.container.label, reason or "keys have moved, or partitions would be emptied")
+        return None
+    schema, folder = compared.new.schema, os.path.abspath(table.address)
+    place = _place(table, head, folder, schema, chosen.replaced) if chosen.replaced is not None else _Place(replaces_all=chosen.is_all)
+    if place is None or (chosen.replaced_rows is not None and not chosen.is_all and place.replaced_rows != chosen.replaced_rows):
+        return None
+    target = target_of(folder, head, write_batch)
+    writer = FilesWriter(folder, schema, target.sort, target.indexed)
+    with _discarded_on_error(writer):
+        writer.add(pa.concat_tables([chosen.rows, *place.kept]))
+        writer.close()
+        write_batch.rows.still_there()
+        expect_unmoved(write_batch.container.label, table, head)
+        files = [WrittenFile(*file) for file in writer.files]
+        if not place.marked:
+            commit_files(table, head, write_batch, files, place.rewritten, replace_all=place.replaces_all)
+        elif not _commit_marks(table, head, write_batch, files, place.marked, folder):
+            writer.discard()
+            return None
+    counts = compared.counts
+    if counts is None:
+        missing = compared.differences.missing.num_rows
+        updated = place.replaced_rows - missing
+        counts = chosen.rows.num_rows - updated, updated, missing
+    return WriteResult(compared.new.num_rows, *counts, head.version + 1, head.version + 1)
+
+
+@contextlib.contextmanager
+def _discarded_on_error(writer: FilesWriter) -> Iterator[None]:
+    """Removes what the writer has written, unless it is possible that a commit names it."""
+    try:
+        yield
+    except LakeError:  # of the commit itself, and nobody knows what has become of it
+        raise
+    except BaseException:
+        writer.discard()
+        raise
+
+
+# ---------------------------------------------------------------------- what is written, and what it replaces
+@dataclass(frozen=True)
+class _Chosen:
+    """``rows``: those to be written. ``replaced``: the rows of the table that they replace; None if it is none, or all (``is_all``).
+    ``replaced_rows``: how many these must be; None if that is not known.
+    """
+
+    rows: pa.Table
+    replaced: ReplacedRows | None = None
+    replaced_rows: int | None = None
+    is_all: bool = False
+
+
+def _chosen(write_batch: WriteBatch, compared: LocalComparison) -> _Chosen | None:
+    """None if Spark has to write, as rows must be looked up again, or deletions may have to be refused."""
+    identifier = write_batch.container.identifier
+    if compared.counts is None:
+        found = compared.differences
+        if found.missing.num_rows and (still_there(write_batch, iter(key_texts(found.missing)))[0] or not _may_delete(write_batch)):
+            return None
+        keys = pa.concat_tables([found.changed.select(list(compared.key)), found.missing])
+        return _Chosen(found.changed, RowsOfKeys(keys))
+    _, updated, deleted = compared.counts
+    if not updated and not deleted:
+        return _Chosen(compared.added())
+    if not _may_delete(write_batch):
+        return None
+    if identifier is None:
+        return _Chosen(compared.new, is_all=True)
+    windows = RowsOfWindows(identifier, write_batch.windows, write_batch.include_nulls)
+    if compared.key and all(has_unique_keys(rows, compared.key) for rows in (compared.old, compared.new)):
+        # A key may be in other windows, too, whose rows stay.
+        lost = compared.lost()
+        return _Chosen(compared.added(), RowsOfBoth(windows, RowsOfKeys(lost.select(list(compared.key)))), lost.num_rows)
+    return _Chosen(compared.new, windows, compared.old.num_rows)
+
+
+def _may_delete(write_batch: WriteBatch) -> bool:
+    """Whether rows may be deleted without further questions."""
+    return write_batch.allow_empty or not write_batch.rows.emptied()
+
+
+# ---------------------------------------------------------------------- the files in which they are
+@dataclass(frozen=True)
+class _Marked:
+    """A file of which rows get marked as deleted. ``rows``: the numbers of all its rows that are deleted then, if any others are left.
+
+    ``stats``: its statistics, which do not count as exact any more.
+    """
+
+    file: LogFile
+    rows: np.ndarray | None
+    stats: str
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What happens to the files that have rows to be replaced.
+
+    ``rewritten``: they leave the table, or all files do (``replaces_all``). ``kept``: the rows of these that stay. ``marked``: files that
+    stay, with marked rows. ``replaced_rows``: the number of rows that do not stay.
+    """
+
+    kept: Sequence[pa.Table] = ()
+    rewritten: Sequence[RemovedFile] = ()
+    replaced_rows: int = 0
+    replaces_all: bool = False
+    marked: Sequence[_Marked] = ()
+
+
+def _place(table: LakeTable, head: Head, folder: str, schema: pa.Schema, replaced: ReplacedRows) -> _Place | None:
+    """None if too many files would have to be read or written anew, or if a file is not read here as Spark reads it."""
+    delta = table.opened()
+    if delta is None or delta.version() != head.version:
+        return None
+    actions = pa.table(delta.get_add_actions(flatten=True))
+    files = [RemovedFile(path, size) for path, size in zip(*(actions.column(c).to_pylist() for c in ("path", "size_bytes")), strict=True)]
+    searched = [file for file, may in zip(files, _may_have(actions, replaced), strict=True) if may]
+    if any(not _is_plain(file.path) for file in files) or _bytes(searched) > MOST_READ_BYTES:
+        return None
+    live = _live(delta)
+    try:
+        hits = _hits(folder, schema, replaced, searched, live)
+        rows = sum(among.true_count for among in hits.values())
+        has_vectors = any(file.path in live for file in hits)
+        # A file with a deletion vector leaves only by name and vector, and delta-rs names the vectors only if it removes all files.
+        leaving = files if has_vectors else list(hits)
+        if _bytes(leaving) <= MOST_WRITTEN_BYTES:
+            kept = [_staying(folder, schema, file, hits.get(file), live.get(file.path)) for file in leaving]
+            return _Place(kept, () if has_vectors else leaving, rows, replaces_all=has_vectors)
+        marked = _marked(table, head, delta, hits, live)
+        return None if marked is None else _Place(replaced_rows=rows, marked=marked)
+    except (pa.ArrowException, OSError) as error:
+        log.debug("%s: Spark writes, as a file was not read: %s", table.url, error)
+        return None
+
+
+def _hits(
+    folder: str, schema: pa.Schema, replaced: ReplacedRows, searched: Sequence[RemovedFile], live: Mapping[str, pa.Array]
+) -> dict[RemovedFile, pa.Array]:
+    """The files that have rows to be replaced, and which of their rows these are."""
+    columns = pa.schema([schema.field(name) for name in replaced.columns])
+
+    def search(file: RemovedFile) -> pa.Array:
+        among = replaced.among(_read(folder, file, columns))
+        return pc.and_(among, _of_length(live[file.path], len(among))) if file.path in live else among  # pyright: ignore[reportAttributeAccessIssue]
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
+        found = zip(searched, threads.map(search, searched), strict=True)
+        return {file: among for file, among in found if among.true_count}
+
+
+def _staying(folder: str, schema: pa.Schema, file: RemovedFile, hit: pa.Array | None, live: pa.Array | None) -> pa.Table:
+    """The rows of a file that leaves the table which stay in it."""
+    rows = _read(folder, file, schema)
+    if live is not None:
+        live = _of_length(live, rows.num_rows)
+    if hit is not None:
+        other = pc.invert(hit)  # pyright: ignore[reportAttributeAccessIssue]
+        live = other if live is None else pc.and_(live, other)  # pyright: ignore[reportAttributeAccessIssue]
+    return rows if live is None else rows.filter(live)
+
+
+def _marked(
+    table: LakeTable, head: Head, delta: DeltaTable, hits: Mapping[RemovedFile, pa.Array], live: Mapping[str, pa.Array]
+) -> Sequence[_Marked] | None:
+    """The same files with all their rows that are deleted then. None if the table permits no deletion vectors, or removes nothing."""
+    if head.properties.get("delta.enableDeletionVectors") != "true" or head.properties.get("delta.appendOnly") == "true":
+        return None
+    known = files_of(table, delta)
+    marked: list[_Marked] = []
+    for file, among in hits.items():
+        found = None if known is None else known[file.path]
+        stats = None if found is None else _with_wide_bounds(found.stats, len(among))
+        if found is None or stats is None or (found.vector is not None) != (file.path in live):
+            return None
+        deleted = among.to_numpy(zero_copy_only=False)
+        if file.path in live:
+            deleted = deleted | ~_of_length(live[file.path], len(among)).to_numpy(zero_copy_only=False)
+        marked.append(_Marked(found, None if deleted.all() else np.flatnonzero(deleted), stats))
+    return marked
+
+
+def _with_wide_bounds(stats: str | None, rows: int) -> str | None:
+    """The statistics of a file of which rows are deleted: its rows may not reach as far as the bounds do.
+
+    None if they are not known well enough: readers take the number of rows of a file with a deletion vector from them.
+    """
+    known = json.loads(stats) if stats else {}
+    if not stats or known.get("numRecords") != rows:
+        return None
+    exact, wide = ',"tightBounds":true}', ',"tightBounds":false}'
+    if stats.endswith(exact):  # the text is not written anew, as numbers with many digits would lose some
+        return stats.removesuffix(exact) + wide
+    if known.get("tightBounds") is False:
+        return stats
+    return None if "tightBounds" in known else stats.rstrip().removesuffix("}") + wide
+
+
+def _commit_marks(
+    table: LakeTable, head: Head, write_batch: WriteBatch, files: Sequence[WrittenFile], marked: Sequence[_Marked], folder: str
+) -> bool:
+    """Commits the files, and the marks in others, as the version after ``head``.
+
+    Returns False if this table cannot be committed to in this way. Raises ConcurrentWriteError if there is a newer version.
+    """
+    deleted = [each.rows for each in marked if each.rows is not None]
+    name, vectors = write_vectors(folder, deleted) if deleted else ("", ())
+    now, next_vector = int(time.time() * 1000), iter(vectors)
+    operation = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite"}, "engineInfo": "incremental-assets"}
+    info = {"timestamp": now, **operation, "readVersion": head.version, "isBlindAppend": False, **user_metadata(write_batch)}
+    actions: list[Action] = [{"commitInfo": info}]
+    for each in marked:
+        actions.append(each.file.removed(now))
+        if each.rows is not None:
+            actions.append(each.file.marked(next(next_vector), each.stats))
+    actions += [add_action(file, now) for file in files]
+    if write_version(table.address, head.version + 1, actions):
+        return True
+    if name:
+        os.remove(os.path.join(folder, name))
+    if newest(table).version > head.version:
+        raise moved(write_batch.container.label, table, "nothing was written")
+    return False
+
+
+def _live(delta: DeltaTable) -> dict[str, pa.Array]:
+    """For each file with a deletion vector, by its name, which of its rows are still there."""
+    if "deletionVectors" not in (delta.protocol().reader_features or ()):
+        return {}
+    found = pa.table(delta.deletion_vectors())
+    paths = [path.rsplit("/", 1)[-1] for path in found.column("filepath").to_pylist()]
+    return {path: vector.values for path, vector in zip(paths, found.column("selection_vector"), strict=True)}
+
+
+def _of_length(live: pa.Array, rows: int) -> pa.Array:
+    """The same for all rows of a file: those after the last one of which something is known are there."""
+    return pa.concat_arrays([live, pa.array([True] * (rows - len(live)), pa.bool_())])
+
+
+def _is_plain(path: str) -> bool:
+    """Whether the path is the name of a file in the table's own folder, with nothing in it that may be encoded."""
+    return all(character.isalnum() or character in "-_." for character in path)
+
+
+def _bytes(files: Sequence[RemovedFile]) -> int:
+    return sum(file.size for file in files)
+
+
+def _read(folder: str, file: RemovedFile, schema: pa.Schema) -> pa.Table:
+    """The columns of a file. A column that came to the table later is NULL. Raises ArrowInvalid if a column is not as it should be."""
+    with pq.ParquetFile(os.path.join(folder, file.path)) as opened:
+        there = opened.schema_arrow.names
+        absent = [name for name in schema.names if name not in there]
+        if {name.lower() for name in absent} & {name.lower() for name in there} or len(set(there)) != len(there):
+            raise pa.ArrowInvalid(f"{file.path} has columns of similar names")
+        if any(opened.schema.column(i).physical_type == "INT96" for i in range(len(opened.schema))):
+            raise pa.ArrowInvalid(f"{file.path} has times in nanoseconds, which cover only three centuries")
+        found = opened.read([name for name in schema.names if name in there])
+        if set(found.column_names) | set(absent) != set(schema.names):
+            raise pa.ArrowInvalid(f"{file.path} has columns that are not read by their names")
+    columns = [pa.nulls(found.num_rows, f.type) if f.name in absent else found.column(f.name).cast(f.type) for f in schema]
+    return pa.table(columns, schema=schema)
+
+
+def _may_have(actions: pa.Table, replaced: ReplacedRows) -> Sequence[bool]:
+    """For each file, whether its statistics permit that it has rows to be replaced."""
+    low, high, nulls = replaced.extent()
+    column = replaced.columns[0]
+    needed = [f"min.{column}", f"max.{column}", f"null_count.{column}"]
+    known = set(needed) <= set(actions.column_names) and not any(pa.types.is_null(actions.column(name).type) for name in needed)
+    if (low is None and high is None) or not known:
+        return [True] * actions.num_rows
+    lowest, highest = integers(actions.column(needed[0])), integers(actions.column(needed[1]))
+    if pa.types.is_timestamp(actions.column(needed[1]).type):
+        highest = pc.add(highest, _MICROS_CUT)  # pyright: ignore[reportAttributeAccessIssue]
+    may = pa.chunked_array([pa.array([True] * actions.num_rows, pa.bool_())])
+    if high is not None:
+        may = pc.and_(may, pc.fill_null(pc.less_equal(lowest, high), True))  # pyright: ignore[reportAttributeAccessIssue]
+    if low is not None:
+        may = pc.and_(may, pc.fill_null(pc.greater_equal(highest, low), True))  # pyright: ignore[reportAttributeAccessIssue]
+    if nulls:
+        may = pc.or_(may, pc.fill_null(pc.greater(actions.column(needed[2]), 0), True))  # pyright: ignore[reportAttributeAccessIssue]
+    return may.to_pylist()

@@ -1,0 +1,127 @@
+"""Reads from a table's log which files a version has, and writes the file of a new version.
+
+Belongs here: what delta-rs knows, but has no function for: the deletion vectors of files, and commits that name such vectors. Does not
+belong: which files change (``local_write``), properties (``properties``), and commits that delta-rs can make (``commit_files``).
+
+The protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md. What is not understood completely is left to Spark.
+"""
+
+import json
+import logging
+import os
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from incremental_assets.delta.table import LakeTable
+
+log = logging.getLogger(__name__)
+
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_ADD_FIELDS = ("path", "size", "modificationTime", "tags", "stats", "deletionVector", "partitionValues")
+_VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
+Action = dict[str, Any]
+"""An action of the log, as the protocol describes it."""
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A file of a version. ``stats``: the text of its statistics, if it has some. ``vector``: its deletion vector's descriptor."""
+
+    path: str
+    size: int
+    modified: int
+    stats: str | None
+    tags: Mapping[str, str] | None
+    vector: Mapping[str, Any] | None
+
+    def removed(self, now: int) -> Action:
+        """The action that takes the file, with its deletion vector, out of the table."""
+        action = {"path": self.path, "deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True, "partitionValues": {}}
+        return {"remove": {**action, "size": self.size, **({"deletionVector": dict(self.vector)} if self.vector else {})}}
+
+    def marked(self, vector: Mapping[str, Any], stats: str) -> Action:
+        """The action that names the file again, with another deletion vector."""
+        action = {"path": self.path, "partitionValues": {}, "size": self.size, "modificationTime": self.modified, "dataChange": True}
+        return {"add": {**action, "stats": stats, **({"tags": dict(self.tags)} if self.tags else {}), "deletionVector": dict(vector)}}
+
+
+def files_of(table: LakeTable, delta: DeltaTable) -> Mapping[str, LogFile] | None:
+    """The files of the version that is opened, by path; None if they are not exactly those that delta-rs has found."""
+    folder = os.path.join(table.address, "_delta_log")
+    found: dict[tuple[str, str], LogFile] = {}
+    try:
+        for action in _actions(folder, delta.version()):
+            for kind in ("remove", "add"):
+                if (content := action.get(kind)) is not None:
+                    key = content["path"], _vector_id(content.get("deletionVector"))
+                    if kind == "add":
+                        found[key] = _log_file(content)
+                    else:
+                        found.pop(key, None)
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        log.debug("%s: its log is left to Spark: %s", table.url, error)
+        return None
+    paths = sorted(path for path, _ in found)
+    if paths != sorted(uri.rsplit("/", 1)[-1] for uri in delta.file_uris()):
+        log.debug("%s: its log is left to Spark: delta-rs finds other files", table.url)
+        return None
+    return {path: file for (path, _), file in found.items()}
+
+
+def _actions(folder: str, version: int) -> Iterator[Action]:
+    """The actions from the newest checkpoint on. In a commit, removals come before what takes their place."""
+    checkpoints = [int(match[1]) for name in os.listdir(folder) if (match := _CHECKPOINT.fullmatch(name))]
+    newest = max((n for n in checkpoints if n <= version), default=None)
+    if newest is not None:
+        columns = [f"add.{name}" for name in _ADD_FIELDS]
+        rows = pq.ParquetFile(os.path.join(folder, f"{newest:020}.checkpoint.parquet")).read(columns).column("add")
+        yield from ({"add": add} for add in rows.to_pylist() if add is not None and add["path"] is not None)
+    for number in range(0 if newest is None else newest + 1, version + 1):
+        with open(os.path.join(folder, f"{number:020}.json"), encoding="utf-8") as file:
+            actions = [json.loads(line) for line in file if line.strip()]
+        yield from sorted(actions, key=lambda action: "remove" not in action)
+
+
+def _vector_id(vector: Mapping[str, Any] | None) -> str:
+    """What tells the deletion vectors of one file apart, by the protocol; empty without one."""
+    if vector is None or vector.get("storageType") is None:
+        return ""
+    return f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}"
+
+
+def _log_file(add: Mapping[str, Any]) -> LogFile:
+    if add.get("partitionValues"):
+        raise ValueError("the table has physical partitions")
+    vector = add.get("deletionVector")
+    kept = {name: vector[name] for name in _VECTOR_FIELDS if vector.get(name) is not None} if vector else {}
+    tags = add.get("tags")
+    return LogFile(add["path"], add["size"], add["modificationTime"], add.get("stats"), dict(tags) if tags else None, kept or None)
+
+
+def write_version(address: str, version: int, actions: Sequence[Mapping[str, object]]) -> bool:
+    """Writes the actions as this version of a table on a file system. Returns False if that version exists, or cannot be made so.
+
+    The file gets its name when it is complete, and only if no other file has it: a hard link is made in one step, and never replaces.
+    """
+    folder = os.path.join(address, "_delta_log")
+    unfinished = os.path.join(folder, f".{uuid.uuid4()}.tmp")
+    try:
+        with open(unfinished, "x", encoding="utf-8") as file:
+            file.writelines(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(unfinished, os.path.join(folder, f"{version:020}.json"))
+    except OSError as error:  # FileExistsError: another writer was faster; others: no space, no permission, or no hard links here
+        log.debug("%s: version %d was not written: %s", address, version, error)
+        return False
+    finally:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)
+    return True

@@ -1,0 +1,119 @@
+"""Chooses the rows of a table that a write batch replaces, among the rows of one file: by windows, by keys, or by both.
+
+Belongs here: these choices, and what they say of the files in which such rows may be. Does not belong: reading the files (``local_write``),
+and the same choices in SQL (``sql``, ``local_query``).
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from incremental_assets.core.container import Identifier
+from incremental_assets.core.window import Window
+
+
+class ReplacedRows(Protocol):
+    """Chooses the rows of the table that the batch replaces. ``columns``: those by which they are known."""
+
+    columns: tuple[str, ...]
+
+    def extent(self) -> tuple[Any, Any, bool]:
+        """The lowest and the highest value that the first column has in these rows, and whether it may be NULL.
+
+        Bounds are integers for days and microseconds. None: there is no bound."""
+        ...
+
+    def among(self, rows: pa.Table) -> pa.Array:
+        """For each of the given rows, whether it is one of them. The rows have ``columns`` only."""
+        ...
+
+
+class RowsOfWindows:
+    """The rows of the windows, as ``delta.sql.scope_predicate`` selects them."""
+
+    def __init__(self, identifier: Identifier, windows: Sequence[Window], include_nulls: bool) -> None:
+        self.columns = identifier.columns
+        self._windows, self._nulls = windows, include_nulls
+
+    def extent(self) -> tuple[Any, Any, bool]:
+        if len(self.columns) > 1:  # the greater one of two columns counts, and either may be far below it
+            return None, None, True
+        lower, upper = [w.lower for w in self._windows], [w.upper for w in self._windows]
+        return (
+            None if None in lower else min(lower, default=None),  # pyright: ignore[reportCallIssue, reportArgumentType]
+            None if None in upper else max(upper, default=None),  # pyright: ignore[reportCallIssue, reportArgumentType]
+            self._nulls,
+        )
+
+    def among(self, rows: pa.Table) -> pa.Array:
+        values = reduce(pc.max_element_wise, (integers(column) for column in rows.columns))  # pyright: ignore[reportAttributeAccessIssue]
+        is_null = pc.is_null(values)  # pyright: ignore[reportAttributeAccessIssue]
+        inside = pa.chunked_array([pa.array([False] * rows.num_rows, pa.bool_())])
+        for window in self._windows:
+            here = pc.invert(is_null)  # pyright: ignore[reportAttributeAccessIssue]
+            if window.lower is not None:
+                here = pc.and_(here, pc.greater_equal(values, window.lower))  # pyright: ignore[reportAttributeAccessIssue]
+            if window.upper is not None:
+                here = pc.and_(here, pc.less(values, window.upper))  # pyright: ignore[reportAttributeAccessIssue]
+            inside = pc.or_(inside, pc.fill_null(here, False))  # pyright: ignore[reportAttributeAccessIssue]
+        return _one(pc.or_(inside, is_null) if self._nulls else inside)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class RowsOfKeys:
+    """The rows with these primary keys, wherever in the table they are."""
+
+    def __init__(self, keys: pa.Table) -> None:
+        self.columns = tuple(keys.column_names)
+        self._keys = keys
+        self._first = _one(keys.column(0).unique())
+
+    def extent(self) -> tuple[Any, Any, bool]:
+        first = self._keys.column(0)
+        if not (pa.types.is_integer(first.type) or pa.types.is_date32(first.type) or pa.types.is_timestamp(first.type)):
+            return None, None, True
+        found = pc.min_max(integers(first)).as_py()  # pyright: ignore[reportAttributeAccessIssue]
+        return found["min"], found["max"], False
+
+    def among(self, rows: pa.Table) -> pa.Array:
+        # Most rows of large files are ruled out by the first column alone, which is much faster.
+        may = _one(pc.is_in(rows.column(0), value_set=self._first))  # pyright: ignore[reportAttributeAccessIssue]
+        names = [f"c{i}" for i in range(rows.num_columns)]
+        numbered = rows.rename_columns(names).append_column("row", pa.array(np.arange(rows.num_rows)))
+        if rows.num_columns == 1:
+            return may
+        found = numbered.filter(may).join(self._keys.rename_columns(names), names, join_type="left semi", use_threads=False)
+        among = np.zeros(rows.num_rows, bool)
+        among[found.column("row").to_numpy()] = True
+        return pa.array(among)
+
+
+class RowsOfBoth:
+    """The rows that two choices have in common."""
+
+    def __init__(self, one: ReplacedRows, other: ReplacedRows) -> None:
+        self._one, self._other = one, other
+        self.columns = tuple(dict.fromkeys((*one.columns, *other.columns)))
+
+    def extent(self) -> tuple[Any, Any, bool]:
+        return self._one.extent()
+
+    def among(self, rows: pa.Table) -> pa.Array:
+        one, other = (each.among(rows.select(list(each.columns))) for each in (self._one, self._other))
+        return pc.and_(one, other)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def integers(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Integers, and days and microseconds since 1970."""
+    if pa.types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.timestamp("us", values.type.tz))
+    return values.cast(pa.int64())
+
+
+def _one(values: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
