@@ -270,6 +270,13 @@ def test_files_without_changed_rows_stay(tmp_path: Path) -> None:
     assert rows_in(table) == [(1, 1, "a"), (2, 2, "a"), (3, 3, "a"), (4, 4, "b"), (5, 5, "a"), (6, 6, "a")]
 
 
+def test_a_key_in_another_window_stays(tmp_path: Path) -> None:
+    """An append follows no key: a row that has moved to another window is in both until the first one is refreshed."""
+    table = with_files(tmp_path, [(1, 1, "a"), (2, 2, "a")], [(1, 10, "b")])
+    assert write(table, of([(1, 1, "c"), (2, 2, "a")], [Window(0, 5)], upsert=False)) is not None
+    assert rows_in(table) == [(1, 1, "c"), (1, 10, "b"), (2, 2, "a")]
+
+
 def test_spark_writes_what_must_be_asked_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows would be deleted that the source still has, or a partition emptied that nobody has allowed to be."""
     table = with_files(tmp_path, [(1, 1, "a"), (2, 2, "a")])
