@@ -21,9 +21,9 @@ from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import EVERYTHING, Window
 
-ROWS_A_BUCKET = 1000
+ROWS_A_BUCKET = 100
 """About how many rows a bucket has."""
-MOST_BUCKETS = 100_000
+MOST_BUCKETS = 200_000
 MOST_EXAMPLES = 10
 """How many keys of each kind of difference are named."""
 _CURSOR_TYPES = {"date": CursorType.DATE, "timestamp": CursorType.TIMESTAMP, "timestamp_ntz": CursorType.TIMESTAMP_NTZ}
