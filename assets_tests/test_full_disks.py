@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from assets_tests.harness import Project
+from incremental_assets.delta.local_write import WRITE_BY
 from incremental_assets.spark.session import stop_server
 
 MakeProject = Callable[..., Project]
@@ -80,6 +81,7 @@ def test_a_full_disk_below_sparks_temporary_files_leaves_the_table_whole(
         "INCREMENTAL_ASSETS_SPARK_CONF", f"{os.environ['INCREMENTAL_ASSETS_SPARK_CONF']};spark.sql.autoBroadcastJoinThreshold=-1"
     )
     monkeypatch.setenv("INCREMENTAL_ASSETS_SPARK_MEMORY", "1g")
+    monkeypatch.setenv(WRITE_BY, "spark")  # so few rows would be written without it
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     shop = project(incremental=["public.t:at:timestamp!upsert"])
     shop.spark_home = small_disk

@@ -24,6 +24,7 @@ import pytest
 from assets_tests.harness import Project, wait_for
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.local_write import WRITE_BY
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.embedded import server
 from incremental_assets.spark.session import stop_server
@@ -222,8 +223,10 @@ SERVER_POINTS = [("about", 0.3), ("about", 1.2), ("about", 2.5), ("wrote", 0.0)]
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)  # eight servers are started one after another
-def test_syncs_whose_spark_server_is_killed_are_completed_by_the_next(own_server: MakeProject) -> None:
+def test_syncs_whose_spark_server_is_killed_are_completed_by_the_next(own_server: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Spark server that ends during a sync must not leave containers that cannot be synced any more."""
+    monkeypatch.setenv(READ_BY, "jdbc")  # few rows would be read and written without the server
+    monkeypatch.setenv(WRITE_BY, "spark")
     names = [f"t{i}" for i in range(len(SERVER_POINTS))]
     shop = own_server(incremental=[f"public.{name}:updated_at:timestamp!upsert" for name in names])
     tables(shop, names)

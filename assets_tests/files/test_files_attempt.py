@@ -5,7 +5,8 @@ Does not belong: a real server and real files that end it (``test_files_bomb``).
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from incremental_assets.files.attempt import Attempt, ended_with
-from incremental_assets.files.attempts import TIDY_AFTER, Attempts, Suspect, of_files
+from incremental_assets.files.attempts import TIDY_AFTER, Attempts, Suspect, judged, of_files
 from incremental_assets.files.readers.read import ReadFile
 from incremental_assets.spark.embedded.launch import SparkUnavailable
 
@@ -35,6 +36,12 @@ class Server:
     def is_server_gone(self) -> bool:
         return self.gone
 
+    def server_id(self) -> str:
+        return f"server {self.ended}"
+
+    def running_servers(self) -> set[str]:
+        return set() if self.gone else {self.server_id()}
+
     def read(self, files: Sequence[ReadFile]) -> Any:
         if len(files) > self.most or self.culprits & {file.key for file in files}:
             self.gone = True
@@ -53,9 +60,8 @@ class Memory(Attempts):
     def __init__(self) -> None:
         self.held: list[Suspect] = []
 
-    def suspects(self) -> dict[str, Suspect]:
-        together = sum(one.open for one in self.held)
-        return {one.file: one.ended(together) if one.open else one for one in self.held}
+    def suspects(self, running: Callable[[], Set[str]]) -> dict[str, Suspect]:
+        return judged(self.held, running)
 
     def write(self, suspects: Any) -> None:
         self.held = list(suspects)
@@ -103,7 +109,7 @@ def test_one_file_that_ends_the_server_is_found_with_few_servers() -> None:
 def test_files_that_a_killed_sync_was_reading_are_suspects(tmp_path: Path) -> None:
     """The record must be in the lake, as another process or host may run the next sync, and must not grow with each sync."""
     attempts = Attempts(str(tmp_path / "lake"), ("landing", "sales"))
-    assert attempts.suspects() == {}
+    assert attempts.suspects(set) == {}
     attempts.write([])
     assert attempts.table.opened() is None  # no table is made for an empty record
     now = files(3)
@@ -111,12 +117,12 @@ def test_files_that_a_killed_sync_was_reading_are_suspects(tmp_path: Path) -> No
         attempts.write(of_files(((file.key, file.modified, file.size) for file in now), {}))
         attempts.write([])
     assert len(list(Path(attempts.table.address).rglob("*.parquet"))) < TIDY_AFTER * 2
-    assert attempts.suspects() == {}
+    assert attempts.suspects(set) == {}
     attempts.write(of_files(((file.key, file.modified, file.size) for file in now), {}))  # the sync is killed then
-    again = Attempts(str(tmp_path / "lake"), ("landing", "sales")).suspects()
+    again = Attempts(str(tmp_path / "lake"), ("landing", "sales")).suspects(set)
     assert {key: (one.together, one.alone) for key, one in again.items()} == {"f0": (3, 0), "f1": (3, 0), "f2": (3, 0)}
     attempts.write(of_files([("f0", 0, 10)], again))
-    assert attempts.suspects()["f0"].alone == 1
+    assert attempts.suspects(set)["f0"].alone == 1
     server = Server(set())
     attempt = Attempt(server, attempts, lambda _: None)  # pyright: ignore[reportArgumentType]
     changed = [ReadFile("f0", "f0", 99, 10), *now[1:]]
@@ -132,3 +138,16 @@ def test_files_are_suspects_only_if_the_server_ended_with_the_run(gone: bool) ->
         assert all(one.open for one in attempts.held)
         server.gone = gone
     assert {one.file: one.together for one in attempts.held} == ({f"f{i}": 4 for i in range(4)} if gone else {})
+
+
+def test_files_of_a_killed_sync_whose_server_is_still_running_are_no_suspects() -> None:
+    """Syncs that are killed again and again, by a deployment or by hand, must not get a good file refused."""
+    attempts, now = Memory(), files(3)
+    for _ in range(5):  # each is killed while its server reads the files
+        attempts.held = of_files(((file.key, file.modified, file.size) for file in now), attempts.suspects(lambda: {"a"}), "a")
+    assert attempts.suspects(lambda: {"a"}) == {}
+    found = attempts.suspects(lambda: {"b"})  # the server has ended, too
+    assert {(one.together, one.alone, one.open) for one in found.values()} == {(3, 0, False)}
+    attempts.held = of_files([("f0", 0, 10)], found, "b")  # that one by itself, whose sync is killed without its server
+    assert attempts.suspects(lambda: {"b"})["f0"] == replace(found["f0"], server="b")
+    assert attempts.suspects(lambda: {"c"})["f0"].alone == 1

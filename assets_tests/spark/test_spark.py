@@ -28,7 +28,15 @@ from pyspark.sql.connect.client.core import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
 
 from incremental_assets.spark.embedded import environment, launch, server
-from incremental_assets.spark.session import SparkSession, SparkUnavailable, ensure_server, open_session, stop_server
+from incremental_assets.spark.session import (
+    SparkSession,
+    SparkUnavailable,
+    ensure_server,
+    open_session,
+    running_servers,
+    server_id,
+    stop_server,
+)
 
 ENDLESS = "select count_if(sha2(cast(id as string), 256) = 'x') from range(100000000000)"
 
@@ -298,6 +306,21 @@ def test_a_server_that_is_killed_during_a_query_is_named_and_replaced(expendable
     with open_session(expendable, name="next") as spark:
         assert spark.range(3).count() == 3
     assert record_of(expendable).jvm_pid != killed.jvm_pid
+
+
+def test_the_servers_that_are_running_are_known_without_starting_one(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that has ended must not count as running, and one that runs must be told apart from all others that ever ran."""
+    others = tmp_path / "apart"
+    assert running_servers(tmp_path / "none", others) == set()
+    assert not (tmp_path / "none").exists()
+    with open_session(state, name="one") as one, open_session(others / "b", name="other") as other:
+        ids = server_id(one), server_id(other)
+    assert None not in ids and running_servers(state, others) == set(ids)
+    monkeypatch.setenv("SPARK_REMOTE", record_of(state).url)
+    assert running_servers(tmp_path / "none", others) == {ids[0]}
+    monkeypatch.delenv("SPARK_REMOTE")
+    stop_server(others / "b")
+    assert running_servers(state, others) == {ids[0]}
 
 
 @pytest.mark.long

@@ -16,8 +16,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from incremental_assets.core.errors import LakeError
+from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import moved
-from incremental_assets.delta.table import Head, LakeTable, reason, storage_options
+from incremental_assets.delta.table import Head, LakeTable, storage_options
 from incremental_assets.delta.write_batch import FilesTarget, WriteBatch, WrittenFile
 
 log = logging.getLogger(__name__)
@@ -94,19 +95,18 @@ def commit_files(
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [AddAction(file.path, file.size, {}, now, True, file.statistics) for file in files]
     actions += [RemoveAction(file.path, True, now, file.size, {}) for file in removed]
-    try:
+    with place_errors(table.url):
         delta = DeltaTable(table.address, version=head.version, storage_options=storage_options() or None)
-        delta.create_write_transaction(
-            actions,
-            "overwrite" if replace_all else "append",
-            delta.schema(),
-            commit_properties=CommitProperties(custom_metadata=user_metadata(write_batch), max_commit_retries=0),
-            post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
-        )
-    except CommitFailedError as error:
-        raise moved(write_batch.container.label, table, "nothing was written") from error
-    except DeltaError as error:
-        raise LakeError(f"{table.url} cannot be written: {reason(error)}") from error
+        try:
+            delta.create_write_transaction(
+                actions,
+                "overwrite" if replace_all else "append",
+                delta.schema(),
+                commit_properties=CommitProperties(custom_metadata=user_metadata(write_batch), max_commit_retries=0),
+                post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
+            )
+        except CommitFailedError as error:
+            raise moved(write_batch.container.label, table, "nothing was written") from error
 
 
 def user_metadata(write_batch: WriteBatch) -> dict[str, str]:

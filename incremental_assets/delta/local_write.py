@@ -25,6 +25,7 @@ from deltalake import DeltaTable
 from incremental_assets.core.errors import LakeError
 from incremental_assets.delta.commit_files import RemovedFile, add_action, commit_files, reason_against, target_of, user_metadata
 from incremental_assets.delta.deletion_vectors import write_vectors
+from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import expect_unmoved, moved, newest
 from incremental_assets.delta.local_rows import LocalComparison, has_unique_keys, key_texts
 from incremental_assets.delta.log import Action, LogFile, files_of, write_version
@@ -62,7 +63,7 @@ def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: 
         return None
     target = target_of(folder, head, write_batch)
     writer = FilesWriter(folder, schema, target.sort, target.indexed)
-    with _discarded_on_error(writer):
+    with place_errors(table.url), _discarded_on_error(writer):
         writer.add(pa.concat_tables([chosen.rows, *place.kept]))
         writer.close()
         write_batch.rows.still_there()

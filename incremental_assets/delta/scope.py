@@ -8,7 +8,7 @@ import contextlib
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 
+APART = "apart"
+"""The folder with the servers that runs have of their own."""
 TableLock = Callable[[tuple[str, ...], str, str, Any, Callable[[str], None]], contextlib.AbstractContextManager[None]]
 """A function that locks a table of a user's own asset. Its arguments are the table's path in the lake, its label in messages, the id of the
 run that wants the lock, the Dagster instance that knows the other runs, and the function that logs waiting."""
@@ -97,13 +99,25 @@ class LakeScope:
         if os.environ.get("SPARK_REMOTE"):
             return False
         if self._state_dir == self._shared_dir:
-            self._state_dir = self._shared_dir / "apart" / uuid.uuid4().hex
+            self._state_dir = self._shared_dir / APART / uuid.uuid4().hex
             self.stack.callback(_end_server, self._state_dir)
         else:
             from incremental_assets.spark.embedded.server import wait_until_gone
 
             wait_until_gone(self._state_dir, seconds=10)
         return True
+
+    def server_id(self) -> str | None:
+        """The id of the Spark server of this run's session, which is opened; None if the server does not tell it."""
+        from incremental_assets.spark.session import server_id
+
+        return server_id(self.spark)
+
+    def running_servers(self) -> Set[str]:
+        """The ids of the Spark servers that are running now: that of SPARK_REMOTE, or those on this machine. None is started."""
+        from incremental_assets.spark.session import running_servers
+
+        return running_servers(self._shared_dir, self._shared_dir / APART)
 
     def is_server_gone(self) -> bool:
         """Whether a session was opened and can no longer be used."""

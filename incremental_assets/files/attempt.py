@@ -64,7 +64,7 @@ class Attempt:
         Raises what ``read`` raises, unless the server has ended; SparkUnavailable where it has ended and no other one can be used.
         """
         own = {file.key: file for file in files}
-        found = self._attempts.suspects()
+        found = self._attempts.suspects(self._scope.running_servers)
         self._suspects = {key: one for key, one in found.items() if key in own and _is_of(one, own[key])}
         # The records of files that this sync does not read stay as they are. A suspect that has changed since is another file: it is no
         # longer one.
@@ -76,13 +76,13 @@ class Attempt:
         left = [file for file in files if file.key not in self.refused]
         while left:
             chosen = self._chosen(left)
-            self._reading = of_files(((file.key, file.modified, file.size) for file in chosen), self._suspects)
-            # Before Spark sees the files: if this process ends with the server, the next sync finds the records open.
-            self._write(self._reading)
             # The session is opened first. The stack calls back in reverse order, so that ``_close`` can still ask the server whether it
             # is there before the session is closed.
-            _ = self._scope.spark
+            server = self._scope.server_id()
+            self._reading = of_files(((file.key, file.modified, file.size) for file in chosen), self._suspects, server)
             self._scope.stack.callback(self._close)
+            # Before Spark sees the files: if this process ends with the server, the next sync finds the records open.
+            self._write(self._reading)
             try:
                 rows = read(chosen)
             except (PySparkException, grpc.RpcError) as error:

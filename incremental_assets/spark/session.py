@@ -15,7 +15,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,27 @@ def ensure_server(state_dir: Path) -> str:
 def stop_server(state_dir: Path) -> bool:
     """Stops the embedded server and all queries on it. Returns whether one was running."""
     return server.stop(state_dir)
+
+
+def server_id(session: SparkSession) -> str | None:
+    """The id of the session's server, which no other server has had; None if the server does not tell it."""
+    return session.conf.get("spark.app.id", None)
+
+
+def running_servers(state_dir: Path, others: Path) -> Set[str]:
+    """The ids of the servers that are running: that of SPARK_REMOTE, or the embedded one and those in the folders below ``others``.
+
+    No server is started for this. Raises SparkUnavailable if that of SPARK_REMOTE does not answer.
+    """
+    if os.environ.get("SPARK_REMOTE"):
+        folders = [state_dir]
+    else:
+        folders = [folder for folder in (state_dir, *others.glob("*")) if server.Home(folder).record() is not None]
+    found: set[str] = set()
+    for folder in folders:
+        with open_session(folder, name="which server") as session:
+            found.add(server_id(session) or "")
+    return found
 
 
 @contextmanager
