@@ -120,8 +120,12 @@ LATER = [("is new since", 0.0), ("is new since", 0.5), ("is new since", 1.2), ("
 
 
 @pytest.mark.long
-def test_a_first_load_that_is_killed_is_completed_by_the_next_sync(project: MakeProject) -> None:
+@pytest.mark.parametrize("read_by", ["", "arrow", "jdbc"], ids=["read here", "read by Spark's tasks", "read through JDBC"])
+def test_a_first_load_that_is_killed_is_completed_by_the_next_sync(
+    project: MakeProject, monkeypatch: pytest.MonkeyPatch, read_by: str
+) -> None:
     """A first sync that was killed must not leave a table that counts as loaded although rows are missing."""
+    monkeypatch.setenv(READ_BY, read_by)
     names = [f"t{i}" for i in range(len(FIRST))]
     shop = project(incremental=[f"public.{name}:day:date" for name in names])
     tables(shop, names)
@@ -223,9 +227,12 @@ SERVER_POINTS = [("about", 0.3), ("about", 1.2), ("about", 2.5), ("wrote", 0.0)]
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)  # eight servers are started one after another
-def test_syncs_whose_spark_server_is_killed_are_completed_by_the_next(own_server: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("read_by", ["jdbc", "arrow"])
+def test_syncs_whose_spark_server_is_killed_are_completed_by_the_next(
+    own_server: MakeProject, monkeypatch: pytest.MonkeyPatch, read_by: str
+) -> None:
     """A Spark server that ends during a sync must not leave containers that cannot be synced any more."""
-    monkeypatch.setenv(READ_BY, "jdbc")  # few rows would be read and written without the server
+    monkeypatch.setenv(READ_BY, read_by)  # few rows would be read and written without the server
     monkeypatch.setenv(WRITE_BY, "spark")
     names = [f"t{i}" for i in range(len(SERVER_POINTS))]
     shop = own_server(incremental=[f"public.{name}:updated_at:timestamp!upsert" for name in names])
@@ -241,6 +248,41 @@ def test_syncs_whose_spark_server_is_killed_are_completed_by_the_next(own_server
         shop.one(name)
         shop.assert_equal(name)
     assert noticed >= 4
+
+
+def python_workers(project: Project) -> list[psutil.Process]:
+    """The processes in which the Spark server runs tasks of Python."""
+    record = server.Home(project.home).record()
+    assert record is not None, "no server is running"
+    daemons = [one for one in psutil.Process(record.jvm_pid).children() if "pyspark.daemon" in one.cmdline()]
+    return [worker for daemon in daemons for worker in daemon.children()]
+
+
+@pytest.mark.long
+def test_a_load_whose_task_is_killed_is_completed_by_the_next(own_server: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that is killed, as where memory is short, leaves files: no row of them may be in the table, or be there twice."""
+    monkeypatch.setenv(READ_BY, "arrow")
+    shop = own_server(incremental=["public.t:id:integer"])
+    do(shop.source, "create table t (id int primary key, note text)")
+    do(shop.source, "alter table t alter note set storage external")  # so that reading the rows takes a while
+    do(shop.source, "insert into t select i, repeat(md5(i::text), 150) from generate_series(1, 60000) i")
+    do(shop.source, "analyze t")
+    command = Command(shop, "sync", "shop/t", environment=without_remote(shop))
+    wait_for(
+        lambda: count(shop, f"select count(*) from pg_stat_activity where {OURS} and query ilike 'copy%' and state = 'active'"), "reads"
+    )
+    workers = python_workers(shop)
+    assert workers, "no task of Python runs"
+    for worker in workers:
+        worker.kill()
+    code, lines = command.end()
+    assert "Traceback" not in command.stderr, command.stderr
+    assert lines[0]["status"] == ("failed" if code else "synced"), lines
+    if code:
+        assert "was killed, perhaps as memory was short" in lines[0]["message"], lines
+        assert shop.rows("t", "count(*)") == [(0,)]
+    shop.one("t")
+    shop.assert_equal("t")
 
 
 # ------------------------------------------------------------------ queries that commit late, and two hosts: a read that waits for a lock

@@ -51,6 +51,11 @@ def lake_errors(label: str, url: str) -> Iterator[None]:
             raise LakeError(
                 f"{label}: the Spark server ended during the run. Sync again: the next sync completes what this one has begun."
             ) from error
+        if "Python worker exited unexpectedly" in text:
+            raise LakeError(
+                f"{label}: a process of Spark's that read rows was killed, perhaps as memory was short. None of them were committed. "
+                f"Sync again; with fewer `readers`, less memory is needed."
+            ) from error
         raise LakeError(f"{label}: Spark failed on {url}: {_line(text)}") from error
 
 
