@@ -26,6 +26,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import sling_side
 from benchmarks.figures import Figure, report
 from benchmarks.measure import Measured, Project, facts, run
 from incremental_assets.demo.postgres import EmbeddedPostgres
@@ -133,6 +134,11 @@ class Bench:
             return None
         return run([sys.executable, "-m", "benchmarks.dlt_side", step, url, str(self.folder / "dlt")], self.project.environment)
 
+    def sling(self, url: str) -> str:
+        """What sling takes for the full load, as a note; empty where it is left out or not installed."""
+        measured = None if self.ours_only else sling_side.load(url, self.folder, self.project.environment)
+        return f"sling, into CSV: {measured.seconds:.1f} s, {measured.peak_mb:.0f} MB" if measured else ""
+
     def step(self, name: str, ours: Measured, dlt: Measured | None, note: str = "", run_s: float | None = None) -> None:
         """Stores, prints and reports the measurements of one step. ``run_s``: the seconds of the run itself, where they count."""
         line = ours.lines[0] if ours.lines else {}
@@ -179,7 +185,7 @@ class Bench:
             seconds = statistics.median(one.lines[0]["seconds"] for one in small[1:])
             self.step(name, _median(small[1:]), None, run_s=seconds)
         self.ours("warm/warm_up", "--reset-watermarks")
-        self.step("full load", self.ours("append/line_item"), self.dlt("load", url))
+        self.step("full load", self.ours("append/line_item"), self.dlt("load", url), self.sling(url))
         self.ours("upsert/line_item")
         self.dlt("first", url)
         upserts: list[Measured] = []

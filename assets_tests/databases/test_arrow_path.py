@@ -15,6 +15,7 @@ from assets_tests.harness import Project
 from assets_tests.test_kill import Command
 from incremental_assets.delta import write
 from incremental_assets.delta.add_files import READ_BY
+from incremental_assets.delta.table import STATE_PROPERTY
 from incremental_assets.spark.session import open_session
 
 MakeProject = Callable[..., Project]
@@ -118,14 +119,37 @@ def test_what_is_left_to_jdbc(arrow: MakeProject, monkeypatch: pytest.MonkeyPatc
         assert engines(made, name) == ["Spark"], name
         made.assert_equal(name)
     assert engines(made, "plain") == ["files"]
-    made.execute("update plain set id = -id where id = 9; insert into plain values (10)")
-    made.one("plain", reset=True)
-    made.assert_equal("plain")
-    assert engines(made, "plain") == ["files", "Spark"]
     monkeypatch.setenv(READ_BY, "jdbc")
     made.execute("create table other (id int primary key); insert into other values (1)")
     made.one("other")
     assert engines(made, "other") == ["Spark"]
+
+
+def test_a_whole_table_is_replaced_past_spark(arrow: MakeProject) -> None:
+    """Old rows would stay, or the table would lose its properties, the state of the sync among them, or its identity."""
+    made = arrow(incremental=["public.plain:id:integer"])
+    made.execute("""create table plain (id int primary key, note text); insert into plain select i, 'n' from generate_series(1, 9) i;
+        create table whole (id int primary key); insert into whole select generate_series(1, 9)""")
+    made.sync()
+    for name in ("plain", "whole"):
+        before = made.table(name).head()
+        assert before is not None
+        with open_session(made.spark_home, name="test") as spark:  # a file with a deletion vector has to go, too
+            spark.sql(f"DELETE FROM {made.table(name).sql_name} WHERE id = 3").collect()
+        made.execute(f"update {name} set id = -id where id = 9; insert into {name} values (10); delete from {name} where id = 1")
+        made.one(name, reset=True)
+        made.assert_equal(name)
+        assert engines(made, name)[0] == "files" and engines(made, name)[-1] == "files", engines(made, name)
+        after = made.table(name).head()
+        assert after is not None and after.table_id == before.table_id
+        assert {k: v for k, v in after.properties.items() if k != STATE_PROPERTY} == {
+            k: v for k, v in before.properties.items() if k != STATE_PROPERTY
+        }
+        made.execute(f"delete from {name}")
+        refused = made.one(name, ok=False, reset=True)
+        assert refused["status"] == "failed" and "--allow-empty" in refused["message"], refused
+        made.one(name, reset=True, allow_empty=True)
+        assert made.rows(name, "count(*)") == [(0,)]
 
 
 def test_a_load_in_windows_replaces_the_lag_and_adds_the_rest(arrow: MakeProject) -> None:

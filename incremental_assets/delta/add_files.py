@@ -4,7 +4,8 @@ Belongs here: the rule by which a batch is written so, and the commit. Does not 
 (``databases.postgres.arrow_files``), and how a file and its statistics are written (``parquet_files``).
 
 It is much faster than Spark's own writer, which gets the rows one by one from JDBC. It only ever adds whole files, so it writes to places
-in which the table has no row; everything that deletes or changes rows is written by ``overwrite`` or ``merge``.
+in which the table has no row, or in place of all files of the table; everything else that deletes or changes rows is written by
+``overwrite`` or ``merge``.
 """
 
 import logging
@@ -54,11 +55,11 @@ def add_files(
             log_info(f"reads through JDBC: {found}")
         return None
     if found.replaced is None:
-        return _add(table, head, write_batch, found.added, spark, log_info)
+        return _add(table, head, write_batch, found, spark, log_info)
     # The part that replaces rows is committed first. If this process is killed after it, or before the state is written, the watermark is
     # still the old one: the next sync finds these rows in the table and replaces them.
     before = overwrite(spark, table, head, found.replaced)
-    after = _add(table, newest(table), write_batch, found.added, spark, log_info)
+    after = _add(table, newest(table), write_batch, found, spark, log_info)
     return replace(
         after,
         rows_read=before.rows_read + after.rows_read,
@@ -69,17 +70,18 @@ def add_files(
 
 
 def _add(
-    table: LakeTable, head: Head, write_batch: WriteBatch, rows: RowsInFiles, spark: "SparkSession", log_info: Callable[[str], None]
+    table: LakeTable, head: Head, write_batch: WriteBatch, choice: "Choice", spark: "SparkSession", log_info: Callable[[str], None]
 ) -> WriteResult:
     target = target_of(os.path.abspath(table.address), head, write_batch)  # Spark's workers are in another folder
-    files = rows.write(spark, target)
+    files = choice.added.write(spark, target)
     _expect_there(table, files)
     log_info(f"{len(files)} file{'s' if len(files) != 1 else ''} of rows, to be committed")
     write_batch.rows.still_there()
     expect_unmoved(write_batch.container.label, table, head)
-    commit_files(table, head, write_batch, files)
+    commit_files(table, head, write_batch, files, replace_all=choice.replaces_all)
     count = sum(file.rows for file in files)
-    return WriteResult(count, count, 0, 0, head.version + 1, head.version + 1)
+    changed = (None, None, None) if choice.replaces_all else (count, 0, 0)
+    return WriteResult(count, *changed, head.version + 1, head.version + 1)
 
 
 # ---------------------------------------------------------------------- the rule
@@ -88,11 +90,12 @@ class Choice:
     """How a batch is written.
 
     ``added``: the rows to read into files, in whose place the table has none. ``replaced``: a batch of the other rows; None if there are no
-    others.
+    others. ``replaces_all``: the files take the place of all that the table has.
     """
 
     added: RowsInFiles
     replaced: WriteBatch | None = None
+    replaces_all: bool = False
 
 
 def choose(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch) -> Choice | str:
@@ -112,7 +115,9 @@ def choose(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Wri
     reason = reason_against(table, head, write_batch) or rows.reason_against(spark)
     if reason is not None:
         return reason
-    return Choice(rows) if _is_empty(table) else _beside_rows(spark, table, write_batch, rows, least)
+    if _is_empty(table):
+        return Choice(rows)
+    return _in_place_of_all(head, write_batch, rows) if write_batch.whole else _beside_rows(spark, table, write_batch, rows, least)
 
 
 def _is_empty(table: LakeTable) -> bool:
@@ -121,10 +126,19 @@ def _is_empty(table: LakeTable) -> bool:
     return delta is not None and not delta.file_uris()
 
 
+def _in_place_of_all(head: Head, write_batch: WriteBatch, rows: RowsInFiles) -> Choice | str:
+    """The choice for a batch that replaces all rows of a table."""
+    if head.properties.get("delta.appendOnly") == "true":
+        return "the table's rows must not be removed"
+    if not write_batch.allow_empty and write_batch.rows.emptied():
+        return "all rows may be gone in the source"
+    return Choice(rows, replaces_all=True)
+
+
 def _beside_rows(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, rows: RowsInFiles, least: int) -> Choice | str:
     """The choice for a table that has rows: those of the batch above all that the table has in the batch's windows are added."""
     identifier = write_batch.container.identifier
-    if write_batch.whole or identifier is None or write_batch.files is not None:
+    if identifier is None or write_batch.files is not None:
         return "the rows of the table are replaced"
     predicate = scope_predicate(identifier, write_batch.windows, write_batch.include_nulls)
     found = spark.sql(f"SELECT {cursor_value(identifier, 'max')}, count(*) FROM {table.sql_name} WHERE {predicate}").collect()[0]
