@@ -72,7 +72,8 @@ class TableSync(ContainerSync):
     def needs_spark(self) -> bool:
         plan = self._plan
         few = may_be_local(self._source.estimate(plan.windows, plan.include_nulls))
-        return not few or self._whole or self._base_version is None or plan.request.audit is not None
+        replaces_table = self._whole and self._base_version is not None
+        return not few or replaces_table or plan.request.audit is not None
 
     def write_batches(self) -> Iterator[contextlib.AbstractContextManager[WriteBatch]]:
         plan = self._plan

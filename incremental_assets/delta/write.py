@@ -17,8 +17,9 @@ from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Evolution, plan_evolution
 from incremental_assets.delta.add_files import add_files
 from incremental_assets.delta.commit_files import checkpoint_if_due
+from incremental_assets.delta.create import create_table
 from incremental_assets.delta.errors import lake_errors
-from incremental_assets.delta.evolve import allow_names, create_table, evolve_table
+from incremental_assets.delta.evolve import allow_names, evolve_table
 from incremental_assets.delta.guards import already_there, moved, newest
 from incremental_assets.delta.local_rows import LocalComparison, compare_here
 from incremental_assets.delta.local_write import write_here
@@ -111,18 +112,18 @@ def _prepare(spark: "Callable[[], SparkSession]", table: LakeTable, head: Head |
     the table at the same time.
     """
     if head is None:
-        create_table(spark(), table, write_batch)
+        create_table(spark, table, write_batch)
         made = newest(table)
-        # CREATE TABLE IF NOT EXISTS succeeds, too, if another process has created the table in the meantime, and perhaps filled it.
+        # This succeeds, too, if another process has created the table in the meantime, and perhaps filled it.
         if made.version > 0 or made.owner != write_batch.container.label:
             raise moved(write_batch.container.label, table, "nothing was written")
         return made, Evolution()
     if write_batch.whole:
         # The overwrite replaces the schema, so there is nothing to evolve; only column mapping must be on before it.
-        allow_names(spark(), table, head, write_batch.columns)
+        allow_names(spark, table, head, write_batch.columns)
         return newest(table), Evolution()
     evolution = plan_evolution(write_batch.container.label, head.columns, write_batch.columns)
     if evolution:
-        evolve_table(spark(), table, head, evolution)
+        evolve_table(spark, table, head, evolution)
         return newest(table), evolution
     return head, evolution

@@ -1,0 +1,129 @@
+"""Creates a container's table without rows, in milliseconds without Spark where that is possible.
+
+Belongs here: what a new table is made of, and these two ways. Does not belong: changes of a table that exists (``evolve``), and the file of
+a new version (``log``).
+"""
+
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from incremental_assets.core.container import Container
+from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.names import literal as text
+from incremental_assets.core.schema import Column
+from incremental_assets.delta.evolve import MAPPING, are_mapped, assignments
+from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.log import write_version
+from incremental_assets.delta.table import CONTAINER_PROPERTY, STATE_PROPERTY, LakeTable
+from incremental_assets.delta.write_batch import WriteBatch
+from incremental_assets.spark.embedded.launch import own_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+_PLAIN_NAME = re.compile(r"\w+", re.ASCII)
+_DECIMAL = re.compile(r"decimal\(\d+,\d+\)")
+_NTZ = "timestamp_ntz"
+_TYPES = {
+    "boolean": "boolean", "smallint": "short", "int": "integer", "bigint": "long", "float": "float", "double": "double", "binary": "binary",
+    "string": "string", "date": "date", "timestamp": "timestamp", _NTZ: _NTZ,
+}  # fmt: skip
+"""The name that each type has in Delta's log, but for decimals, whose names are the same."""
+_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults."
+"""With this begin the settings of Spark that give properties to all new tables."""
+
+
+def create_table(spark: Callable[[], "SparkSession"], table: LakeTable, write_batch: WriteBatch) -> None:
+    """Creates an empty table whose properties name its owner and say that no rows were loaded, unless there is a table.
+
+    If the process is killed right afterwards, the next sync finds such a table and loads the container as for the first time. ``spark``
+    returns a session and is called only if Spark has to do it.
+    """
+    container = write_batch.container
+    nothing = replace(write_batch.state, loaded=False, watermark=None, pending=(), fingerprint=None, data_version=None)
+    properties = _properties(container, write_batch.columns, nothing.to_json(container.cursor_type))
+    if not _is_left_to_spark(table, write_batch) and _create_here(table, write_batch, properties):
+        return
+    columns = ", ".join(f"{quote(c.name)} {c.type}" for c in write_batch.columns)
+    cluster = ""
+    if container.options.cluster and container.identifier is not None:
+        cluster = f" CLUSTER BY ({', '.join(quote(name) for name in container.identifier.columns)})"
+    comment = f" COMMENT {text(container.comment)}" if container.comment else ""
+    # IF NOT EXISTS is needed because Spark's client sends a request again if the answer was lost. The table may then exist already.
+    spark().sql(
+        f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING delta{cluster}{comment} TBLPROPERTIES ({assignments(properties)})"
+    )
+
+
+def _properties(container: Container, columns: Sequence[Column], state: str) -> dict[str, str]:
+    """The properties of a new table. ``state`` is the sync state as JSON."""
+    properties = {
+        CONTAINER_PROPERTY: container.label,
+        STATE_PROPERTY: state,
+        "delta.enableDeletionVectors": str(container.options.deletion_vectors).lower(),
+    }
+    return properties | (MAPPING if are_mapped(columns) else {})
+
+
+def _is_left_to_spark(table: LakeTable, write_batch: WriteBatch) -> bool:
+    """Whether Spark may make another table of it than this process: by its own settings, which a server elsewhere may have, or by the
+    names and types of columns."""
+    if os.environ.get(WRITE_BY) or os.environ.get("SPARK_REMOTE") or any(name.startswith(_OF_NEW_TABLES) for name in own_settings()):
+        return True
+    names = [column.name for column in write_batch.columns]
+    return (
+        "://" in table.address
+        or write_batch.container.options.cluster
+        or not names
+        or not all(_PLAIN_NAME.fullmatch(name) for name in names)
+        or len({name.lower() for name in names}) < len(names)
+        or not all(column.type in _TYPES or _DECIMAL.fullmatch(column.type) for column in write_batch.columns)
+    )
+
+
+def _create_here(table: LakeTable, write_batch: WriteBatch, properties: Mapping[str, str]) -> bool:
+    """Writes version 0. Returns False if nothing was written: the folder has files, or cannot be written."""
+    log_folder = os.path.join(table.address, "_delta_log")
+    try:
+        os.makedirs(log_folder, exist_ok=True)
+        # What a process has left that was killed here has a name with a dot; the name of a version has none in front.
+        there = [*os.listdir(table.address), *os.listdir(log_folder)]
+        if any(not name.startswith(".") and name != "_delta_log" for name in there):
+            return False
+    except OSError:
+        return False
+    now = int(time.time() * 1000)
+    described = {"properties": json.dumps(properties), "description": write_batch.container.comment, "isManaged": "false"}
+    info = {"timestamp": now, "operation": "CREATE TABLE", "operationParameters": described, "engineInfo": "incremental-assets"}
+    metadata = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": [_field(column) for column in write_batch.columns]}),
+        "partitionColumns": [],
+        "configuration": properties,
+        "createdTime": now,
+    }
+    if write_batch.container.comment:
+        metadata["description"] = write_batch.container.comment
+    return write_version(table.address, 0, [{"commitInfo": info}, {"metaData": metadata}, {"protocol": _protocol(write_batch)}])
+
+
+def _field(column: Column) -> dict[str, Any]:
+    return {"name": column.name, "type": _TYPES.get(column.type, column.type), "nullable": True, "metadata": {}}
+
+
+def _protocol(write_batch: WriteBatch) -> dict[str, Any]:
+    """What readers and writers of the table have to know: no more than it needs, as Spark does it."""
+    features = ["deletionVectors"] if write_batch.container.options.deletion_vectors else []
+    if any(column.type == _NTZ for column in write_batch.columns):
+        features.append("timestampNtz")
+    if not features:
+        return {"minReaderVersion": 1, "minWriterVersion": 2}
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+    return {**versions, "readerFeatures": features, "writerFeatures": [*features, "invariants", "appendOnly"]}
