@@ -129,7 +129,7 @@ class DeltaIOManager(dg.IOManager):
         for step in sync.write_batches():
             if sync.needs_spark():
                 # The session is opened before the step opens its snapshot of the source, so that none is held while a JVM starts.
-                _ = scope.spark
+                sync.prepare_spark(scope.spark)
             with step as write_batch:
                 # Another host may have taken the container over while the rows were read.
                 scope.expect_lease()

@@ -37,6 +37,11 @@ def may_be_local(rows: int) -> bool:
     return rows <= MOST_LOCAL_ROWS and not os.environ.get(READ_BY)
 
 
+def may_be_in_files() -> bool:
+    """Whether many rows are read into files, if nothing else is against it."""
+    return os.environ.get(READ_BY) != "jdbc"
+
+
 class TableRows:
     """The ``BatchRows`` of one piece of a plan, in the snapshot that is held.
 

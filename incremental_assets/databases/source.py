@@ -219,6 +219,10 @@ class SourceDatabase(Protocol):
         """
         ...
 
+    def prepare(self, spark: "SparkSession") -> None:
+        """Lets the Spark server begin with what a read of many rows needs, without waiting for it."""
+        ...
+
     # ------------------------------------------------------------------ the snapshot
     def snapshot(self) -> AbstractContextManager[object]:
         """Freezes one state of the source until the block ends. All queries and all readers in the block see that state."""

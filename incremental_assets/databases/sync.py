@@ -26,7 +26,7 @@ from incremental_assets.databases.audit import SUMMARY, audit, message_of, summa
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.pieces import pieces_of
 from incremental_assets.databases.plan import TablePlan, check_key, fallen_back, fresh_state
-from incremental_assets.databases.rows import TableRows, may_be_local
+from incremental_assets.databases.rows import TableRows, may_be_in_files, may_be_local
 from incremental_assets.databases.source import Highest, SourceDatabase, SourceSnapshot
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.result import SyncResult
@@ -70,10 +70,16 @@ class TableSync(ContainerSync):
         """The rows of the last snapshot, which an audit compares with the lake; None before that."""
 
     def needs_spark(self) -> bool:
-        plan = self._plan
-        few = may_be_local(self._source.estimate(plan.windows, plan.include_nulls))
         replaces_table = self._whole and self._base_version is not None
-        return not few or replaces_table or plan.request.audit is not None
+        return not self._has_few_rows() or replaces_table or self._plan.request.audit is not None
+
+    def prepare_spark(self, spark: "SparkSession") -> None:
+        loads = self._whole or self._base_version is None
+        if loads and may_be_in_files() and not self._has_few_rows():
+            self._source.prepare(spark)
+
+    def _has_few_rows(self) -> bool:
+        return may_be_local(self._source.estimate(self._plan.windows, self._plan.include_nulls))
 
     def write_batches(self) -> Iterator[contextlib.AbstractContextManager[WriteBatch]]:
         plan = self._plan

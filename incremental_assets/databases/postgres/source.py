@@ -12,7 +12,7 @@ from psycopg import sql
 from incremental_assets.core.container import Container
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
-from incremental_assets.databases.postgres.arrow_files import PostgresFiles
+from incremental_assets.databases.postgres.arrow_files import PACKAGES, PostgresFiles
 from incremental_assets.databases.postgres.arrow_rows import read_rows
 from incremental_assets.databases.postgres.extract import (
     carried_columns,
@@ -27,6 +27,7 @@ from incremental_assets.databases.postgres.infinite import explained, infinite_c
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.source import WindowRead
 from incremental_assets.spark.persisted import PersistedRows
+from incremental_assets.spark.python_packages import ask_for_packages
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -38,6 +39,9 @@ class PostgresSource(PostgresReader):
 
     def infinite_columns(self, container: Container, windows: Sequence[Window]) -> tuple[str, ...]:
         return infinite_columns(self, container, windows)
+
+    def prepare(self, spark: "SparkSession") -> None:
+        ask_for_packages(spark, PACKAGES)
 
     def snapshot_rows(self, container: Container, text_columns: Sequence[str]) -> "PostgresSnapshot":
         return PostgresSnapshot(self, container, text_columns)
