@@ -276,7 +276,7 @@ MUTANTS = (
         "delta/local_write.py",
         "highest = pc.add(highest, _MICROS_CUT)",
         "highest = pc.add(highest, 0)",
-        "test_local_write.py::test_files_of_spark_are_written_anew_or_marked",
+        "test_local_write.py::test_the_last_row_of_a_file_of_spark_is_replaced",
     ),
     Mutant(
         "Keys that have moved are deleted without Spark",

@@ -413,3 +413,22 @@ def test_files_of_spark_are_written_anew_or_marked(
         if type_ == "timestamp":
             found = [(k.astimezone(datetime.timezone.utc) if k.tzinfo else k.replace(tzinfo=datetime.timezone.utc), at) for k, at in found]
         assert dict(found) == want and len(found) == len(want)
+
+
+def test_the_last_row_of_a_file_of_spark_is_replaced(tmp_path: Path, spark_home: Path) -> None:
+    """Spark cuts the bounds of times to milliseconds, so the last row of a file lies above its bound: it would be there twice."""
+    table = LakeTable(str(tmp_path), "t")
+    schema = pa.schema([("k", pa.timestamp("us", "UTC")), ("at", pa.int64())])
+    last = TIMES["timestamp"](2)  # 666 microseconds after a whole millisecond
+    with open_session(spark_home, name="test") as spark:
+        spark.sql(f"CREATE TABLE {table.sql_name} (k timestamp, at bigint) USING delta")
+        rows = pa.table(
+            [pa.array([TIMES["timestamp"](i) for i in range(3)], schema.field(0).type), pa.array(range(3), pa.int64())], schema=schema
+        )
+        spark.createDataFrame(rows).coalesce(1).write.format("delta").mode("append").save(table.url)
+    read = pa.table([pa.array([last], schema.field(0).type), pa.array([100], pa.int64())], schema=schema)
+    columns = (Column("k", "timestamp"), Column("at", "bigint"))
+    done = write(table, of([], [Window(100, None)], upsert=True, columns=columns, rows=Rows(read)))
+    assert done is not None and (done.rows_inserted, done.rows_updated, done.rows_deleted) == (0, 1, 0)
+    delta = table.opened()
+    assert delta is not None and sorted(delta.to_pyarrow_table()["at"].to_pylist()) == [0, 1, 100]
