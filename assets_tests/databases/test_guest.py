@@ -261,6 +261,15 @@ def far_away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Ca
         run("ip", "netns", "del", name, check=False)
 
 
+def answers(url: str) -> bool:
+    """Whether a connection can be made. In the first moment of a network that is back, one may still be closed."""
+    try:
+        psycopg.connect(url).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
 @pytest.mark.long
 def test_a_lost_network_during_a_read_fails_the_sync_and_frees_the_snapshot(
     far_away: tuple[str, Callable[[bool], None], Callable[[str], str]], tmp_path: Path, spark_home: Path
@@ -285,6 +294,7 @@ def test_a_lost_network_during_a_read_fails_the_sync_and_frees_the_snapshot(
     seconds = time.monotonic() - begun
     cutting.join(150)
     plug(True)
+    wait_for(lambda: answers(url), "the network is back")
     assert failed["status"] == "failed" and ("max_silence_seconds" in failed["message"] or "not answered" in failed["message"]), failed
     assert freed and freed[0] < 75, freed  # a minute, and the time of the queries that ask
     assert seconds < 400, seconds  # with the start of Spark
