@@ -22,6 +22,7 @@ KEYWORDS = re.compile(
 CALL = re.compile(r"\b[a-z_0-9]+\($")
 """What stands before an interpolation that is an argument of one of Spark's functions."""
 QUOTING = {
+    "assignments",
     *("quote", "backticked", "double_quoted", "literal", "text", "key_text", "type_text", "exact", "constant"),  # names, constants, types
     *("scope_predicate", "window_predicate", "file_predicate", "partition_start", "partition_of", "identifier_expression", "align"),
     *("column", "number", "moment", "condition", "frequent_state", "estimates"),  # the first three are of ScannedTable
