@@ -29,6 +29,7 @@ from incremental_assets.dagster.runs.ordinary_run import run_here
 from incremental_assets.databases.postgres import connection
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.watch import Limits
+from incremental_assets.delta.add_files import READ_BY
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
 MakeProject = Callable[..., Project]
@@ -167,6 +168,7 @@ def test_the_snapshot_is_taken_once_spark_has_started_and_an_alter_gets_through(
         held.append(shop.source.execute(HOLDING).fetchone())
         return real(*args, **kwargs)
 
+    monkeypatch.setenv(READ_BY, "jdbc")  # so few rows need no Spark otherwise
     monkeypatch.setattr(incremental_assets.spark.session, "open_session", open_session)
     others: list[threading.Thread] = []
 
