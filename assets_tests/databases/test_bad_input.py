@@ -250,9 +250,11 @@ def test_a_missing_java_is_named_with_what_to_install(shops: Callable[..., Proje
     """The first sync on a machine without Java must not end in a stack trace of Spark."""
     made = shops()
     elsewhere = {"SPARK_REMOTE": "", "INCREMENTAL_ASSETS_ONLY_OWN_JAVA": "1", "INCREMENTAL_ASSETS_TOOLS": str(tmp_path / "tools")}
-    code, lines, stderr = ask(made, "sync", "shop/orders", "--json", **elsewhere)
+    code, lines, stderr = ask(made, "sync", "shop/orders", "--json", **elsewhere, INCREMENTAL_ASSETS_READ_BY="jdbc")
     assert code == 1 and lines[0]["status"] == "failed", stderr
     assert "Install Java 17 or 21" in lines[0]["message"], lines[0]["message"]
+    code, lines, stderr = ask(made, "sync", "shop/orders", "--json", **elsewhere)
+    assert code == 0 and lines[0]["status"] == "synced", stderr  # few rows need none
 
 
 def test_an_upsert_without_a_key_is_refused_with_the_yaml_that_helps(shops: Callable[..., Project]) -> None:
