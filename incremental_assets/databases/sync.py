@@ -28,7 +28,7 @@ from incremental_assets.databases.pieces import pieces_of
 from incremental_assets.databases.plan import TablePlan, check_key, fallen_back, fresh_state
 from incremental_assets.databases.rows import TableRows, may_be_in_files, may_be_local
 from incremental_assets.databases.source import Highest, SourceDatabase, SourceSnapshot
-from incremental_assets.delta.container_sync import ContainerSync
+from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
 from incremental_assets.delta.result import SyncResult
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
@@ -66,6 +66,8 @@ class TableSync(ContainerSync):
         self._container = plan.container
         self._in_pieces = False
         """Whether the plan is carried out by several commits, each for a part of its windows."""
+        self._infinite: tuple[str, ...] | None = None
+        """The columns with values that no type of the lake can hold, as far as is known; None if they have not been looked for."""
         self._audited: SourceSnapshot | None = None
         """The rows of the last snapshot, which an audit compares with the lake; None before that."""
 
@@ -92,6 +94,9 @@ class TableSync(ContainerSync):
             if len(pieces) > 1:
                 self._log(f"window {number + 1} of {len(pieces)}: {replace(plan, windows=windows).requested}")
             yield self._step(windows, number + 1 == len(pieces))
+            if self._base_version is None:  # the load of a new table was not committed: ``_read_again``
+                self._base_version, self._whole = 0, True
+                yield self._step(windows, number + 1 == len(pieces))
 
     @contextlib.contextmanager
     def _step(self, windows: Sequence[Window], last: bool) -> Iterator[WriteBatch]:
@@ -146,6 +151,7 @@ class TableSync(ContainerSync):
             try:
                 yield write_batch
             except (LakeError, SourceError) as error:
+                self._read_again(container, error)
                 raise snapshot.explained(error, windows, nulls) from error
             finally:
                 rows.release()
@@ -230,7 +236,9 @@ class TableSync(ContainerSync):
         text = before.text_columns
         if fresh or not before.loaded:
             # All windows of the plan are checked and not only this piece: a column's type is fixed by the first commit of a load.
-            text = source.infinite_columns(container, plan.windows)
+            if self._infinite is None:
+                self._infinite = source.infinite_columns(container, plan.windows, sampled=self._is_sampled())
+            text = self._infinite
             if text:
                 self.result.messages.append(f"carried as text, for values such as infinity or NaN: {', '.join(text)}")
         if container.identifier is None:
@@ -261,6 +269,22 @@ class TableSync(ContainerSync):
             relation=source.relation(),
             excluded_columns=container.options.exclude_columns,
         )
+
+    def _is_sampled(self) -> bool:
+        """Whether values that no type of the lake can hold are looked for in a sample, and if it has none, only when the read has failed.
+
+        To look at all rows takes PostgreSQL a tenth of the time of a load, and few tables have such values. A load of several commits looks
+        at all rows first: it might meet such a value when the types of the columns are fixed already.
+        """
+        return self._base_version is None and not self._in_pieces and not self._has_few_rows()
+
+    def _read_again(self, container: Container, error: Exception) -> None:
+        """Raises ReadAgain if a load has failed because of infinite values that a sample of its rows did not have."""
+        if not self._is_sampled() or self._infinite:
+            return
+        self._infinite = self._source.infinite_columns(container, self._plan.windows)
+        if self._infinite:
+            raise ReadAgain(f"{', '.join(self._infinite)}: there are values such as infinity; it is read again with texts in their place")
 
     def _note_holders(self, container: Container, found: Sequence[Holder]) -> None:
         """Records the transactions that have held the watermark back, for each commit of the sync, and warns of those open for too long.
