@@ -3,6 +3,7 @@
 Belongs here: version 0 of a table. Does not belong: the rows that follow (``test_local_write``), and whole syncs (``test_sync``).
 """
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from assets_tests.delta.test_add_files import batch
+from incremental_assets.core.errors import LakeError
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.create import create_table
 from incremental_assets.delta.guards import newest
@@ -135,3 +137,13 @@ def test_a_folder_that_cannot_be_written_is_named_by_spark(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     with pytest.raises(SparkIsAsked):
         create_table(no_spark, LakeTable(str(tmp_path / "file"), "t"), new())
+
+
+def test_a_path_that_delta_rs_takes_for_another_one_is_refused(tmp_path: Path) -> None:
+    """The rows would be compared with those of a table elsewhere: delta-rs reads %20 in a path as a blank."""
+    for lake in ("a%20b", "a b", "a%b"):
+        table = LakeTable(str(tmp_path / lake), "t")
+        with pytest.raises(LakeError, match="rename the folder") if lake == "a%20b" else contextlib.nullcontext():
+            assert table.head() is None
+            create_table(no_spark, table, new())
+            assert newest(table).version == 0
