@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -30,12 +31,13 @@ from incremental_assets.core.names import backticked
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.delta import local_write as module
+from incremental_assets.delta import write as write_module
 from incremental_assets.delta.commit_files import checkpoint_if_due, commit_files
 from incremental_assets.delta.guards import newest
 from incremental_assets.delta.local_rows import LocalComparison, compare_here, rows_of_lake
 from incremental_assets.delta.local_write import WRITE_BY, write_here
 from incremental_assets.delta.parquet_files import FilesWriter
-from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.table import STATE_PROPERTY, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult, WrittenFile
 from incremental_assets.spark.session import open_session
 
@@ -348,6 +350,31 @@ def test_a_commit_in_the_meantime_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(ConcurrentWriteError):
         write_here(table, head, only_more, compared)
     assert rows_in(table) == [(1, 1, "a"), (2, 2, "a"), (3, 3, "a")] and not stray_files(table)
+
+
+def test_a_commit_that_spark_replaces_moves_no_watermark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows would be missing below the watermark for ever. On a file system, Spark may replace a version that came at the same moment."""
+    table = with_files(tmp_path, [(1, 1, "a")])
+    known = newest(table)
+    real = write_module.write_here
+
+    def replaced(*args: Any) -> WriteResult | None:
+        done = real(*args)
+        info = {"timestamp": 1, "operation": "OPTIMIZE", "operationParameters": {}}
+        (Path(table.address) / "_delta_log" / f"{known.version + 1:020}.json").write_text(json.dumps({"commitInfo": info}))
+        return done
+
+    monkeypatch.setattr(write_module, "write_here", replaced)
+    write_batch = of([(2, 2, "a")], [Window(2, 3)], upsert=False, base_version=known.version)
+    statements: list[str] = []
+    spark = SimpleNamespace(sql=statements.append, conf=SimpleNamespace(set=lambda *_: None))
+    with pytest.raises(ConcurrentWriteError, match="the watermark stays"):
+        write_module.commit(lambda: spark, table, write_batch, lambda _: None)  # pyright: ignore[reportArgumentType]
+    assert [STATE_PROPERTY in statement for statement in statements] == [True], "the state from before is written back"
+    monkeypatch.undo()
+    again = replace(write_batch, base_version=newest(table).version)
+    write_module.commit(lambda: spark, table, again, lambda _: None)  # pyright: ignore[reportArgumentType]
+    assert rows_in(table) == [(1, 1, "a"), (2, 2, "a")]
 
 
 def test_a_column_that_came_later_is_null_in_old_rows(tmp_path: Path) -> None:
