@@ -9,6 +9,7 @@ source, and the watermark (``test_property``).
 
 import contextlib
 import decimal
+import functools
 import itertools
 import json
 import math
@@ -29,13 +30,14 @@ from assets_tests.core.test_model_container import resolved
 from assets_tests.delta.test_add_files import HeldRows
 from incremental_assets.core.container import Identifier
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
-from incremental_assets.core.errors import EmptyRefused
+from incremental_assets.core.errors import ConcurrentWriteError, EmptyRefused
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.names import backticked, literal
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.plan import fresh_state
 from incremental_assets.delta import create, local_write
+from incremental_assets.delta.counts import row_count
 from incremental_assets.delta.guards import newest
 from incremental_assets.delta.local_query import readable_here
 from incremental_assets.delta.local_rows import key_texts, local_frame
@@ -115,11 +117,18 @@ FEATURES = [
 
 @dataclass
 class Rows(HeldRows):
-    """The rows that a batch has read. ``is_local``: whether this process holds them, or only Spark reads them."""
+    """The rows that a batch has read. ``is_local``: whether this process holds them, or only Spark reads them. ``meanwhile``: what another
+    writer does right before the commit."""
 
     rows: pa.Table
     is_local: bool
     gone: tuple[Window, ...] = ()
+    meanwhile: Callable[[], None] | None = None
+
+    def still_there(self) -> None:
+        if self.meanwhile is not None:
+            act, self.meanwhile = self.meanwhile, None
+            act()
 
     def frame(self, spark: Any) -> Any:
         return local_frame(spark, self.rows)
@@ -348,32 +357,25 @@ class History:
         most, allow = self.random.choice([-1, 3_000, 8 << 20]), self.random.random() < 0.8
         self.patch.setattr(local_write, "MOST_WRITTEN_BYTES", most)
         self.note(f"sync {windows} nulls={nulls} rows={read} most={most} allow_empty={allow}")
+        meanwhile = self._statement() if self.past and self.random.random() < 0.15 else None
         done: list[bool] = []
         for table in self.tables:
-            head = table.head()
-            rows = Rows(self.layout.table(read), table is self.here, gone)
-            batch = WriteBatch(
-                container=self.container, windows=windows, include_nulls=nulls, whole=False,
-                columns=tuple(Column(*column) for column in self.layout.columns), base_version=head.version if head else None,
-                state=fresh_state(self.container, "1/2"), expected=len(read), allow_empty=allow,
-                commit_metadata={"run_id": len(self.log)}, rows=rows, by_key=self.source,
-            )  # fmt: skip
-            before = self._metadata(table)
-            with self.patch.context() as patch:
-                if table is self.there:
-                    patch.setenv(WRITE_BY, "spark")
+            act = None if meanwhile is None else functools.partial(self._run_beside, table, meanwhile[0])
+            rows = Rows(self.layout.table(read), table is self.here, gone, act)
+            for last in (False, True):
                 try:
-                    result = commit(lambda: self.spark, table, batch, lambda _: None)
-                    done.append(True)
-                except (EmptyRefused, SparkNeeded) as error:
-                    self.counts[type(error).__name__] += 1
-                    done.append(False)
-                    continue
-            assert before is None or self._metadata(table) == before, f"{table.url}: {before} became {self._metadata(table)}"
-            if table is self.here and result.data_version:
-                by = self._engine(result.data_version)
-                self.counts[by] += 1
-                self.note(f"    by {by}: {result}")
+                    done.append(self._commit(table, rows, windows, nulls, allow, len(read)))
+                    break
+                except ConcurrentWriteError as error:
+                    assert meanwhile is not None and not last, error
+                    self.counts["ConcurrentWriteError"] += 1
+                    self.note(f"    {table.url}: {error}")
+            if meanwhile is not None and rows.meanwhile is not None:
+                self._run_beside(table, meanwhile[0])
+                assert not done[-1] or meanwhile[1] is None, "a commit without the last check"
+        if meanwhile is not None and meanwhile[1] is not None:
+            n = meanwhile[1]
+            self.rows = [row for row in self.rows if row[-1] != n]
         assert len(set(done)) == 1, "one way refuses what the other one does not"
         if not done[0]:
             return
@@ -387,6 +389,48 @@ class History:
         lake |= {key: self.source.rows[key] for key in missing & self.source.rows.keys()}
         self.rows = [row for key, row in lake.items() if key not in missing - self.source.rows.keys()]
 
+    def _statement(self) -> tuple[str, int | None]:
+        """A statement of another writer, and the number of the rows that it deletes, if any."""
+        n = self.random.randint(0, 9)
+        quiet = "ALTER TABLE {t} SET TBLPROPERTIES ('user.own' = '2')"
+        return (
+            self.random.choice([("OPTIMIZE {t}", None), (quiet, None), (f"DELETE FROM {{t}} WHERE n = {n}", n)])
+            if self._spark
+            else (quiet, None)
+        )
+
+    def _run_beside(self, table: LakeTable, statement: str) -> None:
+        self.note(f"    meanwhile: {statement}")
+        if self._spark is not None:
+            self._spark.sql(statement.format(t=table.sql_name)).collect()
+        else:
+            assert set_property_without_spark(table, newest(table).version, "user.own", "2")
+
+    def _commit(self, table: LakeTable, rows: Rows, windows: tuple[Window, ...], nulls: bool, allow: bool, read: int) -> bool:
+        """Commits a batch. Returns False if it was refused."""
+        head = table.head()
+        batch = WriteBatch(
+            container=self.container, windows=windows, include_nulls=nulls, whole=False,
+            columns=tuple(Column(*column) for column in self.layout.columns), base_version=head.version if head else None,
+            state=fresh_state(self.container, "1/2"), expected=read, allow_empty=allow,
+            commit_metadata={"run_id": len(self.log)}, rows=rows, by_key=self.source,
+        )  # fmt: skip
+        before = self._metadata(table)
+        with self.patch.context() as patch:
+            if table is self.there:
+                patch.setenv(WRITE_BY, "spark")
+            try:
+                result = commit(lambda: self.spark, table, batch, lambda _: None)
+            except (EmptyRefused, SparkNeeded) as error:
+                self.counts[type(error).__name__] += 1
+                return False
+        assert before is None or self._metadata(table) == before, f"{table.url}: {before} became {self._metadata(table)}"
+        if table is self.here and result.data_version:
+            by = self._engine(result.data_version)
+            self.counts[by] += 1
+            self.note(f"    by {by}: {result}")
+        return True
+
     def _engine(self, version: int) -> str:
         delta = DeltaTable(self.here.address)
         found = next((e for e in delta.history(20) if e["version"] == version), {})
@@ -397,7 +441,7 @@ class History:
         if delta is None:
             return None
         known, protocol = delta.metadata(), delta.protocol()
-        own = {name: value for name, value in known.configuration.items() if not name.startswith("incremental_assets.")}
+        own = {name: value for name, value in known.configuration.items() if not name.startswith(("incremental_assets.", "user."))}
         features = sorted(protocol.reader_features or ()), sorted(protocol.writer_features or ())
         return (known.id, known.name, known.description, known.partition_columns, own, json.loads(delta.schema().to_json()),
                 protocol.min_reader_version, protocol.min_writer_version, features)  # fmt: skip
@@ -484,6 +528,7 @@ class History:
             delta = readable_here(table)
             if delta is None:
                 continue
+            assert row_count(lambda: self.spark, table) == len(self.rows), f"{table.url}, counted by delta-rs"
             self._expect(want, layout.rows_of(query(delta, 'SELECT * FROM "rows"')), f"{table.url}, by delta-rs")
             for column, type_, value, count in picked:
                 shown = delta_rs_literal(value, type_)

@@ -353,7 +353,7 @@ def test_a_commit_in_the_meantime_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_commit_that_spark_replaces_moves_no_watermark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows would be missing below the watermark for ever. On a file system, Spark may replace a version that came at the same moment."""
+    """Its rows would be missing for ever. On a file system, Spark may replace a version that came at the same moment."""
     table = with_files(tmp_path, [(1, 1, "a")])
     known = newest(table)
     real = write_module.write_here
