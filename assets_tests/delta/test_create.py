@@ -3,7 +3,6 @@
 Belongs here: version 0 of a table. Does not belong: the rows that follow (``test_local_write``), and whole syncs (``test_sync``).
 """
 
-import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from incremental_assets.core.schema import Column
 from incremental_assets.delta.create import create_table
 from incremental_assets.delta.guards import newest
 from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.delta.write_batch import WriteBatch
 from incremental_assets.spark.embedded.launch import CONF
@@ -139,11 +139,19 @@ def test_a_folder_that_cannot_be_written_is_named_by_spark(tmp_path: Path) -> No
         create_table(no_spark, LakeTable(str(tmp_path / "file"), "t"), new())
 
 
-def test_a_path_that_delta_rs_takes_for_another_one_is_refused(tmp_path: Path) -> None:
-    """The rows would be compared with those of a table elsewhere: delta-rs reads %20 in a path as a blank."""
-    for lake in ("a%20b", "a b", "a%b"):
-        table = LakeTable(str(tmp_path / lake), "t")
-        with pytest.raises(LakeError, match="rename the folder") if lake == "a%20b" else contextlib.nullcontext():
-            assert table.head() is None
-            create_table(no_spark, table, new())
-            assert newest(table).version == 0
+MISREAD = ("a%20b", "a#b", "a?b", "a\\b", "a\tb")
+"""Names of folders that delta-rs reads as others, or in which it finds no history."""
+
+
+@pytest.mark.parametrize("lake", [*MISREAD, "a b", "a%b", "a+b&c=d;e:@!*[x]{y}(z),~^|<>", 'it\'s "ü"', "\U00020bb7"])
+def test_a_path_that_delta_rs_misreads_is_refused(tmp_path: Path, lake: str) -> None:
+    """Rows would be compared with those of a table elsewhere, or another writer's commit would not be seen."""
+    table = LakeTable(str(tmp_path / lake), "t")
+    if lake in MISREAD:
+        with pytest.raises(LakeError, match="rename the folder"):
+            table.head()
+    else:
+        create_table(no_spark, table, new())
+        assert newest(table).version == 0 and set_property_without_spark(table, 0, "a", "b")
+        assert [commit.version for commit in table.commits(2)] == [1, 0]
+        assert newest(table).properties["a"] == "b"

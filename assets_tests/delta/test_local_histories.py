@@ -243,7 +243,7 @@ class History:
         self.random = random.Random(seed)
         self.log: list[str] = []
         self.counts: Counter[str] = Counter()
-        lake = folder / self.random.choice(["lake", "la ke", "la%ke", "läke", "la'ke", "a+b&c=d#e"])
+        lake = folder / self.random.choice(["lake", "la ke", "la%ke", "läke", "la'ke", "a+b&c=d;e"])
         lake.mkdir()
         self.here, self.there = LakeTable(str(lake), "here"), LakeTable(str(lake), "there")
         self.tables = [self.here, self.there] if spark is not None and self.random.random() < 0.4 else [self.here]
