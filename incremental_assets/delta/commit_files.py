@@ -17,7 +17,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from incremental_assets.core.errors import LakeError
 from incremental_assets.delta.errors import place_errors
-from incremental_assets.delta.guards import moved
+from incremental_assets.delta.guards import moved, newest
 from incremental_assets.delta.table import Head, LakeTable, storage_options
 from incremental_assets.delta.write_batch import FilesTarget, WriteBatch, WrittenFile
 
@@ -106,6 +106,8 @@ def commit_files(
                 post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
             )
         except CommitFailedError as error:
+            if newest(table).version == head.version:  # delta-rs refuses this table, and would refuse it each time
+                raise
             raise moved(write_batch.container.label, table, "nothing was written") from error
 
 

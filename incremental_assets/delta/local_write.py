@@ -61,6 +61,9 @@ def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: 
     place = _place(table, head, folder, schema, chosen.replaced) if chosen.replaced is not None else _Place(replaces_all=chosen.is_all)
     if place is None or (chosen.replaced_rows is not None and not chosen.is_all and place.replaced_rows != chosen.replaced_rows):
         return None
+    if place.removes and head.properties.get("delta.appendOnly") == "true":
+        log.debug("%s: Spark writes, and refuses it: the table's rows must not be removed", write_batch.container.label)
+        return None
     target = target_of(folder, head, write_batch)
     writer = FilesWriter(folder, schema, target.sort, target.indexed)
     with place_errors(table.url), _discarded_on_error(writer):
@@ -163,6 +166,11 @@ class _Place:
     replaces_all: bool = False
     marked: Sequence[_Marked] = ()
 
+    @property
+    def removes(self) -> bool:
+        """Whether rows or files leave the table."""
+        return bool(self.rewritten or self.replaces_all or self.marked)
+
 
 def _place(table: LakeTable, head: Head, folder: str, schema: pa.Schema, replaced: ReplacedRows) -> _Place | None:
     """None if too many files would have to be read or written anew, or if a file is not read here as Spark reads it."""
@@ -220,8 +228,8 @@ def _staying(folder: str, schema: pa.Schema, file: RemovedFile, hit: pa.Array | 
 def _marked(
     table: LakeTable, head: Head, delta: DeltaTable, hits: Mapping[RemovedFile, pa.Array], live: Mapping[str, pa.Array]
 ) -> Sequence[_Marked] | None:
-    """The same files with all their rows that are deleted then. None if the table permits no deletion vectors, or removes nothing."""
-    if head.properties.get("delta.enableDeletionVectors") != "true" or head.properties.get("delta.appendOnly") == "true":
+    """The same files with all their rows that are deleted then. None if the table permits no deletion vectors."""
+    if head.properties.get("delta.enableDeletionVectors") != "true":
         return None
     known = files_of(table, delta)
     marked: list[_Marked] = []

@@ -151,7 +151,7 @@ class Statistics:
 
     def _object(self, values: list[str | None]) -> str:
         # It is put together as text, because a decimal must be written with all its digits, which no number of Python's JSON has.
-        return "{" + ",".join(f"{json.dumps(f.name)}:{v}" for f, v in zip(self._fields, values, strict=True) if v is not None) + "}"
+        return "{" + ",".join(f"{_text(f.name)}:{v}" for f, v in zip(self._fields, values, strict=True) if v is not None) + "}"
 
 
 def _comparable(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray | None:
@@ -186,8 +186,13 @@ def _bound(type_: pa.DataType, value: Any, *, upper: bool) -> str | None:
     if isinstance(value, int):
         return str(value)
     if len(value) <= PREFIX:
-        return json.dumps(value)
+        return _text(value)
     if not upper:
-        return json.dumps(value[:PREFIX])
+        return _text(value[:PREFIX])
     # A text that begins with the prefix lies below the prefix with the last of all characters, unless that very character follows there.
-    return None if value[PREFIX] == LAST_CHARACTER else json.dumps(value[:PREFIX] + LAST_CHARACTER)
+    return None if value[PREFIX] == LAST_CHARACTER else _text(value[:PREFIX] + LAST_CHARACTER)
+
+
+def _text(value: str) -> str:
+    """A text as JSON. Only what must be is escaped: delta-rs reads the escaped form of most characters from U+20000 on as others."""
+    return json.dumps(value, ensure_ascii=False)
