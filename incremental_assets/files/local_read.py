@@ -1,11 +1,12 @@
 """Reads the files of a sync in this process where that is possible, and lets Spark read only the lines that are doubtful.
 
-Belongs here: when this is done, and how both kinds of rows become one result. Does not belong: reading (``files.readers``), and the order of a
-sync's steps (``sync``).
+Belongs here: when this is done, and how both kinds of rows become one result. Does not belong: reading (``files.readers``), and the order
+of a sync's steps (``sync``).
 """
 
 import logging
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +16,9 @@ import pyarrow as pa
 from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted
 from incremental_assets.core.names import backticked
 from incremental_assets.core.schema import Column
+from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.write_batch import StagedFiles, WrittenFile
 from incremental_assets.files.attempt import Attempt
-from incremental_assets.files.definition import FileDefinition
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.local import LocalRows, reason_against
 from incremental_assets.files.readers.local_values import Unsure
@@ -67,50 +68,48 @@ class RowsReadHere:
 
 
 def read_here(
-    session: "Callable[[], SparkSession]",
-    definition: FileDefinition,
+    scope: LakeScope,
+    attempt: Attempt,
+    address: FolderAddress,
+    reading: Reading,
     files: Sequence[ReadFile],
     known: Sequence[Column],
     indexed: int,
     staging: Path,
-    attempt: Attempt,
-    close: Callable[[Callable[[], None]], object],
 ) -> RowsReadHere | None:
-    """Reads the files; None if Spark has to read them. Parameters as of ``LocalRows``.
+    """Reads the files; None if Spark has to read them. Parameters as of ``LocalRows``; ``staging``: a folder for temporary files.
 
-    ``session`` returns a Spark session, which only doubtful lines need. ``staging``: a folder for temporary files. ``close`` is called with
-    what has to be called when the rows are not used any more. Raises SourceInterrupted where the disk, the machine or the network fails.
+    Raises SourceInterrupted where the disk, the machine or the network fails.
     """
-    reading = definition.reading
     reason = f"{FILES_BY} says so" if os.environ.get(FILES_BY) == "spark" else reason_against(reading, files, known)
     if reason is None and attempt.are_suspects(files):
         reason = "a file may have ended the Spark server"
     if reason is not None:
-        log.debug("%s: Spark reads the files: %s", definition.container.label, reason)
+        log.debug("%s: Spark reads the files: %s", address.datastore, reason)
         return None
     folder = staging / "rows"
     folder.mkdir()
     try:
-        local = LocalRows(definition.settings.address, reading, files, known, folder, indexed)
-        odd = _read_doubtful(session, local, reading, files, staging, attempt, close) if local.doubtful else None
+        local = LocalRows(address, reading, files, known, folder, indexed)
+        odd = _read_doubtful(scope, attempt, local, reading, files, staging) if local.doubtful else None
         rows = odd.good().toArrow() if odd is not None else None
         staged = StagedFiles(str(folder), [WrittenFile(*file) for file in local.close(rows)], indexed)
-        return RowsReadHere(session, local, staged, odd)
+        return RowsReadHere(lambda: scope.spark, local, staged, odd)
     except SourceInterrupted:
         raise
     except (Unsure, SourceError, ConfigurationError, pa.ArrowException) as error:
-        log.debug("%s: Spark reads the files: %r", definition.container.label, error)
+        log.debug("%s: Spark reads the files: %r", address.datastore, error)
+        shutil.rmtree(folder, ignore_errors=True)
         return None
+    except OSError as error:  # reading a file raises none of its own
+        raise SourceInterrupted(
+            f"{address.datastore}: {staging}, where rows are on their way to the lake, cannot be written: {error.strerror or error}. Free "
+            f"space there, or name another folder with TMPDIR, then sync again; no file was refused for it."
+        ) from error
 
 
 def _read_doubtful(
-    session: "Callable[[], SparkSession]",
-    local: LocalRows,
-    reading: Reading,
-    files: Sequence[ReadFile],
-    staging: Path,
-    attempt: Attempt,
-    close: Callable[[Callable[[], None]], object],
+    scope: LakeScope, attempt: Attempt, local: LocalRows, reading: Reading, files: Sequence[ReadFile], staging: Path
 ) -> FileRows:
     """Lets Spark read the doubtful lines, as files that consist of them. Raises Unsure where it cannot, or where a type changes by them."""
     folder, copies = staging / "lines", staging / "links"
@@ -129,8 +128,8 @@ def _read_doubtful(
         if len(asked) != len(odd):
             raise Unsure  # the server has ended
         address = FolderAddress.parse("", str(folder))
-        rows = FileRows(session(), address, as_lines, [odd[file.key] for file in asked], local.columns, copies)
-        close(rows.close)
+        rows = FileRows(scope.spark, address, as_lines, [odd[file.key] for file in asked], local.columns, copies)
+        scope.stack.callback(rows.close)
         return rows
 
     _, rows = attempt.read([own[key] for key in doubtful], read)

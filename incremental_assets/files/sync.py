@@ -165,9 +165,8 @@ class FileSync(ContainerSync):
         return rows
 
     def _read_here(self, head: Head | None, known: tuple[Column, ...]) -> RowsReadHere | None:
-        indexed = indexed_columns(head)
-        session, close = lambda: self._scope.spark, self._scope.stack.callback
-        return read_here(session, self._definition, self._due, known, indexed, self._folder(), self._attempt, close)
+        address, reading = self._definition.settings.address, self._definition.reading
+        return read_here(self._scope, self._attempt, address, reading, self._due, known, indexed_columns(head), self._folder())
 
     def _folder(self) -> Path:
         """A new folder for temporary files of this sync."""

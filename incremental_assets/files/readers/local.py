@@ -1,13 +1,15 @@
 """Reads CSV and TSV in this process, and writes the rows into Parquet files of their own: several times as fast as by asking Spark.
 
-Belongs here: for which files that is done, reading them in blocks by several threads, and the types of new columns. Does not belong: splitting
-lines (``local_lines``), values (``local_values``), Spark's reading of the lines that are doubtful here (``read``), or the commit (``delta``).
+Belongs here: for which files that is done, reading them in blocks by several threads, and the types of new columns. Does not belong:
+splitting lines (``local_lines``), values (``local_values``), Spark's reading of the lines that are doubtful here (``read``), or the commit
+(``delta``).
 
 Each file is read once, as long as the types that its beginning suggests for new columns fit all that follows; otherwise twice more. A line
 whose meaning is not sure is kept aside for Spark, which has the last word on every line. If there are many of them, or anything else is not
 sure, nothing that was read here counts, and Spark reads all files.
 """
 
+import itertools
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +30,7 @@ from incremental_assets.delta.parquet_files import FilesWriter
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers import delimited
 from incremental_assets.files.readers.beginning import HEAD_BYTES, Beginning
-from incremental_assets.files.readers.cells import ALL_TYPES, INFERRED, type_of_mask
+from incremental_assets.files.readers.cells import ALL_TYPES, type_of_mask
 from incremental_assets.files.readers.local_lines import MOST_COLUMNS, SEPARATORS, Block, Cells, Splitter
 from incremental_assets.files.readers.local_values import Unsure, arrow_type, is_of_type, possible_types, values
 from incremental_assets.files.readers.measure import expect_stored
@@ -87,9 +89,10 @@ class _Source:
 class LocalRows:
     """The rows of files, read and written to Parquet files in ``folder`` when an instance is made, except for those of doubtful lines.
 
-    ``known``: the table's columns without ``_file`` and ``_file_modified``. ``indexed``: how many of all columns get statistics. ``columns``:
-    the known ones and the new ones after them. ``refused``: by key, why a file could not be read. ``rows``: the rows of every other file, by
-    key. ``doubtful``: by key, the lines that Spark has to read. ``inferred``: the types of new columns that the YAML does not set.
+    ``known``: the table's columns without ``_file`` and ``_file_modified``. ``indexed``: how many of all columns get statistics.
+    ``columns``: the known ones and the new ones after them. ``refused``: by key, why a file could not be read. ``rows``: the rows of every
+    other file, by key. ``doubtful``: by key, the lines that Spark has to read. ``inferred``: the types of new columns that the YAML does
+    not set.
 
     Raises Unsure where Spark has to read the files, and SourceInterrupted where the disk, the machine or the network fails.
     """
@@ -100,6 +103,7 @@ class LocalRows:
         self._address, self._reading, self._files, self._folder, self._indexed = address, reading, tuple(files), folder, indexed
         self._types = _declared(reading) or {}
         self._kept: dict[str, bytes] = {}
+        self._kept_bytes = 0
         self._lock = threading.Lock()
         self._keys = pa.array([file.key for file in files], pa.string())
         self._modified = pa.array([file.modified for file in files], pa.int64()).cast(pa.timestamp("us", "UTC"))
@@ -111,9 +115,11 @@ class LocalRows:
         self._sources = self._take(known)
         try:
             self._read(tuple(Column(c.name, self._types.get(c.name.lower(), c.type)) for c in known))
-        except (pa.ArrowException, SourceError) as error:
-            if isinstance(error, SourceInterrupted):
-                raise
+        except SourceInterrupted:
+            self._forget()
+            raise
+        except (Unsure, SourceError, pa.ArrowException) as error:
+            self._forget()
             raise Unsure from error
         finally:
             self._kept.clear()
@@ -171,8 +177,9 @@ class LocalRows:
             return error
         begins = Beginning.of(head, self._reading)
         with self._lock:
-            if begins.whole and sum(map(len, self._kept.values())) + len(head) <= MOST_KEPT_BYTES:
+            if begins.whole and self._kept_bytes + len(head) <= MOST_KEPT_BYTES:
                 self._kept[file.key] = head
+                self._kept_bytes += len(head)
         return begins
 
     def _blocks(self, source: _Source) -> Iterator[tuple[_Source, Block]]:
@@ -226,9 +233,9 @@ class LocalRows:
         have = {column.name.lower() for column in known}
         new = list(dict.fromkeys(name for source in self._sources for name in source.group.names if name.lower() not in have))
         asked = [name for name in new if name.lower() not in self._types]
-        first = [block for source in self._sources for block in _first(self._blocks(source))]
+        first = [block for source in self._sources for block in itertools.islice(self._blocks(source), 1)]
         self.inferred = self._inferred(asked, iter(first)) if asked else {}
-        types = {**{name: self._types[name.lower()] for name in new if name.lower() in self._types}}
+        types = {name: self._types[name.lower()] for name in new if name.lower() in self._types}
         for last in (False, True):
             self.columns = known + tuple(Column(name, types.get(name) or self.inferred[name] or "string") for name in new)
             fields = [(FILE.name, pa.string()), (MODIFIED.name, pa.timestamp("us", "UTC"))]
@@ -301,7 +308,7 @@ class LocalRows:
             if own is None:
                 columns.append(pa.nulls(count, field.type))
                 continue
-            found, unsure = values(own, column.type)
+            found, unsure = values(own, column.type, is_declared=column.name.lower() in self._types)
             columns.append(found)
             if unsure is not None:
                 doubtful = unsure if doubtful is None else pc.or_(doubtful, unsure)  # pyright: ignore[reportAttributeAccessIssue]
@@ -355,10 +362,6 @@ class LocalRows:
         with ThreadPoolExecutor(threads) as pool:
             for done in [pool.submit(run, begin()) for _ in range(threads)]:
                 done.result()
-
-
-def _first(blocks: Iterator[tuple[_Source, Block]]) -> list[tuple[_Source, Block]]:
-    return [block for block, _ in zip(blocks, range(1), strict=False)]
 
 
 def _without_header(lines: bytes) -> bytes:

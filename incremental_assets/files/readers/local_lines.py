@@ -1,6 +1,7 @@
 """Splits lines of CSV into cells in this process: all lines of which it is sure that Spark splits them in the same way.
 
-Belongs here: blocks of lines, and their cells as texts. Does not belong: reading files into blocks (``local``), and values (``local_values``).
+Belongs here: blocks of lines, and their cells as texts. Does not belong: reading files into blocks (``local``), and values
+(``local_values``).
 
 Of all others, Spark decides: those with a quote in an unusual place, with another number of cells, with bytes that are not UTF-8, with
 control characters. So there is one reader that decides what an odd line means.
@@ -39,8 +40,8 @@ class Block:
 class Cells:
     """The cells of a block.
 
-    ``columns``: their texts by position; an empty cell is NULL. ``files``: the number of each row's file. ``doubtful``: the lines that Spark
-    has to split, with the number of their file. ``lines``: the line of each row.
+    ``columns``: their texts by position; an empty cell is NULL. ``files``: the number of each row's file. ``doubtful``: the lines that
+    Spark has to split, with the number of their file. ``lines``: the line of each row.
     """
 
     columns: Sequence[pa.Array]

@@ -1,7 +1,8 @@
-"""Converts texts into values in this process: of each type only the plain forms, of which it is sure that Spark reads them as the same value.
+"""Converts texts into values in this process: of each type only the plain forms, of which it is sure that Spark reads them as the same
+value.
 
-Belongs here: these forms, and the types that the texts of a new column may have. Does not belong: the texts that have another form, of which
-Spark decides (``cells``), or splitting lines into texts (``local_lines``).
+Belongs here: these forms, and the types that the texts of a new column may have. Does not belong: the texts that have another form, of
+which Spark decides (``cells``), or splitting lines into texts (``local_lines``).
 
 The texts are Arrow arrays of strings in which an empty cell is NULL.
 """
@@ -39,6 +40,7 @@ _ARROW = {
     "boolean": pa.bool_(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "double": pa.float64(), "string": pa.string(),
     "date": pa.date32(), "timestamp_ntz": pa.timestamp("us"), "timestamp": pa.timestamp("us", "UTC"),
 }  # fmt: skip
+_MOST_PRECISION = 38
 _MOST_DIGITS = 15
 """The most digits of a double (``cells``)."""
 _UNSURE = {
@@ -57,7 +59,10 @@ class Unsure(Exception):
 def arrow_type(type_: str) -> pa.DataType | None:
     """The Arrow type of a Spark type; None if its values are not made here."""
     decimal = _DECIMAL.fullmatch(type_)
-    return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _ARROW.get(type_)
+    if decimal is None:
+        return _ARROW.get(type_)
+    precision, scale = int(decimal[1]), int(decimal[2])
+    return pa.decimal128(precision, scale) if 0 < precision <= _MOST_PRECISION and scale <= precision else None
 
 
 def possible_types(texts: pa.Array, possible: int) -> int:
@@ -76,13 +81,16 @@ def is_of_type(texts: pa.Array, type_: str) -> bool:
     return _all(_fits(texts, type_, _INFERRED[type_]))
 
 
-def values(texts: pa.Array, type_: str) -> tuple[pa.Array, pa.Array | None]:
+def values(texts: pa.Array, type_: str, *, is_declared: bool = False) -> tuple[pa.Array, pa.Array | None]:
     """The values of texts, and which texts are not surely values of the type; None: all are. Raises ArrowInvalid, which is not expected.
 
-    Where a text is not surely a value, the value is NULL.
+    Where a text is not surely a value, the value is NULL. ``is_declared``: the YAML sets the type of the column. Then a ``timestamp`` that
+    lacks a zone is one of UTC.
     """
     if type_ == "string":
         return texts, None
+    if type_ == "timestamp" and is_declared and _all(_fits(texts, "timestamp_ntz", _SURE["timestamp_ntz"])):
+        return texts.cast(pa.timestamp("us")).view(pa.timestamp("us", "UTC")), None
     sure = _fits(texts, type_, _pattern(type_))
     doubtful = None
     if not _all(sure):
