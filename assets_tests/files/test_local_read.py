@@ -214,6 +214,13 @@ def test_files_that_cannot_be_read_are_named_and_the_others_read(both: Callable[
     assert {key: count.rows for key, count in found.counts.items()} == {"a.csv": 1, "zero.csv": 0, "white.csv": 0}
 
 
+def test_columns_may_have_any_names_that_stay_the_same(both: Callable[..., RowsReadHere | None]) -> None:
+    """Otherwise a column with a dot or a space in its name is another one in the table, or two."""
+    found = both({"a.csv": 'Order ID,a.b,"x, y",ü=(1)\n1,2,3,4\n5,6,7,"8" \n'.encode()})
+    assert found is not None and [column.name for column in found.columns] == ["Order ID", "a.b", "x, y", "ü=(1)"]
+    assert both({"a.csv": b"id,${x}\n1,2\n"}) is None
+
+
 def test_tabs_are_separators_and_blank_lines_of_them_no_rows(both: Callable[..., RowsReadHere | None]) -> None:
     """Otherwise a line of tabs alone is a row of NULLs to one reader and none to the other."""
     found = both({"a.tsv": b"id\tn\n1\t2\n\t\n \t\n3\tx y\n"}, [Column("id", "bigint"), Column("n", "string")], format="tsv")

@@ -10,6 +10,7 @@ sure, nothing that was read here counts, and Spark reads all files.
 """
 
 import itertools
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,13 +45,14 @@ CHUNK_BYTES = 64 << 20
 """So many bytes of rows are held by each thread before they are written."""
 FEW_BYTES = 16 << 20
 """Up to so many bytes of files are read by one thread, and become one Parquet file."""
-THREADS = 4
+THREADS = max(2, min(4, os.cpu_count() or 2))
 MOST_DOUBTFUL_LINES, MOST_DOUBTFUL_BYTES = 20_000, 16 << 20
 """If Spark has to decide about more lines, it reads all files."""
 MOST_KEPT_BYTES = 64 << 20
 """So many bytes of small files are kept after their beginnings were looked at, and not read again."""
 _OPTIONS = frozenset(("header", "sep", "delimiter", "encoding", "charset"))
-_NAME = re.compile(r"[^\x00-\x1f ,;{}()=`.\"$\\]+")
+_NAME = re.compile(r"[^\x00-\x1f`\"$\\]+")
+"""The names of columns that stay the same in Parquet, whoever writes it or reads it: Hadoop replaces ``${…}``."""
 _Own = TypeVar("_Own")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
