@@ -214,20 +214,22 @@ class LocalRows:
             lines, rest = data[:end], data[end:]
             if total > limits.file_bytes or len(rest) > LONGEST_LINE:
                 raise Unsure
+            self._expect_short(lines)
             if end and is_first:
                 lines, is_first = _without_header(lines), False
             if lines:
-                yield self._within_limits(lines)
+                yield lines
+        self._expect_short(rest)
         if rest and is_first:
             _without_header(rest + b"\n")
         elif rest:
-            yield self._within_limits(rest + b"\n")
+            yield rest + b"\n"
 
-    def _within_limits(self, lines: bytes) -> bytes:
+    def _expect_short(self, lines: bytes) -> None:
+        """Raises Unsure where a line is longer than the limit."""
         longest = self._reading.limits.line_bytes
         if longest < LONGEST_LINE + BLOCK and len(lines) > longest and max(map(len, lines.split(b"\n"))) > longest:
             raise Unsure
-        return lines
 
     # ------------------------------------------------------------------ the rows
     def _read(self, known: tuple[Column, ...]) -> None:
