@@ -341,6 +341,34 @@ MUTANTS = (
         "if False:",
         "test_stages.py::test_the_table_of_another_container_is_left_alone",
     ),
+    Mutant(
+        "Rows of a file that was read before are not replaced, but added again",
+        "delta/staged_files.py",
+        "head.version > 0 and not write_batch.only_adds:",
+        "head.version > 0 and False:",
+        "test_files.py::test_new_csv_files_are_synced_without_spark",
+    ),
+    Mutant(
+        "Quotes of CSV are taken for text",
+        "files/readers/local_lines.py",
+        """for odd in (b'"', b"\\r", b"\\x00", b"\\x01"))""",
+        """for odd in (b"\\r", b"\\x00", b"\\x01"))""",
+        "test_local_read.py::test_columns_may_have_any_names_that_stay_the_same",
+    ),
+    Mutant(
+        "A new column gets the type that the first block of a file suggests",
+        "files/readers/local.py",
+        "            if type_ is None or not is_of_type(column, type_):\n",
+        "            if type_ is None:\n",
+        "test_local_read.py::test_a_type_that_the_beginning_suggests_does_not_hold_for_what_follows",
+    ),
+    Mutant(
+        "Lines that this process does not understand are left out",
+        "files/readers/local_lines.py",
+        "        if odd.true_count:\n",
+        "        if False:\n",
+        "test_local_read.py::test_odd_lines_come_out_as_spark_reads_them",
+    ),
 )
 
 

@@ -28,14 +28,24 @@ from assets_tests.harness import Folder
 from incremental_assets.core.files import encode_path
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster import io_manager
-from incremental_assets.delta import write
+from incremental_assets.delta import staged_files, write
 from incremental_assets.files import sync as files_sync
+from incremental_assets.files.local_read import FILES_BY
 from incremental_assets.files.manifest import Manifest
+from incremental_assets.files.readers.local import LocalRows
 from incremental_assets.files.readers.read import FileRows
 from incremental_assets.spark.session import SparkSession, open_session
 
 NAMES = ["a b.csv", "it's.csv", "x%20.csv", "[1].csv", "ü.csv", "d/one.csv", "e/one.csv", "d...csv", "\\' OR true -- .csv", "z.csv.gz"]
-POINTS = ["before reading", "before the rows", "after the rows", "after the state", "before the manifest", "after the manifest"]
+POINTS = [
+    "before reading",
+    "before the rows",
+    "between files and commit",
+    "after the rows",
+    "after the state",
+    "before the manifest",
+    "after the manifest",
+]
 
 
 class Killed(Exception):
@@ -59,6 +69,10 @@ def killed_at(point: str | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         match point:
             case "before reading":
                 patch.setattr(FileRows, "__init__", dies)
+                patch.setattr(LocalRows, "__init__", dies)
+            case "between files and commit":
+                patch.setattr(staged_files, "commit_files", dies)
+                patch.setattr(staged_files, "_discard", lambda *_: None)  # a process that is killed removes nothing
             case "before the rows":
                 patch.setattr(io_manager, "commit", dies)
             case "after the rows":
@@ -216,6 +230,7 @@ def play(project: Folder, seed: int, steps: int, monkeypatch: pytest.MonkeyPatch
         if number > 3 and chance.random() < 0.1 and project.table("all").head() is not None:
             history.log.append(restore(project, spark, chance))
         project.configure(prune_files=number % 3 == 2)
+        monkeypatch.setenv(FILES_BY, "spark" if chance.random() < 0.2 else "")
         with killed_at(point, monkeypatch):
             line = project.one("all", ok=False, mode=mode, allow_empty=True)
         history.log.append(f"sync {mode} killed {point}: {line['status']}: {line['message']}")

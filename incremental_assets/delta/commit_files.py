@@ -69,13 +69,20 @@ def reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> str
 def target_of(folder: str, head: Head, write_batch: WriteBatch) -> FilesTarget:
     """How files of the batch are written into the table's folder."""
     identifier = write_batch.container.identifier
-    indexed = int(head.properties.get("delta.dataSkippingNumIndexedCols", INDEXED_COLUMNS))
     return FilesTarget(
         folder=folder,
         names=tuple(column.name for column in head.columns),
         sort=identifier.columns if identifier else (),
-        indexed=indexed if indexed >= 0 else len(head.columns),
+        indexed=indexed_columns(head),
     )
+
+
+def indexed_columns(head: Head | None) -> int:
+    """How many of the first columns get statistics. None: of a new table."""
+    if head is None:
+        return INDEXED_COLUMNS
+    indexed = int(head.properties.get("delta.dataSkippingNumIndexedCols", INDEXED_COLUMNS))
+    return indexed if indexed >= 0 else len(head.columns)
 
 
 def commit_files(

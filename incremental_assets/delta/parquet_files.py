@@ -38,11 +38,12 @@ class FilesWriter:
     """Takes rows as Arrow tables and writes them to files in ``folder``.
 
     ``schema``: the columns, with the Arrow types of their Delta types. ``sort``: the columns by which the rows of each chunk of
-    ``CHUNK_BYTES`` are sorted. ``indexed``: how many of the columns get statistics. ``files``: what was written and closed so far: name,
+    ``chunk_bytes`` are sorted. ``indexed``: how many of the columns get statistics. ``files``: what was written and closed so far: name,
     size in bytes, number of rows and statistics (JSON) of each.
     """
 
-    def __init__(self, folder: str, schema: pa.Schema, sort: tuple[str, ...], indexed: int) -> None:
+    def __init__(self, folder: str, schema: pa.Schema, sort: tuple[str, ...], indexed: int, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._chunk_bytes = chunk_bytes
         self.files: list[tuple[str, int, int, str]] = []
         self._folder, self._schema, self._sort, self._indexed = folder, schema, sort, indexed
         self._held: list[pa.Table] = []
@@ -54,7 +55,7 @@ class FilesWriter:
     def add(self, rows: pa.Table) -> None:
         self._held.append(rows)
         self._held_bytes += rows.nbytes
-        if self._held_bytes >= CHUNK_BYTES:
+        if self._held_bytes >= self._chunk_bytes:
             self._write_chunk()
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ from incremental_assets.delta.local_write import write_here
 from incremental_assets.delta.merge import merge
 from incremental_assets.delta.overwrite import overwrite
 from incremental_assets.delta.properties import set_property
+from incremental_assets.delta.staged_files import add_staged
 from incremental_assets.delta.table import STATE_PROPERTY, Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 
@@ -74,7 +75,10 @@ def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch:
 
 
 def _write_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult | LocalComparison | None:
-    """Writes a batch of few rows without Spark. If Spark has to do it, the result is the comparison, or None if there is none."""
+    """Writes a batch without Spark, if its rows are few or in files already. If Spark has to do it, the result is the comparison, or None
+    if there is none."""
+    if write_batch.staged is not None:
+        return add_staged(table, head, write_batch)
     compared = compare_here(table, head, write_batch)
     if compared is None:
         return None

@@ -69,6 +69,7 @@ class WriteBatch:
     commit may delete rows although the source has none there. ``commit_metadata``: Delta's ``userMetadata``. ``by_key``: for upserts only.
     ``files``: the keys of the files whose rows are replaced; there are no windows then. ``only_adds``: the source knows that the table has
     no rows yet in the place of those to be written. ``in_files``: reads the same rows into files instead; None if the source cannot.
+    ``staged``: the same rows in files that were written elsewhere; None if there are none.
     ``divisible``: the rows may be committed in two parts, as the batch is itself one of several by which a large read is written.
     """
 
@@ -87,6 +88,7 @@ class WriteBatch:
     files: tuple[str, ...] | None = None
     only_adds: bool = False
     in_files: "RowsInFiles | None" = field(repr=False, default=None)
+    staged: "StagedFiles | None" = field(repr=False, default=None)
     divisible: bool = False
 
 
@@ -112,6 +114,15 @@ class WrittenFile:
     size: int
     rows: int
     statistics: str
+
+
+@dataclass(frozen=True)
+class StagedFiles:
+    """Files in another folder that have all rows of a batch and its columns. ``indexed``: how many of the first columns have statistics."""
+
+    folder: str
+    files: Sequence[WrittenFile]
+    indexed: int
 
 
 class RowsInFiles(Protocol):
