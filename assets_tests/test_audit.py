@@ -15,7 +15,7 @@ import pytest
 from dagster._core.event_api import PartitionKeyFilter
 
 from assets_tests.cli.test_json import documented, fields
-from assets_tests.harness import Project
+from assets_tests.harness import Project, Workspace
 from incremental_assets.dagster.audit import AuditOptions, audit_lines
 from incremental_assets.dagster.components.audit import AuditEntry
 from incremental_assets.dagster.runner import Runner
@@ -28,7 +28,7 @@ NOTES = """create table notes (id int primary key, day date, note text);
   insert into notes select i, date '2026-01-01' + i % 90, 'n' || i from generate_series(1, 900) i"""
 
 
-def audit(project: Project, *names: str, **options: Any) -> dict[str, dict[str, Any]]:
+def audit(project: Workspace, *names: str, **options: Any) -> dict[str, dict[str, Any]]:
     """Audits containers in this process. Returns the records by the container's name."""
     os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(project.home), project.lake
     chosen = [d for d in project.catalog() if d.table.name in names]

@@ -115,7 +115,7 @@ def test_both_sides_assign_rows_to_the_same_partitions(project: MakeProject, typ
     assert partitions is not None
     with both_sides(made, "t") as (source, lake):
         ours, theirs = (
-            {None if value is None else partitions.key_of(value) for value in side.by_partition(ALL)} for side in (source, lake)
+            {partitions.key_of(value) if isinstance(value, int) else value for value in side.by_partition(ALL)} for side in (source, lake)
         )
         assert compare(source, lake, partitions, ALL).equal
     assert ours == theirs and len(ours) > 3

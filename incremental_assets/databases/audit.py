@@ -1,14 +1,14 @@
-"""Compares a container's table in the lake with the snapshot of the source that is held, and says what the comparison has found.
+"""Compares a container's table in the lake with the snapshot of the source that is held.
 
-Belongs here: which columns and rows of both sides are compared, and the metadata of an audit. Does not belong: the comparison
-(``core.comparison``), when an audit is made (``databases.sync``, ``dagster.table_adapter``), and repairs (``dagster.audit``).
+Belongs here: which columns and rows of both sides are compared. Does not belong: the comparison (``core.comparison``), what it has found in
+words (``core.audit``), when an audit is made (``databases.sync``, ``dagster.table_adapter``), and repairs (``dagster.audit``).
 """
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from incremental_assets.core.comparison import Comparison, Difference, RowScope, compare, key_of, shown_key
+from incremental_assets.core.comparison import Comparison, RowScope, compare, key_of, shown_key
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
@@ -19,9 +19,6 @@ from incremental_assets.delta.table import LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
-
-SUMMARY = "audit/summary"
-"""The metadata key of the numbers of an audit, as JSON (``summary_of``)."""
 
 
 def audit(
@@ -53,37 +50,3 @@ def audit(
     key_types = [types[name.lower()] for name in key_of(container, columns)]
     shown = {kind: [shown_key(key, key_types) for key in keys] for kind, keys in found.examples.items()}
     return replace(found, examples=shown, version=head.version, seconds=time.monotonic() - started)
-
-
-def summary_of(found: Comparison) -> dict[str, Any]:
-    """The numbers of an audit as plain values: the fields of a record of ``audit --json``."""
-    return {
-        "rows": found.rows,
-        "partitions_checked": len(found.keys),
-        "partitions_different": [one.key for one in found.different],
-        **{kind.value: found.counts[kind] for kind in Difference},
-        "examples": {kind.value: [list(key) for key in found.examples.get(kind, ())] for kind in Difference},
-        "delta_version": found.version,
-        "seconds": round(found.seconds, 3),
-    }
-
-
-def audit_values(found: Comparison) -> dict[str, Any]:
-    """The metadata of the audit of a sync that had nothing to do."""
-    return {
-        "sync/status": "skipped" if found.equal else "warning",
-        "sync/message": message_of(found),
-        SUMMARY: summary_of(found),
-    }
-
-
-def message_of(found: Comparison) -> str:
-    """What the audit has found, in words."""
-    if found.equal:
-        where = "1 partition" if len(found.keys) == 1 else f"{len(found.keys):,} partitions"
-        return f"audit: {found.rows:,} rows in {where} are equal in source and lake"
-    numbers = ", ".join(f"{found.counts[kind]:,} {kind.value}" for kind in Difference if found.counts[kind])
-    named = ", ".join(one.key or "the rows without identifier" for one in found.different[:5])
-    more = f" and {len(found.different) - 5} more" if len(found.different) > 5 else ""
-    where = f"in {len(found.different):,} of {len(found.keys):,} partitions ({named}{more})" if len(found.keys) > 1 else ""
-    return f"audit: source and lake differ {where}: {numbers}" if where else f"audit: source and lake differ: {numbers}"

@@ -195,7 +195,7 @@ class Records:
             self.tables[ANOMALIES].compact()
 
     def record_audit(self, container: str, run_id: str, summary: Mapping[str, Any], message: str, triggered_by: str, at: int) -> None:
-        """Record an audit. It counts at once. ``summary``: see ``databases.audit.summary_of``; ``at``: microseconds since 1970 UTC."""
+        """Record an audit. It counts at once. ``summary``: see ``core.audit.summary_of``; ``at``: microseconds since 1970 UTC."""
         row = {
             **summary, "examples": json.dumps(summary["examples"], ensure_ascii=False), "message": message, "triggered_by": triggered_by,
             "container": container, "recording": None, "operation_id": run_id, "recorded_at": at,

@@ -13,7 +13,7 @@ from typing import Any
 
 from psycopg import sql
 
-from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, RowScope, key_of
+from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, PartitionValue, RowScope, key_of
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.partitions import Granularity
 from incremental_assets.core.schema import Column
@@ -73,7 +73,7 @@ class PostgresHashedRows:
         self._key = [canonical_text(one, in_lake[one.column.name.lower()]) for one in key]
         self._key_values = [plain_text(one, in_lake[one.column.name.lower()]) for one in key]
 
-    def by_partition(self, scope: RowScope) -> Mapping[int | None, Checksum]:
+    def by_partition(self, scope: RowScope) -> Mapping[PartitionValue, Checksum]:
         rows = self._rows(scope, sql.SQL("{} as part").format(self._partition()))
         return {None if part is None else int(part): Checksum(n, int(total)) for part, n, total in self._grouped("part", rows)}
 
