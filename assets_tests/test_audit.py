@@ -4,9 +4,10 @@ Belongs here: the command and its runs. Does not belong: the hashes of values (`
 (``core/test_comparison``).
 """
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dagster as dg
@@ -37,6 +38,34 @@ def audit(project: Workspace, *names: str, **options: Any) -> dict[str, dict[str
     return {line["container"].partition("/")[2]: line for line in lines}
 
 
+@contextlib.contextmanager
+def changing(project: Project) -> Iterator[list[int]]:
+    """A source whose rows change all the time, while the block goes on. Yields a list of the number of changes."""
+    project.execute("create table orders (id int primary key, day date, n int, updated_at timestamptz not null default clock_timestamp())")
+    project.execute(
+        "insert into orders select i, date '2026-01-01' + i % 60, 0, timestamptz '2026-01-01' + i * interval '1 hour' "
+        "from generate_series(1, 3000) i; analyze orders"
+    )
+    project.one("orders")
+    done, changed = threading.Event(), [0]
+
+    def writes() -> None:
+        with psycopg.connect(project.url, autocommit=True) as connection:
+            while not done.wait(0.02):
+                number = changed[0] = changed[0] + 1
+                statement = "update orders set n = n + 1, updated_at = clock_timestamp() where id = %s"
+                connection.execute(statement, [number % 3000 + 1])
+                connection.execute("insert into orders (id, day, n) values (%s, '2026-02-01', 1)", [10_000 + number])
+
+    thread = threading.Thread(target=writes)
+    thread.start()
+    try:
+        yield changed
+    finally:
+        done.set()
+        thread.join()
+
+
 @pytest.fixture
 def shop(project: MakeProject) -> Project:
     made = project(incremental=["public.notes:day:date"], containers={"notes": {"partition_by": "month"}})
@@ -61,31 +90,17 @@ def test_what_no_sync_sees_is_found_and_repaired(shop: Project) -> None:
     assert audit(shop, "notes")["notes"]["status"] == "equal"
 
 
-def test_a_source_that_changes_all_the_time_is_compared_exactly(project: MakeProject) -> None:
+@pytest.mark.parametrize("load_rows", [20_000_000, 1000], ids=["one snapshot", "several snapshots"])
+def test_a_source_that_changes_all_the_time_is_compared_exactly(project: MakeProject, load_rows: int) -> None:
     """Rows that were changed after the sync would be reported, or hide those that were lost."""
-    made = project(incremental=["public.orders:updated_at:timestamp!upsert"], containers={"orders": {"partition_by": "month"}})
-    made.execute("create table orders (id int primary key, day date, n int, updated_at timestamptz not null default clock_timestamp())")
-    made.execute("insert into orders select i, date '2026-01-01' + i % 60, 0 from generate_series(1, 3000) i")
-    made.one("orders")
-    done, changed = threading.Event(), [0]
-
-    def writes() -> None:
-        with psycopg.connect(made.url, autocommit=True) as connection:
-            while not done.wait(0.02):
-                number = changed[0] = changed[0] + 1
-                statement = "update orders set n = n + 1, updated_at = clock_timestamp() where id = %s"
-                connection.execute(statement, [number % 3000 + 1])
-                connection.execute("insert into orders (id, day, n) values (%s, '2026-02-01', 1)", [10_000 + number])
-
-    thread = threading.Thread(target=writes)
-    thread.start()
-    try:
+    made = project(
+        incremental=["public.orders:updated_at:timestamp!upsert"], containers={"orders": {"partition_by": "month"}}, load_rows=load_rows
+    )
+    with changing(made) as changed:
         lines = [audit(made, "orders")["orders"] for _ in range(3)]
-    finally:
-        done.set()
-        thread.join()
     assert [line["status"] for line in lines] == ["equal"] * 3, lines
     assert lines[0]["rows"] < lines[2]["rows"] and changed[0] > 50, "nothing was written meanwhile"
+    assert all(("compared in" in line["message"]) == (load_rows == 1000) for line in lines), lines[0]["message"]
 
 
 def test_columns_that_were_widened_dropped_added_and_carried_as_text(project: MakeProject) -> None:
@@ -143,6 +158,25 @@ def test_chosen_partitions_are_compared_alone(shop: Project) -> None:
     assert (february["status"], february["partitions_checked"], february["rows"]) == ("equal", 1, 280), february
     march = audit(shop, "notes", keys=("2026-02-01", "2026-03-01"))["notes"]
     assert (march["status"], march["partitions_different"], march["surplus"]) == ("different", ["2026-03-01"], 10), march
+
+
+def test_a_table_too_large_for_one_snapshot_is_compared_in_several(shop: Project) -> None:
+    """The audit of a large table would end with max_snapshot_seconds, or report what has changed while it took place."""
+    shop.configure(load_rows=400)
+    shop.execute("insert into notes values (0, null, 'without day'); analyze notes")
+    first = audit(shop, "notes")["notes"]
+    assert (first["status"], first["rows"], first["partitions_checked"]) == ("equal", 901, 4), first
+    assert "compared in 3 runs" in first["message"], first["message"]
+    shop.execute("update notes set note = 'x' where id in (1, 50); delete from notes where id = 80")
+    with open_session(shop.spark_home, name="somebody") as spark:
+        spark.sql(f"delete from {shop.table('notes').sql_name} where day = date'2026-02-02'").collect()
+    found = audit(shop, "notes")["notes"]
+    assert found["partitions_different"] == ["2026-01-01", "2026-02-01", "2026-03-01"], found
+    assert (found["missing"], found["stale"], found["surplus"]) == (10, 2, 1), found
+    some = audit(shop, "notes", keys=("2026-02-01", "2026-03-01"))["notes"]
+    assert (some["partitions_checked"], some["partitions_different"]) == (2, ["2026-02-01", "2026-03-01"]), some
+    assert audit(shop, "notes", repair=True)["notes"]["status"] == "repaired"
+    shop.assert_equal("notes")
 
 
 def test_the_check_shows_what_the_last_audit_has_found(shop: Project) -> None:

@@ -131,7 +131,8 @@ class Comparison:
     rows of each kind of difference. ``examples``: some of their keys. ``version``: of the lake's table; ``seconds``: how long it took.
 
     ``notes``: sentences about what was not compared, and why. ``rejected``: of a container of files, the number of rows that do not fit
-    their columns, which are not among ``rows``; None for all other containers.
+    their columns, which are not among ``rows``; None for all other containers. ``following``: where the next comparison has to go on
+    (``AuditRequest.start``), as one snapshot of the source is not enough for all rows; None: all that were asked for were compared.
     """
 
     keys: tuple[str | None, ...]
@@ -144,6 +145,7 @@ class Comparison:
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     rejected: int | None = None
+    following: int | None = None
 
     @property
     def equal(self) -> bool:

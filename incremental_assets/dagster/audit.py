@@ -6,13 +6,13 @@ output on a terminal (``cli``).
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
-from incremental_assets.core.audit import SUMMARY
+from incremental_assets.core.audit import SUMMARY, joined, verdict
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import AuditRequest, Mode, Request
 from incremental_assets.dagster.event_log import asset_events_of
@@ -68,7 +68,7 @@ def _audited(
 
     The status is ``equal``, ``different``, ``repaired`` if the partitions that differed are equal now, or ``failed``.
     """
-    record = _record(definition, runner.audit(definition, request, options.started_by), instance)
+    record = _record(runner, definition, request, options, instance)
     different: list[str | None] = record["partitions_different"]
     if record["status"] != "different" or not options.repair:
         return record
@@ -81,7 +81,7 @@ def _audited(
     refreshed = runner.refresh(definition, Request(Mode.REFRESH, keys, allow_empty=options.allow_empty), options.started_by)
     if refreshed["status"] == "failed":
         return {**record, "status": "failed", "message": f"{record['message']}; the repair failed: {refreshed['message']}"}
-    again = _record(definition, runner.audit(definition, AuditRequest(keys), options.started_by), instance)
+    again = _record(runner, definition, AuditRequest(keys), options, instance)
     seconds = round(record["seconds"] + refreshed["seconds"] + again["seconds"], 3)
     if again["status"] != "equal":
         return {**again, "seconds": seconds, "message": f"{record['message']}; after the repair {again['message']}"}
@@ -89,22 +89,35 @@ def _audited(
     return {**record, "status": "repaired", "run_id": again["run_id"], "seconds": seconds, "message": message}
 
 
-def _record(definition: ContainerDefinition, found: dict[str, Any], instance: dg.DagsterInstance) -> dict[str, Any]:
-    """The record of one audit. ``found``: the record of its run (``Runner.audit``)."""
-    summary, said = _summary(instance, found["run_id"])
-    message = found["message"]
-    if summary is None:
-        status, summary = "failed", {}
-    else:
-        status = "different" if summary["partitions_different"] else "equal"
-        message = message if said is None or said in message else f"{said}; {message}"
+def _record(
+    runner: Runner, definition: ContainerDefinition, request: AuditRequest, options: AuditOptions, instance: dg.DagsterInstance
+) -> dict[str, Any]:
+    """Compares a container once, and returns the record.
+
+    Where one snapshot of the source is not enough, each further run syncs the container again, and compares the partitions that follow with
+    its own snapshot. So all of them are compared exactly, each at a moment of its own.
+    """
+    run = runner.audit(definition, request, options.started_by)
+    seconds = run["seconds"]
+    found, said = _summary(instance, run["run_id"])
+    summaries = [] if found is None else [found]
+    while found is not None and found["following"] is not None:
+        run = runner.audit(definition, replace(request, start=found["following"]), options.started_by)
+        seconds += run["seconds"]
+        found, said = _summary(instance, run["run_id"])
+        summaries += [] if found is None else [found]
+    message, summary = run["message"], {} if found is None else joined(summaries)
+    if len(summaries) > 1:
+        message = f"{verdict(summary)}, compared in {len(summaries)} runs" if summary else f"after {len(summaries)} runs: {message}"
+    elif said is not None and said not in message:
+        message = f"{said}; {message}"
     return {
         "container": definition.container.label,
-        "status": status,
+        "status": "failed" if not summary else "different" if summary["partitions_different"] else "equal",
         "partitions_different": summary.get("partitions_different", []),
         **{name: summary.get(name) for name in _NUMBERS},
-        "run_id": found["run_id"],
-        "seconds": found["seconds"],
+        "run_id": run["run_id"],
+        "seconds": round(seconds, 3),
         "message": message,
     }
 

@@ -284,7 +284,10 @@ class TableSync(ContainerSync):
         request = self._plan.request.audit
         if request is None or self._audited is None:
             return
-        found = audit(self._audited, spark(), self.table, self._container, self.partitions, request)
+        # A load in windows has used the last snapshot for the rows of a window already.
+        most = self._definition.settings.rows_a_window
+        most -= min(most // 2, outcome.rows_read) if self._in_pieces else 0
+        found = audit(self._audited, spark(), self.table, self._container, self.partitions, request, self._source, most)
         self.result.audited, self.result.more[SUMMARY] = found, summary_of(found)
         (self.result.messages if found.equal else self.result.warnings).append(message_of(found))
         self._log(f"{self._container.label}: {message_of(found)}")
