@@ -17,7 +17,6 @@ from deltalake import DeltaTable
 
 from assets_tests.cli.test_json import documented, fields
 from assets_tests.harness import Folder
-from assets_tests.test_audit import audit
 from incremental_assets.dagster.audit_jobs import partitions_in_turn
 from incremental_assets.dagster.components.audit import AuditEntry
 from incremental_assets.dagster.partitions import partitions_definition
@@ -59,30 +58,30 @@ def sql(project: Folder, *statements: str) -> None:
 
 def test_what_no_sync_sees_is_found_in_files_and_repaired(sales: Folder) -> None:
     """A file that was changed without another time, or rows that were changed in the lake, would stay wrong for ever."""
-    first = audit(sales, "sales")["sales"]
+    first = sales.audit("sales")["sales"]
     assert (first["status"], first["rows"], first["rejected"], first["partitions_checked"]) == ("equal", 4, 1, 3), first
     assert documented("audit") == {*fields(first)}
     rewrite(sales, "a.csv", A.replace("20", "21"))
     sql(sales, "UPDATE {sales} SET amount = 51 WHERE id = 5", "UPDATE {rejected} SET line = 'x' WHERE true")
-    found = audit(sales, "sales")["sales"]
+    found = sales.audit("sales")["sales"]
     assert (found["status"], found["partitions_different"]) == ("different", ["a.csv", "b.csv", "c.csv"]), found
     assert (found["missing"], found["stale"], found["surplus"], found["rows"]) == (3, 0, 3, 4)
     assert sorted(key[0] for key in found["examples"]["missing"]) == ["a.csv", "b.csv", "c.csv"]
-    one = audit(sales, "sales", keys=("c.csv", "c.csv"))["sales"]
+    one = sales.audit("sales", keys=("c.csv", "c.csv"))["sales"]
     assert (one["partitions_checked"], one["partitions_different"]) == (1, ["c.csv"]), one
-    repaired = audit(sales, "sales", repair=True)["sales"]
+    repaired = sales.audit("sales", repair=True)["sales"]
     assert repaired["status"] == "repaired", repaired
     assert sorted(sales.rows("sales", "id, amount")) == [(1, 10), (2, 21), (3, 30), (5, 50)]
     rejected = DeltaTable(str(sales.lake_root / "landing" / "_rejected" / "sales")).to_pyarrow_table().to_pylist()
     assert [row["line"] for row in rejected] == ["4,much"]
-    assert audit(sales, "sales")["sales"]["status"] == "equal"
+    assert sales.audit("sales")["sales"]["status"] == "equal"
 
 
 def test_only_the_files_that_differ_are_read_again(sales: Folder) -> None:
     """To repair one file, all would be loaded."""
     sales.one("sales")
     rewrite(sales, "b.csv", B.replace("30", "31"))
-    audit(sales, "sales", repair=True)
+    sales.audit("sales", repair=True)
     record = LakeTable(sales.lake, "landing", "_files", "sales").opened()
     assert record is not None
     runs: dict[str, set[str]] = {}
@@ -95,17 +94,17 @@ def test_rows_of_files_that_are_gone_are_judged_by_the_configuration(sales: Fold
     """Rows that are kept on purpose would be reported, or rows of no file would never be."""
     sales.one("sales")
     (sales.root / "b.csv").unlink()
-    kept = audit(sales, "sales")["sales"]
+    kept = sales.audit("sales")["sales"]
     assert (kept["status"], kept["rows"], kept["partitions_checked"]) == ("equal", 4, 3) and "1 file that is gone" in kept["message"], kept
     sales.configure(prune_files=True)
-    pruned = audit(sales, "sales")["sales"]
+    pruned = sales.audit("sales")["sales"]
     assert (pruned["status"], pruned["rows"], pruned["partitions_checked"]) == ("equal", 3, 2), pruned
     sql(sales, "INSERT INTO {sales} (id, amount) VALUES (9, 90)")
-    found = audit(sales, "sales", repair=True)["sales"]
+    found = sales.audit("sales", repair=True)["sales"]
     assert (found["status"], found["surplus"], found["partitions_different"]) == ("different", 1, [None]), found
     assert "--reset-watermarks" in found["message"]
     sales.one("sales", reset=True)
-    assert audit(sales, "sales")["sales"]["status"] == "equal"
+    assert sales.audit("sales")["sales"]["status"] == "equal"
 
 
 def test_a_file_that_cannot_be_read_is_not_called_complete(folder: Make) -> None:
@@ -113,7 +112,7 @@ def test_a_file_that_cannot_be_read_is_not_called_complete(folder: Make) -> None
     made = folder(containers={"sales": {"glob": "*.csv*", "format": "csv"}})
     made.put("a.csv", A)
     made.put("b.csv.gz", b"this is no gzip")
-    found = audit(made, "sales")["sales"]
+    found = made.audit("sales")["sales"]
     assert (found["status"], found["partitions_different"], found["partitions_checked"]) == ("different", ["b.csv.gz"], 2), found
     assert "1 file cannot be read: " in found["message"] and "b.csv.gz" in found["message"], found["message"]
 
@@ -133,7 +132,7 @@ def test_files_that_change_while_they_are_compared_wait_for_the_next_sync(sales:
     # The files are read before the comparison: so the file that is compared is changed here, and its rows too.
     rewrite(sales, "a.csv", A.replace("20", "22"))
     monkeypatch.setattr(files_audit, "compare", meanwhile)
-    found = audit(sales, "sales")["sales"]
+    found = sales.audit("sales")["sales"]
     assert (found["status"], found["partitions_checked"], len(seen)) == ("equal", 2, 2), found
     assert "1 file waits for the next sync" in found["message"], found["message"]
 
@@ -144,7 +143,7 @@ def test_a_changed_option_is_found(folder: Make) -> None:
     made.put("a.csv", "id,v\n1,x;y\n")
     made.one("sales")
     made.configure(containers={"sales": {"glob": "*.csv", "columns": {"id": "bigint", "v": "string"}, "options": {"header": False}}})
-    assert audit(made, "sales")["sales"]["status"] == "different"
+    assert made.audit("sales")["sales"]["status"] == "different"
 
 
 def test_more_files_than_a_run_reads_are_synced_and_compared(folder: Make) -> None:
@@ -152,7 +151,7 @@ def test_more_files_than_a_run_reads_are_synced_and_compared(folder: Make) -> No
     made = folder(containers={"sales": {"glob": "*.csv"}}, max_files_per_run=2)
     for number in range(5):
         made.put(f"f{number}.csv", f"id\n{number}\n")
-    found = audit(made, "sales")["sales"]
+    found = made.audit("sales")["sales"]
     assert (found["status"], found["rows"], found["partitions_checked"]) == ("equal", 5, 5), found
 
 
@@ -166,7 +165,7 @@ def test_a_column_that_came_later_or_was_widened_is_no_difference(folder: Make) 
         pq.write_table(table, made.put(name, ""))
         os.utime(made.root / name, (1_600_000_000, 1_600_000_000))
         made.one("parts")
-    found = audit(made, "parts")["parts"]
+    found = made.audit("parts")["parts"]
     assert (found["status"], found["rows"]) == ("equal", 2), found["message"]
 
 
@@ -175,9 +174,9 @@ def test_the_check_and_the_records_are_those_of_tables(sales: Folder) -> None:
     entry = {"glob": "*.csv", "columns": {"id": "bigint", "amount": "bigint"}, "audit": AuditEntry(partitions="rotating 2")}
     sales.configure(containers={"sales": entry})
     check = dg.AssetCheckKey(dg.AssetKey(["landing", "sales"]), "complete")
-    audit(sales, "sales")
+    sales.audit("sales")
     rewrite(sales, "b.csv", B.replace("30", "31"))
-    audit(sales, "sales")
+    sales.audit("sales")
     with sales.instance() as instance:
         storage = instance.event_log_storage
         states = [
