@@ -252,7 +252,7 @@ def judge(project: Folder, history: History, spark: SparkSession) -> None:
         return
     key = history.random.choice(sorted(rows))
     table = project.table("all").sql_name
-    spark.sql(f"UPDATE {table} SET note = concat(note, 'planted') WHERE _file = {literal(key)}").collect()
+    spark.sql(f"UPDATE {table} SET note = concat(coalesce(note, ''), 'planted') WHERE _file = {literal(key)}").collect()
     expected = (rows[key], 0, rows[key], [key])
     beside = LakeTable(project.lake, "landing", "_rejected", "all")
     if bad and history.random.random() < 0.5:
