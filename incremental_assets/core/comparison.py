@@ -8,12 +8,14 @@ so equal numbers of rows and equal sums mean equal rows. Where they differ, the 
 only buckets that differ are read row by row: what travels is the rows that differ and their buckets.
 """
 
+import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import CursorType, format_value
@@ -27,6 +29,7 @@ MOST_BUCKETS = 200_000
 MOST_EXAMPLES = 10
 """How many keys of each kind of difference are named."""
 _CURSOR_TYPES = {"date": CursorType.DATE, "timestamp": CursorType.TIMESTAMP, "timestamp_ntz": CursorType.TIMESTAMP_NTZ}
+_Result = TypeVar("_Result")
 _BUCKETS_A_QUERY = 20_000
 """So many buckets are named in one query at most."""
 
@@ -154,7 +157,9 @@ class Comparison:
 
 def compare(source: HashedRows, lake: HashedRows, partitions: Partitions | None, scope: RowScope) -> Comparison:
     """Compares the rows of both sides in the scope. ``partitions``: None where the container has none."""
-    ours, theirs = _by_key(partitions, source.by_partition(scope)), _by_key(partitions, lake.by_partition(scope))
+    with _beside(lambda: lake.by_partition(scope)) as found_in_lake:
+        ours = _by_key(partitions, source.by_partition(scope))
+        theirs = _by_key(partitions, found_in_lake())
     every = {**ours, **theirs}
     values = {key: value for key, (value, _) in every.items()}
     in_order = sorted(every, key=lambda key: (key is None, _place(values[key])))
@@ -167,6 +172,19 @@ def compare(source: HashedRows, lake: HashedRows, partitions: Partitions | None,
         return Comparison(tuple(in_order), rows)
     counts, examples = _rows_that_differ(source, lake, _scope_of(partitions, different, scope), different)
     return Comparison(tuple(in_order), rows, different, counts, examples)
+
+
+@contextlib.contextmanager
+def _beside(work: Callable[[], _Result]) -> Generator[Callable[[], _Result]]:
+    """Does the work in a thread while the block goes on, as the two sides are two servers. Yields a function that returns its result.
+
+    Where the block fails, nobody waits for the work, so that the caller can cancel it.
+    """
+    pool = ThreadPoolExecutor(1)
+    try:
+        yield pool.submit(work).result
+    finally:
+        pool.shutdown(wait=False)
 
 
 _ByKey = Mapping[str | None, tuple[PartitionValue, Checksum]]
@@ -212,7 +230,9 @@ def _rows_that_differ(
     """Counts the rows that differ, and names some."""
     rows = sum(max(one.source.rows, one.lake.rows) for one in different)
     number = min(MOST_BUCKETS, rows // ROWS_A_BUCKET + 1)
-    ours, theirs = source.by_bucket(scope, number), lake.by_bucket(scope, number)
+    with _beside(lambda: lake.by_bucket(scope, number)) as found_in_lake:
+        ours = source.by_bucket(scope, number)
+        theirs = found_in_lake()
     chosen = [bucket for bucket in range(number) if ours.get(bucket) != theirs.get(bucket)]
     counts = dict.fromkeys(Difference, 0)
     examples: dict[Difference, list[Key]] = {kind: [] for kind in Difference}
