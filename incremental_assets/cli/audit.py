@@ -31,7 +31,8 @@ def audit(
     """Prove that the Delta tables have the rows of their sources: all of them, and no others.
 
     Each container is synced, and then compared with the state of the source that the sync has read, partition by partition, by hashes
-    that source and lake compute themselves. Where they differ, the keys of the rows are found. The exit code is 1 if something differs.
+    that source and lake compute themselves. Files are read once more for it. Where they differ, the keys of the rows are found. The exit
+    code is 1 if something differs.
     """
     from incremental_assets.dagster.audit import AuditOptions, audit_lines
     from incremental_assets.dagster.loading import load_project, select_current
