@@ -13,6 +13,7 @@ from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, Par
 from incremental_assets.core.files import FILE, MODIFIED
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.schema import Column
+from incremental_assets.core.spark_types import type_text
 from incremental_assets.delta.hashed_rows import canonical, checksums, hash_of, is_known
 from incremental_assets.delta.sql import file_predicate
 
@@ -93,6 +94,6 @@ def text_of(value: str, type_: "DataType", depth: int = 0) -> str:
         case VariantType():
             return canonical(f"to_json({value})", "string")
         case _:
-            name = type_.simpleString()
+            name = type_text(type_.jsonValue())
             return canonical(value, name) if is_known(name) else canonical(f"cast({value} AS string)", "string")
     return f"CASE WHEN {value} IS NULL THEN '' ELSE {inner} END"

@@ -57,8 +57,8 @@ def canonical_text(carried: Carried, type_: str, *, is_utf8: bool) -> sql.Compos
     """The part of a row's text that one column has. ``is_utf8``: whether that is the server's encoding, so that nothing is converted."""
     text = plain_text(carried, type_)
     if type_ == "string":
-        length = "octet_length({0})" if is_utf8 else "octet_length(convert_to({0}, 'UTF8'))"
-        text = sql.SQL(length + " || ':' || {0}").format(text)
+        bytes_ = text if is_utf8 else sql.SQL("convert_to({}, 'UTF8')").format(text)
+        text = sql.SQL("octet_length({}) || ':' || {}").format(bytes_, text)
     elif type_ == "binary":
         text = sql.SQL("'x' || {}").format(text)
     return sql.SQL("coalesce({}, '')").format(text)
