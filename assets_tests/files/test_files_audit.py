@@ -191,6 +191,7 @@ def test_the_check_and_the_records_are_those_of_tables(sales: Folder) -> None:
     rows = LakeTable(sales.lake, "landing", QUALITY_FOLDER, "audits").opened()
     assert rows is not None
     found = sorted(rows.to_pyarrow_table().to_pylist(), key=lambda row: row["recorded_at"])
+    assert [row["rejected"] for row in found] == [1, 1]
     assert [(row["rows"], row["missing"], row["surplus"], row["partitions_different"]) for row in found] == [
         (4, 0, 0, []),
         (4, 1, 1, ["b.csv"]),
