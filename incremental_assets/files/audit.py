@@ -276,7 +276,7 @@ class _Audit:
         if None in found.different:
             yield "rows without _file are of no file; sync with --reset-watermarks removes them"
         if found.rejected:
-            yield f"{found.rejected:,} further rows are rejected ones, and were compared with those that are kept beside the table"
+            yield f"rejected rows, which were compared with those that are kept beside the table: {found.rejected:,}"
         if gone:
             yield f"of {gone:,} {_files(gone)} that {'is' if gone == 1 else 'are'} gone, the number of rows was compared with the manifest"
         if found.waiting:
