@@ -26,9 +26,11 @@ from deltalake import DeltaTable, QueryBuilder
 from assets_tests import hostile
 from assets_tests.harness import Folder
 from incremental_assets.core.files import encode_path
+from incremental_assets.core.names import literal
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster import io_manager
 from incremental_assets.delta import staged_files, write
+from incremental_assets.delta.table import LakeTable
 from incremental_assets.files import sync as files_sync
 from incremental_assets.files.local_read import FILES_BY
 from incremental_assets.files.manifest import Manifest
@@ -252,6 +254,31 @@ def play(project: Folder, seed: int, steps: int, monkeypatch: pytest.MonkeyPatch
     assert lake(history) == history.expected(), (seed, history.log)
     again = project.one("all", allow_empty=True)
     assert again["status"] == "skipped", again
+    judge(project, history, spark)
+
+
+def judge(project: Folder, history: History, spark: SparkSession) -> None:
+    """The audit agrees with the comparison of lake and folder, finds a difference that is planted in the lake, and repairs it."""
+    good, bad = history.expected()
+    line = project.audit("all")["all"]
+    assert (line["status"], line["rows"], line["rejected"]) == ("equal", good.total(), bad.total()), (line, history.log)
+    rows = Counter(row[0] for row in good)
+    if not rows:
+        return
+    key = history.random.choice(sorted(rows))
+    table = project.table("all").sql_name
+    spark.sql(f"UPDATE {table} SET note = concat(coalesce(note, ''), 'planted') WHERE _file = {literal(key)}").collect()
+    expected = (rows[key], 0, rows[key], [key])
+    beside = LakeTable(project.lake, "landing", "_rejected", "all")
+    if bad and history.random.random() < 0.5:
+        other = history.random.choice(sorted({row[0] for row in bad}))
+        spark.sql(f"DELETE FROM {beside.sql_name} WHERE _file = {literal(other)}").collect()
+        lost = sum(times for row, times in bad.items() if row[0] == other)
+        expected = (rows[key] + lost, 0, rows[key], sorted({key, other}))
+    found = project.audit("all")["all"]
+    assert (found["missing"], found["stale"], found["surplus"], found["partitions_different"]) == expected, (found, expected, history.log)
+    repaired = project.audit("all", repair=True)["all"]
+    assert repaired["status"] == "repaired" and lake(history) == history.expected(), (repaired, history.log)
 
 
 def make(folder: Callable[..., Folder]) -> Folder:

@@ -36,9 +36,14 @@ class Action(str, Enum):
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """Asks for an audit after the sync. ``keys``: the partition keys to be compared; None: all rows."""
+    """Asks for an audit after the sync. ``keys``: the partition keys to be compared; None: all rows.
+
+    ``start``: where an audit goes on that is too large for one snapshot, as an integer of the cursor type (``Comparison.following``); rows
+    below it, and those without identifier, have been compared before. None: it begins.
+    """
 
     keys: tuple[str, ...] | None = None
+    start: int | None = None
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,8 @@ def config_of(definition: ContainerDefinition, request: Request) -> Mapping[str,
         config["audit"] = True
         if request.audit.keys is not None:
             config["audit_partitions"] = list(request.audit.keys)
+        if request.audit.start is not None:
+            config["audit_start"] = request.audit.start
     return {"ops": {op_name(definition): {"config": config}}}
 
 

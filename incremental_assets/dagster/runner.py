@@ -9,7 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -28,7 +28,7 @@ from incremental_assets.dagster.quality.summary import summary_in
 from incremental_assets.dagster.runs.ordinary_run import run_here
 from incremental_assets.dagster.runs.plans_ahead import PlansAhead
 from incremental_assets.delta.result import NEW
-from incremental_assets.files.rounds import first_round, next_round, parts_of_refresh
+from incremental_assets.files.rounds import first_round, is_first_of_several, next_round, parts_of_refresh
 
 log = logging.getLogger(__name__)
 MakePlan = Callable[[], tuple[Plan, list[str]]]
@@ -100,10 +100,17 @@ class Runner:
 
     def audit(self, definition: ContainerDefinition, audit: AuditRequest, started_by: str) -> dict[str, Any]:
         """Syncs the container and compares it with its source, in one run. Returns the run's record."""
-        request = Request(Mode.INCREMENTAL, audit=audit)
+        request = replace(first_round(definition, Request(Mode.INCREMENTAL)), audit=audit)
         started = time.monotonic()
         try:
             plan, keys = self._plan(definition, request)
+            # More files than one run reads are read by the runs of an ordinary sync, before the one that compares.
+            if is_first_of_several(plan):
+                sync = replace(request, audit=None)
+                synced = self._one(definition, sync, started_by, lambda: self._plan(definition, sync))
+                if synced["status"] == "failed":
+                    return synced
+                plan, keys = self._plan(definition, request)
             # Where there is nothing to be synced, the run has no partitions, and compares all the same.
             launch = launch_of(definition, self._instance, plan, [] if plan.action is Action.SKIP else keys)
         except SyncError as error:

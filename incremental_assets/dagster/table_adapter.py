@@ -90,7 +90,9 @@ class TableAdapter:
                 plan = make_plan(container, reader, table, partitions, request, event)
                 if plan.action is Action.SKIP:
                     rows = reader.snapshot_rows(container, plan.state.text_columns if plan.state is not None else ())
-                    return replace(plan, audited=audit(rows, spark, table, container, partitions, request.audit))
+                    most = definition.settings.rows_a_window
+                    found = audit(rows, spark, table, container, partitions, request.audit, reader, most)
+                    return replace(plan, audited=found)
         if plan.action is Action.SKIP:
             return plan
         expected = reader.estimate(plan.windows, plan.include_nulls)

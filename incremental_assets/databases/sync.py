@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from incremental_assets.core.audit import SUMMARY, message_of, summary_of
 from incremental_assets.core.container import Container, OnNull, SourceTable
 from incremental_assets.core.cursor_type import format_value
 from incremental_assets.core.errors import LakeError, RebuildNeeded, SourceError
@@ -22,7 +23,7 @@ from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
 from incremental_assets.core.watermark import Activity, Advance, Holder, OpenTransactions, TableState, advance
 from incremental_assets.core.window import Window, covered_from, merge
-from incremental_assets.databases.audit import SUMMARY, audit, message_of, summary_of
+from incremental_assets.databases.audit import audit
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.pieces import pieces_of
 from incremental_assets.databases.plan import TablePlan, check_key, fallen_back, fresh_state
@@ -307,7 +308,10 @@ class TableSync(ContainerSync):
         request = self._plan.request.audit
         if request is None or self._audited is None:
             return
-        found = audit(self._audited, spark(), self.table, self._container, self.partitions, request)
+        # A load in windows has used the last snapshot for the rows of a window already.
+        most = self._definition.settings.rows_a_window
+        most -= min(most // 2, outcome.rows_read) if self._in_pieces else 0
+        found = audit(self._audited, spark(), self.table, self._container, self.partitions, request, self._source, most)
         self.result.audited, self.result.more[SUMMARY] = found, summary_of(found)
         (self.result.messages if found.equal else self.result.warnings).append(message_of(found))
         self._log(f"{self._container.label}: {message_of(found)}")

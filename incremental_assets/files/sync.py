@@ -33,6 +33,7 @@ from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 from incremental_assets.files.attempt import Attempt
 from incremental_assets.files.attempts import Attempts
+from incremental_assets.files.audit import audit
 from incremental_assets.files.definition import FileDefinition
 from incremental_assets.files.local_read import RowsReadHere, read_here
 from incremental_assets.files.manifest import EVERY_FILE, FileRecord, Manifest
@@ -149,13 +150,17 @@ class FileSync(ContainerSync):
         self.result.seconds = time.monotonic() - self._started
 
     def finish(self) -> None:
-        """Writes the manifest, after Dagster has recorded the events.
+        """Writes the manifest, after Dagster has recorded the events, and compares the files with the lake where that is asked for.
 
         Where a run ends before the events are recorded, the manifest is not written either, and the next sync does it all once more.
         """
         self._partitions.remove([*self._drop, *self._plan.unknown])
         self._manifest.add(self._records)
         self._attempt.done()
+        if self._plan.request.audit is not None:
+            if self._rows is not None:
+                self._rows.close()  # an audit reads as many again
+            self.result.audited = audit(self._definition, self._scope, self._plan.request.audit, self._log)
 
     # ------------------------------------------------------------------ reading
     def _read(self, files: Sequence[ReadFile], known: tuple[Column, ...]) -> FileRows:

@@ -18,10 +18,10 @@ from pydantic import Field
 from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.inspect import CatalogDeclarations, CatalogSource
 from incremental_assets.catalog.state import Catalog
-from incremental_assets.core.container import AuditSettings, ContainerOptions, HoldBack, OnNull
+from incremental_assets.core.container import ContainerOptions, HoldBack, OnNull
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import IncrementalSpec, parse_incremental, parse_strategy, parse_type
-from incremental_assets.dagster.components.audit import AUDIT_RESOLVER, AuditEntry
+from incremental_assets.dagster.components.audit import AUDIT_RESOLVER, AuditEntry, settings_of_all
 from incremental_assets.dagster.components.datastore import (
     CATALOG_RESOLVER,
     CatalogEntry,
@@ -201,20 +201,13 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
             max_runtime_seconds=run_limit(self.name, self.max_runtime_seconds),
             maintenance=maintenance_cron(self.name, self.maintenance),
             keep_days=checked_days(self.name, self.keep_days),
-            audit=None if self.audit is None else _of_all(self.name, self.audit),
+            audit=settings_of_all(self.name, self.audit),
             incremental=tuple(_spec(self.name, self.schema, entry) for entry in self.incremental),
             options={table: _options(self.name, table, entry) for table, entry in self.containers.items()},
             exclude=tuple(self.exclude),
             auto_identifiers=self.identifiers == "auto",
             catalog=self.catalog.settings(self.name),
         )
-
-
-def _of_all(datastore: str, entry: AuditEntry) -> AuditSettings:
-    """The regular audits of all containers of a datastore. Raises ConfigurationError for what only a container can have."""
-    if entry.partitions is not None:
-        raise ConfigurationError(f"{datastore}: audit: partitions belongs to a container: write it under containers.")
-    return entry.settings(datastore)
 
 
 def _spec(datastore: str, own_schema: str, entry: str | IncrementalEntry) -> IncrementalSpec:
