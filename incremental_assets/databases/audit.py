@@ -5,17 +5,19 @@ Belongs here: which columns and rows of both sides are compared, and the metadat
 """
 
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from incremental_assets.core.comparison import Comparison, Difference, RowScope, compare, key_of, shown_key
 from incremental_assets.core.container import Container
+from incremental_assets.core.deletes import MARK, Deletes
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.plan import AuditRequest
 from incremental_assets.databases.source import SourceSnapshot
 from incremental_assets.delta.hashed_rows import LakeHashedRows
-from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.table import Head, LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -47,12 +49,21 @@ def audit(
         if isinstance(partitions, IntegerPartitions):
             partitions = partitions.with_keys(request.keys)
         scope = RowScope(partitions.windows_of(request.keys), False)
-    lake = LakeHashedRows(spark, table, head.version, container, columns)
+    lake = LakeHashedRows(spark, table, head.version, container, columns, _marks(container, head, in_source))
     found = compare(snapshot.hashed_rows(columns), lake, partitions, scope)
     types = {column.name.lower(): column.type for column in columns}
     key_types = [types[name.lower()] for name in key_of(container, columns)]
     shown = {kind: [shown_key(key, key_types) for key in keys] for kind, keys in found.examples.items()}
     return replace(found, examples=shown, version=head.version, seconds=time.monotonic() - started)
+
+
+def _marks(container: Container, head: Head, in_source: Collection[str]) -> str | None:
+    """The name of the table's column that marks deleted rows; None if there is none. ``in_source``: the names of the columns that are read.
+
+    A table keeps the column, and its marks, where ``deletes`` is no longer ``soft``. The source may have a column of that name, too.
+    """
+    is_own = container.options.deletes is Deletes.SOFT or MARK.name not in in_source
+    return MARK.name if is_own and MARK in head.columns else None
 
 
 def summary_of(found: Comparison) -> dict[str, Any]:

@@ -178,7 +178,7 @@ class TableDefinition:
                 with contextlib.suppress(ConfigurationError):
                     partitioning = options.partition_by if options.partition_by is not None else detected.partition_by
                     return resolved(detected.spec(settings.schema, table.name), replace(options, partition_by=partitioning))
-            options = replace(options, partition_by=None)  # it is for an identifier that may be detected one day
+            options = replace(options, partition_by=None, deletes=None)  # they are for an identifier that may be detected one day
         return resolved(spec, options)
 
 

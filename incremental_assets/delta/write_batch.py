@@ -69,7 +69,9 @@ class WriteBatch:
     commit may delete rows although the source has none there. ``commit_metadata``: Delta's ``userMetadata``. ``by_key``: for upserts only.
     ``files``: the keys of the files whose rows are replaced; there are no windows then. ``only_adds``: the source knows that the table has
     no rows yet in the place of those to be written. ``in_files``: reads the same rows into files instead; None if the source cannot.
-    ``divisible``: the rows may be committed in two parts, as the batch is itself one of several by which a large read is written.
+    ``deleted_at``: rows that the source no longer has are not deleted, but marked with this time (microseconds since 1970 UTC) in the
+    column ``core.deletes.MARK``; None: they are deleted. ``divisible``: the rows may be committed in two parts, as the batch is itself one
+    of several by which a large read is written.
     """
 
     container: Container
@@ -88,6 +90,7 @@ class WriteBatch:
     only_adds: bool = False
     in_files: "RowsInFiles | None" = field(repr=False, default=None)
     divisible: bool = False
+    deleted_at: int | None = None
 
 
 @dataclass(frozen=True)
