@@ -66,13 +66,15 @@ class Sweep:
                 f"lake, and max_deleted_share permits {self.most:,}. If they were really deleted: "
                 f"incremental-assets sync {container.label} --sweep --allow-empty"
             )
+        elif self.gone:
+            told.append(f"sweep: of the {self.rows:,} keys of the lake the source no longer has {self.gone:,}; their rows were {done}")
         else:
-            told.append(f"sweep: {self.gone:,} of {self.rows:,} rows are gone from the source and were {done}")
+            told.append(f"sweep: the source has all {self.rows:,} keys of the lake")
         if self.returned:
-            told.append(f"sweep: {self.returned:,} rows that were marked as deleted have returned")
+            told.append(f"marked rows that the source has again: {self.returned:,}")
         if self.missing:
             warned.append(
-                f"the sweep has found {self.missing:,} keys in the source that the lake lacks: rows that came below the watermark. This "
+                f"keys of the source that the sweep did not find in the lake: {self.missing:,}; their rows came below the watermark. This "
                 f"finds and repairs their partitions: incremental-assets audit {container.label} --repair"
             )
         return told, warned
