@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,10 @@ from assets_tests.harness import Project
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster import io_manager, learned
+from incremental_assets.databases import sync
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.transactions import Transactions
-from incremental_assets.delta import write
+from incremental_assets.delta import sweep, write
 from incremental_assets.delta.add_files import READ_BY
 from incremental_assets.delta.local_write import WRITE_BY
 from incremental_assets.spark.session import SparkSession, open_session
@@ -48,6 +49,8 @@ POINTS = [
     "between data and state",
     "after the state, before the event",
     "before it keeps what it has learned without reading",
+    "before a sweep removes rows",
+    "between the rows of a sweep and their state",
 ]
 HOUR, DAY = 3_600_000_000, 86_400_000_000
 SCHEMA = """
@@ -85,6 +88,10 @@ class Lake:
     homes: int = 0
 
     @property
+    def is_swept(self) -> bool:
+        return self.name in ("upsert_sweep", "upsert_soft")
+
+    @property
     def relation(self) -> str:
         return sql.Identifier(self.schema, self.table).as_string(None).replace("%", "%%")
 
@@ -120,6 +127,19 @@ def lakes(schema: str, pages: str) -> list[Lake]:
         log("append_writers", "stamped", "timestamp", "stamped < %s::timestamptz", hold_back="writers", partition_by="day"),
         items("upsert_two", two, "greatest(created_at, updated_at) < %s::timestamptz - interval '10 minutes'", safety_lag=600),
         items("append_changed", "public.items:id:integer", None, partition_by=15, safety_lag=3),
+        *(
+            items(
+                f"upsert_{deletes}",
+                "public.items:updated_at:timestamp!upsert",
+                "updated_at < %s::timestamptz - interval '10 minutes'",
+                safety_lag=600,
+                partition_by="week",
+                deletes=deletes,
+                deletes_every="1 second",
+                max_deleted_share=0.5,
+            )
+            for deletes in ("sweep", "soft")
+        ),
         items("snapshot", None, None),
     ]
 
@@ -236,6 +256,7 @@ class History:
             (2, self.wipe_events),
             (2, self.new_home),
             (2, self.optimize),
+            (12, self.sweep),
         ]
 
     def _client(self) -> Client:
@@ -455,7 +476,7 @@ class History:
         self.seconds[action.__name__] = self.seconds.get(action.__name__, 0.0) + time.monotonic() - began
 
     @contextlib.contextmanager
-    def inside(self, kill: bool, alone: bool) -> Iterator[None]:
+    def inside(self, kill: bool, alone: bool, points: Sequence[str] | None = None) -> Iterator[None]:
         """Prepares what happens while the sync of the block runs: it ends at one of its stages, or the application goes on at some."""
 
         def die() -> None:
@@ -467,7 +488,7 @@ class History:
                 self.source_step()
 
         if kill:
-            self.armed[self.random.choice(POINTS[:7])] = [0, die]
+            self.armed[self.random.choice(POINTS[:7] if points is None else points)] = [0, die]
         if not alone and self.random.random() < 0.6:
             for point in self.random.sample(POINTS, self.random.choice([1, 2])):
                 self.armed.setdefault(point, [self.random.choice([0, 0, 1, 2]), go_on])
@@ -493,7 +514,7 @@ class History:
         """Runs one sync with what happens meanwhile. Afterwards no row below its watermark may be missing, and none may be there twice."""
         self.note(f"== {what} {lake.name} {asked or ''}")
         self.counts[what] += 1
-        with self.inside(kill, alone=what.startswith("last")):
+        with self.inside(kill, what.startswith("last"), POINTS[8:] if asked.get("sweep") else None):
             try:
                 line = lake.project.one(lake.table, ok=False, **asked)
             except Killed:  # during the plan, when there is no run yet that could fail
@@ -527,6 +548,14 @@ class History:
 
     def killed_sync(self, lake: Lake) -> None:
         self.go(lake, "killed sync", kill=True, **self.random.choice([{}, {}, {}, {"reset": True}, {"mode": REFRESH}]))
+
+    def sweep(self, lake: Lake) -> None:
+        """Sweeps a container that has sweeps, and perhaps dies in it; a sync of any other one."""
+        if lake.is_swept:
+            kill = self.random.random() < 0.4
+            self.go(lake, "killed sweep" if kill else "sweep", kill=kill, sweep=True, allow_empty=self.random.random() < 0.5)
+        else:
+            self.sync(lake)
 
     def refresh_all(self, lake: Lake) -> None:
         self.go(lake, "refresh", mode=REFRESH, allow_empty=self.random.random() < 0.7)
@@ -596,12 +625,25 @@ class History:
             elif "upsert" in lake.name:  # deleted rows stay until a refresh; nothing else may differ
                 assert not found.only_in_source, (lake.name, found)
         for lake in self.lakes:
-            if not lake.exact:
+            if lake.is_swept:
+                self.go(lake, "last sweep", sweep=True, allow_empty=True)
+                self.assert_swept(lake)
+        for lake in self.lakes:
+            if not lake.exact and lake.name != "upsert_soft":
                 self.go(lake, "last refresh", mode=REFRESH, allow_empty=True)
                 lake.project.assert_equal(lake.table, schema=lake.schema)
         # A point that no sync reaches is never tested. The sync of a container without identifier does not ask for a highest one.
         missed = {*POINTS[:7]} - self.passed
         assert not missed or self.lakes[0].name == "snapshot", f"never reached: {sorted(missed)}"
+
+    def assert_swept(self, lake: Lake) -> None:
+        """After a sweep the lake has the rows of its source, and beside them only rows that are marked as deleted."""
+        if lake.name == "upsert_sweep":
+            lake.project.assert_equal(lake.table, schema=lake.schema)
+            return
+        source = do(self.plain, f"select id, note from {lake.relation}").fetchall()
+        found = lake.project.rows(lake.table, "id, note", "_deleted_at is null")
+        assert Counter(found) == Counter(source), (lake.name, set(found) ^ set(source))
 
     def settle(self) -> None:
         """Commits all open transactions."""
@@ -658,6 +700,8 @@ def watch(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     before(learned, "set_property_without_spark", POINTS[7])
     before(PostgresReader, "still_there", POINTS[4])
     before(write, "set_property", POINTS[5])
+    before(sync, "sweep", POINTS[8])
+    before(sweep, "set_property", POINTS[9])
     monkeypatch.setattr(PostgresReader, "snapshot", snapshot)
     monkeypatch.setattr(io_manager, "commit", commit)
 

@@ -17,6 +17,7 @@ from incremental_assets.dagster.dry_run import dry_run_lines
 from incremental_assets.dagster.runner import Runner, SyncOptions
 from incremental_assets.dagster.schedules import NotDue, launch_if_due
 from incremental_assets.delta import local_keys
+from incremental_assets.delta import sweep as delta_sweep
 from incremental_assets.delta.local_write import WRITE_BY
 from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.table import STATE_PROPERTY
@@ -193,6 +194,17 @@ def test_a_sync_and_a_refresh_mark_rows_too(project: Callable[..., Project], mon
     assert not marks(shop)[1999]
 
 
+def test_the_marks_stay_behind_columns_that_are_added(project: Callable[..., Project]) -> None:
+    """Otherwise each later sync of the container needs Spark."""
+    shop = made(project, deletes="soft")
+    shop.execute("alter table orders add a int, add b text; update orders set a = 1, b = 'b' where id = 2000")
+    line = shop.one("orders")
+    assert "column a (int) was added" in line["message"]
+    head = shop.table("orders").head()
+    assert head is not None and [column.name for column in head.columns] == ["id", "updated_at", "note", "a", "b", "_deleted_at"]
+    assert shop.rows("orders", "a, b, _deleted_at", "id = 2000") == [(1, "b", None)]
+
+
 def test_the_audit_takes_marked_rows_for_absent(project: Callable[..., Project]) -> None:
     shop = made(project, deletes="soft")
     shop.execute("delete from orders where id in (7, 800)")
@@ -219,6 +231,118 @@ def test_a_table_can_change_between_soft_and_sweep(project: Callable[..., Projec
     shop.configure(containers={"orders": {"partition_by": "month", "deletes": "sweep"}})
     assert shop.one("orders", sweep=True)["rows_deleted"] == 2
     assert shop.rows("orders", "count(*) as n") == [(1998,)]
+
+
+# ---------------------------------------------------------------------- keys of any type
+KEYS = {
+    "smallint": ["-32768", "0", "7"],
+    "bigint": ["-9223372036854775808", "9223372036854775807", "0"],
+    "boolean": ["true", "false"],
+    "numeric(30, 10)": ["0", "-0.0000000001", "12345678901234567890.0123456789", "1e-9"],
+    "numeric": ["1.0", "-2", "3.1415926535897932384626433832795028841971", "'NaN'"],
+    "real": ["0.1", "-0.0", "'NaN'", "'-Infinity'", "1e-45"],
+    "double precision": ["0.1", "0.0", "'Infinity'", "4.9e-324", "'NaN'"],
+    "text": ["''", "' '", "'it''s'", "'back\\slash'", "E'a\\tb\\nc'", "'a,b'", "'1:a'", "'${x}'", "'ünï 𝄞'", "'NULL'", "'x61'"],
+    "varchar(5)": ["'a'", "'a '", "'A'"],
+    "char(5)": ["'a'", "'b'"],
+    "bytea": [r"'\x'", r"'\x00'", r"'\xff00'", r"'\x0a0d'", "'61'"],
+    "uuid": ["'00000000-0000-0000-0000-000000000000'", "'f47ac10b-58cc-4372-a567-0e02b2c3d479'"],
+    "date": ["'0001-01-01'", "'1969-12-31'", "'9999-12-31'", "'0044-03-15 BC'"],
+    "timestamp": ["'1969-12-31 23:59:59.999999'", "'2024-02-29'", "'0001-01-01'"],
+    "timestamptz": ["'2024-03-31 02:30+01'", "'1900-01-01Z'", "'2024-03-31 02:30:00.000001+01'"],
+    "interval": ["'1 month'", "'31 days'"],
+    "inet": ["'10.0.0.1'", "'10.0.0.1/8'", "'::1'"],
+    "jsonb": ["""'{"a": 1}'""", "'null'"],
+    "int[]": ["'{}'", "'{1,2}'", "'{{1},{2}}'"],
+}
+
+
+@pytest.mark.parametrize("by", ["here", "spark"])
+@pytest.mark.parametrize("deletes", ["sweep", "soft"])
+def test_keys_of_every_type_are_swept_exactly(
+    project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch, by: str, deletes: str
+) -> None:
+    """A key that is not understood would be left, or another row deleted in its place."""
+    if by == "spark":
+        monkeypatch.setenv(WRITE_BY, "spark")
+        monkeypatch.setattr(local_keys, "MOST_KEYS", 0)
+    names = {f"t{i}": (type_, values) for i, (type_, values) in enumerate(KEYS.items())}
+    shop = project(
+        incremental=[f"public.{name}:at:date!upsert" for name in names],
+        containers={name: {"deletes": deletes, "max_deleted_share": 1} for name in names},
+    )
+    for name, (type_, values) in names.items():
+        shop.execute(f"create table {name} (k {type_} not null, n int, at date not null, primary key (k, n))")
+        rows = ", ".join(f"({value}, {n}, '2024-01-{1 + n:02}')" for value in values for n in (1, 2))
+        shop.execute(f"insert into {name} values {rows}, ({values[0]}, 3, '2025-01-01')")
+    assert {line["status"] for line in shop.sync().values()} == {"synced"}
+    for name, (_, values) in names.items():
+        gone = " or ".join(f"(k, n) = ({value}, {1 + i % 2})" for i, value in enumerate(values))
+        shop.execute(f"delete from {name} where {gone}")
+    lines = shop.sync(sweep=True)
+    wrong = [(name, line["message"]) for name, line in lines.items() if line["rows_deleted"] != len(names[name][1])]
+    assert not wrong
+    for name, (_, values) in names.items():
+        if deletes == "sweep":
+            shop.assert_equal(name)
+        else:
+            there = shop.source.execute(f"select n, at from {name} order by n, at".encode()).fetchall()
+            assert sorted(shop.rows(name, "n, at", "_deleted_at is null")) == there
+            assert shop.rows(name, "count(*) as n", "_deleted_at is not null") == [(len(values),)]
+
+
+def test_a_key_that_is_written_in_another_way_stays_in_the_lake(project: Callable[..., Project]) -> None:
+    """To PostgreSQL 1 and 1.00 are one key, and 0.0 and -0.0. The lake has the texts, and would lose the row."""
+    shop = project(
+        incremental=["public.amounts:at:date!upsert", "public.floats:at:date!upsert"],
+        containers={name: {"deletes": "sweep", "max_deleted_share": 1} for name in ("amounts", "floats")},
+    )
+    shop.execute("create table amounts (k numeric primary key, at date not null, note text)")
+    shop.execute("create table floats (k float8 primary key, at date not null, note text)")
+    for name in ("amounts", "floats"):
+        shop.execute(f"insert into {name} values (0.0, '2024-01-01', 'a'), (1, '2024-01-02', 'b'), (2, '2025-01-01', 'c')")
+    shop.sync()
+    shop.execute("update amounts set k = 1.00 where k = 1; update floats set k = '-0.0' where k = 0")
+    shop.execute("delete from amounts where k = 0")
+    shop.sync(sweep=True)
+    shop.assert_equal("amounts")
+    shop.assert_equal("floats")
+    assert sorted(str(k) for (k,) in shop.rows("floats", "k")) == ["-0.0", "1.0", "2.0"]
+
+
+# ---------------------------------------------------------------------- events, checks, and syncs that are killed
+def test_the_checks_of_partitions_that_lost_rows_are_evaluated(project: Callable[..., Project]) -> None:
+    shop = made(project, deletes="sweep", auto_resolve=True, checks=[{"rule": "not_null", "columns": ["note"]}])
+    shop.execute("update orders set note = null, updated_at = '2026-01-05' where id = 7")
+    shop.one("orders", keys=("2026-01-01", "2026-01-01"))
+    assert shop.scan("orders")["orders"]["failed"] == 1
+    shop.execute("delete from orders where id = 7; insert into orders values (2001, '2026-05-01', 'new')")
+    line = shop.one("orders", sweep=True)
+    assert line["partitions"] == ["2026-01-01", "2026-05-01"] and line["checks"]["failed"] == 0, line
+    assert line["checks"]["anomalies"]["resolved"] == 1
+
+
+@pytest.mark.parametrize("deletes", ["sweep", "soft"])
+@pytest.mark.parametrize("at", ["before the rows", "between rows and state"])
+def test_a_sweep_that_is_killed_is_made_again(
+    project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch, deletes: str, at: str
+) -> None:
+    shop = made(project, deletes=deletes)
+    shop.execute("delete from orders where id in (7, 800); insert into orders values (2001, '2026-04-01', 'new')")
+
+    def die(*_: Any, **__: Any) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(delta_sweep, *(("delete_here", die) if at == "before the rows" else ("set_property", die)))
+        assert shop.one("orders", sweep=True, ok=False)["status"] == "failed"
+    assert shop.rows("orders", "note", "id = 2001") == [("new",)], "the sync's own rows were committed before"
+    swept_before(shop, 86_400)
+    line = shop.one("orders")
+    assert line["rows_deleted"] == (2 if at == "before the rows" else 0), line
+    live = "true" if deletes == "sweep" else "_deleted_at is null"
+    assert shop.rows("orders", "count(*) as n", live) == [(1999,)]
+    assert shop.one("orders")["status"] == "skipped"
 
 
 # ---------------------------------------------------------------------- the YAML

@@ -134,7 +134,7 @@ class DeltaIOManager(dg.IOManager):
                 # Another host may have taken the container over while the rows were read.
                 scope.expect_lease()
                 outcome = commit(lambda: scope.spark, table, write_batch, context.log.info)
-                sync.sweep(lambda: scope.spark, write_batch, outcome)
+                sync.sweep(lambda: scope.spark, write_batch, outcome, scope.expect_lease)
                 sync.inspect(lambda: scope.spark, outcome)
             sync.committed(write_batch, outcome)
             written += write_batch.windows

@@ -74,6 +74,11 @@ def make_plan(
     """
     if container.identifier is None and request.mode is Mode.INCREMENTAL and request.keys is not None:
         raise ConfigurationError(f"{container.label}: it has no partitions.")
+    if request.sweep and (container.options.deletes is None or request.mode is Mode.REFRESH or request.reset):
+        raise ConfigurationError(
+            f"{container.label}: a sweep belongs to an incremental sync of a container that has deletes: sweep or deletes: soft in the "
+            f"YAML. Use the mode incremental, and add deletes where it is missing."
+        )
     server = source.server
     head = table.head()
     state = _state(container, table, head, source, request)

@@ -32,9 +32,8 @@ from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-COMPARED, GONE, RETURNED, MISSING, SECONDS = (f"sweep/{name}" for name in ("keys", "deleted", "returned", "missing", "seconds"))
-"""Metadata keys of a sweep: the keys of the lake that were compared; those that the source does not have; those that have returned; those
-that only the source has; and how long it took."""
+PREFIX = "sweep/"
+"""Begins the metadata keys of a sweep (``Sweep.metadata``)."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,9 @@ class Sweep:
         return told, warned
 
     def metadata(self) -> dict[str, int | float]:
-        numbers = {COMPARED: self.rows, GONE: self.gone, RETURNED: self.returned, MISSING: self.missing}
-        return {**numbers, SECONDS: round(self.seconds, 3)}
+        """The numbers of the sweep, by metadata key. ``refused`` is 0 or 1."""
+        numbers = {"keys": self.rows, "gone": self.gone, "refused": int(self.refused), "returned": self.returned, "missing": self.missing}
+        return {**{f"{PREFIX}{name}": number for name, number in numbers.items()}, f"{PREFIX}seconds": round(self.seconds, 3)}
 
 
 def is_swept_here(table: LakeTable, container: Container) -> bool:
@@ -91,12 +91,18 @@ def is_swept_here(table: LakeTable, container: Container) -> bool:
 
 
 def sweep(
-    snapshot: SourceSnapshot, session: "Callable[[], SparkSession]", table: LakeTable, write_batch: WriteBatch, allow_any: bool
+    snapshot: SourceSnapshot,
+    session: "Callable[[], SparkSession]",
+    table: LakeTable,
+    write_batch: WriteBatch,
+    *,
+    allow_any: bool,
+    expect_lease: Callable[[], None],
 ) -> Sweep:
     """Compares all keys of the newest version of the table with the snapshot, which must be held, and removes those that are gone.
 
     ``write_batch``: its version is the one to be compared; its state is written afterwards. ``allow_any``: however many rows are gone.
-    Raises ConcurrentWriteError if the table is at another version, SourceError, and LakeError.
+    ``expect_lease``: see ``ContainerSync.sweep``. Raises ConcurrentWriteError if the table is at another version; SourceError; LakeError.
     """
     started = time.monotonic()
     container, head = write_batch.container, newest(table)
@@ -109,23 +115,30 @@ def sweep(
     lake = here or LakeHashedRows(session(), table, head.version, container, key, marks)
     found = _compared(snapshot, lake, table, key, container, allow_any)
     gone = keys_of(found.gone, key)
-    there: list[tuple[str, ...]] = []
-    returned = pa.Table.from_pylist([], gone.schema)
+    returned = gone.schema.empty_table()
     if found.missing and marks is not None:
         returned = _returned(keys_of(found.missing, key), here, session, table, head, marks)
-        there += key_texts(returned)
-    if gone.num_rows:
-        # The source may have the row under another spelling of the key, which a comparison of texts does not see. It is read again then.
-        there += still_there(write_batch, iter(key_texts(gone)))[0]
+    # The source may have a row under another spelling of its key, which a comparison of texts does not see. It is read again then.
+    respelled = still_there(write_batch, iter(key_texts(gone)))[0]
+    there = [*key_texts(returned), *respelled]
     values = here.values_of(gone) if here is not None else values_of(session(), table, head.version, write_batch, gone)
+    expect_lease()
     result = remove_keys(session, table, write_batch, gone, there)
     if there:
         again = pa.concat_tables([gone, returned])
         values |= values_of(session(), table, result.data_version, write_batch, again)
-    missing = found.missing_rows - returned.num_rows
-    refused = found.gone_rows > gone.num_rows
-    seconds = time.monotonic() - started
-    return Sweep(found.rows, found.gone_rows, refused, found.most, returned.num_rows, missing, result, values, seconds)
+    missing = max(0, found.missing_rows - returned.num_rows - len(respelled))
+    return Sweep(
+        rows=found.rows,
+        gone=found.gone_rows - len(respelled),
+        refused=found.gone_rows > gone.num_rows,
+        most=found.most,
+        returned=returned.num_rows,
+        missing=missing,
+        result=result,
+        values=values,
+        seconds=time.monotonic() - started,
+    )
 
 
 @dataclass(frozen=True)

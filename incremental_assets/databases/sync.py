@@ -287,10 +287,13 @@ class TableSync(ContainerSync):
             if holder.since and holder.age_seconds(datetime.now(timezone.utc)) > limit:
                 self.result.warnings.append(text)
 
-    def sweep(self, spark: Callable[[], "SparkSession"], write_batch: WriteBatch, outcome: WriteResult) -> None:
+    def sweep(
+        self, spark: Callable[[], "SparkSession"], write_batch: WriteBatch, outcome: WriteResult, expect_lease: Callable[[], None]
+    ) -> None:
         if not self._plan.sweep or self._audited is None:
             return
-        found = sweep(self._audited, spark, self.table, swept_batch(write_batch, outcome), self._plan.request.allow_empty)
+        batch = swept_batch(write_batch, outcome)
+        found = sweep(self._audited, spark, self.table, batch, allow_any=self._plan.request.allow_empty, expect_lease=expect_lease)
         self._swept = found
         told, warned = found.messages(self._container)
         self.result.messages += told

@@ -53,10 +53,13 @@ class ContainerSync(ABC):
     def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
         """Records the outcome of one commit. It is called before the next write batch is opened."""
 
-    def sweep(self, spark: Callable[[], "SparkSession"], write_batch: WriteBatch, outcome: WriteResult) -> None:
+    def sweep(
+        self, spark: Callable[[], "SparkSession"], write_batch: WriteBatch, outcome: WriteResult, expect_lease: Callable[[], None]
+    ) -> None:
         """Removes the rows that the source no longer has, while the snapshot of the write batch is still held, if the plan says so.
 
-        ``spark`` returns a session. It is called after the commit of the batch, with its outcome.
+        ``spark`` returns a session. It is called after the commit of the batch, with its outcome. ``expect_lease`` is called right before
+        the commit, and raises ConcurrentWriteError if another host may have taken the container over.
         """
         return None
 
