@@ -98,6 +98,7 @@ REVIEWED = {
     ("delta/hashed_rows.py", "name"): "quoted where it is made",
     ("delta/hashed_rows.py", "chosen"): NUMBER,
     ("delta/hashed_rows.py", "self._table"): "the quoted name of a table, and a version",
+    ("delta/hashed_rows.py", "self._unmarked"): "a condition with a quoted name",
     ("dagster/datastore.py", "settings.name"): MESSAGE,
     ("files/sync.py", "column.name"): MESSAGE,
     ("databases/postgres/infinite.py", "quoted"): MESSAGE,

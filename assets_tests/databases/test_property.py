@@ -191,8 +191,19 @@ class Message:
 class History:
     """A random history. All its decisions come from ``random``, so that a seed always plays the same history."""
 
-    def __init__(self, seed: int, steps: int, url: str, folder: Path, spark_home: Path, spark: SparkSession, short: bool = False) -> None:
-        """``short``: whether the history has only one lake, with a larger share of the steps, so that many histories can be played."""
+    def __init__(
+        self,
+        seed: int,
+        steps: int,
+        url: str,
+        folder: Path,
+        spark_home: Path,
+        spark: SparkSession,
+        short: bool = False,
+        only: str | None = None,
+    ) -> None:
+        """``short``: whether the history has only one lake, with a larger share of the steps, so that many histories can be played.
+        ``only``: the name of this lake."""
         self.random = random.Random(seed)
         self.read_by, self.write_by = (("", ""), ("jdbc", ""), ("", ""), ("", "spark"))[seed // 2 % 4]
         """Some of the histories are read, or written, by Spark alone, as large tables are."""
@@ -221,6 +232,8 @@ class History:
         self.clients = [self._client() for _ in range(4)]
         every = lakes(self.schema, self.pages)
         self.lakes = self.random.sample(every, 1) if short else [*every[:5], *self.random.sample(every[5:], 1)]
+        if only is not None:
+            self.lakes = [lake for lake in every if lake.name == only]
         for lake in self.lakes:
             others = {"items", "log"} - {lake.table} if lake.schema == "public" else ()
             times = {"settle_seconds": 0.02, "watermark_margin_seconds": 0.05}
@@ -725,12 +738,28 @@ def test_a_short_history_loses_and_doubles_no_row(
     _played(seed, 12, database, tmp_path, spark_home, monkeypatch, short=True)
 
 
+@pytest.mark.parametrize("lake", ["upsert_sweep", "upsert_soft"])
+def test_after_a_sweep_the_lake_has_no_row_that_the_source_does_not_have(
+    request: pytest.FixtureRequest, database: str, tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, lake: str
+) -> None:
+    """The same promise for deleted rows, without a refresh: whatever else happens, and whatever is killed."""
+    seed = int(request.config.getoption("--seed") or 0)
+    _played(seed, 20, database, tmp_path, spark_home, monkeypatch, short=True, only=lake)
+
+
 def _played(
-    seed: int, steps: int, database: str, tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, short: bool = False
+    seed: int,
+    steps: int,
+    database: str,
+    tmp_path: Path,
+    spark_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    short: bool = False,
+    only: str | None = None,
 ) -> str:
     began = time.monotonic()
     with open_session(spark_home, name="history") as spark:
-        history = History(seed, steps, database, tmp_path, spark_home, spark, short)
+        history = History(seed, steps, database, tmp_path, spark_home, spark, short, only)
         watch(history, monkeypatch)
         try:
             history.play()

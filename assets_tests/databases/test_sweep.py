@@ -353,7 +353,7 @@ def test_a_sweep_that_is_killed_is_made_again(
         ([], {"deletes": "sweep"}, "needs the strategy upsert; this is snapshot"),
         ([ENTRY], {"deletes_every": "1 hour"}, "belong to deletes: sweep"),
         ([ENTRY], {"deletes": "sweep", "deletes_every": "often"}, "deletes_every 'often': write a number and a unit"),
-        ([ENTRY], {"deletes": "sweep", "max_deleted_share": 5}, "write a share from 0 to 1"),
+        ([ENTRY], {"deletes": "sweep", "max_deleted_share": 5}, "it is a number between 0 and 1"),
     ],
 )
 def test_what_does_not_fit_is_said_when_the_project_is_loaded(

@@ -262,5 +262,5 @@ def _deletes(label: str, entry: ContainerEntry) -> dict[str, Any]:
         raise ConfigurationError(f"{label}: {error}.") from error
     share = MOST_SHARE if entry.max_deleted_share is None else entry.max_deleted_share
     if not 0 <= share <= 1:
-        raise ConfigurationError(f"{label}: max_deleted_share is {share:g}; write a share from 0 to 1, such as 0.05.")
+        raise ConfigurationError(f"{label}: max_deleted_share is {share:g}; it is a number between 0 and 1: 0.05 means 5 percent.")
     return {"deletes": entry.deletes, "deletes_every": every, "max_deleted_share": share}
