@@ -322,6 +322,14 @@ def test_the_checks_of_partitions_that_lost_rows_are_evaluated(project: Callable
     assert line["checks"]["anomalies"]["resolved"] == 1
 
 
+def test_a_rule_can_leave_out_the_rows_that_are_marked(project: Callable[..., Project]) -> None:
+    rule = {"rule": "expression", "name": "live", "expression": "id <> 7", "filter": "_deleted_at IS NULL"}
+    shop = made(project, deletes="soft", checks=[rule])
+    shop.execute("delete from orders where id = 7")
+    assert shop.scan("orders")["orders"]["failed"] == 1
+    assert shop.one("orders", sweep=True)["checks"]["failed"] == 0
+
+
 @pytest.mark.parametrize("deletes", ["sweep", "soft"])
 @pytest.mark.parametrize("at", ["before the rows", "between rows and state"])
 def test_a_sweep_that_is_killed_is_made_again(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, Key, RowScope
@@ -33,8 +34,13 @@ _HALF = 30
 
 def are_read_here(table: LakeTable, head: Head, key: Sequence[Column]) -> bool:
     """Whether the keys of the table are hashed in this process, as far as that can be told without reading them."""
+    return _readable(table, head, key) is not None
+
+
+def _readable(table: LakeTable, head: Head, key: Sequence[Column]) -> DeltaTable | None:
     delta = readable_here(table)
-    return delta is not None and delta.version() == head.version and delta.count() <= MOST_KEYS and _schema(key) is not None
+    is_readable = delta is not None and delta.version() == head.version and delta.count() <= MOST_KEYS and _schema(key) is not None
+    return delta if is_readable else None
 
 
 def read_keys(table: LakeTable, head: Head, key: Sequence[Column], identifier: Identifier, marks: str | None) -> "LocalKeys | None":
@@ -42,16 +48,17 @@ def read_keys(table: LakeTable, head: Head, key: Sequence[Column], identifier: I
 
     ``marks``: the name of the column that marks deleted rows, which count as absent; None if all rows count.
     """
-    delta = readable_here(table)
-    schema = _schema(key)
+    delta, schema = _readable(table, head, key), _schema(key)
     by_name = {column.name: column for column in head.columns}
     identifiers = arrow_schema([by_name[name] for name in identifier.columns if name in by_name])
-    if delta is None or schema is None or identifiers is None or not are_read_here(table, head, key):
+    if delta is None or schema is None or identifiers is None:
         return None
     if any(pa.types.is_decimal(field.type) for field in identifiers):
         return None
-    columns = [f"{double_quoted(name)} AS k{i}" for i, name in enumerate(schema.names)]
-    columns += [f"{double_quoted(name)} AS i{i}" for i, name in enumerate(identifiers.names)]
+    # A column of the identifier may be one of the key, too.
+    wanted = [*(f.with_name(f"k{i}") for i, f in enumerate(schema)), *(f.with_name(f"i{i}") for i, f in enumerate(identifiers))]
+    names = [*schema.names, *identifiers.names]
+    columns = [f"{double_quoted(name)} AS {field.name}" for name, field in zip(names, wanted, strict=True)]
     columns.append("false AS marked" if marks is None else f"{double_quoted(marks)} IS NOT NULL AS marked")
     try:
         found = query_within(delta, f'SELECT {", ".join(columns)} FROM "rows"', MOST_BYTES)
@@ -60,11 +67,12 @@ def read_keys(table: LakeTable, head: Head, key: Sequence[Column], identifier: I
         return None
     if found is None:
         return None
-    live = found.filter(pc.invert(found.column("marked")))  # pyright: ignore[reportAttributeAccessIssue]
-    gone = found.filter(found.column("marked"))
-    keys, marked = (rows.select([f"k{i}" for i in range(len(schema))]).rename_columns(schema.names).cast(schema) for rows in (live, gone))
-    values = [integers(live.column(f"i{i}").cast(field.type)) for i, field in enumerate(identifiers)]
-    return LocalKeys(key, keys, functools.reduce(pc.max_element_wise, values), marked)  # pyright: ignore[reportAttributeAccessIssue]
+    # The engine returns views of texts, which pyarrow does not filter.
+    every, marked = found.drop_columns(["marked"]).cast(pa.schema(wanted)), found.column("marked")
+    live = every.filter(pc.invert(marked))  # pyright: ignore[reportAttributeAccessIssue]
+    keys, gone = (rows.select(range(len(schema))).rename_columns(schema.names) for rows in (live, every.filter(marked)))
+    values = [integers(column) for column in live.columns[len(schema) :]]
+    return LocalKeys(key, keys, functools.reduce(pc.max_element_wise, values), gone)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class LocalKeys:
