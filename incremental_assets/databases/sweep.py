@@ -131,7 +131,7 @@ def sweep(
     return Sweep(
         rows=found.rows,
         gone=found.gone_rows - len(respelled),
-        refused=found.gone_rows > gone.num_rows,
+        refused=found.refused,
         most=found.most,
         returned=returned.num_rows,
         missing=missing,
@@ -143,8 +143,8 @@ def sweep(
 
 @dataclass(frozen=True)
 class _Compared:
-    """``gone``: the keys that only the lake has; none of them if they are more than ``most``. ``missing``: those that only the source has,
-    as far as a sweep has to do with them."""
+    """``gone``: the keys that only the lake has; none of them if they are more than ``most`` (``refused``). ``missing``: those that only
+    the source has, as far as a sweep has to do with them."""
 
     rows: int
     most: int
@@ -152,6 +152,10 @@ class _Compared:
     gone_rows: int
     missing: list[Key]
     missing_rows: int
+
+    @property
+    def refused(self) -> bool:
+        return self.gone_rows > self.most
 
 
 def _compared(
