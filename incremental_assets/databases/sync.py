@@ -30,7 +30,7 @@ from incremental_assets.databases.plan import TablePlan, check_key, fallen_back,
 from incremental_assets.databases.rows import TableRows, may_be_in_files, may_be_local
 from incremental_assets.databases.source import Highest, SourceDatabase, SourceSnapshot
 from incremental_assets.databases.sweep import Sweep, is_swept_here, sweep, swept_batch
-from incremental_assets.delta.container_sync import ContainerSync
+from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
 from incremental_assets.delta.result import SyncResult
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
@@ -68,6 +68,8 @@ class TableSync(ContainerSync):
         self._container = plan.container
         self._in_pieces = False
         """Whether the plan is carried out by several commits, each for a part of its windows."""
+        self._infinite: tuple[str, ...] | None = None
+        """The columns with values that no type of the lake can hold, as far as is known; None if they have not been looked for."""
         self._audited: SourceSnapshot | None = None
         """The rows of the last snapshot, which an audit or a sweep compares with the lake; None before that."""
         self._swept: Sweep | None = None
@@ -96,6 +98,9 @@ class TableSync(ContainerSync):
             if len(pieces) > 1:
                 self._log(f"window {number + 1} of {len(pieces)}: {replace(plan, windows=windows).requested}")
             yield self._step(windows, number + 1 == len(pieces))
+            if self._base_version is None:  # the load of a new table was not committed: ``_read_again``
+                self._base_version, self._whole = 0, True
+                yield self._step(windows, number + 1 == len(pieces))
 
     @contextlib.contextmanager
     def _step(self, windows: Sequence[Window], last: bool) -> Iterator[WriteBatch]:
@@ -151,6 +156,7 @@ class TableSync(ContainerSync):
             try:
                 yield write_batch
             except (LakeError, SourceError) as error:
+                self._read_again(container, error)
                 raise snapshot.explained(error, windows, nulls) from error
             finally:
                 rows.release()
@@ -236,7 +242,9 @@ class TableSync(ContainerSync):
         loads = fresh or not before.loaded
         if loads:
             # All windows of the plan are checked and not only this piece: a column's type is fixed by the first commit of a load.
-            text = source.infinite_columns(container, plan.windows)
+            if self._infinite is None:
+                self._infinite = source.infinite_columns(container, plan.windows, sampled=self._is_sampled())
+            text = self._infinite
             if text:
                 self.result.messages.append(f"carried as text, for values such as infinity or NaN: {', '.join(text)}")
         if container.identifier is None:
@@ -269,6 +277,22 @@ class TableSync(ContainerSync):
             # A table that one snapshot has filled has no other keys than the source.
             swept_at=time.time_ns() // 1000 if loads and not self._in_pieces and container.options.deletes else before.swept_at,
         )
+
+    def _is_sampled(self) -> bool:
+        """Whether values that no type of the lake can hold are looked for in a sample, and if it has none, only when the read has failed.
+
+        To look at all rows takes PostgreSQL a tenth of the time of a load, and few tables have such values. A load of several commits looks
+        at all rows first: it might meet such a value when the types of the columns are fixed already.
+        """
+        return self._base_version is None and not self._in_pieces and not self._has_few_rows()
+
+    def _read_again(self, container: Container, error: Exception) -> None:
+        """Raises ReadAgain if a load has failed because of infinite values that a sample of its rows did not have."""
+        if not self._is_sampled() or self._infinite:
+            return
+        self._infinite = self._source.infinite_columns(container, self._plan.windows)
+        if self._infinite:
+            raise ReadAgain(f"{', '.join(self._infinite)}: there are values such as infinity; it is read again with texts in their place")
 
     def _note_holders(self, container: Container, found: Sequence[Holder]) -> None:
         """Records the transactions that have held the watermark back, for each commit of the sync, and warns of those open for too long.

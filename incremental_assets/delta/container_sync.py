@@ -18,11 +18,16 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 
+class ReadAgain(Exception):
+    """The rows of a write batch have to be read again in another form, as the message says. Nothing was committed."""
+
+
 class ContainerSync(ABC):
     """One sync, which carries out one plan. It is the output value of a container's asset, and an instance is used once.
 
     The calls come in this order: ``prepare``; then, for each of ``write_batches``, its commit, ``sweep``, ``inspect`` and ``committed``;
-    then the questions about what was written; ``finish`` after the last event was logged. ``result`` is complete when all write batches
+    then the questions about what was written; ``finish`` after the last event was logged. The context of a write batch may raise
+    ``ReadAgain``: nothing was committed then, and the next write batch has the same rows. ``result`` is complete when all write batches
     have been committed. ``partitions``: how rows are assigned to partitions by their identifier; None where they are not.
     """
 
