@@ -234,6 +234,7 @@ class History:
         self.lakes = self.random.sample(every, 1) if short else [*every[:5], *self.random.sample(every[5:], 1)]
         if only is not None:
             self.lakes = [lake for lake in every if lake.name == only]
+        is_swept = any(lake.is_swept for lake in self.lakes)
         for lake in self.lakes:
             others = {"items", "log"} - {lake.table} if lake.schema == "public" else ()
             times = {"settle_seconds": 0.02, "watermark_margin_seconds": 0.05}
@@ -243,7 +244,8 @@ class History:
             (16, self.insert_log),
             (10, self.insert_items),
             (12, self.update_items),
-            (4, self.delete_items),
+            (4 if not is_swept else 20, self.delete_items),
+            (0 if not is_swept else 10, self.return_item),
             (10, self.insert_pages),
             (8, self.change_pages),
             (5, self.draw),
@@ -269,7 +271,7 @@ class History:
             (2, self.wipe_events),
             (2, self.new_home),
             (2, self.optimize),
-            (12, self.sweep),
+            (0 if not is_swept else 20, self.sweep),
         ]
 
     def _client(self) -> Client:
@@ -371,6 +373,18 @@ class History:
         assert client is not None
         with self.losing_races(client):
             self.run(client, f"delete from items where id = {self.one_of_items()} and id %% 1 = %s", (0,))
+
+    def return_item(self) -> None:
+        """Inserts a row with a key that was deleted or never used. Another transaction may just be using it."""
+        if client := self.someone(open_=False):
+            self.run(client, "set lock_timeout = '100ms'")
+            at, order = self.time(self.moment(client, HOUR // 6)), self.random.choice(["", "desc"])
+            with contextlib.suppress(psycopg.errors.LockNotAvailable):
+                free = f"""select g from generate_series(1, (select max(id) from items)) g
+                  where not exists (select from items where id = g) order by g {order} limit 1"""
+                values = (at, at, f"r{len(self.log)}")
+                self.run(client, f"insert into items (id, created_at, updated_at, note) select g, %s, %s, %s from ({free}) q", values)
+            self.run(client, "set lock_timeout = 0")
 
     def any_text(self) -> str:
         return hostile.text(self.texts, without="\0")
@@ -563,12 +577,12 @@ class History:
         self.go(lake, "killed sync", kill=True, **self.random.choice([{}, {}, {}, {"reset": True}, {"mode": REFRESH}]))
 
     def sweep(self, lake: Lake) -> None:
-        """Sweeps a container that has sweeps, and perhaps dies in it; a sync of any other one."""
-        if lake.is_swept:
-            kill = self.random.random() < 0.4
-            self.go(lake, "killed sweep" if kill else "sweep", kill=kill, sweep=True, allow_empty=self.random.random() < 0.5)
-        else:
-            self.sync(lake)
+        """Sweeps a container that has sweeps, and perhaps dies in it; syncs any other one."""
+        if not lake.is_swept:
+            return self.sync(lake)
+        kill = self.random.random() < 0.4
+        self.go(lake, "killed sweep" if kill else "sweep", kill=kill, sweep=True, allow_empty=self.random.random() < 0.5)
+        return None
 
     def refresh_all(self, lake: Lake) -> None:
         self.go(lake, "refresh", mode=REFRESH, allow_empty=self.random.random() < 0.7)
