@@ -97,6 +97,7 @@ REVIEWED = {
     **{("delta/hashed_rows.py", one): "made of quoted names of columns" for one in ("text", "value", "rows")},
     ("delta/hashed_rows.py", "chosen"): NUMBER,
     ("delta/hashed_rows.py", "self._table"): "the quoted name of a table, and a version",
+    ("delta/hashed_rows.py", "self._unmarked"): "a condition with a quoted name",
     ("dagster/datastore.py", "settings.name"): MESSAGE,
     **{
         ("files/hashed_rows.py", one): "made of quoted names of columns, and of the names of tables and views"

@@ -228,22 +228,48 @@ def _rows_that_differ(
     source: HashedRows, lake: HashedRows, scope: RowScope, different: Sequence[PartitionDifference]
 ) -> tuple[Mapping[Difference, int], Mapping[Difference, Sequence[Key]]]:
     """Counts the rows that differ, and names some."""
-    rows = sum(max(one.source.rows, one.lake.rows) for one in different)
+    buckets = compare_buckets(source, lake, scope, sum(max(one.source.rows, one.lake.rows) for one in different))
+    counts = dict.fromkeys(Difference, 0)
+    examples: dict[Difference, list[Key]] = {kind: [] for kind in Difference}
+    for kind, key, times in rows_that_differ(source, lake, scope, buckets):
+        counts[kind] += times
+        if len(examples[kind]) < MOST_EXAMPLES:
+            examples[kind].append(key)
+    return counts, examples
+
+
+@dataclass(frozen=True)
+class ComparedBuckets:
+    """A comparison by buckets. ``different``: the buckets that differ. ``source_rows``, ``lake_rows``: how many rows each side has."""
+
+    different: Buckets
+    source_rows: int
+    lake_rows: int
+
+
+def compare_buckets(source: HashedRows, lake: HashedRows, scope: RowScope, rows: int) -> ComparedBuckets:
+    """Divides the rows of both sides into buckets by their keys, and compares the checksums. ``rows``: about how many rows there are."""
     number = min(MOST_BUCKETS, rows // ROWS_A_BUCKET + 1)
     with _beside(lambda: lake.by_bucket(scope, number)) as found_in_lake:
         ours = source.by_bucket(scope, number)
         theirs = found_in_lake()
-    chosen = [bucket for bucket in range(number) if ours.get(bucket) != theirs.get(bucket)]
-    counts = dict.fromkeys(Difference, 0)
-    examples: dict[Difference, list[Key]] = {kind: [] for kind in Difference}
+    different = tuple(bucket for bucket in range(number) if ours.get(bucket) != theirs.get(bucket))
+    return ComparedBuckets(Buckets(number, different), _rows_in(ours), _rows_in(theirs))
+
+
+def rows_that_differ(
+    source: HashedRows, lake: HashedRows, scope: RowScope, compared: ComparedBuckets
+) -> Iterator[tuple[Difference, Key, int]]:
+    """The differences between the rows of both sides in these buckets, as ``differences`` returns them."""
+    number, chosen = compared.different.number, compared.different.chosen
     for first in range(0, len(chosen), _BUCKETS_A_QUERY):
-        buckets = Buckets(number, tuple(chosen[first : first + _BUCKETS_A_QUERY]))
+        buckets = Buckets(number, chosen[first : first + _BUCKETS_A_QUERY])
         for in_source, in_lake in _side_by_side(source.of_buckets(scope, buckets), lake.of_buckets(scope, buckets), buckets.chosen):
-            for kind, key, times in differences(in_source, in_lake):
-                counts[kind] += times
-                if len(examples[kind]) < MOST_EXAMPLES:
-                    examples[kind].append(key)
-    return counts, examples
+            yield from differences(in_source, in_lake)
+
+
+def _rows_in(checksums: Mapping[int, Checksum]) -> int:
+    return sum(checksum.rows for checksum in checksums.values())
 
 
 def _side_by_side(

@@ -140,7 +140,8 @@ class TableState:
     that the watermark moves to later, the oldest first. ``fingerprint``: of the rows in the lag window of the source at the last sync;
     ``data_version``: the Delta version that this sync wrote. ``loaded``: whether rows were ever written. ``text_columns``: columns that
     became text at the first load, because they hold values such as infinity. ``excluded_columns``: the YAML's ``exclude_columns`` at the
-    last sync.
+    last sync. ``swept_at``: when all keys of the table were last compared with those of the source, whatever came of it, in microseconds
+    since 1970 UTC; None: never.
     """
 
     identifier: str
@@ -157,6 +158,7 @@ class TableState:
     schema: str | None = None
     excluded_columns: tuple[str, ...] = field(default=())
     relation: str | None = None
+    swept_at: int | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -201,6 +203,7 @@ class TableState:
             "schema": self.schema,
             "excluded_columns": list(self.excluded_columns),
             "relation": self.relation,
+            "swept_at": self.swept_at,
         }
         return json.dumps(data, separators=(",", ":"))
 
@@ -247,6 +250,7 @@ class TableState:
             schema=data.get("schema"),
             excluded_columns=tuple(data.get("excluded_columns", ())),
             relation=data.get("relation"),
+            swept_at=data.get("swept_at"),
         )
 
 

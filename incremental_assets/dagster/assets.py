@@ -48,7 +48,8 @@ class SyncConfig(dg.Config):
     ``reset_watermarks``: loads the whole container anew. ``allow_empty``: the sync may remove rows although the source has none in their
     place. ``most_files``: the highest number of new and changed files to read (None: no limit). ``again_before``: files that failed before
     this time are tried again, too (microseconds since 1970 UTC). ``audit``: afterwards the lake is compared with the source.
-    ``audit_partitions``: the partitions that are compared; left out, all rows are. ``audit_start``: see ``AuditRequest.start``.
+    ``audit_partitions``: the partitions that are compared; left out, all rows are. ``audit_start``: see ``AuditRequest.start``. ``sweep``:
+    a container that has sweeps is swept now.
     """
 
     mode: ModeConfig = ModeConfig.refresh
@@ -60,6 +61,7 @@ class SyncConfig(dg.Config):
     audit: bool = False
     audit_partitions: list[str] | None = None
     audit_start: int | None = None
+    sweep: bool = False
 
 
 # The schema is made once. When Dagster inferred it again for each asset, that took a third of the time in which many containers are loaded.
@@ -227,4 +229,4 @@ def _request(context: dg.AssetExecutionContext, config: SyncConfig) -> Request:
         keys = tuple(context.partition_keys)
     audited = None if config.audit_partitions is None else tuple(config.audit_partitions)
     audit = AuditRequest(audited, config.audit_start) if config.audit else None
-    return Request(mode, keys, config.reset_watermarks, config.allow_empty, config.most_files, config.again_before, audit)
+    return Request(mode, keys, config.reset_watermarks, config.allow_empty, config.most_files, config.again_before, audit, config.sweep)

@@ -135,6 +135,7 @@ class DeltaIOManager(dg.IOManager):
                     # Another host may have taken the container over while the rows were read.
                     scope.expect_lease()
                     outcome = commit(lambda: scope.spark, table, write_batch, context.log.info)
+                    sync.sweep(lambda: scope.spark, write_batch, outcome, scope.expect_lease)
                     sync.inspect(lambda: scope.spark, outcome)
             except ReadAgain as again:
                 context.log.info(f"{container.label}: {again}")
@@ -155,7 +156,8 @@ class DeltaIOManager(dg.IOManager):
                 # One partition was replaced as a whole by the rows that were read, so their number is known without counting.
                 rows = {keys[0]: outcomes[0].rows_read}
             elif partitions is not None:
-                rows = partition_rows(lambda: scope.spark, table, container, partitions, merge(written), keys)
+                changed = sorted({partitions.key_of(value) for value in sync.changed_values()} - set(keys))
+                rows = partition_rows(lambda: scope.spark, table, container, partitions, merge(written), [*keys, *changed])
             total = sync.total_rows()
             if total is None:
                 total = row_count(lambda: scope.spark, table)

@@ -41,13 +41,15 @@ class SyncOptions:
 
     ``mode``: None means ``incremental``. ``keys``: the first and the last partition key of a refresh, both inclusive; None: no partitions
     were named. ``reset``: loads the whole container anew. ``allow_empty``: the sync may remove rows although the source has none in their
-    place. ``started_by``: the value of the tag by which the UI shows who started the run.
+    place. ``sweep``: the containers that have sweeps are swept, due or not. ``started_by``: the value of the tag by which the UI shows who
+    started the run.
     """
 
     mode: Mode | None = None
     keys: tuple[str, str] | None = None
     reset: bool = False
     allow_empty: bool = False
+    sweep: bool = False
     started_by: str = "command line"
 
     def request(self, definition: ContainerDefinition, instance: dg.DagsterInstance) -> Request:
@@ -63,7 +65,8 @@ class SyncOptions:
             if self.mode is Mode.INCREMENTAL:
                 raise ConfigurationError("--partition and --from/--to ask for a refresh, not for --mode incremental.")
             return Request(Mode.REFRESH, tuple(keys_between(definition, instance, *self.keys)), False, self.allow_empty)
-        return Request(self.mode or Mode.INCREMENTAL, None, self.reset, self.allow_empty)
+        sweep = self.sweep and container.options.deletes is not None
+        return Request(self.mode or Mode.INCREMENTAL, None, self.reset, self.allow_empty, sweep=sweep)
 
 
 class Runner:

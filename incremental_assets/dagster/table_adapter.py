@@ -4,6 +4,7 @@ Belongs here: opening one connection for a plan or a sync, and passing on what i
 (``databases.plan``), or the steps of a sync (``databases.sync``).
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import missing
+from incremental_assets.core.container import SourceColumn
 from incremental_assets.core.errors import ContainerMissing, SourceError
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.partitions import IntegerPartitions
@@ -131,8 +133,8 @@ class TableAdapter:
         metadata: dict[str, Any] = {
             "dagster/column_schema": dg.TableSchema(
                 [
-                    dg.TableColumn(c.column.name, c.column.type, description=f"{source.type} in the source")
-                    for c, source in zip(carried_columns(container), columns, strict=True)
+                    dg.TableColumn(c.column.name, c.column.type, description=_came_from(source))
+                    for c, source in itertools.zip_longest(carried_columns(container), columns)
                 ]
             ),
             "dagster/column_lineage": dg.TableColumnLineage(lineage),
@@ -195,3 +197,8 @@ class TableAdapter:
         what = f"{container.kind.value.capitalize()} `{container.schema}.{container.name}`, kept in step by {container.strategy.value}"
         by = f" on `{'`, `'.join(container.identifier.columns)}`" if container.identifier else ": the whole container each time"
         return f"{container.comment}\n\n{what}{by}." if container.comment else f"{what}{by}."
+
+
+def _came_from(source: SourceColumn | None) -> str:
+    """What a column of the lake is in the source; the marks of deleted rows (``deletes: soft``) are nothing there."""
+    return "when it was found that the source no longer has the row" if source is None else f"{source.type} in the source"

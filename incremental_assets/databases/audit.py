@@ -5,19 +5,20 @@ words (``core.audit``), when an audit is made (``databases.sync``, ``dagster.tab
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.comparison import Comparison, RowScope, compare, key_of, shown_key
 from incremental_assets.core.container import Container
+from incremental_assets.core.deletes import MARK, Deletes
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.plan import AuditRequest
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.source import SourceDatabase, SourceSnapshot
 from incremental_assets.delta.hashed_rows import LakeHashedRows
-from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.table import Head, LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -47,7 +48,7 @@ def audit(
     if request.keys is not None and isinstance(partitions, IntegerPartitions):
         partitions = partitions.with_keys(request.keys)
     scope, following = _scope(source, partitions, request, most)
-    lake = LakeHashedRows(spark, table, head.version, container, columns)
+    lake = LakeHashedRows(spark, table, head.version, container, columns, _marks(container, head, in_source))
     found = compare(snapshot.hashed_rows(columns), lake, partitions, scope)
     types = {column.name.lower(): column.type for column in columns}
     key_types = [types[name.lower()] for name in key_of(container, columns)]
@@ -79,6 +80,15 @@ def _scope(source: SourceDatabase, partitions: Partitions | None, request: Audit
         else:
             high = middle - 1
     return RowScope(_within(windows, Window(None, starts[low])), nulls), starts[low]
+
+
+def _marks(container: Container, head: Head, in_source: Collection[str]) -> str | None:
+    """The name of the table's column that marks deleted rows; None if there is none. ``in_source``: the names of the columns that are read.
+
+    A table keeps the column, and its marks, where ``deletes`` is no longer ``soft``. The source may have a column of that name, too.
+    """
+    is_own = container.options.deletes is Deletes.SOFT or MARK.name not in in_source
+    return MARK.name if is_own and MARK in head.columns else None
 
 
 def _within(windows: Sequence[Window], bounds: Window) -> tuple[Window, ...]:

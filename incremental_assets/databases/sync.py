@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from incremental_assets.core.audit import SUMMARY, message_of, summary_of
 from incremental_assets.core.container import Container, OnNull, SourceTable
 from incremental_assets.core.cursor_type import format_value
+from incremental_assets.core.deletes import Deletes
 from incremental_assets.core.errors import LakeError, RebuildNeeded, SourceError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Partitions
@@ -29,6 +30,7 @@ from incremental_assets.databases.pieces import pieces_of
 from incremental_assets.databases.plan import TablePlan, check_key, fallen_back, fresh_state
 from incremental_assets.databases.rows import TableRows, may_be_in_files, may_be_local
 from incremental_assets.databases.source import Highest, SourceDatabase, SourceSnapshot
+from incremental_assets.databases.sweep import Sweep, is_swept_here, sweep, swept_batch
 from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
 from incremental_assets.delta.result import SyncResult
 from incremental_assets.delta.table import LakeTable
@@ -70,11 +72,13 @@ class TableSync(ContainerSync):
         self._infinite: tuple[str, ...] | None = None
         """The columns with values that no type of the lake can hold, as far as is known; None if they have not been looked for."""
         self._audited: SourceSnapshot | None = None
-        """The rows of the last snapshot, which an audit compares with the lake; None before that."""
+        """The rows of the last snapshot, which an audit or a sweep compares with the lake; None before that."""
+        self._swept: Sweep | None = None
 
     def needs_spark(self) -> bool:
         replaces_table = self._whole and self._base_version is not None
-        return not self._has_few_rows() or replaces_table or self._plan.request.audit is not None
+        by_spark = self._plan.sweep and not is_swept_here(self.table, self._plan.container)
+        return not self._has_few_rows() or replaces_table or self._plan.request.audit is not None or by_spark
 
     def prepare_spark(self, spark: "SparkSession") -> None:
         loads = self._whole or self._base_version is None
@@ -148,6 +152,7 @@ class TableSync(ContainerSync):
                 by_key=snapshot,
                 in_files=rows.in_files(),
                 divisible=self._in_pieces,
+                deleted_at=time.time_ns() // 1000 if container.options.deletes is Deletes.SOFT else None,
             )
             try:
                 yield write_batch
@@ -235,7 +240,8 @@ class TableSync(ContainerSync):
         fresh = self._whole or self._state is None
         before = fresh_state(container, source.server.source) if fresh or self._state is None else self._state
         text = before.text_columns
-        if fresh or not before.loaded:
+        loads = fresh or not before.loaded
+        if loads:
             # All windows of the plan are checked and not only this piece: a column's type is fixed by the first commit of a load.
             if self._infinite is None:
                 self._infinite = source.infinite_columns(container, plan.windows, sampled=self._is_sampled())
@@ -269,6 +275,8 @@ class TableSync(ContainerSync):
             schema=container.schema,
             relation=source.relation(),
             excluded_columns=container.options.exclude_columns,
+            # A table that one snapshot has filled has no other keys than the source.
+            swept_at=time.time_ns() // 1000 if loads and not self._in_pieces and container.options.deletes else before.swept_at,
         )
 
     def _is_sampled(self) -> bool:
@@ -304,6 +312,24 @@ class TableSync(ContainerSync):
             if holder.since and holder.age_seconds(datetime.now(timezone.utc)) > limit:
                 self.result.warnings.append(text)
 
+    def sweep(
+        self, spark: Callable[[], "SparkSession"], write_batch: WriteBatch, outcome: WriteResult, expect_lease: Callable[[], None]
+    ) -> None:
+        if not self._plan.sweep or self._audited is None:
+            return
+        batch = swept_batch(write_batch, outcome)
+        found = sweep(self._audited, spark, self.table, batch, allow_any=self._plan.request.allow_empty, expect_lease=expect_lease)
+        self._swept = found
+        told, warned = found.messages(self._container)
+        self.result.messages += told
+        self.result.warnings += warned
+        self.result.more |= found.metadata()
+        for one in told:
+            self._log(f"{self._container.label}: {one}")
+
+    def changed_values(self) -> Collection[int]:
+        return self._swept.values if self._swept is not None else ()
+
     def inspect(self, spark: Callable[[], "SparkSession"], outcome: WriteResult) -> None:
         request = self._plan.request.audit
         if request is None or self._audited is None:
@@ -319,6 +345,8 @@ class TableSync(ContainerSync):
     def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
         # The state that was committed is the starting point of the next write batch.
         self.result.add(outcome)
+        if self._swept is not None:
+            self.result.add(self._swept.result)
         excluded_before = self._state.excluded_columns if self._state is not None else ()
         self._state = replace(write_batch.state, data_version=outcome.data_version)
         self._base_version, self._whole = outcome.version, False

@@ -83,9 +83,21 @@ def checksums(spark: "SparkSession", rows: str, group: str) -> list[tuple[Any, C
 
 
 class LakeHashedRows:
-    """The ``HashedRows`` of one version of a container's table. ``columns``: those that are compared."""
+    """The ``HashedRows`` of one version of a container's table. ``columns``: those that are compared.
 
-    def __init__(self, spark: "SparkSession", table: LakeTable, version: int, container: Container, columns: Sequence[Column]) -> None:
+    ``marks``: the name of the column that marks deleted rows, which count as absent; None if the table has none.
+    """
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        table: LakeTable,
+        version: int,
+        container: Container,
+        columns: Sequence[Column],
+        marks: str | None = None,
+    ) -> None:
+        self._unmarked = "true" if marks is None else f"{quote(marks)} IS NULL"
         self._spark, self._container = spark, container
         self._table = f"{table.sql_name} VERSION AS OF {int(version)}"
         self._texts = [canonical_text(column) for column in columns]
@@ -118,4 +130,4 @@ class LakeHashedRows:
         identifier = self._container.identifier
         everything = identifier is None or (EVERYTHING in scope.windows and scope.include_nulls)
         where = "true" if everything or identifier is None else scope_predicate(identifier, scope.windows, scope.include_nulls)
-        return f"SELECT {more}, {hash_of(self._texts)} AS hash FROM {self._table} WHERE {where}"
+        return f"SELECT {more}, {hash_of(self._texts)} AS hash FROM {self._table} WHERE ({where}) AND {self._unmarked}"

@@ -27,7 +27,7 @@ from incremental_assets.delta.commit_files import RemovedFile, add_action, commi
 from incremental_assets.delta.deletion_vectors import write_vectors
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import expect_unmoved, moved, newest
-from incremental_assets.delta.local_rows import LocalComparison, has_unique_keys, key_texts
+from incremental_assets.delta.local_rows import LocalComparison, arrow_schema, has_unique_keys, key_texts, marked, unmarked
 from incremental_assets.delta.log import Action, LogFile, files_of, write_version
 from incremental_assets.delta.merge import still_there
 from incremental_assets.delta.parquet_files import FilesWriter
@@ -41,6 +41,8 @@ WRITE_BY = "INCREMENTAL_ASSETS_WRITE_BY"
 """The environment variable that says who writes few rows: ``spark``, or else this process where it can."""
 MOST_READ_BYTES = 2 << 30
 """Up to so many bytes of files are searched for the rows to be replaced. Only the columns by which they are known are read."""
+MOST_WHOLE_BYTES = 256 << 20
+"""Up to so many bytes of files are read with all columns, for rows that are kept although they are deleted in the source."""
 MOST_WRITTEN_BYTES = 8 << 20
 """Up to so many bytes of files are written anew."""
 _MICROS_CUT = 999
@@ -61,13 +63,49 @@ def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: 
     place = _place(table, head, folder, schema, chosen.replaced) if chosen.replaced is not None else _Place(replaces_all=chosen.is_all)
     if place is None or (chosen.replaced_rows is not None and not chosen.is_all and place.replaced_rows != chosen.replaced_rows):
         return None
+    if not _commit(table, head, write_batch, folder, chosen.rows, place):
+        return None
+    counts = compared.counts
+    if counts is None:
+        missing = compared.differences.missing.num_rows
+        updated = place.replaced_rows - missing
+        counts = compared.differences.changed.num_rows - updated, updated, missing
+    return WriteResult(compared.new.num_rows, *counts, head.version + 1, head.version + 1)
+
+
+def delete_here(table: LakeTable, head: Head, write_batch: WriteBatch, keys: pa.Table) -> WriteResult | None:
+    """Deletes the rows with these primary keys in one commit, or marks them as deleted. None if nothing was done and Spark has to do it.
+
+    Raises as ``write_here`` does.
+    """
+    schema = arrow_schema(head.columns)
+    reason = f"{WRITE_BY} says so" if os.environ.get(WRITE_BY) else reason_against(table, head, write_batch)
+    if reason is not None or schema is None:
+        log.debug("%s: Spark deletes: %s", write_batch.container.label, reason or "a type is not known here")
+        return None
+    folder = os.path.abspath(table.address)
+    is_kept = write_batch.deleted_at is not None
+    place = _place(table, head, folder, schema, RowsOfKeys(keys), with_replaced=is_kept)
+    # A key that is not found, or twice, is not understood here.
+    if place is None or place.replaced_rows != keys.num_rows:
+        return None
+    rows = pa.concat_tables([schema.empty_table(), *place.replaced])
+    if write_batch.deleted_at is not None:
+        rows = marked(rows, write_batch.deleted_at)
+    if not _commit(table, head, write_batch, folder, rows, place):
+        return None
+    return WriteResult(0, 0, 0, keys.num_rows, head.version + 1, head.version + 1)
+
+
+def _commit(table: LakeTable, head: Head, write_batch: WriteBatch, folder: str, rows: pa.Table, place: "_Place") -> bool:
+    """Writes the rows, and commits them with what happens to other files. Returns False if nothing was done and Spark has to do it."""
     if place.removes and head.properties.get("delta.appendOnly") == "true":
         log.debug("%s: Spark writes, and refuses it: the table's rows must not be removed", write_batch.container.label)
-        return None
+        return False
     target = target_of(folder, head, write_batch)
-    writer = FilesWriter(folder, schema, target.sort, target.indexed)
+    writer = FilesWriter(folder, rows.schema, target.sort, target.indexed)
     with place_errors(table.url), _discarded_on_error(writer):
-        writer.add(pa.concat_tables([chosen.rows, *place.kept]))
+        writer.add(pa.concat_tables([rows, *place.kept]))
         writer.close()
         write_batch.rows.still_there()
         expect_unmoved(write_batch.container.label, table, head)
@@ -76,13 +114,8 @@ def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: 
             commit_files(table, head, write_batch, files, place.rewritten, replace_all=place.replaces_all)
         elif not _commit_marks(table, head, write_batch, files, place.marked, folder):
             writer.discard()
-            return None
-    counts = compared.counts
-    if counts is None:
-        missing = compared.differences.missing.num_rows
-        updated = place.replaced_rows - missing
-        counts = chosen.rows.num_rows - updated, updated, missing
-    return WriteResult(compared.new.num_rows, *counts, head.version + 1, head.version + 1)
+            return False
+    return True
 
 
 @contextlib.contextmanager
@@ -118,7 +151,12 @@ def _chosen(write_batch: WriteBatch, compared: LocalComparison) -> _Chosen | Non
         if found.missing.num_rows and (still_there(write_batch, iter(key_texts(found.missing)))[0] or not _may_delete(write_batch)):
             return None
         keys = pa.concat_tables([found.changed.select(list(compared.key)), found.missing])
-        return _Chosen(found.changed, RowsOfKeys(keys))
+        rows = found.changed
+        if compared.deleted_at is not None and found.missing.num_rows:
+            there = unmarked(compared.old)
+            kept = there.filter(RowsOfKeys(found.missing).among(there.select(list(compared.key))))
+            rows = pa.concat_tables([rows, marked(kept, compared.deleted_at)])
+        return _Chosen(rows, RowsOfKeys(keys))
     _, updated, deleted = compared.counts
     if not updated and not deleted:
         return _Chosen(compared.added())
@@ -157,7 +195,7 @@ class _Place:
     """What happens to the files that have rows to be replaced.
 
     ``rewritten``: they leave the table, or all files do (``replaces_all``). ``kept``: the rows of these that stay. ``marked``: files that
-    stay, with marked rows. ``replaced_rows``: the number of rows that do not stay.
+    stay, with marked rows. ``replaced_rows``: the number of rows that do not stay. ``replaced``: these rows, if they were asked for.
     """
 
     kept: Sequence[pa.Table] = ()
@@ -165,6 +203,7 @@ class _Place:
     replaced_rows: int = 0
     replaces_all: bool = False
     marked: Sequence[_Marked] = ()
+    replaced: Sequence[pa.Table] = ()
 
     @property
     def removes(self) -> bool:
@@ -172,7 +211,9 @@ class _Place:
         return bool(self.rewritten or self.replaces_all or self.marked)
 
 
-def _place(table: LakeTable, head: Head, folder: str, schema: pa.Schema, replaced: ReplacedRows) -> _Place | None:
+def _place(
+    table: LakeTable, head: Head, folder: str, schema: pa.Schema, replaced: ReplacedRows, *, with_replaced: bool = False
+) -> _Place | None:
     """None if too many files would have to be read or written anew, or if a file is not read here as Spark reads it."""
     delta = table.opened()
     if delta is None or delta.version() != head.version:
@@ -186,14 +227,17 @@ def _place(table: LakeTable, head: Head, folder: str, schema: pa.Schema, replace
     try:
         hits = _hits(folder, schema, replaced, searched, live)
         rows = sum(among.true_count for among in hits.values())
+        if with_replaced and _bytes(list(hits)) > MOST_WHOLE_BYTES:
+            return None
+        taken = [_read(folder, file, schema).filter(among) for file, among in hits.items()] if with_replaced else []
         has_vectors = any(file.path in live for file in hits)
         # A file with a deletion vector leaves only by name and vector, and delta-rs names the vectors only if it removes all files.
         leaving = files if has_vectors else list(hits)
         if _bytes(leaving) <= MOST_WRITTEN_BYTES:
             kept = [_staying(folder, schema, file, hits.get(file), live.get(file.path)) for file in leaving]
-            return _Place(kept, () if has_vectors else leaving, rows, replaces_all=has_vectors)
-        marked = _marked(table, head, delta, hits, live)
-        return None if marked is None else _Place(replaced_rows=rows, marked=marked)
+            return _Place(kept, () if has_vectors else leaving, rows, replaces_all=has_vectors, replaced=taken)
+        to_mark = _marked(table, head, delta, hits, live)
+        return None if to_mark is None else _Place(replaced_rows=rows, marked=to_mark, replaced=taken)
     except (pa.ArrowException, OSError) as error:
         log.debug("%s: Spark writes, as a file was not read: %s", table.url, error)
         return None

@@ -69,7 +69,8 @@ class WriteBatch:
     commit may delete rows although the source has none there. ``commit_metadata``: Delta's ``userMetadata``. ``by_key``: for upserts only.
     ``files``: the keys of the files whose rows are replaced; there are no windows then. ``only_adds``: the source knows that the table has
     no rows yet in the place of those to be written. ``in_files``: reads the same rows into files instead; None if the source cannot.
-    ``staged``: the same rows in files that were written elsewhere; None if there are none.
+    ``staged``: the same rows in files that were written elsewhere; None if there are none. ``deleted_at``: rows that the source no longer
+    has are marked with this time (microseconds since 1970 UTC) in the column ``core.deletes.MARK``; None: they are deleted instead.
     ``divisible``: the rows may be committed in two parts, as the batch is itself one of several by which a large read is written.
     """
 
@@ -90,6 +91,7 @@ class WriteBatch:
     in_files: "RowsInFiles | None" = field(repr=False, default=None)
     staged: "StagedFiles | None" = field(repr=False, default=None)
     divisible: bool = False
+    deleted_at: int | None = None
 
 
 @dataclass(frozen=True)

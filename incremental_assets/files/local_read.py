@@ -60,6 +60,11 @@ class RowsReadHere:
         paths = [os.path.join(self.staged.folder, file.path) for file in self.staged.files]
         return spark.read.parquet(*paths).selectExpr(*columns)
 
+    def close(self) -> None:
+        """Frees what Spark keeps of the doubtful lines."""
+        if self._odd is not None:
+            self._odd.close()
+
     def bad(self) -> "DataFrame":
         """Returns ``REJECTED_COLUMNS`` of the rejected rows."""
         if self._odd is not None:
