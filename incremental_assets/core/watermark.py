@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from incremental_assets.core.capture import CapturePosition
 from incremental_assets.core.cursor_type import CursorType, json_value, value_from_json
 from incremental_assets.core.errors import NewerFormat
 
@@ -140,7 +141,7 @@ class TableState:
     that the watermark moves to later, the oldest first. ``fingerprint``: of the rows in the lag window of the source at the last sync;
     ``data_version``: the Delta version that this sync wrote. ``loaded``: whether rows were ever written. ``text_columns``: columns that
     became text at the first load, because they hold values such as infinity. ``excluded_columns``: the YAML's ``exclude_columns`` at the
-    last sync.
+    last sync. ``capture``: how far the table has come in the source's log; None if it does not follow it.
     """
 
     identifier: str
@@ -157,6 +158,7 @@ class TableState:
     schema: str | None = None
     excluded_columns: tuple[str, ...] = field(default=())
     relation: str | None = None
+    capture: CapturePosition | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -202,6 +204,8 @@ class TableState:
             "excluded_columns": list(self.excluded_columns),
             "relation": self.relation,
         }
+        if self.capture is not None:
+            data["capture"] = self.capture.to_json()
         return json.dumps(data, separators=(",", ":"))
 
     @classmethod
@@ -247,6 +251,7 @@ class TableState:
             schema=data.get("schema"),
             excluded_columns=tuple(data.get("excluded_columns", ())),
             relation=data.get("relation"),
+            capture=CapturePosition.from_json(data.get("capture")),
         )
 
 

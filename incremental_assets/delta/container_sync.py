@@ -4,7 +4,7 @@ Belongs here: this interface. Does not belong: its implementations (``databases.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,10 @@ class ContainerSync(ABC):
     def rows_of(self, keys: Sequence[str]) -> Mapping[str, int] | None:
         """The number of rows of each given partition and of each partition that was written. None: they are to be counted in the lake."""
         return None
+
+    def landed(self) -> Collection[str]:
+        """The keys of partitions in which rows have changed, as far as the windows of the write batches do not tell it."""
+        return ()
 
     def total_rows(self) -> int | None:
         """The number of rows of the whole table. None: they are to be counted in the lake."""

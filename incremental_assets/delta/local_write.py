@@ -47,56 +47,8 @@ _MICROS_CUT = 999
 """Spark writes the bounds of times into the statistics in milliseconds, cut off."""
 
 
-def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: LocalComparison) -> WriteResult | None:
-    """Writes the rows that have changed, in one commit. None if nothing was done and Spark has to write them.
-
-    Raises ConcurrentWriteError if the table is no longer at the version ``head``, and SourceError if the source's snapshot is not held.
-    """
-    reason = f"{WRITE_BY} says so" if os.environ.get(WRITE_BY) else reason_against(table, head, write_batch)
-    chosen = None if reason is not None else _chosen(write_batch, compared)
-    if chosen is None:
-        log.debug("%s: Spark writes: %s", write_batch.container.label, reason or "keys have moved, or partitions would be emptied")
-        return None
-    schema, folder = compared.new.schema, os.path.abspath(table.address)
-    place = _place(table, head, folder, schema, chosen.replaced) if chosen.replaced is not None else _Place(replaces_all=chosen.is_all)
-    if place is None or (chosen.replaced_rows is not None and not chosen.is_all and place.replaced_rows != chosen.replaced_rows):
-        return None
-    target = target_of(folder, head, write_batch)
-    writer = FilesWriter(folder, schema, target.sort, target.indexed)
-    with place_errors(table.url), _discarded_on_error(writer):
-        writer.add(pa.concat_tables([chosen.rows, *place.kept]))
-        writer.close()
-        write_batch.rows.still_there()
-        expect_unmoved(write_batch.container.label, table, head)
-        files = [WrittenFile(*file) for file in writer.files]
-        if not place.marked:
-            commit_files(table, head, write_batch, files, place.rewritten, replace_all=place.replaces_all)
-        elif not _commit_marks(table, head, write_batch, files, place.marked, folder):
-            writer.discard()
-            return None
-    counts = compared.counts
-    if counts is None:
-        missing = compared.differences.missing.num_rows
-        updated = place.replaced_rows - missing
-        counts = chosen.rows.num_rows - updated, updated, missing
-    return WriteResult(compared.new.num_rows, *counts, head.version + 1, head.version + 1)
-
-
-@contextlib.contextmanager
-def _discarded_on_error(writer: FilesWriter) -> Iterator[None]:
-    """Removes what the writer has written, unless it is possible that a commit names it."""
-    try:
-        yield
-    except LakeError:  # of the commit itself, and nobody knows what has become of it
-        raise
-    except BaseException:
-        writer.discard()
-        raise
-
-
-# ---------------------------------------------------------------------- what is written, and what it replaces
 @dataclass(frozen=True)
-class _Chosen:
+class Chosen:
     """``rows``: those to be written. ``replaced``: the rows of the table that they replace; None if it is none, or all (``is_all``).
     ``replaced_rows``: how many these must be; None if that is not known.
     """
@@ -107,36 +59,6 @@ class _Chosen:
     is_all: bool = False
 
 
-def _chosen(write_batch: WriteBatch, compared: LocalComparison) -> _Chosen | None:
-    """None if Spark has to write, as rows must be looked up again, or deletions may have to be refused."""
-    identifier = write_batch.container.identifier
-    if compared.counts is None:
-        found = compared.differences
-        if found.missing.num_rows and (still_there(write_batch, iter(key_texts(found.missing)))[0] or not _may_delete(write_batch)):
-            return None
-        keys = pa.concat_tables([found.changed.select(list(compared.key)), found.missing])
-        return _Chosen(found.changed, RowsOfKeys(keys))
-    _, updated, deleted = compared.counts
-    if not updated and not deleted:
-        return _Chosen(compared.added())
-    if not _may_delete(write_batch):
-        return None
-    if identifier is None:
-        return _Chosen(compared.new, is_all=True)
-    windows = RowsOfWindows(identifier, write_batch.windows, write_batch.include_nulls)
-    if compared.key and all(has_unique_keys(rows, compared.key) for rows in (compared.old, compared.new)):
-        # A key may be in other windows, too, whose rows stay.
-        lost = compared.lost()
-        return _Chosen(compared.added(), RowsOfBoth(windows, RowsOfKeys(lost.select(list(compared.key)))), lost.num_rows)
-    return _Chosen(compared.new, windows, compared.old.num_rows)
-
-
-def _may_delete(write_batch: WriteBatch) -> bool:
-    """Whether rows may be deleted without further questions."""
-    return write_batch.allow_empty or not write_batch.rows.emptied()
-
-
-# ---------------------------------------------------------------------- the files in which they are
 @dataclass(frozen=True)
 class _Marked:
     """A file of which rows get marked as deleted. ``rows``: the numbers of all its rows that are deleted then, if any others are left.
@@ -164,8 +86,123 @@ class _Place:
     marked: Sequence[_Marked] = ()
 
 
-def _place(table: LakeTable, head: Head, folder: str, schema: pa.Schema, replaced: ReplacedRows) -> _Place | None:
-    """None if too many files would have to be read or written anew, or if a file is not read here as Spark reads it."""
+def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: LocalComparison) -> WriteResult | None:
+    """Writes the rows that have changed, in one commit. None if nothing was done and Spark has to write them.
+
+    Raises ConcurrentWriteError if the table is no longer at the version ``head``, and SourceError if the source's snapshot is not held.
+    """
+    reason = f"{WRITE_BY} says so" if os.environ.get(WRITE_BY) else reason_against(table, head, write_batch)
+    chosen = None if reason is not None else _chosen(write_batch, compared)
+    if chosen is None:
+        log.debug("%s: Spark writes: %s", write_batch.container.label, reason or "keys have moved, or partitions would be emptied")
+        return None
+    schema = compared.new.schema
+    place = (
+        _place(table, head, os.path.abspath(table.address), schema, chosen.replaced)
+        if chosen.replaced is not None
+        else _Place(replaces_all=chosen.is_all)
+    )
+    if place is None or (chosen.replaced_rows is not None and not chosen.is_all and place.replaced_rows != chosen.replaced_rows):
+        return None
+    if not _commit(table, head, write_batch, chosen, place, schema):
+        return None
+    counts = compared.counts
+    if counts is None:
+        missing = compared.differences.missing.num_rows
+        updated = place.replaced_rows - missing
+        counts = chosen.rows.num_rows - updated, updated, missing
+    return WriteResult(compared.new.num_rows, *counts, head.version + 1, head.version + 1)
+
+
+def write_chosen(table: LakeTable, head: Head, write_batch: WriteBatch, chosen: Chosen) -> pa.Table | None:
+    """Writes ``chosen.rows`` in the place of ``chosen.replaced``, in one commit; none, if there are neither of them.
+
+    Returns the rows that were replaced, with the columns by which they are known. None if nothing was done and Spark has to write. Raises
+    as ``write_here`` does.
+    """
+    reason = f"{WRITE_BY} says so" if os.environ.get(WRITE_BY) else reason_against(table, head, write_batch)
+    if reason is not None or chosen.replaced is None:
+        log.debug("%s: Spark writes: %s", write_batch.container.label, reason)
+        return None
+    schema, taken = chosen.rows.schema, list[pa.Table]()
+    place = _place(table, head, os.path.abspath(table.address), schema, chosen.replaced, taken)
+    if place is None:
+        return None
+    nothing = not chosen.rows.num_rows and not place.replaced_rows
+    if not nothing and not _commit(table, head, write_batch, chosen, place, schema):
+        return None
+    return pa.concat_tables([pa.schema([schema.field(name) for name in chosen.replaced.columns]).empty_table(), *taken])
+
+
+def _commit(table: LakeTable, head: Head, write_batch: WriteBatch, chosen: Chosen, place: _Place, schema: pa.Schema) -> bool:
+    """Writes the chosen rows and commits them. Returns False if this table cannot be committed to in this way."""
+    folder = os.path.abspath(table.address)
+    target = target_of(folder, head, write_batch)
+    writer = FilesWriter(folder, schema, target.sort, target.indexed)
+    with place_errors(table.url), _discarded_on_error(writer):
+        writer.add(pa.concat_tables([chosen.rows, *place.kept]))
+        writer.close()
+        write_batch.rows.still_there()
+        expect_unmoved(write_batch.container.label, table, head)
+        files = [WrittenFile(*file) for file in writer.files]
+        if not place.marked:
+            commit_files(table, head, write_batch, files, place.rewritten, replace_all=place.replaces_all)
+        elif not _commit_marks(table, head, write_batch, files, place.marked, folder):
+            writer.discard()
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def _discarded_on_error(writer: FilesWriter) -> Iterator[None]:
+    """Removes what the writer has written, unless it is possible that a commit names it."""
+    try:
+        yield
+    except LakeError:  # of the commit itself, and nobody knows what has become of it
+        raise
+    except BaseException:
+        writer.discard()
+        raise
+
+
+# ---------------------------------------------------------------------- what is written, and what it replaces
+def _chosen(write_batch: WriteBatch, compared: LocalComparison) -> Chosen | None:
+    """None if Spark has to write, as rows must be looked up again, or deletions may have to be refused."""
+    identifier = write_batch.container.identifier
+    if compared.counts is None:
+        found = compared.differences
+        if found.missing.num_rows and (still_there(write_batch, iter(key_texts(found.missing)))[0] or not _may_delete(write_batch)):
+            return None
+        keys = pa.concat_tables([found.changed.select(list(compared.key)), found.missing])
+        return Chosen(found.changed, RowsOfKeys(keys))
+    _, updated, deleted = compared.counts
+    if not updated and not deleted:
+        return Chosen(compared.added())
+    if not _may_delete(write_batch):
+        return None
+    if identifier is None:
+        return Chosen(compared.new, is_all=True)
+    windows = RowsOfWindows(identifier, write_batch.windows, write_batch.include_nulls)
+    if compared.key and all(has_unique_keys(rows, compared.key) for rows in (compared.old, compared.new)):
+        # A key may be in other windows, too, whose rows stay.
+        lost = compared.lost()
+        return Chosen(compared.added(), RowsOfBoth(windows, RowsOfKeys(lost.select(list(compared.key)))), lost.num_rows)
+    return Chosen(compared.new, windows, compared.old.num_rows)
+
+
+def _may_delete(write_batch: WriteBatch) -> bool:
+    """Whether rows may be deleted without further questions."""
+    return write_batch.allow_empty or not write_batch.rows.emptied()
+
+
+# ---------------------------------------------------------------------- the files in which they are
+def _place(
+    table: LakeTable, head: Head, folder: str, schema: pa.Schema, replaced: ReplacedRows, taken: list[pa.Table] | None = None
+) -> _Place | None:
+    """Finds the rows to be replaced, and adds them to ``taken``.
+
+    None if too many files would have to be read or written anew, or if a file is not read here as Spark reads it.
+    """
     delta = table.opened()
     if delta is None or delta.version() != head.version:
         return None
@@ -176,7 +213,7 @@ def _place(table: LakeTable, head: Head, folder: str, schema: pa.Schema, replace
         return None
     live = _live(delta)
     try:
-        hits = _hits(folder, schema, replaced, searched, live)
+        hits = _hits(folder, schema, replaced, searched, live, taken)
         rows = sum(among.true_count for among in hits.values())
         has_vectors = any(file.path in live for file in hits)
         # A file with a deletion vector leaves only by name and vector, and delta-rs names the vectors only if it removes all files.
@@ -192,14 +229,24 @@ def _place(table: LakeTable, head: Head, folder: str, schema: pa.Schema, replace
 
 
 def _hits(
-    folder: str, schema: pa.Schema, replaced: ReplacedRows, searched: Sequence[RemovedFile], live: Mapping[str, pa.Array]
+    folder: str,
+    schema: pa.Schema,
+    replaced: ReplacedRows,
+    searched: Sequence[RemovedFile],
+    live: Mapping[str, pa.Array],
+    taken: list[pa.Table] | None,
 ) -> dict[RemovedFile, pa.Array]:
     """The files that have rows to be replaced, and which of their rows these are."""
     columns = pa.schema([schema.field(name) for name in replaced.columns])
 
     def search(file: RemovedFile) -> pa.Array:
-        among = replaced.among(_read(folder, file, columns))
-        return pc.and_(among, _of_length(live[file.path], len(among))) if file.path in live else among  # pyright: ignore[reportAttributeAccessIssue]
+        rows = _read(folder, file, columns)
+        among = replaced.among(rows)
+        if file.path in live:
+            among = pc.and_(among, _of_length(live[file.path], len(among)))  # pyright: ignore[reportAttributeAccessIssue]
+        if taken is not None and among.true_count:
+            taken.append(rows.filter(among))
+        return among
 
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
         found = zip(searched, threads.map(search, searched), strict=True)

@@ -5,6 +5,7 @@ source (``core.resolve``).
 """
 
 import contextlib
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from pydantic import Field
 from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.inspect import CatalogDeclarations, CatalogSource
 from incremental_assets.catalog.state import Catalog
+from incremental_assets.core.capture import Capture
 from incremental_assets.core.container import AuditSettings, ContainerOptions, HoldBack, OnNull
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import IncrementalSpec, parse_incremental, parse_strategy, parse_type
@@ -77,6 +79,7 @@ class ContainerEntry(QualityEntry):
     identifiers: Literal["auto", "yaml"] | None = Field(default=None, description="auto: as the catalog detected it, where it is sure")
     max_runtime_seconds: int | None = Field(default=None, description="what a run may take; default: as the datastore says")
     audit: AuditEntry | None = Field(default=None, description="regular audits, instead of those of the datastore")
+    capture: Capture | None = Field(default=None, description="log: follows the source's log; none; default: as the datastore says")
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
 
@@ -127,6 +130,8 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
     maintenance: str | None = "daily"
     keep_days: int | None = KEEP_DAYS
     audit: Annotated[AuditEntry | None, AUDIT_RESOLVER] = None
+    capture: Capture = Capture.NONE
+    capture_slot: str | None = None
     incremental: Annotated[
         Sequence[str | IncrementalEntry],
         dg.Resolver(_entries, model_field_type=list[str | IncrementalEntry]),  # pyright: ignore[reportArgumentType]
@@ -202,12 +207,23 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
             maintenance=maintenance_cron(self.name, self.maintenance),
             keep_days=checked_days(self.name, self.keep_days),
             audit=None if self.audit is None else _of_all(self.name, self.audit),
+            capture=self.capture,
+            capture_slot=_slot(self.name, self.capture_slot),
             incremental=tuple(_spec(self.name, self.schema, entry) for entry in self.incremental),
             options={table: _options(self.name, table, entry) for table, entry in self.containers.items()},
             exclude=tuple(self.exclude),
             auto_identifiers=self.identifiers == "auto",
             catalog=self.catalog.settings(self.name),
         )
+
+
+def _slot(datastore: str, name: str | None) -> str | None:
+    """The name of the datastore's slot. Raises ConfigurationError where PostgreSQL permits no such name."""
+    if name is not None and not re.fullmatch(r"[a-z0-9_]{1,63}", name):
+        raise ConfigurationError(
+            f"{datastore}: capture_slot is {name!r}; the name of a replication slot has small letters, digits and underscores, up to 63."
+        )
+    return name
 
 
 def _of_all(datastore: str, entry: AuditEntry) -> AuditSettings:
