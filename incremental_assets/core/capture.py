@@ -52,15 +52,26 @@ class ColumnShape:
 
 
 @dataclass(frozen=True)
+class PartShape:
+    """One partition of a source's table, or the table itself if it has none.
+
+    ``file``: the id of the file that has its rows. A statement that writes the rows anew (and VACUUM FULL) makes a new one. ``attached``:
+    identifies how it was attached to the table; empty for the table itself.
+    """
+
+    file: int
+    attached: str = ""
+
+
+@dataclass(frozen=True)
 class Shape:
     """What is compared to notice a change of a table that sends nothing through the log.
 
-    ``columns``: of the table. ``files``: the id of the file of each of its partitions, by the partition's OID; of a table without
-    partitions, its own. A statement that writes the rows anew (and VACUUM FULL) makes a new file.
+    ``columns``: of the table. ``parts``: its leaf partitions by their OIDs; of a table without partitions, itself.
     """
 
     columns: tuple[ColumnShape, ...]
-    files: Mapping[int, int]
+    parts: Mapping[int, PartShape]
 
     def unlogged_change(self, now: "Shape") -> str | None:
         """What has happened to the table between ``self`` and ``now`` that the log does not tell row by row, in words; None if nothing."""
@@ -73,10 +84,10 @@ class Shape:
                 return f"the type of column {column.name} was changed"
             if old is not None and old.name != column.name:
                 return f"column {old.name} was renamed to {column.name}"
-        gone = self.files.keys() - now.files.keys()
+        gone = [part for part, old in self.parts.items() if part not in now.parts or now.parts[part].attached != old.attached]
         if gone:
             return f"{len(gone)} of its partitions {'was' if len(gone) == 1 else 'were'} detached or dropped"
-        if any(now.files[part] != file for part, file in self.files.items()):
+        if any(now.parts[part].file != old.file for part, old in self.parts.items()):
             redefined = {(c.number, c.changed_by) for c in now.columns} - {(c.number, c.changed_by) for c in self.columns}
             if redefined:
                 return "its rows were written anew by an ALTER TABLE"
@@ -84,17 +95,20 @@ class Shape:
 
     def new_parts(self, now: "Shape") -> list[int]:
         """The OIDs of the partitions that the table has got since. One that was attached has brought rows that are in no log."""
-        return sorted(now.files.keys() - self.files.keys())
+        return sorted(now.parts.keys() - self.parts.keys())
 
     def to_json(self) -> dict[str, Any]:
         return {
             "columns": [[c.number, c.name, c.type, c.changed_by, c.fills] for c in self.columns],
-            "files": [[part, file] for part, file in sorted(self.files.items())],
+            "parts": [[part, one.file, one.attached] for part, one in sorted(self.parts.items())],
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Shape":
-        return cls(tuple(ColumnShape(*column) for column in data["columns"]), {part: file for part, file in data["files"]})
+        return cls(
+            tuple(ColumnShape(*column) for column in data["columns"]),
+            {part: PartShape(file, attached) for part, file, attached in data["parts"]},
+        )
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from incremental_assets.dagster.partitions import add_keys, container_key, conta
 from incremental_assets.dagster.watermarks import newest_watermark
 from incremental_assets.databases.audit import audit
 from incremental_assets.databases.capture_plan import make_capture_plan
-from incremental_assets.databases.capture_sync import CapturedSync
+from incremental_assets.databases.capture_sync import CapturedSync, advance_slot
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.plan import TablePlan, integer_keys, make_plan, run_keys
 from incremental_assets.databases.postgres.capture.slot import captured_names
@@ -110,11 +110,18 @@ class TableAdapter:
 
     def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:
         assert isinstance(plan, TablePlan)
-        return keep_learned(instance, plan, LakeTable(lake, *self.definition.container.key_path))
+        table = LakeTable(lake, *self.definition.container.key_path)
+        watermark = keep_learned(instance, plan, table)
+        if plan.container.is_captured and plan.confirmed is not None:
+            with self._reader() as reader:
+                advance_slot(reader.change_log(self.definition.settings.slot), table, self._captured_tables(lake, reader))
+        return watermark
 
     def preview(self, plan: Plan) -> Mapping[str, Any]:
         assert isinstance(plan, TablePlan)
         container, rows = self.definition.container, 0
+        if plan.applies:
+            return {"rows": None, "sql": plan.reason}
         if plan.action is not Action.SKIP:
             with self._reader() as reader:
                 rows = reader.count(plan.windows, plan.include_nulls)

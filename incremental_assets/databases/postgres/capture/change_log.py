@@ -43,7 +43,7 @@ class PostgresChangeLog:
     def changed(self, since: int, known: Shape) -> Peeked:
         until = parse_lsn(self._one("select pg_current_wal_flush_lsn()::text"))
         with self._errors():
-            return anything(self._reader.address, self._look(since, until, sorted(known.files)))
+            return anything(self._reader.address, self._look(since, until, sorted(known.parts)))
 
     def point(self, confirmed: int) -> int:
         captured = self._captured(confirmed, ())
@@ -51,7 +51,7 @@ class PostgresChangeLog:
         return captured.found.end
 
     def captured(self, since: int, before: Shape, now: Shape) -> Captured:
-        captured = self._captured(since, sorted({*before.files, *now.files}))
+        captured = self._captured(since, sorted({*before.parts, *now.parts}))
         for part in before.new_parts(now):
             for key in keys_of_part(self._reader, part):
                 captured.keys.add(key)

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from incremental_assets.core.capture import ColumnShape, Shape, parse_lsn
+from incremental_assets.core.capture import ColumnShape, PartShape, Shape, parse_lsn
 from incremental_assets.core.container import Container, Kind
 from incremental_assets.core.errors import ConfigurationError, SourceError
 from incremental_assets.databases.change_log import LogState
@@ -18,9 +18,10 @@ from incremental_assets.databases.postgres.connection import ask
 
 PLUGIN = "pgoutput"
 PARTS = """with recursive parts as (
-  select %(relation)s::regclass::oid as oid union select i.inhrelid from pg_inherits i join parts on i.inhparent = parts.oid)
-  select p.oid from parts p join pg_class c on c.oid = p.oid where c.relkind <> 'p'"""
-"""The OIDs of the tables that have the rows: the leaf partitions, or the table itself."""
+  select %(relation)s::regclass::oid as oid, ''::text as attached
+  union select i.inhrelid, attached || i.xmin::text || '.' from pg_inherits i join parts on i.inhparent = parts.oid)
+  select p.oid::bigint, pg_relation_filenode(p.oid)::bigint, attached from parts p join pg_class c on c.oid = p.oid where c.relkind <> 'p'"""
+"""The tables that have the rows: the leaf partitions, or the table itself. With each, its file, and how it was attached."""
 _SERVER = """select current_setting('wal_level'), current_setting('server_version_num')::int, pg_is_in_recovery(),
   has_function_privilege('pg_logical_slot_peek_binary_changes(name, pg_lsn, integer, text[])', 'execute')
     and (select rolreplication or rolsuper from pg_roles where rolname = current_user)"""
@@ -92,8 +93,8 @@ class SlotQueries:
     def shape(self, relation: str, version: int) -> Shape:
         generated = "or attgenerated <> ''" if version >= 120000 else ""
         columns = tuple(ColumnShape(*row) for row in self._rows(_COLUMNS.format(generated=generated), relation=relation))
-        files = self._rows(f"select oid::bigint, pg_relation_filenode(oid)::bigint from ({PARTS}) parts", relation=relation)
-        return Shape(columns, {int(oid): int(file or 0) for oid, file in files})
+        parts = {int(oid): PartShape(int(file or 0), attached) for oid, file, attached in self._rows(PARTS, relation=relation)}
+        return Shape(columns, parts)
 
     def _membership(self, container: Container, shape: Shape, version: int) -> str:
         """Identifies the entry of the table in the publication. Raises ConfigurationError if changes would be missing in the log."""
@@ -101,7 +102,7 @@ class SlotQueries:
         setup = f"Run: incremental-assets capture setup {self._datastore}"
         via_root = "p.pubviaroot" if version >= 130000 else "false"
         filtered = "r.prqual is not null or r.prattrs is not null" if version >= 150000 else "false"
-        parts = list(shape.files)
+        parts = list(shape.parts)
         found = self._rows(_MEMBER.format(via_root=via_root, filtered=filtered), slot=self.slot, relation=relation, parts=parts)
         if not found:
             raise ConfigurationError(f"{label}: there is no publication {self.slot!r} for its changes. {setup}")
@@ -132,7 +133,7 @@ class SlotQueries:
         Raises ConfigurationError where a table has no log.
         """
         shape = self.shape(_regclass(container), self.replication().version)
-        for identity, persistence, name, columns in self._rows(_IDENTITY, parts=list(shape.files)):
+        for identity, persistence, name, columns in self._rows(_IDENTITY, parts=list(shape.parts)):
             if persistence != "p":
                 raise ConfigurationError(f"{container.label}: {name} is UNLOGGED or TEMPORARY, so its changes are in no log.")
             missing = [] if identity == "f" else [key for key in container.primary_key if key not in (columns or ())]
