@@ -20,7 +20,8 @@ PLUGIN = "pgoutput"
 PARTS = """with recursive parts as (
   select %(relation)s::regclass::oid as oid, ''::text as attached
   union select i.inhrelid, attached || i.xmin::text || '.' from pg_inherits i join parts on i.inhparent = parts.oid)
-  select p.oid::bigint, pg_relation_filenode(p.oid)::bigint, attached from parts p join pg_class c on c.oid = p.oid where c.relkind <> 'p'"""
+  select p.oid::bigint, pg_relation_filenode(p.oid)::bigint, attached
+  from parts p join pg_class c on c.oid = p.oid where c.relkind <> 'p'"""
 """The tables that have the rows: the leaf partitions, or the table itself. With each, its file, and how it was attached."""
 _SERVER = """select current_setting('wal_level'), current_setting('server_version_num')::int, pg_is_in_recovery(),
   has_function_privilege('pg_logical_slot_peek_binary_changes(name, pg_lsn, integer, text[])', 'execute')
