@@ -72,6 +72,14 @@ def status(definitions: Sequence[TableDefinition], lake: str) -> Iterator[dict[s
         }
 
 
+def with_lag(record: dict[str, Any], definition: ContainerDefinition, lake: str) -> dict[str, Any]:
+    """The record of a container's watermark, with the lag behind the source's log, if it follows it. The source is asked."""
+    if not isinstance(definition, TableDefinition) or not definition.container.is_captured:
+        return record
+    found = _of_container(definition, lake)
+    return record | {name: found[name] for name in ("lag_bytes", "lag_seconds")}
+
+
 def _of_container(definition: TableDefinition, lake: str) -> dict[str, Any]:
     """The position of one container, and what the log has after it."""
     settings, container = definition.settings, definition.container

@@ -26,6 +26,7 @@ from incremental_assets.databases.rows import MOST_LOCAL_BYTES
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.databases.sync import TableSync, gone_from_source
 from incremental_assets.delta.local_rows import local_frame
+from incremental_assets.delta.result import LSN
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.delta.write_batch import ChangedRows, WriteBatch, WriteResult
 
@@ -188,7 +189,7 @@ class CapturedSync(TableSync):
             self._landed |= {self.partitions.key_of(value) for value in values}
         position = write_batch.state.capture
         if position is not None:
-            self.result.more |= {"capture/slot": position.slot, "capture/lsn": lsn_text(position.lsn)}
+            self.result.more |= {"capture/slot": position.slot, LSN: lsn_text(position.lsn)}
 
     def landed(self) -> Collection[str]:
         return self._landed

@@ -130,7 +130,7 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
     maintenance: str | None = "daily"
     keep_days: int | None = KEEP_DAYS
     audit: Annotated[AuditEntry | None, AUDIT_RESOLVER] = None
-    capture: Capture = Capture.NONE
+    capture: Literal["none", "log"] = "none"
     capture_slot: str | None = None
     incremental: Annotated[
         Sequence[str | IncrementalEntry],
@@ -207,7 +207,7 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
             maintenance=maintenance_cron(self.name, self.maintenance),
             keep_days=checked_days(self.name, self.keep_days),
             audit=None if self.audit is None else _of_all(self.name, self.audit),
-            capture=self.capture,
+            capture=Capture(self.capture),
             capture_slot=_slot(self.name, self.capture_slot),
             incremental=tuple(_spec(self.name, self.schema, entry) for entry in self.incremental),
             options={table: _options(self.name, table, entry) for table, entry in self.containers.items()},
