@@ -16,7 +16,7 @@ from incremental_assets.core.capture import Shape, lsn_text, parse_lsn
 from incremental_assets.core.container import HoldBack
 from incremental_assets.core.errors import SourceError
 from incremental_assets.databases.change_log import Key, LogState, Peeked
-from incremental_assets.databases.postgres.capture.log import SLOT_LOCK, Captured, Look, SnapshotIds, anything, look, slot_session
+from incremental_assets.databases.postgres.capture.log import SLOT_LOCK, WAIT, Captured, Look, SnapshotIds, anything, look, slot_session
 from incremental_assets.databases.postgres.capture.lookup import keys_in_lake, keys_of_part, rows_with
 from incremental_assets.databases.postgres.capture.slot import SlotQueries
 from incremental_assets.databases.postgres.connection import ask, source_errors
@@ -127,12 +127,16 @@ class PostgresChangeLog:
             with source_errors(label, self._reader.address):
                 yield
         except SourceError as error:
-            if isinstance(error.__cause__, psycopg.errors.ObjectInUse):
-                raise SourceError(
-                    f"{label}: another program reads the replication slot {self._slot!r}; a slot has one reader. Name one of its own: "
-                    "capture_slot"
-                ) from error
-            raise
+            cause = error.__cause__
+            if isinstance(cause, psycopg.errors.ObjectInUse):
+                what = "another program reads it; a slot has one reader. Name one of its own: capture_slot"
+            elif isinstance(cause, psycopg.errors.InsufficientPrivilege):
+                what = f"this role may not read it. Run: incremental-assets capture setup {self._reader.container.datastore}"
+            elif isinstance(cause, psycopg.errors.LockNotAvailable):
+                what = f"another sync has been reading it for {WAIT}; sync again later."
+            else:
+                raise
+            raise SourceError(f"{label}: the replication slot {self._slot!r}: {what}") from error
 
     def _two(self, query: str) -> tuple[str, str]:
         with self._errors():

@@ -24,8 +24,8 @@ PARTS = """with recursive parts as (
   from parts p join pg_class c on c.oid = p.oid where c.relkind <> 'p'"""
 """The tables that have the rows: the leaf partitions, or the table itself. With each, its file, and how it was attached."""
 _SERVER = """select current_setting('wal_level'), current_setting('server_version_num')::int, pg_is_in_recovery(),
-  has_function_privilege('pg_logical_slot_peek_binary_changes(name, pg_lsn, integer, text[])', 'execute')
-    and (select rolreplication or rolsuper from pg_roles where rolname = current_user)"""
+  (select rolreplication or rolsuper from pg_roles where rolname = current_user)
+    or exists (select from pg_roles where rolname = 'rds_replication' and pg_has_role(oid, 'member'))"""
 _SLOT = """select plugin, database = current_database(), confirmed_flush_lsn::text, {status}, active_pid,
     pg_wal_lsn_diff(pg_current_wal_insert_lsn(), restart_lsn)::bigint,
     pg_current_wal_flush_lsn()::text, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
