@@ -1,8 +1,8 @@
 """Random histories of a source whose log is followed: after everything has ended and one more sync, the lake equals its source.
 
 In a history, several connections of a real PostgreSQL insert, update, delete, change keys, update rows beside long values, roll back,
-prepare and commit late. Others truncate, add columns, and drop the slot. Between their statements real syncs run, which end at random stages, and
-the Delta table is restored to older versions.
+prepare and commit late. Others truncate, add columns, and drop the slot. Between their statements real syncs run, which end at random
+stages, and the Delta table is restored to older versions.
 
 Belongs here: capture as a whole. Does not belong: single cases (``test_capture``).
 """
