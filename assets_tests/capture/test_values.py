@@ -49,8 +49,8 @@ def test_an_infinite_value_that_comes_later_is_refused_with_the_remedy(project: 
     made.assert_equal("t")
 
 
-KEYS = """create table t (b bytea, i timestamptz, l timestamp, d date, c char(4), n numeric(8,3), u uuid, v interval, "a.b `c" text, "K" boolean,
-  note text, primary key (b, i, l, d, c, n, u, v, "a.b `c", "K"));
+KEYS = """create table t (b bytea, i timestamptz, l timestamp, d date, c char(4), n numeric(8,3), u uuid, v interval, "a.b `c" text,
+  "K" boolean, note text, primary key (b, i, l, d, c, n, u, v, "a.b `c", "K"));
   insert into t select decode('ff0' || i, 'hex'), timestamptz '2024-11-01 00:00:00.000001+02' + i * interval '1 hour',
     timestamp '0044-03-15 12:00 BC', date '12345-01-01' + i, 'ab', i / 8.0, md5(i::text)::uuid, i * interval '1 day 2 hours',
     e'it''s \\\\ " {x} %s' || i, i % 2 = 0, 'n' from generate_series(1, 8) i"""

@@ -230,4 +230,6 @@ class TableAdapter:
         container = self.definition.container
         what = f"{container.kind.value.capitalize()} `{container.schema}.{container.name}`, kept in step by {container.strategy.value}"
         by = f" on `{'`, `'.join(container.identifier.columns)}`" if container.identifier else ": the whole container each time"
+        if container.is_captured:
+            by = ", by the log of its source"
         return f"{container.comment}\n\n{what}{by}." if container.comment else f"{what}{by}."

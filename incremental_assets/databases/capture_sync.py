@@ -54,6 +54,8 @@ class CapturedSync(TableSync):
         """Keys whose rows are still to be written, of those that the log had; ``_pieces`` has more of them."""
         self._next: CapturePosition | None = None
         """The position of the table once the rows of all these keys are written; None before the log was read."""
+        self._retained: int | None = None
+        """How many bytes of its log the source kept for the slot when it was last asked."""
         self._is_done = False
         self._landed: set[str] = set()
 
@@ -101,7 +103,7 @@ class CapturedSync(TableSync):
         return self._position(found, lsn, loaded=last)
 
     def _position(self, found: LogState, lsn: int, *, loaded: bool = True) -> CapturePosition:
-        source = self._source
+        source, self._retained = self._source, found.retained
         return CapturePosition(
             found.slot, source.server.source, found.timeline, lsn, found.membership, source.settings_text(), found.shape, loaded
         )
@@ -190,6 +192,8 @@ class CapturedSync(TableSync):
         position = write_batch.state.capture
         if position is not None:
             self.result.more |= {"capture/slot": position.slot, LSN: lsn_text(position.lsn)}
+            if self._retained is not None:
+                self.result.more["capture/retained_bytes"] = self._retained
 
     def landed(self) -> Collection[str]:
         return self._landed
