@@ -10,7 +10,7 @@ docs/decisions/capture.md says why no change is lost and none is undone.
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,13 @@ from incremental_assets.core.errors import OutdatedPlan
 from incremental_assets.core.plan import Action
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import Window
+from incremental_assets.databases.capture_plan import gap_of
 from incremental_assets.databases.change_log import ChangeLog, Key, LogState
 from incremental_assets.databases.rows import MOST_LOCAL_BYTES
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.databases.sync import TableSync, gone_from_source
 from incremental_assets.delta.local_rows import local_frame
+from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.result import LSN
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.delta.write_batch import ChangedRows, WriteBatch, WriteResult
@@ -56,13 +58,17 @@ class CapturedSync(TableSync):
         """The position of the table once the rows of all these keys are written; None before the log was read."""
         self._retained: int | None = None
         """How many bytes of its log the source kept for the slot when it was last asked."""
+        self._commits = 0
+        """How many commits the round has that is applied now."""
         self._is_done = False
+        self._is_judged = True
+        """Whether the lake is equal to the snapshot that is held, so that an audit may compare them."""
         self._landed: set[str] = set()
 
     def needs_spark(self) -> bool:
         if not self._plan.applies:
             return super().needs_spark()
-        return self._plan.request.audit is not None
+        return self._plan.request.audit is not None or not is_set_without_spark(self.table)
 
     def write_batches(self) -> Iterator[contextlib.AbstractContextManager[WriteBatch]]:
         if not self._plan.applies:
@@ -72,17 +78,16 @@ class CapturedSync(TableSync):
                     stack.enter_context(self._change_log.held())
                     self._change_log.settle(SETTLE_SECONDS)
                 pieces = list(super().write_batches())
+                self._is_judged = len(pieces) == 1
                 yield from pieces
             if len(pieces) == 1 or self._plan.action is Action.REFRESH:
                 return
         # Several pieces were read from as many snapshots. What the log has since the first of them makes one state of them.
         for _ in range(MOST_ROUNDS):
-            self._is_done = False
-            commits = 0
+            self._is_done, self._commits = False, 0
             while not self._is_done:
                 yield self._apply()
-                commits += 1
-            if commits == 1 or self._plan.request.audit is None:
+            if self._commits == 1 or self._plan.request.audit is None:
                 return
 
     # ------------------------------------------------------------------ a load
@@ -133,7 +138,7 @@ class CapturedSync(TableSync):
                 excluded_columns=container.options.exclude_columns,
                 fingerprint=None,
             )
-            self._audited = snapshot if is_last else None
+            self._audited, self._is_judged = snapshot, is_last and self._commits == 0
             yield WriteBatch(
                 container=container,
                 windows=(),
@@ -148,7 +153,7 @@ class CapturedSync(TableSync):
                 rows=_ReadRows(changed.rows, source),
                 changed=changed,
             )
-        self._is_done = is_last
+        self._is_done, self._commits = is_last, self._commits + 1
         if is_last:
             self._next = None
 
@@ -156,7 +161,8 @@ class CapturedSync(TableSync):
         """Reads the log up to the snapshot that is held. Raises OutdatedPlan where it does not tell all that has changed."""
         found = self._change_log.state()
         captured = self._change_log.captured(before.lsn, before.shape, found.shape)
-        reason = before.shape.unlogged_change(found.shape) or captured.found.reload
+        # The slot may have been moved while it was read.
+        reason = gap_of(before, self._change_log.state(), self._source) or captured.found.reload
         if reason is not None:
             captured.close()
             raise OutdatedPlan(f"{self._container.label}: {reason} while the sync began; nothing was written. Sync again.")
@@ -184,6 +190,10 @@ class CapturedSync(TableSync):
             keys = keys[:half]
 
     # ------------------------------------------------------------------ afterwards
+    def inspect(self, spark: "Callable[[], SparkSession]", outcome: WriteResult) -> None:
+        if self._is_judged:
+            super().inspect(spark, outcome)
+
     def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
         super().committed(write_batch, outcome)
         if outcome.identifiers is not None and self.partitions is not None:

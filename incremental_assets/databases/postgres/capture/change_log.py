@@ -134,6 +134,13 @@ class PostgresChangeLog:
                 what = f"this role may not read it. Run: incremental-assets capture setup {self._reader.container.datastore}"
             elif isinstance(cause, psycopg.errors.LockNotAvailable):
                 what = f"another sync has been reading it for {WAIT}; sync again later."
+            elif isinstance(cause, psycopg.errors.UndefinedObject):
+                datastore = self._reader.container.datastore
+                what = (
+                    "its log has changes from before the publication was made, so that it cannot be read. To make both anew: "
+                    f"incremental-assets capture drop {datastore} && incremental-assets capture setup {datastore}; the next sync then loads "
+                    "its containers anew."
+                )
             else:
                 raise
             raise SourceError(f"{label}: the replication slot {self._slot!r}: {what}") from error

@@ -67,10 +67,11 @@ class CaptureSetup:
         """Takes the steps that are missing, for these containers, and yields each of them."""
         with self._errors():
             yield from self._server()
+            is_new = not self._ask("select from pg_publication where pubname = %(slot)s")
             published = yield from self._publication(containers)
             yield from self._identities(containers)
             if published:
-                yield from self._create_slot()
+                yield from self._slot_steps(is_new)
 
     def _server(self) -> Iterator[Step]:
         server = SlotQueries(self._connection, self._slot, self._datastore).replication()
@@ -109,13 +110,16 @@ class CaptureSetup:
             for statement, why in queries.identities_needed(container):
                 yield Step(f"replica identity of {container.name}", "needed", statement, why)
 
-    def _create_slot(self) -> Iterator[Step]:
+    def _slot_steps(self, publication_is_new: bool) -> Iterator[Step]:
+        """``publication_is_new``: a slot from before it cannot be read, as its log has changes from when there was no publication."""
         found = self._ask("select plugin, database = current_database() from pg_replication_slots where slot_name = %(slot)s")
         if found:
             if found[0] != (PLUGIN, True):
                 raise SourceError(f"{self._datastore}: the slot {self._slot!r} belongs to another database or plugin. Set capture_slot.")
-            yield Step("slot", "there", None)
-            return
+            if not publication_is_new:
+                yield Step("slot", "there", None)
+                return
+            yield self._taken("slot", f"SELECT pg_drop_replication_slot('{self._slot}')")
         used, most = self._ask("select (select count(*) from pg_replication_slots), current_setting('max_replication_slots')::int")[0]
         if used >= most:
             yield Step("slot", "needed", f"ALTER SYSTEM SET max_replication_slots = {most + 5}", f"all {most} replication slots are used")
