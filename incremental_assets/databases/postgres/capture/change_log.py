@@ -138,8 +138,8 @@ class PostgresChangeLog:
                 datastore = self._reader.container.datastore
                 what = (
                     "its log has changes from before the publication was made, so that it cannot be read. To make both anew: "
-                    f"incremental-assets capture drop {datastore} && incremental-assets capture setup {datastore}; the next sync then loads "
-                    "its containers anew."
+                    f"incremental-assets capture drop {datastore} && incremental-assets capture setup {datastore}; the next sync then "
+                    "loads its containers anew."
                 )
             else:
                 raise

@@ -123,7 +123,10 @@ class SlotQueries:
                 f"\"{self.slot}\" SET (publish = 'insert, update, delete, truncate');"
             )
         if is_filtered:
-            raise ConfigurationError(f"{label}: the publication {self.slot!r} leaves out rows or columns of its table. {setup}")
+            raise ConfigurationError(
+                f"{label}: the publication {self.slot!r} leaves out rows or columns of its table. Let it have the table without WHERE and "
+                "without a list of columns."
+            )
         for statement, why in self.identities_needed(container):
             raise ConfigurationError(f"{label}: {why}. This helps: {statement}; (or USING INDEX …)")
         return str(membership)
