@@ -4,13 +4,14 @@ Belongs here: syncs of captured containers, and what they do when something goes
 (``test_pgoutput``), set-up (``test_setup``), and random histories (``test_histories``).
 """
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import psycopg
 import pytest
 
-from assets_tests.harness import Project
+from assets_tests.harness import Project, wait_for
 from assets_tests.test_audit import audit
 from incremental_assets.core.capture import parse_lsn
 from incremental_assets.dagster import io_manager
@@ -125,6 +126,37 @@ def test_a_transaction_that_commits_late_is_not_lost(loaded: Project) -> None:
         assert loaded.one("orders")["rows_updated"] == 1
         late.commit()
     assert loaded.one("orders")["rows_updated"] == 1
+    loaded.assert_equal("orders")
+
+
+def test_a_commit_that_is_in_the_log_and_not_visible_yet_is_not_lost(loaded: Project) -> None:
+    """PostgreSQL writes a commit into the log first and shows its rows later: here it waits for a replica in between.
+
+    A sync in between finds the key in the log and the old row in its snapshot. If its position passed the commit, the change would be lost.
+    """
+    loaded.execute("alter database {} set synchronous_commit = local".format(loaded.url.rsplit("/", 1)[1]))
+    loaded.execute("alter system set synchronous_standby_names = 'nobody'")
+    loaded.execute("select pg_reload_conf()")
+    waiting = "select count(*) from pg_stat_activity where wait_event = 'SyncRep' and datname = current_database()"
+
+    def commits() -> None:
+        with psycopg.connect(loaded.url, autocommit=True) as writer:
+            writer.execute("set synchronous_commit = on")
+            writer.execute("update orders set note = 'waits for a replica' where id = 1")
+
+    thread = threading.Thread(target=commits)
+    try:
+        thread.start()
+        wait_for(lambda: (loaded.source.execute(waiting).fetchone() or [0])[0], "the commit waits for a replica")
+        with psycopg.connect(loaded.url, autocommit=True) as other:
+            other.execute("update orders set note = 'visible' where id = 2")
+        loaded.one("orders")
+        assert loaded.rows("orders", "note", "id in (1, 2) order by id") == [("n1",), ("visible",)]
+    finally:
+        loaded.execute("alter system reset synchronous_standby_names")
+        loaded.execute("select pg_reload_conf()")
+        thread.join()
+    assert loaded.one("orders")["status"] == "synced"
     loaded.assert_equal("orders")
 
 
