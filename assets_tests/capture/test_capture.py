@@ -401,6 +401,25 @@ def test_a_sync_that_ends_at_any_stage_is_repeated_with_the_same_result(
     assert slot_lsn(shop) == table_lsn(shop)
 
 
+def test_a_sync_that_ends_between_two_commits_is_repeated(loaded: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The position of the table may pass a change only when the rows of all keys are written."""
+    monkeypatch.setattr(capture_sync, "KEYS_A_COMMIT", 10)
+    loaded.execute("update orders set note = 'changed' where id <= 25; delete from orders where id between 26 and 30")
+    real, commits = io_manager.commit, list[int]()
+
+    def dies(*arguments: Any, **named: Any) -> Any:
+        commits.append(1)
+        if len(commits) == 2:
+            raise Killed
+        return real(*arguments, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(io_manager, "commit", dies)
+        assert loaded.one("orders", ok=False)["status"] == "failed"
+    loaded.one("orders")
+    loaded.assert_equal("orders")
+
+
 # ---------------------------------------------------------------------- first loads
 def test_a_load_waits_for_those_who_have_written_to_the_table_before(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """What they wrote before the table was published is in no log."""
