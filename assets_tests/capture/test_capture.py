@@ -249,6 +249,19 @@ def test_a_change_of_the_table_that_sends_no_rows_is_noticed(loaded: Project, st
     assert not loaded_anew(loaded.one("orders"))
 
 
+def test_a_delete_without_its_key_loads_the_container_anew(project: MakeProject) -> None:
+    """The log has what identified the row at that time: the row with the container's key would stay for ever."""
+    shop = project(containers={"t": {"capture": "log", "primary_key": ["code"]}})
+    shop.execute("create table t (id int primary key, code text not null unique); insert into t values (1, 'a'), (2, 'b'), (3, 'c')")
+    shop.execute("alter table t replica identity using index t_code_key")
+    set_up(shop, "t")
+    shop.one("t")
+    shop.execute("alter table t replica identity default; delete from t where id = 2")
+    shop.execute("alter table t replica identity using index t_code_key; update t set id = 4 where code = 'c'")
+    assert loaded_anew(shop.one("t"))
+    shop.assert_equal("t")
+
+
 def test_partitions_may_come_and_go(project: MakeProject) -> None:
     """What is attached, detached, or truncated alone sends no rows."""
     shop = project(capture="log")

@@ -64,10 +64,6 @@ class ConcurrentWriteError(SyncError):
     """A concurrent write: another writer committed to the Delta table while this sync was reading. Remedy: sync again."""
 
 
-class OutdatedPlan(ConcurrentWriteError):
-    """The source has changed after the plan was made, in a way that it does not cover. Remedy: sync again, by a new plan."""
-
-
 class ContainerBusy(SyncError):
     """Another process holds the lock of the container; the message names it. Remedy: wait for it, or end it."""
 

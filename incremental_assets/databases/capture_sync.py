@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from incremental_assets.core.capture import CapturePosition, lsn_text
-from incremental_assets.core.errors import OutdatedPlan
 from incremental_assets.core.plan import Action
 from incremental_assets.core.watermark import TableState
-from incremental_assets.core.window import Window
+from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.capture_plan import gap_of
 from incremental_assets.databases.change_log import ChangeLog, Key, LogState
 from incremental_assets.databases.rows import MOST_LOCAL_BYTES
@@ -116,66 +115,92 @@ class CapturedSync(TableSync):
     # ------------------------------------------------------------------ what the log has
     @contextlib.contextmanager
     def _apply(self) -> Iterator[WriteBatch]:
-        """One commit of changed rows, which are read from a new snapshot. The last one of a round moves the table's position."""
-        plan, source, before = self._plan, self._source, self._state
-        assert before is not None and before.capture is not None
-        with source.snapshot():
-            found = source.table()
-            if found is None:
-                raise gone_from_source(plan.container)
-            container = self._current(found)
-            snapshot = source.snapshot_rows(container, before.text_columns)
-            if self._next is None:
-                self._read_log(before.capture)
-            changed = self._next_rows(before.text_columns)
-            is_last = self._take_keys()
-            state = replace(
-                before,
-                capture=self._next if is_last else before.capture,
-                key=container.primary_key,
-                schema=container.schema,
-                relation=source.relation(),
-                excluded_columns=container.options.exclude_columns,
-                fingerprint=None,
-            )
-            self._audited, self._is_judged = snapshot, is_last and self._commits == 0
-            yield WriteBatch(
-                container=container,
-                windows=(),
-                include_nulls=False,
-                whole=False,
-                columns=snapshot.columns,
-                base_version=self._base_version,
-                state=state,
-                expected=changed.keys.num_rows,
-                allow_empty=True,
-                commit_metadata=plan.commit_metadata(state.watermark, self._run_id),
-                rows=_ReadRows(changed.rows, source),
-                changed=changed,
-            )
-        self._is_done, self._commits = is_last, self._commits + 1
-        if is_last:
-            self._next = None
+        """One commit of changed rows, which are read from a new snapshot. The last one of a round moves the table's position.
 
-    def _read_log(self, before: CapturePosition) -> None:
-        """Reads the log up to the snapshot that is held. Raises OutdatedPlan where it does not tell all that has changed."""
+        Where the log turns out not to tell all that has changed, the commit replaces the whole table instead.
+        """
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._source.snapshot())
+            reason = self._read_log() if self._next is None else None
+            if reason is None:
+                yield self._changed_batch()
+            else:
+                stack.close()
+                self.result.messages.append(f"loads the whole container anew: {reason}")
+                self._log(f"{self._container.label}: {self.result.messages[-1]}")
+                yield stack.enter_context(self._whole_batch())
+        self._commits += 1
+        if self._next is None or not self._keys:
+            self._is_done, self._next = True, None
+
+    def _read_log(self) -> str | None:
+        """Reads the log up to the snapshot that is held. Returns why it does not tell all that has changed; None if it does."""
+        assert self._state is not None and self._state.capture is not None
+        before = self._state.capture
         found = self._change_log.state()
         captured = self._change_log.captured(before.lsn, before.shape, found.shape)
         # The slot may have been moved while it was read.
         reason = gap_of(before, self._change_log.state(), self._source) or captured.found.reload
         if reason is not None:
             captured.close()
-            raise OutdatedPlan(f"{self._container.label}: {reason} while the sync began; nothing was written. Sync again.")
+            return reason
         self._keys, self._pieces = deque[Sequence[Key]](), captured.pieces(KEYS_A_COMMIT)
         self._next = self._position(found, max(before.lsn, captured.found.end))
         self._log(f"{self._container.label}: {len(captured):,} keys have changed up to {lsn_text(self._next.lsn)}")
-        self._take_keys()
+        self._fetch_keys()
+        return None
 
-    def _take_keys(self) -> bool:
-        """Whether there are no more keys. Otherwise the next of them are in ``_keys``."""
+    def _changed_batch(self) -> WriteBatch:
+        """The rows of the next keys, as they are in the snapshot that is held."""
+        plan, source, before = self._plan, self._source, self._state
+        assert before is not None
+        found = source.table()
+        if found is None:
+            raise gone_from_source(plan.container)
+        container = self._current(found)
+        snapshot = source.snapshot_rows(container, before.text_columns)
+        changed = self._next_rows(before.text_columns)
+        self._fetch_keys()
+        is_last = not self._keys
+        state = replace(
+            before,
+            capture=self._next if is_last else before.capture,
+            key=container.primary_key,
+            schema=container.schema,
+            relation=source.relation(),
+            excluded_columns=container.options.exclude_columns,
+            fingerprint=None,
+        )
+        self._audited, self._is_judged = snapshot, is_last and self._commits == 0
+        return WriteBatch(
+            container=container,
+            windows=(),
+            include_nulls=False,
+            whole=False,
+            columns=snapshot.columns,
+            base_version=self._base_version,
+            state=state,
+            expected=changed.keys.num_rows,
+            allow_empty=True,
+            commit_metadata=plan.commit_metadata(state.watermark, self._run_id),
+            rows=_ReadRows(changed.rows, source),
+            changed=changed,
+        )
+
+    @contextlib.contextmanager
+    def _whole_batch(self) -> Iterator[WriteBatch]:
+        container = self._container
+        self._whole, self._is_judged = True, True
+        with self._change_log.held():
+            self._change_log.settle(SETTLE_SECONDS)
+            domain = container.identifier.domain if container.identifier else EVERYTHING
+            with self._step((domain,), True) as write_batch:
+                yield write_batch
+
+    def _fetch_keys(self) -> None:
+        """Fetches the next keys into ``_keys``, if there are none in it."""
         if not self._keys:
             self._keys.extend(itertools.islice(self._pieces, 1))
-        return not self._keys
 
     def _next_rows(self, text_columns: Sequence[str]) -> ChangedRows:
         """The rows of the next keys: of fewer of them than ``KEYS_A_COMMIT``, if the rows take too much memory."""

@@ -136,7 +136,7 @@ class TableSync(ContainerSync):
                 base_version=self._base_version,
                 state=state,
                 expected=source.estimate(windows, nulls),
-                allow_empty=plan.request.allow_empty or (plan.action is Action.SYNC and plan.watermark is not None),
+                allow_empty=plan.request.allow_empty or (plan.action is Action.SYNC and plan.watermark is not None and not self._whole),
                 commit_metadata=plan.commit_metadata(moved.watermark, self._run_id),
                 rows=rows,
                 by_key=snapshot,
