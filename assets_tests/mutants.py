@@ -418,6 +418,41 @@ MUTANTS = (
         "        if False:\n",
         "test_local_read.py::test_odd_lines_come_out_as_spark_reads_them",
     ),
+    Mutant(
+        "A commit that is in the log and not visible yet is passed",
+        "databases/postgres/capture/log.py",
+        "visible = one.snapshot is None or one.snapshot.sees(message.xid)",
+        "visible = True",
+        "test_capture.py::test_a_commit_that_is_in_the_log_and_not_visible_yet_is_not_lost",
+    ),
+    Mutant(
+        "The key that a row had before is not deleted",
+        "databases/postgres/capture/log.py",
+        "for row in (old, new) if row is not None",
+        "for row in (new or old,) if row is not None",
+        "test_capture.py::test_inserts_updates_and_deletes_arrive",
+    ),
+    Mutant(
+        "The slot is advanced past a container that lags",
+        "databases/capture_sync.py",
+        "log.advance(min([mine[1], *(lsn for slot, lsn in filter(None, reached) if slot == mine[0])]))",
+        "log.advance(mine[1])",
+        "test_capture.py::test_a_slot_waits_for_the_container_that_lags",
+    ),
+    Mutant(
+        "The position in the log moves with the first of several commits",
+        "databases/capture_sync.py",
+        "capture=self._next if is_last else before.capture",
+        "capture=self._next",
+        "test_capture.py::test_a_sync_that_ends_between_two_commits_is_repeated",
+    ),
+    Mutant(
+        "A slot beyond the table's position is no gap",
+        "databases/capture_plan.py",
+        "if now.confirmed > position.lsn:",
+        "if now.confirmed > now.flushed:",
+        "test_capture.py::test_a_slot_that_somebody_has_advanced_is_a_gap",
+    ),
 )
 
 

@@ -192,6 +192,7 @@ def watermarks(
     project_dir: Project = None,
 ) -> None:
     """Show the watermark of each container: everything below it is in the lake."""
+    from incremental_assets.dagster.capture import with_lag
     from incremental_assets.dagster.loading import load_datastores, select
     from incremental_assets.dagster.project import lake_root
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
@@ -206,11 +207,17 @@ def watermarks(
     with command_line_instance() as instance:
         for _, definition in chosen:
             found = history_of(instance, definition.container)
-            records += found if history else [current(instance, definition.container, lake_root(project), next(found, None))]
+            if history:
+                records += found
+            else:
+                lake = lake_root(project)
+                records.append(with_lag(current(instance, definition.container, lake, next(found, None)), definition, lake))
     if history:
         records.sort(key=lambda record: record["completed_at"], reverse=True)
     if as_json:
         for record in records:
             out(record)
     else:
-        print_table("watermarks", records, ("container", "column", "previous", "new", "rows", "run_id", "completed_at"))
+        columns = ("container", "column", "previous", "new", "rows", "run_id", "completed_at")
+        captured = any(record["lsn"] is not None for record in records)
+        print_table("watermarks", records, (*columns, "lsn", "lag_bytes", "lag_seconds") if captured else columns)

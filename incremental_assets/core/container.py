@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
+from incremental_assets.core.capture import Capture
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
 from incremental_assets.core.grammar import Strategy
@@ -173,6 +174,7 @@ class ContainerOptions:
     deletes: Deletes | None = None  # None: deleted rows are found by refreshes, and in the lag window
     deletes_every: int = EVERY_SECONDS
     max_deleted_share: float = MOST_SHARE
+    capture: Capture | None = None  # None: the datastore's setting applies
     samples: bool = True  # whether scans keep failed rows, and profiles keep values of texts and frequent values
 
 
@@ -275,6 +277,11 @@ class Container:
         """The lag window that its incremental syncs read. The container must have an identifier."""
         assert self.identifier is not None
         return LagWindow(self.identifier.start, self.identifier.cursor_type.lag_steps(self.lag))
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether it follows the log of its source (``capture: log``)."""
+        return self.options.capture is Capture.LOG
 
     @property
     def has_null_identifiers(self) -> bool:

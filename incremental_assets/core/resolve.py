@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
+from incremental_assets.core.capture import Capture
 from incremental_assets.core.container import (
     Container,
     ContainerOptions,
@@ -22,13 +23,15 @@ from incremental_assets.core.cursor_type import CursorType, IdentifierType, pars
 from incremental_assets.core.deletes import MARK, Deletes
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
-from incremental_assets.core.lag import safety_lag
+from incremental_assets.core.lag import SafetyLag, safety_lag
 from incremental_assets.core.names import nearest
 from incremental_assets.core.partitions import Granularity, default_granularity, floor_to, next_start
 
 DEFAULT_WIDTH_PARTITIONS = 100
 """The default width of integer partitions divides the first span of a table into about so many partitions, at most."""
 
+CAPTURED_KINDS = (Kind.TABLE, Kind.PARTITIONED)
+"""The kinds of containers whose changes are in the log."""
 _AXES: dict[str, tuple[CursorType, str]] = {
     "date": (CursorType.DATE, "date"),
     "timestamp without time zone": (CursorType.TIMESTAMP_NTZ, "timestamp"),
@@ -116,6 +119,16 @@ def resolve(
         raise ConfigurationError(
             f"{label}: partition_by needs an incremental identifier; add {schema}.{table.name}:<column>:<type> to incremental."
         )
+    if options.capture is Capture.LOG:
+        # What the log says has changed is written by key, whatever the identifier is there for: partitions, if there is one.
+        strategy = Strategy.UPSERT
+        if table.kind not in CAPTURED_KINDS:
+            raise ConfigurationError(f"{label}: capture: log follows the log of a table, and this is a {table.kind.value}. Leave it out.")
+        if not (options.primary_key or table.primary_key):
+            raise ConfigurationError(
+                f"{label}: capture: log needs a primary key, and the source declares none. "
+                f"Say which columns tell rows apart: containers: {{{table.name}: {{primary_key: [<column>]}}}}"
+            )
     if identifier is not None and len(identifier.columns) > 1 and strategy is not Strategy.UPSERT:
         raise ConfigurationError(f"{label}: an identifier of two columns works with upsert only; add strategy: upsert.")
     if options.hold_back is HoldBack.WRITERS and table.kind not in (Kind.TABLE, Kind.PARTITIONED):
@@ -123,7 +136,11 @@ def resolve(
             f"{label}: hold_back: writers goes by the locks of those who write to the table, and a {table.kind.value} has none of its own: "
             f"rows committed late would be lost. Leave hold_back out."
         )
-    lag = safety_lag(table, identifier, strategy, options, safety_lag_seconds, batch=partitioning is not None and partitioning.batch)
+    lag = (
+        SafetyLag(0, False, "it follows the log of its source")
+        if options.capture is Capture.LOG
+        else safety_lag(table, identifier, strategy, options, safety_lag_seconds, batch=partitioning is not None and partitioning.batch)
+    )
     if options.hold_back is HoldBack.WRITERS and identifier is not None and (lag.value == 0 or lag.is_auto):
         _refuse_earlier_times(label, table, identifier)
     key = options.primary_key or table.primary_key

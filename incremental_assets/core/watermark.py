@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from incremental_assets.core.capture import CapturePosition
 from incremental_assets.core.cursor_type import CursorType, json_value, value_from_json
 from incremental_assets.core.errors import NewerFormat
 
@@ -141,7 +142,7 @@ class TableState:
     ``data_version``: the Delta version that this sync wrote. ``loaded``: whether rows were ever written. ``text_columns``: columns that
     became text at the first load, because they hold values such as infinity. ``excluded_columns``: the YAML's ``exclude_columns`` at the
     last sync. ``swept_at``: when all keys of the table were last compared with those of the source, whatever came of it, in microseconds
-    since 1970 UTC; None: never.
+    since 1970 UTC; None: never. ``capture``: how far the table has come in the source's log; None if it does not follow it.
     """
 
     identifier: str
@@ -159,6 +160,7 @@ class TableState:
     excluded_columns: tuple[str, ...] = field(default=())
     relation: str | None = None
     swept_at: int | None = None
+    capture: CapturePosition | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -205,6 +207,8 @@ class TableState:
             "relation": self.relation,
             "swept_at": self.swept_at,
         }
+        if self.capture is not None:
+            data["capture"] = self.capture.to_json()
         return json.dumps(data, separators=(",", ":"))
 
     @classmethod
@@ -251,6 +255,7 @@ class TableState:
             excluded_columns=tuple(data.get("excluded_columns", ())),
             relation=data.get("relation"),
             swept_at=data.get("swept_at"),
+            capture=CapturePosition.from_json(data.get("capture")),
         )
 
 

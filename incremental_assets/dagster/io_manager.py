@@ -156,8 +156,8 @@ class DeltaIOManager(dg.IOManager):
                 # One partition was replaced as a whole by the rows that were read, so their number is known without counting.
                 rows = {keys[0]: outcomes[0].rows_read}
             elif partitions is not None:
-                changed = sorted({partitions.key_of(value) for value in sync.changed_values()} - set(keys))
-                rows = partition_rows(lambda: scope.spark, table, container, partitions, merge(written), [*keys, *changed])
+                counted = sorted({*keys, *sync.changed_partitions()})
+                rows = partition_rows(lambda: scope.spark, table, container, partitions, merge(written), counted)
             total = sync.total_rows()
             if total is None:
                 total = row_count(lambda: scope.spark, table)

@@ -25,11 +25,11 @@ def keep_learned(instance: dg.DagsterInstance, plan: TablePlan, table: LakeTable
     The event is an observation and not a materialization: no rows were written, so the checks of the rows are as current as before.
     """
     learned, container = plan.confirmed, plan.container
-    if learned is None or plan.base_version is None or container.cursor_type is None:
+    if learned is None or plan.base_version is None:
         return plan.watermark
     if not set_property_without_spark(table, plan.base_version, STATE_PROPERTY, learned.to_json(container.cursor_type)):
         return plan.watermark
-    if learned.watermark != plan.watermark:
+    if container.cursor_type is not None and learned.watermark != plan.watermark:
         metadata = {
             NEW: json_value(container.cursor_type, learned.watermark),
             PREVIOUS: json_value(container.cursor_type, plan.watermark),

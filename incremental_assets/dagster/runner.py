@@ -55,7 +55,7 @@ class SyncOptions:
     def request(self, definition: ContainerDefinition, instance: dg.DagsterInstance) -> Request:
         """The request for one container. Raises ConfigurationError where the options do not apply to it."""
         container = definition.container
-        if self.mode is Mode.INCREMENTAL and container.identifier is None:
+        if self.mode is Mode.INCREMENTAL and container.identifier is None and not container.is_captured:
             raise ConfigurationError(
                 f"{container.label}: incremental field not configured. Add it under incremental:, or leave --mode out."
             )

@@ -12,18 +12,21 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import missing
-from incremental_assets.core.container import SourceColumn
+from incremental_assets.core.container import Container, SourceColumn
 from incremental_assets.core.errors import ContainerMissing, SourceError
 from incremental_assets.core.names import encode_name
-from incremental_assets.core.partitions import IntegerPartitions
+from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.dagster.learned import keep_learned
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
 from incremental_assets.dagster.partitions import add_keys, container_key, container_partitions, partitions_definition
 from incremental_assets.dagster.watermarks import newest_watermark
 from incremental_assets.databases.audit import audit
+from incremental_assets.databases.capture_plan import make_capture_plan
+from incremental_assets.databases.capture_sync import CapturedSync, advance_slot
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.plan import TablePlan, integer_keys, make_plan, run_keys
+from incremental_assets.databases.postgres.capture.slot import captured_names
 from incremental_assets.databases.postgres.extract import carried_columns, describe_read
 from incremental_assets.databases.postgres.source import PostgresSource
 from incremental_assets.databases.sync import TableSync
@@ -69,7 +72,7 @@ class TableAdapter:
                 partitions = self._listed_again(instance, reader, partitions)
             known = events or {}
             event = known[container.label] if container.label in known else newest_watermark(instance, container)
-            plan = make_plan(container, reader, table, partitions, request, event)
+            plan = self._made(container, reader, table, partitions, request, event)
             keys = run_keys(plan, reader, partitions) if plan.action is not Action.SKIP else []
         return plan, keys
 
@@ -84,12 +87,12 @@ class TableAdapter:
         table = scope.table(*container.key_path)
         partitions = container_partitions(self.definition, instance)
         event = newest_watermark(instance, container)
-        plan = make_plan(container, reader, table, partitions, request, event)
+        plan = self._made(container, reader, table, partitions, request, event)
         if plan.action is Action.SKIP and request.audit is not None:
             spark = scope.spark  # opened before the snapshot, so that none is held while a JVM starts
             # The lake is compared with a state of the source in which there is still nothing to do. If there is, it is synced first.
             with reader.snapshot():
-                plan = make_plan(container, reader, table, partitions, request, event)
+                plan = self._made(container, reader, table, partitions, request, event)
                 if plan.action is Action.SKIP:
                     rows = reader.snapshot_rows(container, plan.state.text_columns if plan.state is not None else ())
                     most = definition.settings.rows_a_window
@@ -97,17 +100,31 @@ class TableAdapter:
                     return replace(plan, audited=found)
         if plan.action is Action.SKIP:
             return plan
+        if plan.applies:
+            log(f"{container.label}: {plan.reason}")
+        if container.is_captured:
+            others = self._captured_tables(scope.lake, reader)
+            return CapturedSync(
+                definition, plan, reader, table, partitions, run_id, log, log=reader.change_log(definition.settings.slot), others=others
+            )
         expected = reader.estimate(plan.windows, plan.include_nulls)
         log(f"{container.label}: {plan.reason}: {plan.requested}, about {expected:,} rows by {container.strategy.value}")
         return TableSync(definition, plan, reader, table, partitions, run_id, log)
 
     def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:
         assert isinstance(plan, TablePlan)
-        return keep_learned(instance, plan, LakeTable(lake, *self.definition.container.key_path))
+        table = LakeTable(lake, *self.definition.container.key_path)
+        watermark = keep_learned(instance, plan, table)
+        if plan.container.is_captured and plan.confirmed is not None:
+            with self._reader() as reader:
+                advance_slot(reader.change_log(self.definition.settings.slot), table, self._captured_tables(lake, reader))
+        return watermark
 
     def preview(self, plan: Plan) -> Mapping[str, Any]:
         assert isinstance(plan, TablePlan)
         container, rows = self.definition.container, 0
+        if plan.applies:
+            return {"rows": None, "sql": plan.reason}
         if plan.action is not Action.SKIP:
             with self._reader() as reader:
                 rows = reader.count(plan.windows, plan.include_nulls)
@@ -157,6 +174,26 @@ class TableAdapter:
         return []
 
     # ------------------------------------------------------------------
+    def _made(
+        self,
+        container: Container,
+        reader: PostgresSource,
+        table: LakeTable,
+        partitions: Partitions | None,
+        request: Request,
+        event: int | None,
+    ) -> TablePlan:
+        if not container.is_captured:
+            return make_plan(container, reader, table, partitions, request, event)
+        log = reader.change_log(self.definition.settings.slot)
+        return make_capture_plan(container, reader, log, table, partitions, request, event)
+
+    def _captured_tables(self, lake: str, reader: PostgresSource) -> Sequence[LakeTable]:
+        """The tables in the lake of all containers whose changes the datastore's slot keeps."""
+        settings = self.definition.settings
+        names = captured_names(reader.live, settings.slot, settings.schema)
+        return [LakeTable(lake, encode_name(settings.name), encode_name(name)) for name in names if settings.may_capture(name)]
+
     def _seen_by(self, reader: PostgresSource) -> TableDefinition:
         """The definition as it has to be for the role of this connection.
 
@@ -196,6 +233,8 @@ class TableAdapter:
         container = self.definition.container
         what = f"{container.kind.value.capitalize()} `{container.schema}.{container.name}`, kept in step by {container.strategy.value}"
         by = f" on `{'`, `'.join(container.identifier.columns)}`" if container.identifier else ": the whole container each time"
+        if container.is_captured:
+            by = ", by the log of its source"
         return f"{container.comment}\n\n{what}{by}." if container.comment else f"{what}{by}."
 
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import dagster as dg
 
+from incremental_assets.core.capture import lsn_text
 from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import json_value, value_from_json
 from incremental_assets.dagster.metadata import plain
 from incremental_assets.dagster.newest_events import MOST_OBSERVATIONS, newest_events
-from incremental_assets.delta.result import NEW, PREVIOUS, SIGNATURE
+from incremental_assets.delta.result import LSN, NEW, PREVIOUS, SIGNATURE
 from incremental_assets.delta.table import LakeTable
 
 PAGE = 500
@@ -130,6 +131,9 @@ def history(instance: dg.DagsterInstance, container: Container) -> Iterator[dict
             "run_id": record.run_id,
             "started_at": started.isoformat(timespec="milliseconds"),
             "completed_at": completed.isoformat(timespec="milliseconds"),
+            "lsn": values.get(LSN),
+            "lag_bytes": None,
+            "lag_seconds": None,
         }
 
 
@@ -143,14 +147,17 @@ def current(instance: dg.DagsterInstance, container: Container, lake: str, newes
 
     It is the record ``newest`` of the history, with ``new`` corrected by the table's property: the lower of the property and the newest
     event counts. A container without identifier has no watermark. ``new`` is None where there is no table, or where the table belongs to
-    another identifier: the next sync then loads the whole container. ``newest``: None where the event log has no record.
+    another identifier: the next sync then loads the whole container. ``lsn``: how far a container with ``capture: log`` has come; how far
+    it lags is not known here. ``newest``: None where the event log has no record.
     """
     record = newest or {
         "container": container.label,
         "column": "/".join(container.identifier.columns) if container.identifier else None,
-        **dict.fromkeys(("previous", "new", "rows", "run_id", "started_at", "completed_at")),
+        **dict.fromkeys(("previous", "new", "rows", "run_id", "started_at", "completed_at", "lsn", "lag_bytes", "lag_seconds")),
     }
     head = LakeTable(lake, *container.key_path).head()
+    position = head.captured_to if head is not None and container.is_captured else None
+    record |= {"lsn": lsn_text(position[1]) if position is not None else None}
     state = head.state(container) if head is not None and head.signature() == container.signature else None
     if container.cursor_type is None:
         return record

@@ -6,6 +6,8 @@ does it, ``dagster.components``), and storing the catalog (``catalog.state``).
 
 import contextlib
 import fnmatch
+import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,13 +16,14 @@ from typing import Literal
 from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS, CatalogSettings
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Known, Presence
+from incremental_assets.core.capture import Capture
 from incremental_assets.core.container import AuditSettings, Container, ContainerOptions, SourceTable
 from incremental_assets.core.deletes import MARK, Deletes
 from incremental_assets.core.errors import ConfigurationError, MisfitError
 from incremental_assets.core.grammar import IncrementalSpec
 from incremental_assets.core.lag import where_sessions_are_hidden
 from incremental_assets.core.names import nearest
-from incremental_assets.core.resolve import resolve
+from incremental_assets.core.resolve import CAPTURED_KINDS, resolve
 from incremental_assets.core.rules.checks import check_rules
 from incremental_assets.databases.postgres.connection import PostgresAddress
 from incremental_assets.databases.postgres.watch import Limits
@@ -37,10 +40,11 @@ class DatastoreSettings:
     ``max_source_connections``: how many connections the datastore may use at once. ``settle_seconds``: how long a sync waits for open
     transactions to end before it takes its snapshot. ``watermark_margin_seconds``: how far a time's watermark stays below the source's
     clock. ``load_rows``: a load of more rows goes window by window. ``limits``: those of one snapshot. ``timezone``: the time
-    zone of columns without one. ``schedule`` and ``maintenance``: when syncs and maintenance run. ``keep_days``: how many days runs and
-    records of scans are kept (None: for ever).
-    ``incremental``: the incremental identifiers. ``options``: the settings of containers, by table. ``exclude``: patterns (fnmatch) of
-    tables that are not synced. ``auto_identifiers``: identifiers that the catalog detected are used where the YAML names none.
+    zone of columns without one. ``capture``: whether containers follow the source's log that do not say it themselves.
+    ``capture_slot``: the name of the replication slot and of the publication; None: one that is made of the datastore's name.
+    ``schedule`` and ``maintenance``: when syncs and maintenance run. ``keep_days``: how many days runs and records of scans are kept (None:
+    for ever). ``incremental``: the incremental identifiers. ``options``: the settings of containers, by table. ``exclude``: patterns
+    (fnmatch) of tables that are not synced. ``auto_identifiers``: identifiers that the catalog detected are used where the YAML names none.
     """
 
     name: str
@@ -58,6 +62,8 @@ class DatastoreSettings:
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
     keep_days: int | None = KEEP_DAYS
     audit: AuditSettings | None = None
+    capture: Capture = Capture.NONE
+    capture_slot: str | None = None
     incremental: tuple[IncrementalSpec, ...] = ()
     options: Mapping[str, ContainerOptions] = field(default_factory=dict[str, ContainerOptions])
     exclude: tuple[str, ...] = ()
@@ -101,6 +107,27 @@ class DatastoreSettings:
         """Whether an identifier that the catalog detected is used for this table if the YAML names none."""
         own = self.options.get(table, ContainerOptions()).identifiers
         return self.auto_identifiers if own is None else own
+
+    @property
+    def slot(self) -> str:
+        """The name of the replication slot and of the publication of its captured containers."""
+        return self.capture_slot or default_slot(self.name)
+
+    def captures(self, table: SourceTable) -> Capture:
+        """Whether the container of this table follows the source's log.
+
+        What holds for all containers of a datastore does not hold for those that cannot follow it.
+        """
+        options = self.options.get(table.name, ContainerOptions())
+        if options.capture is not None:
+            return options.capture
+        able = table.kind in CAPTURED_KINDS and bool(options.primary_key or table.primary_key)
+        return self.capture if able else Capture.NONE
+
+    def may_capture(self, name: str) -> bool:
+        """Whether the container of this name follows the source's log, unless its table cannot."""
+        own = self.options.get(name, ContainerOptions()).capture
+        return not self.is_excluded(name) and (self.capture if own is None else own) is Capture.LOG
 
     @cached_property
     def specs(self) -> Mapping[str, IncrementalSpec]:
@@ -167,7 +194,7 @@ class TableDefinition:
 
     def _resolve(self, table: SourceTable) -> Container:
         settings, detected = self.settings, self._detected
-        options = settings.options.get(table.name, ContainerOptions())
+        options = replace(settings.options.get(table.name, ContainerOptions()), capture=settings.captures(table))
         spec = settings.specs.get(table.name)
 
         def resolved(spec: IncrementalSpec | None, options: ContainerOptions) -> Container:
@@ -181,6 +208,15 @@ class TableDefinition:
                     return resolved(detected.spec(settings.schema, table.name), replace(options, partition_by=partitioning))
             options = replace(options, partition_by=None, deletes=None)  # they are for an identifier that may be detected one day
         return resolved(spec, options)
+
+
+def default_slot(datastore: str) -> str:
+    """The name of a datastore's slot. PostgreSQL permits small letters, digits and underscores, and 63 of them."""
+    plain = re.sub(r"[^a-z0-9_]", "_", datastore.lower())
+    name = f"incremental_assets_{plain}"
+    if plain == datastore and len(name) <= 63:
+        return name
+    return f"{name[:54]}_{zlib.crc32(datastore.encode()):08x}"
 
 
 def is_synced(settings: DatastoreSettings, table: SourceTable) -> bool:

@@ -34,16 +34,19 @@ class TablePlan(Plan):
     """The plan of one sync of a table or view.
 
     ``windows``: their rows will be read and replaced. ``include_nulls``: the rows without identifier will be, too. ``whole``: the whole
-    table will be replaced, with its schema.
+    table will be replaced, with its schema. ``applies``: what the source's log has is applied, and ``windows`` is empty.
     """
 
     windows: tuple[Window, ...]
     include_nulls: bool
     whole: bool = False
+    applies: bool = False
 
     @property
     def requested(self) -> str:
         """The windows in words."""
+        if self.applies:
+            return "what the log has"
         return in_words(self.container.cursor_type, self.windows)
 
 
@@ -81,9 +84,9 @@ def make_plan(
         )
     server = source.server
     head = table.head()
-    state = _state(container, table, head, source, request)
+    state = checked_state(container, table, head, source, request)
     watermark = state.counting_watermark(event) if state else None
-    warnings = [*_server_warnings(container, server), *_index_warning(container)]
+    warnings = [*server_warnings(container, server), *_index_warning(container)]
     domain = (container.identifier.domain if container.identifier else EVERYTHING,)
 
     def plan(action: Action, reason: str, windows: tuple[Window, ...], nulls: bool, whole: bool = False, sweep: bool = False) -> TablePlan:
@@ -174,7 +177,7 @@ def fallen_back(container: Container) -> str:
     )
 
 
-def _state(container: Container, table: LakeTable, head: Head | None, source: SourceDatabase, request: Request) -> TableState | None:
+def checked_state(container: Container, table: LakeTable, head: Head | None, source: SourceDatabase, request: Request) -> TableState | None:
     """The sync state in the table's property; None if there is no table or no state.
 
     Raises LakeError if the table belongs to another container, and RebuildNeeded if the state does not fit the container or the source any
@@ -198,9 +201,11 @@ def _state(container: Container, table: LakeTable, head: Head | None, source: So
         )
     if state.schema not in (None, container.schema):
         raise RebuildNeeded(_rebuild(container, f"the table was filled from schema {state.schema} (now {container.schema})"))
-    relation = source.relation() if container.identifier is not None else None
+    relation = source.relation() if container.identifier is not None or container.is_captured else None
     if state.relation is not None and relation is not None and state.relation != relation:
         raise RebuildNeeded(_rebuild(container, "its table was dropped and created anew, so that its rows below the watermark are unknown"))
+    if container.is_captured and state.capture is None:
+        return state  # it is loaded anew, whatever its strategy and key were
     if state.strategy != container.strategy.value:
         raise RebuildNeeded(_rebuild(container, f"its strategy was {state.strategy} and is {container.strategy.value}"))
     check_key(container, state)
@@ -293,7 +298,7 @@ def _shown(container: Container, watermark: int | None) -> str:
     return "none" if watermark is None or container.cursor_type is None else format_value(container.cursor_type, watermark)
 
 
-def _server_warnings(container: Container, server: Server) -> list[str]:
+def server_warnings(container: Container, server: Server) -> list[str]:
     """Warnings about transactions that the source's server cannot show, and about connection poolers."""
     warnings: list[str] = []
     if server.is_replica and container.identifier is not None:
@@ -341,7 +346,7 @@ def run_keys(plan: TablePlan, source: SourceDatabase, partitions: Partitions | N
 
     Keys of integer partitions may not exist in Dagster yet.
     """
-    if partitions is None or plan.container.partitioning is None:
+    if partitions is None or plan.container.partitioning is None or plan.applies:
         return []
     if plan.request.keys is not None:
         return list(plan.request.keys)

@@ -18,6 +18,7 @@ from incremental_assets.core.container import Container, SourceTable
 from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import Activity, Holder, OpenTransactions
 from incremental_assets.core.window import Window
+from incremental_assets.databases.change_log import ChangeLog
 from incremental_assets.delta.write_batch import RowsInFiles
 from incremental_assets.spark.persisted import PersistedRows
 
@@ -172,6 +173,14 @@ class SourceDatabase(Protocol):
 
         It begins with the number of rows and a dot.
         """
+        ...
+
+    def settings_text(self) -> str:
+        """The container's settings that decide which rows and columns are read, as JSON."""
+        ...
+
+    def change_log(self, slot: str) -> ChangeLog:
+        """The log of the source, as far as it is kept by this slot."""
         ...
 
     # ------------------------------------------------------------------ identifiers

@@ -71,6 +71,8 @@ class TableSync(ContainerSync):
         """Whether the plan is carried out by several commits, each for a part of its windows."""
         self._infinite: tuple[str, ...] | None = None
         """The columns with values that no type of the lake can hold, as far as is known; None if they have not been looked for."""
+        self._is_last = False
+        """Whether the piece that is being written is the last one."""
         self._audited: SourceSnapshot | None = None
         """The rows of the last snapshot, which an audit or a sweep compares with the lake; None before that."""
         self._swept: Sweep | None = None
@@ -120,10 +122,8 @@ class TableSync(ContainerSync):
         with source.snapshot():
             found = source.table()
             if found is None:
-                raise SourceError(
-                    f"{container.label}: the source has no table {container.schema}.{container.name} any more; its rows stay in the "
-                    f"lake. To forget it: incremental-assets catalog {container.datastore}"
-                )
+                raise gone_from_source(container)
+            self._is_last = last
             container = self._current(found)
             # The identifier may have become nullable since the catalog operation, so this is decided by the container's current columns.
             # Only a refresh of chosen partitions follows the plan: it has rows without identifier only if these are all partitions.
@@ -146,7 +146,7 @@ class TableSync(ContainerSync):
                 base_version=self._base_version,
                 state=state,
                 expected=source.estimate(windows, nulls),
-                allow_empty=plan.request.allow_empty or (plan.action is Action.SYNC and plan.watermark is not None),
+                allow_empty=plan.request.allow_empty or (plan.action is Action.SYNC and plan.watermark is not None and not self._whole),
                 commit_metadata=plan.commit_metadata(moved.watermark, self._run_id),
                 rows=rows,
                 by_key=snapshot,
@@ -200,7 +200,7 @@ class TableSync(ContainerSync):
         An integer that falls back means that the table was truncated or restored, and new rows would lie below the watermark. A time may
         fall back because the newest rows were deleted, and new rows get later times all the same.
         """
-        if old is None or container.identifier is None or container.cursor_type is None:
+        if old is None or container.identifier is None or container.cursor_type is None or container.is_captured:
             return
         shown = format_value(container.cursor_type, old)
         if not container.cursor_type.is_time:
@@ -255,8 +255,10 @@ class TableSync(ContainerSync):
             lag_windows, nulls = (container.lag_window.window(moved.watermark),), container.has_null_identifiers
         # A new fingerprint may be stored only if this read covered the whole lag window. Otherwise the next sync could skip rows that the
         # lake does not have.
-        covers = container.identifier is None or (
-            bool(windows) and covered_from(windows, lag_windows[0].lower) is True and (nulls_read or not nulls)
+        # A container that follows the log does not need one.
+        covers = not container.is_captured and (
+            container.identifier is None
+            or (bool(windows) and covered_from(windows, lag_windows[0].lower) is True and (nulls_read or not nulls))
         )
         # If the read did not cover the lag window, the old fingerprint stays valid as long as the watermark stays and nobody else has
         # changed the table's rows. Without a fingerprint the next sync reads the lag window again.
@@ -277,6 +279,7 @@ class TableSync(ContainerSync):
             excluded_columns=container.options.exclude_columns,
             # A table that one snapshot has filled has no other keys than the source.
             swept_at=time.time_ns() // 1000 if loads and not self._in_pieces and container.options.deletes else before.swept_at,
+            capture=None,
         )
 
     def _is_sampled(self) -> bool:
@@ -327,8 +330,10 @@ class TableSync(ContainerSync):
         for one in told:
             self._log(f"{self._container.label}: {one}")
 
-    def changed_values(self) -> Collection[int]:
-        return self._swept.values if self._swept is not None else ()
+    def changed_partitions(self) -> Collection[str]:
+        if self._swept is None or self.partitions is None:
+            return ()
+        return {self.partitions.key_of(value) for value in self._swept.values}
 
     def inspect(self, spark: Callable[[], "SparkSession"], outcome: WriteResult) -> None:
         request = self._plan.request.audit
@@ -371,6 +376,14 @@ class TableSync(ContainerSync):
             self.result.messages.append(f"no longer in the source, NULL from now on: {names}")
         if merge(write_batch.windows) and outcome.rows_read:
             self._log(f"{self._plan.container.label}: {self.result.rows_read:,} rows so far, {self.result.seconds:.1f} s")
+
+
+def gone_from_source(container: Container) -> SourceError:
+    """The error for a container that the source no longer has."""
+    return SourceError(
+        f"{container.label}: the source has no table {container.schema}.{container.name} any more; its rows stay in the "
+        f"lake. To forget it: incremental-assets catalog {container.datastore}"
+    )
 
 
 def shape_digest(table: SourceTable) -> str:

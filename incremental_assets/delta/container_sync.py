@@ -68,10 +68,6 @@ class ContainerSync(ABC):
         """
         return None
 
-    def changed_values(self) -> Collection[int]:
-        """Values of the identifier in whose partitions rows have changed that are not in the windows of the write batches."""
-        return ()
-
     def inspect(self, spark: Callable[[], "SparkSession"], outcome: WriteResult) -> None:
         """Looks at what was committed while the snapshot of the write batch is still held. ``spark`` returns a session."""
         return None
@@ -79,6 +75,10 @@ class ContainerSync(ABC):
     def rows_of(self, keys: Sequence[str]) -> Mapping[str, int] | None:
         """The number of rows of each given partition and of each partition that was written. None: they are to be counted in the lake."""
         return None
+
+    def changed_partitions(self) -> Collection[str]:
+        """The keys of partitions in which rows have changed, as far as the windows of the write batches do not tell it."""
+        return ()
 
     def total_rows(self) -> int | None:
         """The number of rows of the whole table. None: they are to be counted in the lake."""

@@ -73,6 +73,26 @@ def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: 
     return WriteResult(compared.new.num_rows, *counts, head.version + 1, head.version + 1)
 
 
+def write_chosen(table: LakeTable, head: Head, write_batch: WriteBatch, chosen: "Chosen") -> pa.Table | None:
+    """Writes ``chosen.rows`` in the place of ``chosen.replaced``, in one commit; none, if there are neither of them.
+
+    Returns the rows that were replaced, with the columns by which they are known. None if nothing was done and Spark has to write. Raises
+    as ``write_here`` does.
+    """
+    reason = f"{WRITE_BY} says so" if os.environ.get(WRITE_BY) else reason_against(table, head, write_batch)
+    if reason is not None or chosen.replaced is None:
+        log.debug("%s: Spark writes: %s", write_batch.container.label, reason)
+        return None
+    schema, taken, folder = chosen.rows.schema, list[pa.Table](), os.path.abspath(table.address)
+    place = _place(table, head, folder, schema, chosen.replaced, taken=taken)
+    if place is None:
+        return None
+    nothing = not chosen.rows.num_rows and not place.replaced_rows
+    if not nothing and not _commit(table, head, write_batch, folder, chosen.rows, place):
+        return None
+    return pa.concat_tables([pa.schema([schema.field(name) for name in chosen.replaced.columns]).empty_table(), *taken])
+
+
 def delete_here(table: LakeTable, head: Head, write_batch: WriteBatch, keys: pa.Table) -> WriteResult | None:
     """Deletes the rows with these primary keys in one commit, or marks them as deleted. None if nothing was done and Spark has to do it.
 
@@ -132,7 +152,7 @@ def _discarded_on_error(writer: FilesWriter) -> Iterator[None]:
 
 # ---------------------------------------------------------------------- what is written, and what it replaces
 @dataclass(frozen=True)
-class _Chosen:
+class Chosen:
     """``rows``: those to be written. ``replaced``: the rows of the table that they replace; None if it is none, or all (``is_all``).
     ``replaced_rows``: how many these must be; None if that is not known.
     """
@@ -143,7 +163,7 @@ class _Chosen:
     is_all: bool = False
 
 
-def _chosen(write_batch: WriteBatch, compared: LocalComparison) -> _Chosen | None:
+def _chosen(write_batch: WriteBatch, compared: LocalComparison) -> Chosen | None:
     """None if Spark has to write, as rows must be looked up again, or deletions may have to be refused."""
     identifier = write_batch.container.identifier
     if compared.counts is None:
@@ -156,20 +176,20 @@ def _chosen(write_batch: WriteBatch, compared: LocalComparison) -> _Chosen | Non
             there = unmarked(compared.old)
             kept = there.filter(RowsOfKeys(found.missing).among(there.select(list(compared.key))))
             rows = pa.concat_tables([rows, marked(kept, compared.deleted_at)])
-        return _Chosen(rows, RowsOfKeys(keys))
+        return Chosen(rows, RowsOfKeys(keys))
     _, updated, deleted = compared.counts
     if not updated and not deleted:
-        return _Chosen(compared.added())
+        return Chosen(compared.added())
     if not _may_delete(write_batch):
         return None
     if identifier is None:
-        return _Chosen(compared.new, is_all=True)
+        return Chosen(compared.new, is_all=True)
     windows = RowsOfWindows(identifier, write_batch.windows, write_batch.include_nulls)
     if compared.key and all(has_unique_keys(rows, compared.key) for rows in (compared.old, compared.new)):
         # A key may be in other windows, too, whose rows stay.
         lost = compared.lost()
-        return _Chosen(compared.added(), RowsOfBoth(windows, RowsOfKeys(lost.select(list(compared.key)))), lost.num_rows)
-    return _Chosen(compared.new, windows, compared.old.num_rows)
+        return Chosen(compared.added(), RowsOfBoth(windows, RowsOfKeys(lost.select(list(compared.key)))), lost.num_rows)
+    return Chosen(compared.new, windows, compared.old.num_rows)
 
 
 def _may_delete(write_batch: WriteBatch) -> bool:
@@ -212,9 +232,20 @@ class _Place:
 
 
 def _place(
-    table: LakeTable, head: Head, folder: str, schema: pa.Schema, replaced: ReplacedRows, *, with_replaced: bool = False
+    table: LakeTable,
+    head: Head,
+    folder: str,
+    schema: pa.Schema,
+    replaced: ReplacedRows,
+    *,
+    with_replaced: bool = False,
+    taken: list[pa.Table] | None = None,
 ) -> _Place | None:
-    """None if too many files would have to be read or written anew, or if a file is not read here as Spark reads it."""
+    """Finds the rows to be replaced, and adds them to ``taken``, with the columns by which they are known.
+
+    ``with_replaced``: the place has them with all columns. None if too many files would have to be read or written anew, or if a file is
+    not read here as Spark reads it.
+    """
     delta = table.opened()
     if delta is None or delta.version() != head.version:
         return None
@@ -225,33 +256,43 @@ def _place(
         return None
     live = _live(delta)
     try:
-        hits = _hits(folder, schema, replaced, searched, live)
+        hits = _hits(folder, schema, replaced, searched, live, taken)
         rows = sum(among.true_count for among in hits.values())
         if with_replaced and _bytes(list(hits)) > MOST_WHOLE_BYTES:
             return None
-        taken = [_read(folder, file, schema).filter(among) for file, among in hits.items()] if with_replaced else []
+        whole = [_read(folder, file, schema).filter(among) for file, among in hits.items()] if with_replaced else []
         has_vectors = any(file.path in live for file in hits)
         # A file with a deletion vector leaves only by name and vector, and delta-rs names the vectors only if it removes all files.
         leaving = files if has_vectors else list(hits)
         if _bytes(leaving) <= MOST_WRITTEN_BYTES:
             kept = [_staying(folder, schema, file, hits.get(file), live.get(file.path)) for file in leaving]
-            return _Place(kept, () if has_vectors else leaving, rows, replaces_all=has_vectors, replaced=taken)
+            return _Place(kept, () if has_vectors else leaving, rows, replaces_all=has_vectors, replaced=whole)
         to_mark = _marked(table, head, delta, hits, live)
-        return None if to_mark is None else _Place(replaced_rows=rows, marked=to_mark, replaced=taken)
+        return None if to_mark is None else _Place(replaced_rows=rows, marked=to_mark, replaced=whole)
     except (pa.ArrowException, OSError) as error:
         log.debug("%s: Spark writes, as a file was not read: %s", table.url, error)
         return None
 
 
 def _hits(
-    folder: str, schema: pa.Schema, replaced: ReplacedRows, searched: Sequence[RemovedFile], live: Mapping[str, pa.Array]
+    folder: str,
+    schema: pa.Schema,
+    replaced: ReplacedRows,
+    searched: Sequence[RemovedFile],
+    live: Mapping[str, pa.Array],
+    taken: list[pa.Table] | None,
 ) -> dict[RemovedFile, pa.Array]:
     """The files that have rows to be replaced, and which of their rows these are."""
     columns = pa.schema([schema.field(name) for name in replaced.columns])
 
     def search(file: RemovedFile) -> pa.Array:
-        among = replaced.among(_read(folder, file, columns))
-        return pc.and_(among, _of_length(live[file.path], len(among))) if file.path in live else among  # pyright: ignore[reportAttributeAccessIssue]
+        rows = _read(folder, file, columns)
+        among = replaced.among(rows)
+        if file.path in live:
+            among = pc.and_(among, _of_length(live[file.path], len(among)))  # pyright: ignore[reportAttributeAccessIssue]
+        if taken is not None and among.true_count:
+            taken.append(rows.filter(among))
+        return among
 
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
         found = zip(searched, threads.map(search, searched), strict=True)

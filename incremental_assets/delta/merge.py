@@ -40,7 +40,7 @@ KEYS_A_LOOKUP = 10_000
 """The number of primary keys that one query looks up in the source."""
 _SOURCE = "__incremental_assets_source"
 """The temporary view that is the MERGE's source."""
-_GONE = "__incremental_assets_gone"
+GONE = "__incremental_assets_gone"
 """The column of the MERGE's source that is true for keys whose rows are to be deleted."""
 _CHANGES = ("Inserted", "Updated", "Deleted")
 """The ends of the names of the MERGE's metrics."""
@@ -112,7 +112,7 @@ def _write(
         return frame.selectExpr(*align(container, shape, frame.columns))
 
     try:
-        source = compared.changed.selectExpr("*", f"false AS {_GONE}")
+        source = compared.changed.selectExpr("*", f"false AS {GONE}")
         if compared.still_there:
             keys = list(container.primary_key)
             # The source may treat two spellings as one key (citext, or 1 and 1.0), while Spark and the lake compare the spellings. The
@@ -124,13 +124,13 @@ def _write(
             held.append(PersistedRows(spark, moved))
             moved = held[-1].frame
             rows += moved.count()
-            source = source.unionByName(moved.selectExpr(*map(quote, names), f"false AS {_GONE}"))
+            source = source.unionByName(moved.selectExpr(*map(quote, names), f"false AS {GONE}"))
             gone = gone.join(moved.selectExpr(*map(quote, keys)), keys, "left_anti") if gone is not None else None
         marked = 0
         if gone is not None:
             refuse_emptying(spark, table, head, write_batch, predicate, gone)
             marked = gone.count() if write_batch.deleted_at is not None else 0
-            source = source.unionByName(gone.selectExpr(*align(container, shape, container.primary_key), f"true AS {_GONE}"))
+            source = source.unionByName(gone.selectExpr(*align(container, shape, container.primary_key), f"true AS {GONE}"))
         # With literal bounds a MERGE can skip files by their statistics. Keys to be deleted may lie outside the bounds of the rows read.
         bounds = bounds if gone is None else None
         by_replace_using = gone is None and compared.are_unique and is_usable(spark, container.primary_key, dict(shape))
@@ -138,13 +138,13 @@ def _write(
             by_replace_using = not skips_files(table, container.primary_key[0], *bounds.values)
         statement = None
         if not by_replace_using:
-            statement = _merge_statement(table, container.primary_key, names, source, bounds, write_batch.deleted_at)
+            statement = merge_statement(table, container.primary_key, names, source, bounds, write_batch.deleted_at)
         write_batch.rows.still_there()
         expect_unmoved(container.label, table, head)
         if statement is None:
             replace_using(table, container.primary_key, names, source, write_batch.commit_metadata)
         else:
-            _run_merge(spark, statement, write_batch.commit_metadata)
+            run_merge(spark, statement, write_batch.commit_metadata)
     finally:
         for rows_held in held:
             rows_held.release()
@@ -154,13 +154,13 @@ def _write(
     return WriteResult(rows, inserted, updated - marked, deleted + marked, after.version, after.version)
 
 
-def _merge_statement(
+def merge_statement(
     table: LakeTable,
     keys: Sequence[str],
     columns: Sequence[str],
     source: "DataFrame",
     bounds: "KeyBounds | None",
-    deleted_at: int | None,
+    deleted_at: int | None = None,
 ) -> str:
     """The MERGE of the source's rows into the table. ``bounds``: between which the first key column of all these rows lies.
 
@@ -175,12 +175,12 @@ def _merge_statement(
     removed = "DELETE" if deleted_at is None else f"UPDATE SET t.{quote(MARK.name)} = timestamp_micros({int(deleted_at)})"
     return (
         f"MERGE INTO {table.sql_name} t USING {_SOURCE} s ON {on} "
-        f"WHEN MATCHED AND s.{_GONE} THEN {removed} WHEN MATCHED THEN UPDATE SET {sets} "
-        f"WHEN NOT MATCHED AND NOT s.{_GONE} THEN INSERT ({', '.join(map(quote, columns))}) VALUES ({values})"
+        f"WHEN MATCHED AND s.{GONE} THEN {removed} WHEN MATCHED THEN UPDATE SET {sets} "
+        f"WHEN NOT MATCHED AND NOT s.{GONE} THEN INSERT ({', '.join(map(quote, columns))}) VALUES ({values})"
     )
 
 
-def _run_merge(spark: "SparkSession", statement: str, commit_metadata: Mapping[str, Any]) -> None:
+def run_merge(spark: "SparkSession", statement: str, commit_metadata: Mapping[str, Any]) -> None:
     # This is a setting of the whole session, so each run must have a session of its own: two containers in one session have once
     # swapped their commit metadata.
     spark.conf.set(USER_METADATA, json.dumps(commit_metadata))

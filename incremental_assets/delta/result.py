@@ -15,6 +15,8 @@ from incremental_assets.delta.write_batch import WriteResult
 
 NEW, PREVIOUS, SIGNATURE = "watermark/new", "watermark/previous", "watermark/identifier"
 """Metadata keys of a materialization event: the watermark after the sync, the one before it, and the identifier's signature."""
+LSN = "capture/lsn"
+"""The metadata key of the position in the source's log up to which the table has everything."""
 NULL_ROWS = "sync/null_identifiers"
 """The metadata key of the number of rows in the source that have no identifier. It is there if the sync has read or refused them."""
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from incremental_assets.core.capture import CapturePosition
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import LakeError, NewerFormat
 from incremental_assets.core.names import backticked as quote
@@ -70,6 +71,13 @@ class Head:
         """The signature of the incremental identifier that the table was built with; None if the table has no sync state."""
         text = self.properties.get(STATE_PROPERTY)
         return str(json.loads(text)["identifier"]) if text else None
+
+    @property
+    def captured_to(self) -> tuple[str, int] | None:
+        """The slot of the log that the table follows, and how far it has come; None if it follows none."""
+        text = self.properties.get(STATE_PROPERTY)
+        position = CapturePosition.from_json(json.loads(text).get("capture")) if text else None
+        return None if position is None else (position.slot, position.lsn)
 
     def state(self, container: Container) -> TableState | None:
         """The sync state in the table's property; None if there is none. Raises NewerFormat if a newer version of the product wrote it."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Evolution, plan_evolution
 from incremental_assets.delta.add_files import add_files
+from incremental_assets.delta.changed_rows import write_changed
 from incremental_assets.delta.commit_files import checkpoint_if_due
 from incremental_assets.delta.create import create_table
 from incremental_assets.delta.errors import lake_errors
@@ -54,7 +55,10 @@ def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch:
     spark = functools.cache(lambda: _session(session, table, write_batch))
     with lake_errors(container.label, table.url):
         head, evolution = _prepare(spark, table, head, write_batch)
-        outcome, by_spark = _write_here(table, head, write_batch), False
+        if write_batch.changed is not None:
+            outcome, by_spark = write_changed(spark, table, head, write_batch, write_batch.changed)
+        else:
+            outcome, by_spark = _write_here(table, head, write_batch), False
         if isinstance(outcome, LocalComparison) or outcome is None:
             outcome, by_spark = _write_by_spark(spark(), table, head, write_batch, outcome, log)
         is_written = outcome.data_version > head.version

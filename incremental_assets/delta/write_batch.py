@@ -62,16 +62,17 @@ class KeyLookup(Protocol):
 class WriteBatch:
     """A write batch: the rows that one commit writes, with everything that the commit needs to know of them.
 
-    ``windows``: their rows in the table are replaced by ``rows``. ``include_nulls``: rows without identifier are
-    replaced, too. ``whole``: nothing of the old table stays, not even its schema. ``columns``: the columns of the rows, with the types that
-    they have in the lake. ``base_version``: the Delta version that the plan saw (None: no table existed). ``state``: the sync state to
-    store after the rows; its ``data_version`` is filled in by the commit. ``expected``: the estimated number of rows. ``allow_empty``: the
-    commit may delete rows although the source has none there. ``commit_metadata``: Delta's ``userMetadata``. ``by_key``: for upserts only.
-    ``files``: the keys of the files whose rows are replaced; there are no windows then. ``only_adds``: the source knows that the table has
-    no rows yet in the place of those to be written. ``in_files``: reads the same rows into files instead; None if the source cannot.
-    ``staged``: the same rows in files that were written elsewhere; None if there are none. ``deleted_at``: rows that the source no longer
-    has are marked with this time (microseconds since 1970 UTC) in the column ``core.deletes.MARK``; None: they are deleted instead.
-    ``divisible``: the rows may be committed in two parts, as the batch is itself one of several by which a large read is written.
+    ``windows``: their rows in the table are replaced by ``rows``. ``include_nulls``: rows without identifier are replaced, too. ``whole``:
+    nothing of the old table stays, not even its schema. ``columns``: the columns of the rows, with the types that they have in the lake.
+    ``base_version``: the Delta version that the plan saw (None: no table existed). ``state``: the sync state to store after the rows; its
+    ``data_version`` is filled in by the commit. ``expected``: the estimated number of rows. ``allow_empty``: the commit may delete rows
+    although the source has none there. ``commit_metadata``: Delta's ``userMetadata``. ``by_key``: for upserts only. ``files``: the keys of
+    the files whose rows are replaced; there are no windows then. ``only_adds``: the source knows that the table has no rows yet in the
+    place of those to be written. ``in_files``: reads the same rows into files instead; None if the source cannot. ``staged``: the same rows
+    in files that were written elsewhere; None if there are none. ``deleted_at``: rows that the source no longer has are marked with this
+    time (microseconds since 1970 UTC) in the column ``core.deletes.MARK``; None: they are deleted instead. ``changed``: the rows are
+    written by key, and there are no windows. ``divisible``: the rows may be committed in two parts, as the batch is itself one of several
+    by which a large read is written.
     """
 
     container: Container
@@ -92,6 +93,19 @@ class WriteBatch:
     staged: "StagedFiles | None" = field(repr=False, default=None)
     divisible: bool = False
     deleted_at: int | None = None
+    changed: "ChangedRows | None" = field(repr=False, default=None)
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """Rows that take the place of those with the same keys, wherever in the table these are.
+
+    ``keys``: all keys that have changed, each once, with the types of the lake. ``rows``: the rows that the source has for them, with the
+    columns of the batch. A key without a row is deleted.
+    """
+
+    rows: "pa.Table"
+    keys: "pa.Table"
 
 
 @dataclass(frozen=True)
@@ -153,7 +167,9 @@ class WriteResult:
 
     ``rows_inserted``, ``rows_updated`` and ``rows_deleted`` count rows of the lake whose values have changed; None means that the number is
     not known. ``data_version`` is the Delta version that wrote the rows; ``version`` is the newest version afterwards, which also has the
-    sync state. ``evolution``: the schema changes that were made before the rows were written.
+    sync state. ``identifiers``: the identifiers, as integers of the cursor type, of the rows that were written and of those in whose place
+    they are; None if the windows of the batch tell where these are. ``evolution``: the schema changes that were made before the rows were
+    written.
     """
 
     rows_read: int
@@ -163,3 +179,4 @@ class WriteResult:
     data_version: int
     version: int
     evolution: Evolution = field(default_factory=Evolution)
+    identifiers: "pa.ChunkedArray | None" = None

@@ -5,6 +5,7 @@ source (``core.resolve``).
 """
 
 import contextlib
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from pydantic import Field
 from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.inspect import CatalogDeclarations, CatalogSource
 from incremental_assets.catalog.state import Catalog
+from incremental_assets.core.capture import Capture
 from incremental_assets.core.container import ContainerOptions, HoldBack, OnNull
 from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
 from incremental_assets.core.duration import seconds_of
@@ -82,6 +84,7 @@ class ContainerEntry(QualityEntry):
     deletes: Deletes | None = Field(default=None, description="sweep: rows that the source has deleted are; soft: they are marked")
     deletes_every: str | None = Field(default=None, description="from one sweep to the next, such as 36 hours; default: 1 day")
     max_deleted_share: float | None = Field(default=None, description="a sweep that would delete more is refused; default: 0.05")
+    capture: Capture | None = Field(default=None, description="log: follows the source's log; none; default: as the datastore says")
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
 
@@ -132,6 +135,8 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
     maintenance: str | None = "daily"
     keep_days: int | None = KEEP_DAYS
     audit: Annotated[AuditEntry | None, AUDIT_RESOLVER] = None
+    capture: Literal["none", "log"] = "none"
+    capture_slot: str | None = None
     incremental: Annotated[
         Sequence[str | IncrementalEntry],
         dg.Resolver(_entries, model_field_type=list[str | IncrementalEntry]),  # pyright: ignore[reportArgumentType]
@@ -207,12 +212,23 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
             maintenance=maintenance_cron(self.name, self.maintenance),
             keep_days=checked_days(self.name, self.keep_days),
             audit=settings_of_all(self.name, self.audit),
+            capture=Capture(self.capture),
+            capture_slot=_slot(self.name, self.capture_slot),
             incremental=tuple(_spec(self.name, self.schema, entry) for entry in self.incremental),
             options={table: _options(self.name, table, entry) for table, entry in self.containers.items()},
             exclude=tuple(self.exclude),
             auto_identifiers=self.identifiers == "auto",
             catalog=self.catalog.settings(self.name),
         )
+
+
+def _slot(datastore: str, name: str | None) -> str | None:
+    """The name of the datastore's slot. Raises ConfigurationError where PostgreSQL permits no such name."""
+    if name is not None and not re.fullmatch(r"[a-z0-9_]{1,63}", name):
+        raise ConfigurationError(
+            f"{datastore}: capture_slot is {name!r}; the name of a replication slot has small letters, digits and underscores, up to 63."
+        )
+    return name
 
 
 def _spec(datastore: str, own_schema: str, entry: str | IncrementalEntry) -> IncrementalSpec:

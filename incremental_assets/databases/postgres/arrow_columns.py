@@ -40,13 +40,23 @@ def snapshot_read(reader: PostgresReader, carried: Sequence[Carried], read: Wind
 
     There must be no ``reason_against_arrow``.
     """
-    selected = [replace(column, select=_select(column)) for column in carried]
     scope = scope_predicate(reader.container, read.windows, read.include_nulls)
+    selected = sent_columns(carried)
+    return read_of_queries(reader, carried, [select_of(reader.container, selected, one) for one in divided(scope, cuts)])
+
+
+def sent_columns(carried: Sequence[Carried]) -> list[Carried]:
+    """The columns with the SQL by which they are sent as Arrow."""
+    return [replace(column, select=_select(column)) for column in carried]
+
+
+def read_of_queries(reader: PostgresReader, carried: Sequence[Carried], queries: Sequence[sql.Composable]) -> SnapshotRead:
+    """The read of queries that return ``sent_columns(carried)``. It must be called inside ``reader.snapshot()``."""
     return SnapshotRead(
         connection=reader.libpq_connection,
         password=reader.password,
         settings=tuple(part.strip() for part in reader_statements(reader).split(";") if part.strip()),
-        queries=tuple(select_of(reader.container, selected, one).as_string(None) for one in divided(scope, cuts)),
+        queries=tuple(query.as_string(None) for query in queries),
         columns=tuple(column for column in map(sent_as, carried) if column is not None),
         silence=reader.limits.silence,
     )

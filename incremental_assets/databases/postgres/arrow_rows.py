@@ -34,9 +34,15 @@ def read_rows(reader: PostgresReader, carried: Sequence[Carried], read: WindowRe
     if reason_against_arrow(reader, carried) is not None:
         return None
     try:
-        return _read(snapshot_read(reader, carried, read, ()), most_bytes)
+        return read_query(reader, snapshot_read(reader, carried, read, ()), most_bytes)
     except UnexpectedValue:  # such as an infinite time, which the read through JDBC names in its message
         return None
+
+
+def read_query(reader: PostgresReader, one: SnapshotRead, most_bytes: int) -> pa.Table | None:
+    """The rows of the first query of ``one``; None if they are more than ``most_bytes``. Raises SourceError and UnexpectedValue."""
+    try:
+        return _read(one, most_bytes)
     except SourceFailed as error:
         raise SourceError(f"{reader.container.label}: the source failed while it was read: {source_message(error)}. Sync again.") from error
 

@@ -98,7 +98,7 @@ def read_keys(spark: "SparkSession", reader: PostgresReader, carried: Sequence[C
     """The rows with the given primary keys as they are in the snapshot. Each key is a sequence of texts (``delta.sql.key_text``)."""
     container = reader.container
     query = sql.SQL("({}) in (select {} from {})").format(_key_columns(container), *_given_keys(container, carried, keys))
-    return _read(spark, reader, carried, sql.SQL("{} and {}").format(query, _synced_at_all(container)), [])
+    return _read(spark, reader, carried, sql.SQL("{} and {}").format(query, synced_at_all(container)), [])
 
 
 def existing_keys(reader: PostgresReader, carried: Sequence[Carried], keys: Sequence[Sequence[str]]) -> list[int]:
@@ -107,12 +107,12 @@ def existing_keys(reader: PostgresReader, carried: Sequence[Carried], keys: Sequ
     typed, given = _given_keys(container, carried, keys)
     query = sql.SQL("select {k}.n - 1 from {given} where exists (select from {table} where ({names}) = ({typed}) and {scope})").format(
         k=sql.Identifier(_KEYS), given=given, table=relation(container), names=_key_columns(container), typed=typed,
-        scope=_synced_at_all(container),
+        scope=synced_at_all(container),
     )  # fmt: skip
     return [int(row[0]) for row in reader.rows(query)]
 
 
-def _synced_at_all(container: Container) -> sql.Composable:
+def synced_at_all(container: Container) -> sql.Composable:
     """A condition for all rows that belong to the container: those in its domain and, if they are carried, those without identifier."""
     return scope_predicate(container, [container.identifier.domain] if container.identifier else [], container.has_null_identifiers)
 

@@ -94,14 +94,14 @@ class PostgresReader(PostgresSession):
         ).format(
             hash=sql.SQL(row_hash),
             name=sql.Literal(self._regclass()),
-            settings=sql.Literal(self._settings()),
+            settings=sql.Literal(self.settings_text()),
             table=relation(self.container),
             scope=scope_predicate(self.container, windows, include_nulls),
         )
         return ".".join(self._row(query))
 
-    def _settings(self) -> str:
-        """The container's settings that decide which rows and columns are read, as JSON for the fingerprint."""
+    def settings_text(self) -> str:
+        """The container's settings that decide which rows and columns are read, as JSON."""
         options = self.container.options
         return json.dumps([options.where, sorted(options.exclude_columns), sorted(options.text_columns), options.on_null.value])
 

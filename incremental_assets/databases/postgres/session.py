@@ -231,6 +231,11 @@ class PostgresSession:
     def _regclass(self) -> str:
         return sql.Identifier(self.container.schema, self.container.name).as_string(None)
 
+    @property
+    def live(self) -> psycopg.Connection:
+        """The open connection. Raises SourceError if it was closed."""
+        return self._live()
+
     def _live(self) -> psycopg.Connection:
         if self._connection is None:
             raise SourceError(f"{self.container.label}: the connection to the source was closed; sync again.")

@@ -14,6 +14,7 @@ from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.databases.postgres.arrow_files import PACKAGES, PostgresFiles
 from incremental_assets.databases.postgres.arrow_rows import read_rows
+from incremental_assets.databases.postgres.capture.change_log import PostgresChangeLog
 from incremental_assets.databases.postgres.extract import (
     carried_columns,
     existing_keys,
@@ -39,6 +40,9 @@ class PostgresSource(PostgresReader):
 
     def infinite_columns(self, container: Container, windows: Sequence[Window], *, sampled: bool = False) -> tuple[str, ...]:
         return infinite_columns(self, container, windows, sampled=sampled)
+
+    def change_log(self, slot: str) -> PostgresChangeLog:
+        return PostgresChangeLog(self, slot)
 
     def prepare(self, spark: "SparkSession") -> None:
         ask_for_packages(spark, PACKAGES)

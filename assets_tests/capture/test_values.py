@@ -1,0 +1,85 @@
+"""Values and keys of every type arrive through the log as they do by every other read, and odd names are no hindrance.
+
+Belongs here: the fidelity table of ``databases.test_types``, captured. Does not belong: how types are carried (there).
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from assets_tests.capture.test_capture import set_up
+from assets_tests.databases.test_types import COLUMNS, INFINITE, TYPES, create, insert
+from assets_tests.harness import Project
+
+MakeProject = Callable[..., Project]
+
+
+def test_values_of_every_type_arrive_unchanged(project: MakeProject) -> None:
+    """A change that arrives through the log must not be rounded, shifted, padded or set to NULL."""
+    made = project(capture="log")
+    made.execute(TYPES)
+    create(made, "t")
+    insert(made, "t")
+    set_up(made, "t")
+    made.one("t")
+    made.assert_equal("t")
+    rows = len(made.rows("t", "id"))
+    insert(made, "t", 101, "2024-11-06")
+    line = made.one("t")
+    assert (line["status"], line["rows_inserted"]) == ("synced", rows), line
+    made.assert_equal("t")
+    moved = ", ".join(f"{column} = other.{column}" for column in COLUMNS)
+    made.execute(f"update t set {moved} from (select *, (id % {rows}) + 1 as next from t where id < 100) other where t.id = other.next")
+    assert made.one("t")["rows_updated"] == rows
+    made.assert_equal("t")
+    head = made.table("t").head()
+    assert head is not None and all(column.type == "string" for column in head.columns if column.name in INFINITE)
+
+
+def test_an_infinite_value_that_comes_later_is_refused_with_the_remedy(project: MakeProject) -> None:
+    made = project(capture="log")
+    made.execute("create table t (id int primary key, until date); insert into t values (1, '2026-01-01')")
+    set_up(made, "t")
+    made.one("t")
+    made.execute("insert into t values (2, 'infinity')")
+    refused = made.one("t", ok=False)
+    assert refused["status"] == "failed" and "text_columns: [until]" in refused["message"], refused
+    made.configure(containers={"t": {"text_columns": ["until"]}})
+    made.one("t")
+    made.assert_equal("t")
+
+
+KEYS = """create table t (b bytea, i timestamptz, l timestamp, d date, c char(4), n numeric(8,3), u uuid, v interval, "a.b `c" text,
+  "K" boolean, note text, primary key (b, i, l, d, c, n, u, v, "a.b `c", "K"));
+  insert into t select decode('ff0' || i, 'hex'), timestamptz '2024-11-01 00:00:00.000001+02' + i * interval '1 hour',
+    timestamp '0044-03-15 12:00 BC', date '12345-01-01' + i, 'ab', i / 8.0, md5(i::text)::uuid, i * interval '1 day 2 hours',
+    e'it''s \\\\ " {x} %s' || i, i % 2 = 0, 'n' from generate_series(1, 8) i"""
+
+
+@pytest.mark.parametrize("identity", ["default", "full"])
+def test_rows_are_found_by_keys_of_any_type(project: MakeProject, identity: str) -> None:
+    made = project(capture="log")
+    made.execute(KEYS)
+    made.execute(f"alter table t replica identity {identity}")
+    set_up(made, "t")
+    made.one("t")
+    made.assert_equal("t")
+    made.execute("update t set note = 'changed' where n = 0.125; delete from t where n = 0.25; update t set n = 7.5 where n = 0.375")
+    line = made.one("t")
+    assert (line["rows_inserted"], line["rows_updated"], line["rows_deleted"]) == (1, 1, 2), line
+    made.assert_equal("t")
+
+
+def test_keys_that_only_the_source_takes_for_equal_do_not_double_rows(project: MakeProject) -> None:
+    """Numbers without a scale, and floats with two zeros: the source has one row, the lake would have two."""
+    made = project(capture="log")
+    made.execute("create table t (k numeric primary key, n int); create table f (k double precision primary key, n int)")
+    made.execute("insert into t values (1.0, 1), (2, 2); insert into f values ('0', 1), (0.1, 2), ('NaN', 3)")
+    set_up(made, "t", "f")
+    made.sync()
+    made.execute(
+        "update t set k = 1.00; update f set k = '-0' where k = 0; update f set n = 9 where k = 'NaN'; delete from f where k = 0.1"
+    )
+    made.sync()
+    for name in ("t", "f"):
+        made.assert_equal(name)

@@ -1,0 +1,142 @@
+"""Plans one sync of a container that follows the log of its source: whether to skip it, to apply what the log has, or to load it anew.
+
+Belongs here: the decision and its reason in words. Does not belong: carrying it out (``capture_sync``), the plan of all other containers
+(``plan``), and the log (``change_log``).
+"""
+
+from dataclasses import replace
+
+from incremental_assets.core.capture import CapturePosition, lsn_text
+from incremental_assets.core.container import Container
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.partitions import Partitions
+from incremental_assets.core.plan import Action, Mode, Request
+from incremental_assets.core.watermark import TableState
+from incremental_assets.core.window import EVERYTHING, Window
+from incremental_assets.databases.change_log import ChangeLog, LogState
+from incremental_assets.databases.plan import TablePlan, checked_state
+from incremental_assets.databases.source import SourceDatabase
+from incremental_assets.delta.properties import is_set_without_spark
+from incremental_assets.delta.table import LakeTable
+
+IDLE_BYTES = 16 << 20
+"""How much log may come to lie behind an idle container before its position is moved, by a small commit. PostgreSQL keeps and removes its
+log in files of this size."""
+RETAINED_WARNING_BYTES = 1 << 30
+"""From so many bytes of retained log on, each sync warns."""
+
+
+def make_capture_plan(
+    container: Container,
+    source: SourceDatabase,
+    log: ChangeLog,
+    table: LakeTable,
+    partitions: Partitions | None,
+    request: Request,
+    event: int | None,
+) -> TablePlan:
+    """Plans one sync. The parameters, and what is raised, are those of ``plan.make_plan``.
+
+    Raises ConfigurationError, too, if the source does not capture the container's table as it has to.
+    """
+    if container.identifier is None and request.mode is Mode.INCREMENTAL and request.keys is not None:
+        raise ConfigurationError(f"{container.label}: it has no partitions.")
+    head = table.head()
+    state = checked_state(container, table, head, source, request)
+    now = log.state()
+    domain = container.identifier.domain if container.identifier else EVERYTHING
+    watermark = state.counting_watermark(event) if state else None
+
+    def plan(
+        action: Action, reason: str, windows: tuple[Window, ...], nulls: bool, *, whole: bool = False, applies: bool = False
+    ) -> TablePlan:
+        return TablePlan(
+            container=container,
+            request=request,
+            action=action,
+            reason=reason,
+            windows=windows,
+            include_nulls=nulls,
+            watermark=watermark,
+            state=state,
+            base_version=head.version if head else None,
+            warnings=tuple(_warnings(now)),
+            whole=whole,
+            applies=applies,
+        )
+
+    nulls = container.has_null_identifiers or container.identifier is None
+    if request.reset:
+        return plan(Action.LOAD, "loads the whole container anew, as asked by --reset-watermarks", (domain,), nulls, whole=True)
+    if request.mode is Mode.REFRESH and request.keys is not None:
+        assert partitions is not None
+        inside = (window.intersect(domain) for window in partitions.windows_of(request.keys))
+        windows = tuple(window for window in inside if window is not None)
+        count = len(request.keys)
+        reason = f"refreshes {count} partition{'s' if count > 1 else ''} whole"
+        return plan(Action.REFRESH, reason, windows, nulls and windows == (domain,))
+    if head is None:
+        return plan(Action.LOAD, "first sync: loads the whole container", (domain,), nulls)
+    if state is None or not state.loaded:
+        empty = state is not None and head.version == 0
+        return plan(Action.LOAD, "loads the whole container: the table has no state yet", (domain,), nulls, whole=not empty)
+    if request.mode is Mode.REFRESH:
+        return plan(Action.LOAD, "loads the whole container anew: all of it is to be refreshed", (domain,), nulls, whole=True)
+    position = state.capture
+    gap = gap_of(position, now, source) or _foreign_rows(container, table, state)
+    if position is None or gap is not None:
+        return plan(Action.LOAD, f"loads the whole container anew: {gap}", (domain,), nulls, whole=True)
+    if not position.loaded and container.identifier is not None:
+        window = container.lag_window.window(watermark)
+        return plan(Action.SYNC, "goes on with a load that was not finished", (window,), nulls)
+    found = log.changed(position.lsn, now.shape)
+    if found.reload is not None:
+        return plan(Action.LOAD, f"loads the whole container anew: {found.reload}", (domain,), nulls, whole=True)
+    where = f"from {lsn_text(position.lsn)} to {lsn_text(found.end)}"
+    new_parts = position.shape.new_parts(now.shape)
+    if found.changes or new_parts or position.shape.columns != now.shape.columns:
+        what = f"{found.changes:,} changes" if found.changes else "new partitions" if new_parts else "other columns"
+        return plan(Action.SYNC, f"applies what the log has {where}: {what}", (), False, applies=True)
+    skipped = plan(Action.SKIP, f"nothing to do: the log has no change {where}", (), False, applies=True)
+    if found.end - position.lsn < IDLE_BYTES or not is_set_without_spark(table):
+        return skipped
+    return replace(skipped, confirmed=replace(state, capture=replace(position, lsn=found.end, shape=now.shape)))
+
+
+def gap_of(position: CapturePosition | None, now: LogState, source: SourceDatabase) -> str | None:
+    """Why the log does not lead from the table's position to the present, in words; None if it does."""
+    if position is None:
+        return "it did not follow the source's log before"
+    if position.slot != now.slot:
+        return f"it followed another replication slot, {position.slot}"
+    if position.timeline != now.timeline or position.lsn > now.flushed:
+        return "the source was restored from a backup, or replaced by its replica, and has another log now"
+    if now.confirmed > position.lsn:
+        return (
+            f"the replication slot {now.slot} is at {lsn_text(now.confirmed)} and the table at {lsn_text(position.lsn)}, so that changes "
+            "in between cannot be read any more. Was the slot made anew, or the table restored, or does another project use the slot?"
+        )
+    if position.membership != now.membership:
+        return "its table was out of the publication for a time, or the publication was changed"
+    if position.settings != source.settings_text():
+        return "its settings in the YAML were changed"
+    return position.shape.unlogged_change(now.shape)
+
+
+def _foreign_rows(container: Container, table: LakeTable, state: TableState) -> str | None:
+    """Another program has changed rows of the Delta table, which nothing in the log would undo."""
+    if table.is_as_left(state.data_version) or state.data_version is None:
+        return None
+    for commit in table.data_commits_since(state.data_version):
+        if commit.commit_metadata.get("container") != container.label and commit.operation != "RESTORE":
+            return f"another program has changed rows of the Delta table (version {commit.version}, {commit.operation})"
+    return None
+
+
+def _warnings(now: LogState) -> list[str]:
+    if now.retained < RETAINED_WARNING_BYTES:
+        return []
+    return [
+        f"the source keeps {now.retained / 1e9:.1f} GB of its log for the replication slot {now.slot}: incremental-assets capture status "
+        "says which container has not been synced for so long"
+    ]

@@ -1,0 +1,270 @@
+"""Carries out one sync of a container that follows the log of its source.
+
+Belongs here: the order of the steps: a snapshot is taken, the log is read up to it, the rows of the changed keys are read from it, and the
+new position is stored with them. Does not belong: the decision what to do (``capture_plan``), the log (``change_log``), and writing rows
+(``delta``).
+
+docs/decisions/capture.md says why no change is lost and none is undone.
+"""
+
+import contextlib
+import itertools
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from incremental_assets.core.capture import CapturePosition, lsn_text
+from incremental_assets.core.plan import Action
+from incremental_assets.core.watermark import TableState
+from incremental_assets.core.window import EVERYTHING, Window
+from incremental_assets.databases.capture_plan import gap_of
+from incremental_assets.databases.change_log import ChangeLog, Key, LogState
+from incremental_assets.databases.rows import MOST_LOCAL_BYTES
+from incremental_assets.databases.source import SourceDatabase
+from incremental_assets.databases.sync import TableSync, gone_from_source
+from incremental_assets.delta.local_rows import local_frame
+from incremental_assets.delta.properties import is_set_without_spark
+from incremental_assets.delta.result import LSN
+from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.write_batch import ChangedRows, WriteBatch, WriteResult
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
+
+NO_LIMIT = 1 << 62
+KEYS_A_COMMIT = 50_000
+"""The number of keys whose rows one commit writes. More than so many changed rows are several commits."""
+SETTLE_SECONDS = 60.0
+"""How long a load waits for those transactions to end that have written to the table before."""
+MOST_ROUNDS = 10
+"""How often a sync that is to be audited reads the log again, until one commit is enough."""
+
+
+class CapturedSync(TableSync):
+    """The sync of a container with ``capture: log``. ``others``: the tables of all containers that use the slot, this one included."""
+
+    def __init__(self, *arguments: Any, log: ChangeLog, others: Sequence[LakeTable]) -> None:
+        super().__init__(*arguments)
+        self._change_log, self._others = log, others
+        self._pieces: Iterator[Sequence[Key]] = iter(())
+        self._keys = deque[Sequence[Key]]()
+        """Keys whose rows are still to be written, of those that the log had; ``_pieces`` has more of them."""
+        self._next: CapturePosition | None = None
+        """The position of the table once the rows of all these keys are written; None before the log was read."""
+        self._retained: int | None = None
+        """How many bytes of its log the source kept for the slot when it was last asked."""
+        self._commits = 0
+        """How many commits the round has that is applied now."""
+        self._is_done = False
+        self._is_judged = True
+        """Whether the lake is equal to the snapshot that is held, so that an audit may compare them."""
+        self._partitions_changed: set[str] = set()
+
+    def needs_spark(self) -> bool:
+        if not self._plan.applies:
+            return super().needs_spark()
+        return self._plan.request.audit is not None or not is_set_without_spark(self.table)
+
+    def write_batches(self) -> Iterator[contextlib.AbstractContextManager[WriteBatch]]:
+        if not self._plan.applies:
+            with contextlib.ExitStack() as stack:
+                if self._plan.action is Action.LOAD:
+                    # Until the first commit nothing tells the other containers that this one needs the log from now on.
+                    stack.enter_context(self._change_log.held())
+                    self._change_log.settle(SETTLE_SECONDS)
+                for step in super().write_batches():
+                    self._is_judged = not self._in_pieces
+                    yield step
+            if not self._in_pieces or self._plan.action is Action.REFRESH:
+                return
+        # Several pieces were read from as many snapshots. What the log has since the first of them makes one state of them.
+        for _ in range(MOST_ROUNDS):
+            self._is_done, self._commits = False, 0
+            while not self._is_done:
+                yield self._apply()
+            if self._commits == 1 or self._plan.request.audit is None:
+                return
+
+    # ------------------------------------------------------------------ a load
+    def _next_state(self, container: Any, moved: Any, windows: Sequence[Window], nulls_read: bool) -> TableState:
+        state = super()._next_state(container, moved, windows, nulls_read)
+        before = self._state.capture if self._state is not None and not self._whole else None
+        if self._plan.action is Action.REFRESH:
+            return replace(state, capture=before)
+        return replace(state, capture=self._loaded_to(before), fingerprint=None)
+
+    def _loaded_to(self, before: CapturePosition | None) -> CapturePosition:
+        """The position of the table after a piece of a load. A later piece does not move it: changes of earlier ones are in the log."""
+        last = self._is_last
+        if before is not None and not before.loaded:
+            return replace(before, loaded=last)
+        found = self._change_log.state()
+        lsn = self._change_log.point(found.confirmed)
+        return self._position(found, lsn, loaded=last)
+
+    def _position(self, found: LogState, lsn: int, *, loaded: bool = True) -> CapturePosition:
+        source, self._retained = self._source, found.retained
+        return CapturePosition(
+            found.slot, source.server.source, found.timeline, lsn, found.membership, source.settings_text(), found.shape, loaded
+        )
+
+    # ------------------------------------------------------------------ what the log has
+    @contextlib.contextmanager
+    def _apply(self) -> Iterator[WriteBatch]:
+        """One commit of changed rows, which are read from a new snapshot. The last one of a round moves the table's position.
+
+        Where the log turns out not to tell all that has changed, the commit replaces the whole table instead.
+        """
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._source.snapshot())
+            reason = self._read_log() if self._next is None else None
+            if reason is None:
+                yield self._changed_batch()
+            else:
+                stack.close()
+                self.result.messages.append(f"loads the whole container anew: {reason}")
+                self._log(f"{self._container.label}: {self.result.messages[-1]}")
+                yield stack.enter_context(self._whole_batch())
+        self._commits += 1
+        if self._next is None or not self._keys:
+            self._is_done, self._next = True, None
+
+    def _read_log(self) -> str | None:
+        """Reads the log up to the snapshot that is held. Returns why it does not tell all that has changed; None if it does."""
+        assert self._state is not None and self._state.capture is not None
+        before = self._state.capture
+        found = self._change_log.state()
+        captured = self._change_log.captured(before.lsn, before.shape, found.shape)
+        # The slot may have been moved while it was read.
+        reason = gap_of(before, self._change_log.state(), self._source) or captured.found.reload
+        if reason is not None:
+            captured.close()
+            return reason
+        self._keys, self._pieces = deque[Sequence[Key]](), captured.pieces(KEYS_A_COMMIT)
+        self._next = self._position(found, max(before.lsn, captured.found.end))
+        self._log(f"{self._container.label}: {len(captured):,} keys have changed up to {lsn_text(self._next.lsn)}")
+        self._fetch_keys()
+        return None
+
+    def _changed_batch(self) -> WriteBatch:
+        """The rows of the next keys, as they are in the snapshot that is held."""
+        plan, source, before = self._plan, self._source, self._state
+        assert before is not None
+        found = source.table()
+        if found is None:
+            raise gone_from_source(plan.container)
+        container = self._current(found)
+        snapshot = source.snapshot_rows(container, before.text_columns)
+        changed = self._next_rows(before.text_columns)
+        self._fetch_keys()
+        is_last = not self._keys
+        state = replace(
+            before,
+            capture=self._next if is_last else before.capture,
+            key=container.primary_key,
+            schema=container.schema,
+            relation=source.relation(),
+            excluded_columns=container.options.exclude_columns,
+            fingerprint=None,
+        )
+        self._audited, self._is_judged = snapshot, is_last and self._commits == 0
+        return WriteBatch(
+            container=container,
+            windows=(),
+            include_nulls=False,
+            whole=False,
+            columns=snapshot.columns,
+            base_version=self._base_version,
+            state=state,
+            expected=changed.keys.num_rows,
+            allow_empty=True,
+            commit_metadata=plan.commit_metadata(state.watermark, self._run_id),
+            rows=_ReadRows(changed.rows, source),
+            changed=changed,
+        )
+
+    @contextlib.contextmanager
+    def _whole_batch(self) -> Iterator[WriteBatch]:
+        container = self._container
+        self._whole, self._is_judged = True, True
+        with self._change_log.held():
+            self._change_log.settle(SETTLE_SECONDS)
+            domain = container.identifier.domain if container.identifier else EVERYTHING
+            with self._step((domain,), True) as write_batch:
+                yield write_batch
+
+    def _fetch_keys(self) -> None:
+        """Fetches the next keys into ``_keys``, if there are none in it."""
+        if not self._keys:
+            self._keys.extend(itertools.islice(self._pieces, 1))
+
+    def _next_rows(self, text_columns: Sequence[str]) -> ChangedRows:
+        """The rows of the next keys: of fewer of them than ``KEYS_A_COMMIT``, if the rows take too much memory."""
+        keys: Sequence[Key] = self._keys.popleft() if self._keys else ()
+        while True:
+            most = MOST_LOCAL_BYTES if len(keys) > 1 else NO_LIMIT
+            rows = self._change_log.rows(text_columns, keys, most)
+            if rows is not None:
+                return ChangedRows(rows, self._change_log.keys_in_lake(text_columns, keys))
+            half = len(keys) // 2
+            self._keys.appendleft(keys[half:])
+            keys = keys[:half]
+
+    # ------------------------------------------------------------------ afterwards
+    def inspect(self, spark: "Callable[[], SparkSession]", outcome: WriteResult) -> None:
+        if self._is_judged:
+            super().inspect(spark, outcome)
+
+    def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
+        super().committed(write_batch, outcome)
+        if outcome.identifiers is not None and self.partitions is not None:
+            values = outcome.identifiers.unique().drop_null().to_pylist()
+            self._partitions_changed |= {self.partitions.key_of(value) for value in values}
+        position = write_batch.state.capture
+        if position is not None:
+            self.result.more |= {"capture/slot": position.slot, LSN: lsn_text(position.lsn)}
+            if self._retained is not None:
+                self.result.more["capture/retained_bytes"] = self._retained
+
+    def changed_partitions(self) -> Collection[str]:
+        return self._partitions_changed
+
+    def finish(self) -> None:
+        advance_slot(self._change_log, self.table, self._others)
+
+
+def advance_slot(log: ChangeLog, table: LakeTable, others: Sequence[LakeTable]) -> None:
+    """Lets the source forget what all containers of the slot have committed.
+
+    ``table``: that of one of them, which was just written; its slot is meant. ``others``: the tables of all containers.
+    """
+    head = table.head()
+    mine = head.captured_to if head is not None else None
+    if mine is None:
+        return
+    heads = [other.head() for other in others]
+    reached = [head.captured_to for head in heads if head is not None]
+    log.advance(min([mine[1], *(lsn for slot, lsn in filter(None, reached) if slot == mine[0])]))
+
+
+class _ReadRows:
+    """The ``BatchRows`` of changed rows, which this process has read already."""
+
+    def __init__(self, rows: pa.Table, source: SourceDatabase) -> None:
+        self._rows, self._source = rows, source
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        return local_frame(spark, self._rows)
+
+    def local(self) -> pa.Table:
+        return self._rows
+
+    def still_there(self) -> None:
+        self._source.still_there()
+
+    def emptied(self) -> Sequence[Window]:
+        return ()

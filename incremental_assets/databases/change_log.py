@@ -1,0 +1,115 @@
+"""The protocol of a source's log of changes: everything that a container with ``capture: log`` asks of it.
+
+Belongs here: the protocol, and the values that it exchanges. Does not belong: an implementation (``databases.postgres.capture``), or what a
+plan or a sync makes of the answers (``databases.capture_plan``, ``databases.capture_sync``).
+
+The log tells *which* rows have changed. What they are now is read from a snapshot of the source, as in every other sync. So no value goes
+through the log, and the rows of the lake never become older (docs/decisions/capture.md).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from incremental_assets.core.capture import Shape
+
+Key = tuple[str, ...]
+"""The values of a primary key's columns, as the source's own text."""
+
+
+@dataclass(frozen=True)
+class LogState:
+    """The log at one moment, and how the container's table takes part in it.
+
+    ``slot``: the name of the replication slot, which keeps the log. ``confirmed``: what is below it can no longer be read. ``flushed``: the
+    end of the log that can be read now. ``retained``: how many bytes of the log the server keeps for the slot. ``timeline``, ``membership``
+    and ``shape``: see ``core.capture``.
+    """
+
+    slot: str
+    confirmed: int
+    flushed: int
+    retained: int
+    timeline: str
+    membership: str
+    shape: Shape = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Peeked:
+    """What a look at the log has found for one container.
+
+    ``changes``: how many rows were inserted, updated or deleted. ``reload``: why these are not enough, in words; None if they are.
+    ``end``: all transactions below this position were found, and are visible in the snapshot in which the look was made. ``oldest``: how
+    many seconds ago the first of the changes was committed; None if there is none, or if that was not asked for.
+    """
+
+    changes: int
+    reload: str | None
+    end: int
+    oldest: float | None = None
+
+
+class CapturedKeys(Protocol):
+    """The keys that have changed. ``found``: what else the look at the log has said."""
+
+    @property
+    def found(self) -> Peeked: ...
+
+    def __len__(self) -> int: ...
+
+    def pieces(self, size: int) -> Iterator[Sequence[Key]]:
+        """The keys, at most so many at a time."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ChangeLog(Protocol):
+    """The log of the source, for one container. All methods raise SourceError if the log cannot be read."""
+
+    def state(self) -> LogState:
+        """The log as it is now.
+
+        Raises ConfigurationError, with the command or the setting that helps, if the container's table is not captured as it has to be.
+        """
+        ...
+
+    def changed(self, since: int, known: Shape) -> Peeked:
+        """Whether anything has changed from the position ``since`` on. Only numbers come from the source."""
+        ...
+
+    def point(self, confirmed: int) -> int:
+        """A position below which all transactions are visible in the snapshot that is held. It is inside ``snapshot()``."""
+        ...
+
+    def captured(self, since: int, before: Shape, now: Shape) -> CapturedKeys:
+        """The keys of all rows that differ between the position ``since`` and the snapshot that is held. It is inside ``snapshot()``.
+
+        ``before`` and ``now``: the shapes of the table then and in the snapshot. All rows of new partitions are among them.
+        """
+        ...
+
+    def rows(self, text_columns: Sequence[str], keys: Sequence[Key], most_bytes: int) -> pa.Table | None:
+        """Those of the rows with these keys that the snapshot has, with the columns and types of the lake; None if they are too large."""
+        ...
+
+    def keys_in_lake(self, text_columns: Sequence[str], keys: Sequence[Key]) -> pa.Table:
+        """The keys with the types of the lake: the columns of the primary key."""
+        ...
+
+    def settle(self, seconds: float) -> None:
+        """Waits until all transactions have ended that have written to the table so far: those that began before the table was
+        published are in no log. Raises SourceError, which names them, if they take longer."""
+        ...
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keeps the slot where it is during the block, whichever other containers use it."""
+        ...
+
+    def advance(self, to: int) -> bool:
+        """Lets the source forget its log below this position, unless somebody keeps the slot where it is."""
+        ...

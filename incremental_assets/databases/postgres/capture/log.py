@@ -1,0 +1,225 @@
+"""Reads the keys of changed rows from a replication slot.
+
+Belongs here: peeking the slot, and what its messages mean for one container. Does not belong: the format of the messages (``pgoutput``),
+the rows that the keys belong to (``lookup``), and set-up (``slot``).
+
+A look changes nothing: the slot stays where it is until it is advanced, which is after the commit. So a look can be repeated, by the same
+sync after it was killed, or by another container that uses the slot.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg import sql
+
+from incremental_assets.core.capture import lsn_text
+from incremental_assets.core.errors import SourceError
+from incremental_assets.databases.change_log import Key, Peeked
+from incremental_assets.databases.postgres.capture.changed_keys import ChangedKeys
+from incremental_assets.databases.postgres.capture.pgoutput import (
+    Begin,
+    BrokenMessage,
+    Change,
+    Relation,
+    Truncate,
+    Unchanged,
+    key_of,
+    parse,
+)
+from incremental_assets.databases.postgres.connection import OWN_MARK, PostgresAddress
+
+log = logging.getLogger(__name__)
+
+SLOT_LOCK = 1768841076
+"""The first half of the key of the advisory locks of slots. The second half is a hash of the slot's name: of those who peek and advance,
+one at a time; and with the next number for those who need it to stay where it is."""
+WAIT = "60s"
+"""How long a look waits for another one at the same slot."""
+_PEEK = "pg_logical_slot_peek_binary_changes({slot}, {until}, null, 'proto_version', '1', 'publication_names', {publication})"
+# The values of the session decide how keys are printed, so they are those of every other read (``session``, ``extract``).
+_SETTINGS = (
+    "set local timezone = 'UTC'; set local datestyle = 'ISO, YMD'; set local intervalstyle = 'postgres'; set local bytea_output = 'hex';"
+    " set local extra_float_digits = 1; set local client_encoding = 'UTF8'; set local statement_timeout = '1h';"
+    f" set local lock_timeout = '{WAIT}'; {OWN_MARK}"
+)
+# Only the messages that matter to the container are sent: of a change, its kind is followed by the OID of its table.
+_RELEVANT = """get_byte(data, 0) in (66, 84) or (get_byte(data, 0) in (68, 73, 82, 85)
+  and ('x' || encode(substring(data from 2 for 4), 'hex'))::bit(32)::bigint = any({parts}::bigint[]))"""
+
+_COUNT = """
+with log as materialized (select row_number() over () as n, data from {peek} where {relevant}),
+parts as (select data, get_byte(data, 0) as kind, sum((get_byte(data, 0) = 66)::int) over (order by n) as t from log),
+late as (select t, encode(substring(data from 10 for 8), 'hex') as at from parts
+  where kind = 66 and substring(data from 2 for 8) >= decode({since}, 'hex'))
+select kind, count(*), array_agg(distinct case kind when 84 then encode(data, 'hex') end), min(at)
+from parts join late using (t) where kind in (68, 73, 84, 85) group by 1"""
+TRUNCATED = "the table, or a partition of it, was truncated"
+_TRUNCATE = ord("T")
+_YEAR_2000 = 946_684_800
+
+
+@dataclass(frozen=True)
+class SnapshotIds:
+    """Which transactions a snapshot sees, from ``txid_current_snapshot()``: those below ``highest`` that are not among ``running``."""
+
+    highest: int
+    running: frozenset[int]
+
+    @classmethod
+    def parse(cls, text: str) -> "SnapshotIds":
+        _, highest, running = text.split(":")
+        return cls(int(highest), frozenset(int(xid) for xid in running.split(",") if xid))
+
+    def sees(self, xid: int) -> bool:
+        """Whether it sees a committed transaction. ``xid``: the lower 32 bits of its id, which is at most 2^31 away from ``highest``."""
+        full = (self.highest & ~0xFFFFFFFF) | xid
+        if full - self.highest > 1 << 31:
+            full -= 1 << 32
+        elif self.highest - full > 1 << 31:
+            full += 1 << 32
+        return full < self.highest and full not in self.running
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is looked for. ``since`` and ``until``: the part of the log. ``parts``: the OIDs of the table and its partitions. ``key``: the
+    columns of the primary key. ``snapshot``: None if it does not matter what is visible in it."""
+
+    slot: str
+    since: int
+    until: int
+    parts: Sequence[int]
+    key: Sequence[str]
+    snapshot: SnapshotIds | None = None
+
+
+@dataclass
+class Captured:
+    """The ``CapturedKeys`` of one look at a slot."""
+
+    found: Peeked
+    keys: ChangedKeys = field(default_factory=ChangedKeys)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def pieces(self, size: int) -> Iterator[Sequence[Key]]:
+        return self.keys.pieces(size)
+
+    def close(self) -> None:
+        self.keys.close()
+
+
+def look(address: PostgresAddress, one: Look) -> Captured:
+    """Finds the keys that have changed. Raises psycopg.Error, and SourceError for what is no message."""
+    started = time.monotonic()
+    captured = Captured(Peeked(0, None, one.until))
+    try:
+        found = _Collector(one, captured.keys)
+        for data in _messages(address, one):
+            found.take(data)
+    except BrokenMessage as error:
+        captured.close()
+        raise SourceError(f"the replication slot {one.slot!r} has a message that is not understood: {error}.") from error
+    except BaseException:
+        captured.close()
+        raise
+    captured.found = Peeked(found.changes, found.reload, found.end)
+    log.debug("%s: %d changes up to %s in %.2f s", one.slot, found.changes, lsn_text(one.until), time.monotonic() - started)
+    return captured
+
+
+def _messages(address: PostgresAddress, one: Look) -> Iterator[bytes]:
+    query = sql.SQL("select data from {} where {}").format(_peek(one), sql.SQL(_RELEVANT).format(parts=sql.Literal(list(one.parts))))
+    with slot_session(address, one.slot) as connection, connection.cursor() as cursor:
+        for (data,) in cursor.stream(query):
+            yield bytes(data)
+
+
+def _peek(one: Look) -> sql.Composable:
+    return sql.SQL(_PEEK).format(
+        slot=sql.Literal(one.slot), until=sql.Literal(lsn_text(one.until)), publication=sql.Literal(f'"{one.slot}"')
+    )
+
+
+@contextlib.contextmanager
+def slot_session(address: PostgresAddress, slot: str) -> Iterator[psycopg.Connection]:
+    """A transaction in which nobody else of us uses the slot, over a connection of its own. It is not committed. Raises psycopg.Error."""
+    with contextlib.closing(address.opened()) as connection:
+        mine = sql.SQL("select pg_advisory_xact_lock({}, hashtext({}))").format(sql.Literal(SLOT_LOCK), sql.Literal(slot))
+        settings = sql.SQL(_SETTINGS)  # pyright: ignore[reportArgumentType]
+        connection.execute(sql.SQL("begin; {}; {}").format(settings, mine))
+        yield connection
+
+
+class _Collector:
+    """Collects the keys of one container from the messages of a slot, in their order."""
+
+    def __init__(self, one: Look, keys: ChangedKeys) -> None:
+        self._look, self._keys = one, keys
+        self._parts = frozenset(one.parts)
+        self._positions: Mapping[int, Sequence[int]] = {}
+        self._counts = False
+        """Whether the changes of the transaction count that is being read."""
+        self.changes, self.end = 0, one.until
+        self.reload: str | None = None
+
+    def take(self, data: bytes) -> None:
+        message = parse(data)
+        if isinstance(message, Begin):
+            self._begin(message)
+        elif isinstance(message, Relation):
+            lost = [name for name in self._look.key if name not in message.columns]
+            positions = [message.columns.index(name) for name in self._look.key if name not in lost]
+            self._positions = {**self._positions, message.oid: () if lost else positions}
+        elif isinstance(message, Truncate):
+            if self._counts and self._parts.intersection(message.relations):
+                self.reload, self.changes = TRUNCATED, self.changes + 1
+        elif isinstance(message, Change) and self._counts:
+            self._change(message)
+
+    def _begin(self, message: Begin) -> None:
+        one = self._look
+        inside = one.since <= message.commit_lsn < one.until
+        visible = one.snapshot is None or one.snapshot.sees(message.xid)
+        # A transaction may be in the log and not in the snapshot, for a moment, or for as long as it waits for a replica.
+        if inside and not visible:
+            self.end = min(self.end, message.commit_lsn)
+        self._counts = inside and visible
+
+    def _change(self, message: Change) -> None:
+        self.changes += 1
+        positions = self._positions.get(message.relation, ())
+        old, new = message.old, message.new
+        if old is not None and new is not None:  # a part of the key that is stored out of line, and was not changed
+            new = tuple(old[i] if isinstance(value, Unchanged) and i < len(old) else value for i, value in enumerate(new))
+        keys = [key_of(row, positions) for row in (old, new) if row is not None]
+        if not positions or None in keys:
+            self.reload = "the log has a change without the key of its row"
+        for key in keys:
+            if key is not None:
+                self._keys.add(key)
+
+
+def anything(address: PostgresAddress, one: Look) -> Peeked:
+    """Whether there is a change at all: the server counts, and only numbers are sent. Raises psycopg.Error."""
+    query = sql.SQL(_COUNT).format(
+        peek=_peek(one), relevant=sql.SQL(_RELEVANT).format(parts=sql.Literal(list(one.parts))), since=sql.Literal(f"{one.since:016x}")
+    )
+    with slot_session(address, one.slot) as connection:
+        rows = connection.execute(query).fetchall()
+    changes = sum(number for kind, number, _, _ in rows if kind != _TRUNCATE)
+    truncates = [parse(bytes.fromhex(text)) for kind, _, texts, _ in rows if kind == _TRUNCATE for text in texts]
+    truncated = any(isinstance(found, Truncate) and set(found.relations) & set(one.parts) for found in truncates)
+    oldest = min((_seconds_since(began) for kind, _, _, began in rows if kind != _TRUNCATE or truncated), default=None)
+    return Peeked(changes + truncated, TRUNCATED if truncated else None, one.until, oldest)
+
+
+def _seconds_since(committed_at: str) -> float:
+    """The seconds that have passed since a time of the log. ``committed_at``: in hexadecimal digits, microseconds since the year 2000."""
+    micros = int.from_bytes(bytes.fromhex(committed_at), "big", signed=True)
+    return max(0.0, time.time() - _YEAR_2000 - micros / 1e6)

@@ -1,0 +1,88 @@
+"""Reads the rows with given keys from a snapshot, and the keys themselves as the lake has them.
+
+Belongs here: these two queries. Does not belong: which keys are asked for (``log``), and how columns are read (``arrow_columns``,
+``types``).
+
+The keys are texts, as PostgreSQL's log has them, and PostgreSQL itself makes values of them again. All values then go through the same
+expressions as those of every other read.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from psycopg import sql
+
+from incremental_assets.core.container import Container
+from incremental_assets.core.errors import SourceError
+from incremental_assets.databases.change_log import Key
+from incremental_assets.databases.postgres.arrow_columns import read_of_queries, reason_against_arrow, sent_columns
+from incremental_assets.databases.postgres.arrow_rows import read_query
+from incremental_assets.databases.postgres.arrow_task import UnexpectedValue
+from incremental_assets.databases.postgres.extract import select_of, synced_at_all
+from incremental_assets.databases.postgres.infinite import explained
+from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.databases.postgres.types import Carried
+
+_KEYS = "incremental_assets_keys"
+_NO_LIMIT = 1 << 62
+
+
+def rows_with(reader: PostgresReader, carried: Sequence[Carried], keys: Sequence[Key], most_bytes: int) -> pa.Table | None:
+    """The rows with these keys, with the columns and types of the lake; None if they are more than ``most_bytes``.
+
+    It must be called inside ``reader.snapshot()``. Raises SourceError, and ConfigurationError for values that the lake's types cannot hold.
+    """
+    container = reader.container
+    listed = sql.SQL(", ").join(sql.Identifier(name) for name in container.primary_key)
+    scope = sql.SQL("({}) in (select {} from {}) and {}").format(listed, listed, _given(container, keys), synced_at_all(container))
+    query = select_of(container, sent_columns(carried), scope)
+    return _read(reader, carried, query, most_bytes)
+
+
+def keys_in_lake(reader: PostgresReader, carried: Sequence[Carried], keys: Sequence[Key]) -> pa.Table:
+    """The keys with the types of the lake, each once. It must be called inside ``reader.snapshot()``. Raises SourceError."""
+    by_name = {one.column.name: one for one in carried}
+    of_key = [by_name[name] for name in reader.container.primary_key]
+    selected = [sql.SQL("{} as {}").format(one.select, sql.Identifier(f"c{i}")) for i, one in enumerate(sent_columns(of_key))]
+    query = sql.SQL("select distinct {} from {}").format(sql.SQL(", ").join(selected), _given(reader.container, keys))
+    found = _read(reader, of_key, query, _NO_LIMIT)
+    assert found is not None
+    return found
+
+
+def keys_of_part(reader: PostgresReader, part: int) -> Iterator[Key]:
+    """The keys of all rows of a partition, as texts. ``part``: its OID. It must be called inside ``reader.snapshot()``."""
+    found = reader.rows(
+        "select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = %(part)s::oid",
+        {"part": part},
+    )
+    texts = [sql.SQL("concat({})").format(sql.Identifier(name)) for name in reader.container.primary_key]
+    for schema, name in found:  # none, if it is gone again
+        yield from reader.stream(sql.SQL("select {} from {}").format(sql.SQL(", ").join(texts), sql.Identifier(schema, name)))
+
+
+def _given(container: Container, keys: Sequence[Key]) -> sql.Composable:
+    """The keys as a table whose columns have the names and types of the container's key."""
+    types = {column.name: column.type for column in container.columns}
+    names = [sql.Identifier(f"k{i}") for i in range(len(container.primary_key))]
+    typed = [
+        sql.SQL("{}::{} as {}").format(name, sql.SQL(types[column]), sql.Identifier(column))  # pyright: ignore[reportArgumentType]
+        for name, column in zip(names, container.primary_key, strict=True)
+    ]
+    arrays = [sql.SQL("{}::text[]").format(sql.Literal([key[i] for key in keys])) for i in range(len(names))]
+    return sql.SQL("(select {} from unnest({}) as given({})) as {}").format(
+        sql.SQL(", ").join(typed), sql.SQL(", ").join(arrays), sql.SQL(", ").join(names), sql.Identifier(_KEYS)
+    )
+
+
+def _read(reader: PostgresReader, carried: Sequence[Carried], query: sql.Composable, most_bytes: int) -> pa.Table | None:
+    container = reader.container
+    reason = reason_against_arrow(reader, carried)
+    if reason is not None:
+        raise SourceError(f"{container.label}: capture: log cannot read its rows: {reason}.")
+    try:
+        return read_query(reader, read_of_queries(reader, carried, [query]), most_bytes)
+    except UnexpectedValue as error:
+        failed = SourceError(f"{container.label}: a row cannot be read: {error}")
+        failed.__cause__ = error
+        raise explained(failed, reader, container, carried, [container.identifier.domain] if container.identifier else [], True) from error

@@ -1,0 +1,122 @@
+"""Writes rows by their keys, in one commit: those with the same keys leave the table, wherever they are, and the given ones come.
+
+Belongs here: this write, by this process if it can, and by Spark otherwise. Does not belong: which rows have changed
+(``databases.capture_sync``), and how files are written and marked (``local_write``).
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from incremental_assets.core.container import Identifier
+from incremental_assets.core.names import backticked as quote
+from incremental_assets.delta.guards import already_there, expect_unmoved, metrics_of, newest
+from incremental_assets.delta.local_rows import has_unique_keys, local_frame
+from incremental_assets.delta.local_write import Chosen, write_chosen
+from incremental_assets.delta.merge import GONE, merge_statement, run_merge
+from incremental_assets.delta.replaced_rows import RowsOfKeys, integers
+from incremental_assets.delta.sql import align, partition_start
+from incremental_assets.delta.table import Head, LakeTable
+from incremental_assets.delta.write_batch import ChangedRows, WriteBatch, WriteResult
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+
+def write_changed(
+    spark: "Callable[[], SparkSession]", table: LakeTable, head: Head, write_batch: WriteBatch, changed: ChangedRows
+) -> tuple[WriteResult, bool]:
+    """Writes the changed rows of a batch. The second result is whether Spark has committed them.
+
+    Raises ConcurrentWriteError if the table is no longer at the version ``head``, and SourceError if the source's snapshot is not held.
+    """
+    if not changed.keys.num_rows:
+        return already_there(table, head, write_batch, 0), False
+    if has_unique_keys(changed.keys, changed.keys.column_names):
+        written = _write_here(table, head, write_batch, changed)
+        if written is not None:
+            return written, False
+    return _merge(spark(), table, head, write_batch, changed), True
+
+
+def _write_here(table: LakeTable, head: Head, write_batch: WriteBatch, changed: ChangedRows) -> WriteResult | None:
+    """None if nothing was done and Spark has to write them."""
+    identifier = write_batch.container.identifier
+    key = changed.keys.column_names
+    replaced = _ReplacedKeys(changed.keys, identifier.columns if identifier else ())
+    chosen = Chosen(changed.rows, replaced)
+    old = write_chosen(table, head, write_batch, chosen)
+    if old is None:
+        return None
+    if not old.num_rows and not changed.rows.num_rows:
+        return already_there(table, head, write_batch, 0)
+    kept = _in_both(old.select(key), changed.rows.select(key))
+    identifiers = _identifiers(identifier, [old, changed.rows])
+    counts = changed.rows.num_rows - kept, kept, old.num_rows - kept
+    return WriteResult(changed.rows.num_rows, *counts, head.version + 1, head.version + 1, identifiers=identifiers)
+
+
+class _ReplacedKeys(RowsOfKeys):
+    """The rows with these keys. ``also``: further columns of theirs that are asked for."""
+
+    def __init__(self, keys: pa.Table, also: Sequence[str]) -> None:
+        super().__init__(keys)
+        self._of_key = self.columns
+        self.columns = tuple(dict.fromkeys((*self._of_key, *also)))
+
+    def among(self, rows: pa.Table) -> pa.Array:
+        return super().among(rows.select(list(self._of_key)))
+
+
+def _identifiers(identifier: Identifier | None, tables: Sequence[pa.Table]) -> pa.ChunkedArray | None:
+    if identifier is None:
+        return None
+    found = [integers(table.column(name)) for table in tables for name in identifier.columns[:1]]
+    if len(identifier.columns) > 1:
+        found = [
+            functools.reduce(pc.max_element_wise, (integers(table.column(name)) for name in identifier.columns))  # pyright: ignore[reportAttributeAccessIssue]
+            for table in tables
+        ]
+    return pa.chunked_array([chunk for values in found for chunk in values.chunks], pa.int64())
+
+
+def _in_both(one: pa.Table, other: pa.Table) -> int:
+    """How many keys of the one table are in the other, too. Neither has a key twice."""
+    names = [f"c{i}" for i in range(one.num_columns)]
+    both = pa.concat_tables([one.rename_columns(names), other.rename_columns(names)])
+    return both.num_rows - both.group_by(names).aggregate([]).num_rows
+
+
+def _merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, changed: ChangedRows) -> WriteResult:
+    container = write_batch.container
+    names, shape, key = [c.name for c in head.columns], [(c.name, c.type) for c in head.columns], list(container.primary_key)
+    come = local_frame(spark, changed.rows).selectExpr(*align(container, shape, changed.rows.column_names))
+    keys = local_frame(spark, changed.keys)
+    gone = keys.join(come.selectExpr(*map(quote, key)), key, "left_anti").dropDuplicates(key)
+    source = come.selectExpr(*map(quote, names), f"false AS {GONE}").unionByName(
+        gone.selectExpr(*align(container, shape, key), f"true AS {GONE}")
+    )
+    identifiers = _identifiers_by_spark(spark, table, write_batch, changed)
+    write_batch.rows.still_there()
+    expect_unmoved(container.label, table, head)
+    run_merge(spark, merge_statement(table, key, names, source, None), write_batch.commit_metadata)
+    after = newest(table)
+    metrics = metrics_of(table, after.version) if after.version > head.version else {}
+    inserted, updated, deleted = (metrics.get(f"numTargetRows{kind}", 0) for kind in ("Inserted", "Updated", "Deleted"))
+    return WriteResult(changed.rows.num_rows, inserted, updated, deleted, after.version, after.version, identifiers=identifiers)
+
+
+def _identifiers_by_spark(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, changed: ChangedRows) -> pa.ChunkedArray | None:
+    """A value in each partition in which rows are written or replaced."""
+    container = write_batch.container
+    if container.identifier is None or container.partitioning is None:
+        return None
+    key = list(container.primary_key)
+    old = spark.sql(f"SELECT * FROM {table.sql_name}").join(local_frame(spark, changed.keys), key, "left_semi")
+    starts = old.selectExpr(f"{partition_start(container.identifier, container.partitioning)} AS start").distinct().collect()
+    values = pa.array([int(row["start"]) for row in starts if row["start"] is not None], pa.int64())
+    new = _identifiers(container.identifier, [changed.rows])
+    return pa.chunked_array([values, *(new.chunks if new is not None else [])], pa.int64())
