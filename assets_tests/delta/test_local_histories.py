@@ -449,7 +449,7 @@ class History:
     def _both(self, statement: str) -> None:
         self.note(statement)
         for table in self.tables:
-            self.spark.sql(statement.format(t=table.sql_name.replace("{", "{{"))).collect()
+            self.spark.sql(statement.format(t=table.sql_name)).collect()
 
     def delete(self) -> None:
         n = self.random.randint(0, 9)
