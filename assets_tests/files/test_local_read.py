@@ -241,6 +241,23 @@ def test_tabs_are_separators_and_blank_lines_of_them_no_rows(both: Callable[...,
     assert single is not None and single.counts["a.csv"].rows == 2
 
 
+class Elsewhere(FolderAddress):
+    """A folder that is not on this machine."""
+
+    @property
+    def local(self) -> Path | None:
+        return None
+
+
+def test_a_server_elsewhere_reads_an_object_store_by_itself(scope: LakeScope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a cluster looks for the rows on its own disks, where they are not."""
+    (tmp_path / "a.csv").write_bytes(b"id,n\n1,2\n")
+    asked, address = [ReadFile("a.csv", "a.csv", 1, 9)], Elsewhere.parse("landing", str(tmp_path))
+    assert rows_read_here(scope, address, Reading(FileFormat.CSV), asked, (), tmp_path / "here") is not None
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+    assert rows_read_here(scope, address, Reading(FileFormat.CSV), asked, (), tmp_path / "elsewhere") is None
+
+
 def test_a_file_that_may_have_ended_the_server_is_not_read_here(
     scope: LakeScope, both: Callable[..., RowsReadHere | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

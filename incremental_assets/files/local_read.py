@@ -87,6 +87,9 @@ def read_here(
     Raises SourceInterrupted where the disk, the machine or the network fails.
     """
     reason = f"{FILES_BY} says so" if os.environ.get(FILES_BY) == "spark" else reason_against(reading, files, known)
+    if reason is None and address.local is None and os.environ.get("SPARK_REMOTE"):
+        # Of a local folder, Spark has to see this machine's disk anyway.
+        reason = "the Spark server may not see this machine's disk, where the rows would be"
     if reason is None and attempt.are_suspects(files):
         reason = "a file may have ended the Spark server"
     if reason is not None:
