@@ -332,7 +332,7 @@ def test_a_restored_table_is_loaded_anew(loaded: Project) -> None:
     loaded.one("orders")
     delta = loaded.table("orders").opened()
     assert delta is not None
-    delta.restore(1)
+    delta.restore(2)
     loaded.execute("update orders set note = 'x' where id = 1")
     assert loaded_anew(loaded.one("orders"))
     loaded.assert_equal("orders")
