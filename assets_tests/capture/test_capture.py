@@ -161,7 +161,7 @@ def test_a_commit_that_is_in_the_log_and_not_visible_yet_is_not_lost(loaded: Pro
 
 def test_partitions_that_lost_or_got_rows_have_an_event(loaded: Project) -> None:
     """A check of a partition would go by rows that are no longer there."""
-    loaded.execute("update orders set day = '2026-06-15' where id = 45; delete from orders where day >= '2026-03-01'")
+    loaded.execute("delete from orders where day >= '2026-03-01'; update orders set day = '2026-06-15' where id = 45")
     line = loaded.one("orders")
     assert line["partitions"] == ["2026-02-01", "2026-03-01", "2026-06-01"], line
     loaded.assert_equal("orders")
@@ -331,7 +331,7 @@ def test_a_restored_table_is_loaded_anew(loaded: Project) -> None:
     loaded.one("orders")
     delta = loaded.table("orders").opened()
     assert delta is not None
-    delta.restore(1)
+    delta.restore(2)
     loaded.execute("update orders set note = 'x' where id = 1")
     assert loaded_anew(loaded.one("orders"))
     loaded.assert_equal("orders")
