@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Known, Presence
+from incremental_assets.core.capture import Capture
 from incremental_assets.core.container import (
     Container,
     ContainerOptions,
@@ -28,6 +29,7 @@ from incremental_assets.core.container import (
     SourceTable,
 )
 from incremental_assets.core.cursor_type import CursorType, IdentifierType, days_from_civil, format_value, parse_value
+from incremental_assets.core.deletes import Deletes
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import IncrementalSpec, Strategy, parse_incremental
 from incremental_assets.core.partitions import Granularity
@@ -254,6 +256,14 @@ def test_hold_back_for_writers_is_refused_where_writers_cannot_be_seen(kind: Kin
     assert f"a {kind.value} has none of its own" in message and "Leave hold_back out" in message
     for allowed in (Kind.TABLE, Kind.PARTITIONED):
         assert resolved("public.orders:o_orderdate:date", replace(ORDERS, kind=allowed), hold_back=HoldBack.WRITERS).identifier
+
+
+def test_a_container_follows_the_log_or_is_swept() -> None:
+    """Two of the ways to find deleted rows would each write what the other has written, and marks of the one are unknown to the other."""
+    spec = "public.orders:updated_at:timestamp!upsert"
+    for deletes in Deletes:
+        assert "capture: log finds deleted rows itself" in refused(spec, capture=Capture.LOG, deletes=deletes)
+        assert resolved(spec, capture=Capture.NONE, deletes=deletes).options.deletes is deletes
 
 
 def test_a_start_value_of_another_type_is_refused() -> None:

@@ -21,7 +21,7 @@ from pyspark.sql import Row
 from incremental_assets.core.errors import SourceError
 from incremental_assets.core.schema import Column
 from incremental_assets.databases.postgres.arrow_columns import sent_as
-from incremental_assets.databases.postgres.arrow_files import files_of
+from incremental_assets.databases.postgres.arrow_files import TRAVELLING, files_of
 from incremental_assets.databases.postgres.arrow_task import (
     FIRST_TIME,
     WIRE_TYPES,
@@ -160,6 +160,8 @@ def _carried(type_: str, wire: str | None = None, decode: str = "{}") -> Carried
 
 def test_a_task_runs_where_this_project_is_not_installed(task: Make, tmp_path: Path) -> None:
     """On the workers of a cluster there are Spark, pyarrow and ADBC, and nothing of ours."""
+    for module in TRAVELLING:
+        cloudpickle.register_pickle_by_value(module)
     pickled = tmp_path / "task"
     pickled.write_bytes(cloudpickle.dumps(run_task(task("select 7 as c0", (pa.int32(), "int")))))
     program = f"""

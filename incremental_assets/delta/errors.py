@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 import grpc
 from deltalake.exceptions import DeltaError
-from pyspark.errors import PySparkException
-from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from incremental_assets.core.errors import ConcurrentWriteError, LakeError, SourceError, store_remedy
 from incremental_assets.delta.table import reason
+from incremental_assets.spark.exceptions import connection_exception, spark_exception
 
 # Parts of the messages of Spark and Delta, which contain the class of the exception or its error condition.
 _CONFLICTS = ("DELTA_CONCURRENT", "ConcurrentAppend", "ConcurrentModification", "ConcurrentDelete", "ConcurrentWrite", "MetadataChanged",
@@ -32,7 +31,7 @@ def lake_errors(label: str, url: str) -> Iterator[None]:
     """
     try:
         yield
-    except (PySparkException, grpc.RpcError) as error:
+    except (spark_exception(), grpc.RpcError) as error:
         text = str(error)
         if any(mark in text for mark in _CONFLICTS):
             raise ConcurrentWriteError(
@@ -74,7 +73,7 @@ def server_is_gone(error: Exception) -> bool:
     text = str(error)
     if "stopped SparkContext" in text:  # the server is shutting down and still answers
         return True
-    return (isinstance(error, grpc.RpcError | SparkConnectGrpcException)) and any(
+    return (isinstance(error, grpc.RpcError | connection_exception())) and any(
         mark in text
         for mark in ("UNAVAILABLE", "INVALID_HANDLE", "Connection refused", "SESSION_CLOSED", "SESSION_NOT_FOUND", "Connection reset")
     )

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 
 from incremental_assets.core.deletes import MARK
 from incremental_assets.core.names import backticked as quote
@@ -28,6 +27,7 @@ from incremental_assets.delta.replace_using import changes, is_usable, replace_u
 from incremental_assets.delta.sql import align, key_text, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
+from incremental_assets.spark.exceptions import spark_exception
 from incremental_assets.spark.persisted import PersistedRows
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def run_merge(spark: "SparkSession", statement: str, commit_metadata: Mapping[st
     try:
         spark.sql(statement)
     finally:
-        with contextlib.suppress(PySparkException):  # if the server is gone, the session and its settings are gone, too
+        with contextlib.suppress(spark_exception()):  # if the server is gone, the session and its settings are gone, too
             spark.conf.unset(USER_METADATA)
 
 

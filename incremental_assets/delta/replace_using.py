@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
 
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.delta.table import LakeTable
+from incremental_assets.spark.exceptions import spark_exception
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -42,7 +42,7 @@ def is_usable(spark: "SparkSession", keys: Sequence[str], types: Mapping[str, st
         return False
     try:
         return spark.conf.get(_SETTING) == "true"
-    except PySparkException:  # the server does not know the setting
+    except spark_exception():  # the server does not know the setting
         return False
 
 

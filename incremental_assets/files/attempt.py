@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Sequence
 
 import grpc
-from pyspark.errors import PySparkException
 
 from incremental_assets.core.errors import LakeError
 from incremental_assets.delta.scope import LakeScope
@@ -21,6 +20,7 @@ from incremental_assets.files.attempts import Attempts, Suspect, of_files
 from incremental_assets.files.readers.read import FileRows
 from incremental_assets.files.readers.reading import ReadFile, refusal
 from incremental_assets.spark.embedded.launch import SparkUnavailable, driver_memory
+from incremental_assets.spark.exceptions import spark_exception
 
 ALONE = 2
 """How often a server has to end while it reads a file by itself, before that file is refused.
@@ -85,7 +85,7 @@ class Attempt:
             self._write(self._reading)
             try:
                 rows = read(chosen)
-            except (PySparkException, grpc.RpcError) as error:
+            except (spark_exception(), grpc.RpcError) as error:
                 if not self._scope.is_server_gone():
                     raise
                 for one in self._reading:

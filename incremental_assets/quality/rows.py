@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import PySparkException
-
 from incremental_assets.core.rules.numbers import AggregateRule
 from incremental_assets.core.rules.rule import Rule
 from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable
@@ -19,8 +17,10 @@ from incremental_assets.delta.guards import expr
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.quality.scan_scope import ScanScope
 from incremental_assets.quality.spark_errors import explain, reraise_if_gone
+from incremental_assets.spark.exceptions import spark_exception
 
 if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
     from pyspark.sql.column import Column
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
@@ -183,7 +183,7 @@ class Rows:
             # Over Spark Connect a plan is lazy. Asking for the schema makes Spark analyse the filter now, inside this ``try``.
             _ = chosen.schema
             return self._run(chosen, self._analysed(chosen, wanted), proven=False)
-        except PySparkException as error:
+        except spark_exception() as error:
             # Only the filter can be the reason, because the rows were read without it before.
             self.note([one.owner for one in wanted if one.owner is not None], error)
             return {}
@@ -198,7 +198,7 @@ class Rows:
         try:
             nothing = self.frame.where("false").groupBy()
             return nothing.agg(*(one.column().alias(one.name) for one in wanted)).collect()[0].asDict()
-        except PySparkException as error:
+        except spark_exception() as error:
             reraise_if_gone(error)
             guilty = named_by(error, wanted)
             if guilty is not None:
@@ -206,7 +206,7 @@ class Rows:
             half = len(wanted) // 2
             return {} if len(wanted) == 1 else {**self.of_none(wanted[:half]), **self.of_none(wanted[half:])}
 
-    def note(self, owners: Sequence[str], error: PySparkException) -> None:
+    def note(self, owners: Sequence[str], error: "PySparkException") -> None:
         """Record the error as the reason why these rules could not be evaluated. Raises the error again if the Spark server caused it."""
         reraise_if_gone(error)
         self.troubles.update(dict.fromkeys(owners, explain(error)))
@@ -218,7 +218,7 @@ class Rows:
             yield
         except RuleNotApplicable as error:
             self.troubles.update(dict.fromkeys((rule.id for rule in rules), str(error)))
-        except PySparkException as error:
+        except spark_exception() as error:
             self.note([rule.id for rule in rules], error)
 
     def can_evaluate(self, rule: Rule) -> bool:
@@ -249,13 +249,13 @@ class Rows:
                 self.troubles[owner] = explain(trouble)
         return self._of_numbers(good)
 
-    def _trouble_of(self, frame: "DataFrame", wanted: Sequence[Aggregate]) -> PySparkException | None:
+    def _trouble_of(self, frame: "DataFrame", wanted: Sequence[Aggregate]) -> "PySparkException | None":
         """Return the error that Spark raises when it analyses the aggregates, or None. Their result types are kept in ``_kinds``."""
         try:
             if wanted:
                 schema = frame.groupBy(PARTITION).agg(*(one.column().alias(one.name) for one in wanted)).schema
                 self._kinds.update({found.name: found.dataType for found in schema})
-        except PySparkException as error:
+        except spark_exception() as error:
             # An analysis error can be of any subclass: a decimal of 50 digits, for example, is reported as an arithmetic error.
             reraise_if_gone(error)
             return error
@@ -284,7 +284,7 @@ class Rows:
         try:
             self.passes += 1
             return self.collect(frame.groupBy(PARTITION).agg(*(one.column().alias(one.name) for one in wanted)))
-        except PySparkException as error:
+        except spark_exception() as error:
             reraise_if_gone(error)
             owners = list(dict.fromkeys(one.owner for one in wanted if one.owner is not None))
             if not owners:
@@ -307,7 +307,7 @@ class Rows:
             return found
 
 
-def named_by(error: PySparkException, wanted: Sequence[Aggregate]) -> str | None:
+def named_by(error: "PySparkException", wanted: Sequence[Aggregate]) -> str | None:
     """Return the id of the only rule whose SQL Spark quotes as the place of the error; None if it is not clear.
 
     Of a text with several lines Spark quotes one line only, so such a rule is found by bisection instead.

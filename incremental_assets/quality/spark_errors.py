@@ -4,20 +4,22 @@ Belongs here: recognising such errors by their condition and their text. Does no
 """
 
 import re
-
-from pyspark.errors import PySparkException
+from typing import TYPE_CHECKING
 
 from incremental_assets.delta.errors import server_is_gone
 
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
 
-def explain(error: PySparkException) -> str:
+
+def explain(error: "PySparkException") -> str:
     """Return Spark's error message on one line, at most 400 characters, without the query plan that follows it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     kept = _WHERE.sub("", lines[0]) if lines else type(error).__name__
     return kept.split(" SQLSTATE:")[0][:400].rstrip(". ;") + "."
 
 
-def reraise_if_gone(error: PySparkException) -> None:
+def reraise_if_gone(error: "PySparkException") -> None:
     """Raise the error again if the Spark server or its storage is the cause, because then no rule is at fault.
 
     It is recognised by the error condition if there is one. The message text is only searched otherwise, because it may quote the user's

@@ -7,12 +7,12 @@ import contextlib
 import uuid
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
-from pyspark.storagelevel import StorageLevel
+from incremental_assets.spark.exceptions import spark_exception
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
+    from pyspark.storagelevel import StorageLevel
 
 
 class PersistedRows:
@@ -24,15 +24,17 @@ class PersistedRows:
     read from the source once more. A temporary view holds its analysed plan for as long as it exists.
     """
 
-    def __init__(self, spark: "SparkSession", rows: "DataFrame", level: StorageLevel = StorageLevel.MEMORY_AND_DISK_DESER) -> None:
+    def __init__(self, spark: "SparkSession", rows: "DataFrame", level: "StorageLevel | None" = None) -> None:
+        from pyspark.storagelevel import StorageLevel
+
         self._spark = spark
         self._view = f"__incremental_assets_{uuid.uuid4().hex}"
         rows.createTempView(self._view)
         self.frame = spark.table(self._view)
-        self.frame.persist(level)
+        self.frame.persist(level or StorageLevel.MEMORY_AND_DISK_DESER)
 
     def release(self) -> None:
         """Frees the memory and disk that Spark uses for the rows."""
-        with contextlib.suppress(PySparkException):  # if the server is gone, its persisted rows are gone, too
+        with contextlib.suppress(spark_exception()):  # if the server is gone, its persisted rows are gone, too
             self.frame.unpersist()
             self._spark.catalog.dropTempView(self._view)

@@ -10,7 +10,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
+
+from incremental_assets.spark.exceptions import spark_exception
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -48,7 +49,7 @@ def ask_for_packages(spark: "SparkSession", modules: tuple[str, ...]) -> None:
 def _ask(spark: "SparkSession", modules: tuple[str, ...]) -> str | None:
     try:
         rows = spark.range(0, 1, 1, 1).mapInArrow(_importing(modules), "missing string").collect()
-    except PySparkException as error:
+    except spark_exception() as error:
         # Another version of Python than here, none at all, or a server that permits no functions: the rest of the sync works without.
         return f"Spark's Python workers cannot run our functions ({_line(error)})"
     missing = json.loads(rows[0][0])

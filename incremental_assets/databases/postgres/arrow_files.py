@@ -9,9 +9,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark import cloudpickle
-from pyspark.errors import PySparkException
-
 from incremental_assets.core.container import Kind
 from incremental_assets.core.errors import SourceError
 from incremental_assets.core.window import Window
@@ -31,6 +28,7 @@ from incremental_assets.databases.postgres.types import Carried
 from incremental_assets.databases.source import WindowRead
 from incremental_assets.delta import parquet_files
 from incremental_assets.delta.write_batch import FilesTarget, WrittenFile
+from incremental_assets.spark.exceptions import spark_exception
 from incremental_assets.spark.python_packages import missing_packages
 
 if TYPE_CHECKING:
@@ -39,11 +37,10 @@ if TYPE_CHECKING:
 
 PACKAGES = ("pyarrow.parquet", "adbc_driver_postgresql.dbapi")
 """What a task imports."""
+TRAVELLING = (arrow_task, parquet_files)
+"""The modules that travel with the tasks, which run where this project need not be installed."""
 _KINDS = (Kind.TABLE, Kind.PARTITIONED, Kind.MATERIALIZED_VIEW)
 """What is read so. A view may take minutes to its first row for each of its parts, and a foreign table's rows are on another server."""
-# The tasks run where this project need not be installed, so these two modules travel with them.
-for _module in (arrow_task, parquet_files):
-    cloudpickle.register_pickle_by_value(_module)
 
 
 class PostgresFiles:
@@ -65,6 +62,10 @@ class PostgresFiles:
         return read_windows(spark, self._reader, self._carried, self._read)
 
     def write(self, spark: "SparkSession", target: FilesTarget) -> Sequence[WrittenFile]:
+        from pyspark import cloudpickle
+
+        for module in TRAVELLING:
+            cloudpickle.register_pickle_by_value(module)
         task = self._task(target)
         with _source_errors(self._reader):
             found = spark.range(0, task.tasks, 1, task.tasks).mapInArrow(run_task(task), RESULT).collect()
@@ -93,7 +94,7 @@ def _source_errors(reader: PostgresReader) -> Iterator[None]:
     """Raises the error of a task that the source is to blame for as SourceError."""
     try:
         yield
-    except PySparkException as error:
+    except spark_exception() as error:
         if SOURCE_FAILED not in str(error):
             raise
         raise SourceError(

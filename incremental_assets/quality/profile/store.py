@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from deltalake import CommitProperties
-from pyspark.errors import PySparkException
 
 from incremental_assets.core.errors import ConcurrentWriteError
 from incremental_assets.core.names import encode_name
@@ -42,6 +41,7 @@ from incremental_assets.quality.profile.states import (
     kept_columns,
     profile_states,
 )
+from incremental_assets.spark.exceptions import spark_exception
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -203,7 +203,7 @@ class ProfileStore:
             if self.table.head() is None:
                 try:
                     spark.sql(self._definition()).collect()
-                except PySparkException:
+                except spark_exception():
                     # It is only an error if there is still no table; else another container's first profile has created it in the meantime.
                     if self.table.head() is None:
                         raise
