@@ -7,6 +7,7 @@ with the fastest hash that each side has, of which no other side knows anything.
 """
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -53,6 +54,7 @@ def all_rows(side: HashedRows) -> Checksum:
 
 def sides(project: Project, url: str, rounds: int) -> float:
     """Measures each side alone. Returns the seconds of the slower one, with the hash of an audit."""
+    os.environ.update({name: project.environment[name] for name in ("BENCH_URL", "INCREMENTAL_ASSETS_LAKE", "DAGSTER_HOME")})
     enter_project(project.folder)
     _, definition = select(load_datastores(project.folder), ["append/line_item"], [])[0]
     assert isinstance(definition, TableDefinition) and adapter_of(definition).due
