@@ -88,7 +88,7 @@ class LocalKeys:
     @functools.cached_property
     def _hashes(self) -> np.ndarray:
         """The first 60 bits of the MD5 of each key's canonical text."""
-        texts = [_canonical(column, self.keys.column(column.name)) for column in self._columns]
+        texts = [_canonical(self.keys.column(column.name)) for column in self._columns]
         joined = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, ",")  # pyright: ignore[reportAttributeAccessIssue]
         digests = b"".join(hashlib.md5(text, usedforsecurity=False).digest() for text in joined.cast(pa.binary()).to_pylist())
         return (np.frombuffer(digests, ">u8")[::2] >> np.uint64(4)).astype(np.int64)
@@ -104,7 +104,7 @@ class LocalKeys:
         positions = np.flatnonzero(np.isin(number, np.array(buckets.chosen, np.int64)))
         positions = positions[np.argsort(number[positions], kind="stable")]
         rows = self.keys.take(pa.array(positions))
-        texts = zip(*(_plain(column, rows.column(column.name)) for column in self._columns), strict=True)
+        texts = zip(*(_plain(rows.column(column.name)).to_pylist() for column in self._columns), strict=True)
         for position, key in zip(positions.tolist(), texts, strict=True):
             yield HashedRow(int(number[position]), key, int(self._hashes[position]))
 
@@ -144,28 +144,27 @@ def _schema(key: Sequence[Column]) -> pa.Schema | None:
     return None if schema is None or any(pa.types.is_floating(field.type) for field in schema) else schema
 
 
-def _plain(column: Column, values: pa.ChunkedArray) -> list[str | None]:
+def _plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """The texts of a column's values (``hashed_rows.plain_text``)."""
     if pa.types.is_binary(values.type):
-        return [None if value is None else value.hex() for value in values.to_pylist()]
+        return pa.chunked_array([[None if value is None else value.hex() for value in values.to_pylist()]], pa.string())
     if pa.types.is_decimal(values.type):
-        return [None if value is None else format(value, "f") for value in values.to_pylist()]
+        return pa.chunked_array([[None if value is None else format(value, "f") for value in values.to_pylist()]], pa.string())
     if pa.types.is_date32(values.type):
         values = values.cast(pa.int32())
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.int64())
-    return values.cast(pa.string()).to_pylist()
+    return values.cast(pa.string())
 
 
-def _canonical(column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
+def _canonical(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """The parts of the keys' texts that one column has (``hashed_rows.canonical_text``)."""
+    texts = _plain(values)
     if pa.types.is_string(values.type):
         length = pc.binary_length(values).cast(pa.string())  # pyright: ignore[reportAttributeAccessIssue]
-        texts = pc.binary_join_element_wise(length, values, ":")  # pyright: ignore[reportAttributeAccessIssue]
+        texts = pc.binary_join_element_wise(length, texts, ":")  # pyright: ignore[reportAttributeAccessIssue]
     elif pa.types.is_binary(values.type):
-        texts = pa.chunked_array([[None if text is None else f"x{text}" for text in _plain(column, values)]], pa.string())
-    else:
-        texts = pa.chunked_array([_plain(column, values)], pa.string())
+        texts = pc.binary_join_element_wise("x", texts, "")  # pyright: ignore[reportAttributeAccessIssue]
     return pc.fill_null(texts, "")  # pyright: ignore[reportAttributeAccessIssue]
 
 
