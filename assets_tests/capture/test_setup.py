@@ -40,7 +40,8 @@ def test_the_command_sets_up_shows_and_drops(shop: Project) -> None:
     }
     assert {*lines[0]} <= documented("capture")
     assert all(line["status"] == "there" for line in shop.cli("capture", "setup", "shop", "--json", spark=False)[1])
-    assert shop.cli("sync", "--json", spark=False)[1][0]["status"] == "synced"
+    assert shop.cli("sync", "--json")[1][0]["status"] == "synced"
+    assert shop.cli("sync", "--json", spark=False)[1][0]["status"] == "skipped"
     shop.execute("update orders set note = 'x' where id < 4")
     slot, orders = shop.cli("capture", "status", "--json", spark=False)[1]
     assert {*slot} == {*orders} <= documented("capture")

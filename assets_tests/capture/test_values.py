@@ -78,7 +78,8 @@ def test_keys_that_only_the_source_takes_for_equal_do_not_double_rows(project: M
     set_up(made, "t", "f")
     made.sync()
     made.execute(
-        "update t set k = 1.00; update f set k = '-0' where k = 0; update f set n = 9 where k = 'NaN'; delete from f where k = 0.1"
+        "update t set k = 1.00 where n = 1; update f set k = '-0' where k = 0; update f set n = 9 where k = 'NaN';"
+        " delete from f where k = 0.1"
     )
     made.sync()
     for name in ("t", "f"):

@@ -474,3 +474,12 @@ def test_wrong_arguments_of_the_catalog_are_refused(looks: Looks) -> None:
     ):
         said = looks.project.cli("catalog", *arguments, check=2, spark=False)[2]
         assert message in said, said
+
+
+def test_a_table_with_a_generated_column_is_listed(project: MakeProject) -> None:
+    """The expression of a generated column names other columns: PostgreSQL refused to show it, and with it the whole listing."""
+    made = project()
+    made.execute("create table t (id int primary key, double int generated always as (id * 2) stored); insert into t values (1)")
+    made.one("t")
+    made.one("t")
+    made.assert_equal("t")

@@ -82,7 +82,8 @@ with recursive listed as (
   group by parts.root
 ), columns as (
   select a.attrelid, string_agg(concat_ws(':', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated, a.attidentity,
-                                          md5(pg_get_expr(d.adbin, 0)), q.name, r.draws), ',' order by a.attnum) as said
+                                          md5(case a.attgenerated when '' then pg_get_expr(d.adbin, 0) else d.adbin::text end),
+                                          q.name, r.draws), ',' order by a.attnum) as said
   from listed join pg_attribute a on a.attrelid = listed.oid and a.attnum > 0 and not a.attisdropped
   left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
   left join lateral (

@@ -82,7 +82,7 @@ def _read(reader: PostgresReader, carried: Sequence[Carried], query: sql.Composa
         raise SourceError(f"{container.label}: capture: log cannot read its rows: {reason}.")
     try:
         return read_query(reader, read_of_queries(reader, carried, [query]), most_bytes)
-    except UnexpectedValue as error:
-        failed = SourceError(f"{container.label}: a row cannot be read: {error}")
-        failed.__cause__ = error
-        raise explained(failed, reader, container, carried, [container.identifier.domain] if container.identifier else [], True) from error
+    except (UnexpectedValue, SourceError) as error:
+        failed = error if isinstance(error, SourceError) else SourceError(f"{container.label}: a row cannot be read: {error}")
+        domain = [container.identifier.domain] if container.identifier else []
+        raise explained(failed, reader, container, carried, domain, True) from error
