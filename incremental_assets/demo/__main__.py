@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from incremental_assets.demo.postgres import DEMO_FOLDER, EmbeddedPostgres
+from incremental_assets.demo.postgres import DEMO_FOLDER, demo_server
 
 
 def main(arguments: list[str]) -> int:
@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     project = Path(arguments[1] if len(arguments) == 2 else ".").absolute()
-    server = EmbeddedPostgres(project / DEMO_FOLDER)
+    server = demo_server(project)
     if server.folder.exists():
         if arguments[0] == "start":
             server.start()

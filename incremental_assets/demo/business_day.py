@@ -202,6 +202,19 @@ class BusinessDay:
             ]
         return [Correction("lineitem", lineitem, lineitem[0].rows), Correction("customer_profile", profiles, profiles[0].rows)]
 
+    def customers(self) -> list[Change]:
+        """Insert, update and delete customers, whose table has no column that would say so. Those who are deleted have no orders."""
+        new = """INSERT INTO customer
+            SELECT (SELECT max(c_custkey) FROM customer) + 1000 + n, 'Customer#new', 'here', 1, '11-111', 0, 'BUILDING', 'new'
+            FROM generate_series(1, 10) AS n"""
+        alone = "NOT EXISTS (SELECT FROM orders WHERE o_custkey = c_custkey)"
+        with self._connect() as connection:
+            return [
+                _change(connection, "customer", "new", new),
+                _change(connection, "customer", "changed", "UPDATE customer SET c_acctbal = c_acctbal + 1 WHERE c_custkey %% 100 = 1"),
+                _change(connection, "customer", "deleted", f"DELETE FROM customer WHERE c_custkey %% 90 = 0 AND {alone}"),
+            ]
+
     # ------------------------------------------------------------------ how
     def _connect(self, application: str = "shop") -> psycopg.Connection:
         return psycopg.connect(self._url, application_name=application)

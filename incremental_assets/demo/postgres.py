@@ -279,6 +279,11 @@ class EmbeddedPostgres:
             raise EmbeddedPostgresError(f"PostgreSQL's {program} failed in {self.home.data}:\n{output}")
 
 
+def demo_server(project: Path) -> EmbeddedPostgres:
+    """The demo's server. It writes its log so that a container can follow it, and keeps no more of it than a gigabyte."""
+    return EmbeddedPostgres(project / DEMO_FOLDER, settings={"wal_level": "logical", "max_slot_wal_keep_size": "1GB"})
+
+
 def demo_url(project: Path) -> str:
     """Return the URL of the demo's database, from two small files.
 

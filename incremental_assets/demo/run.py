@@ -29,10 +29,10 @@ from incremental_assets.dagster.loading import find_datastore, load_datastores
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 from incremental_assets.delta.folders import QUALITY_FOLDER, RESERVED
 from incremental_assets.demo import report
-from incremental_assets.demo.business_day import BusinessDay, Correction
+from incremental_assets.demo.business_day import BusinessDay, Change, Correction
 from incremental_assets.demo.compare import CompareError, Comparison, compare
 from incremental_assets.demo.landing import LANDING_FOLDER, Landed, Tills, landed
-from incremental_assets.demo.postgres import DEMO_DATABASE, DEMO_FOLDER, EmbeddedPostgres, EmbeddedPostgresError
+from incremental_assets.demo.postgres import DEMO_DATABASE, DEMO_FOLDER, EmbeddedPostgresError, demo_server
 from incremental_assets.demo.source import load
 
 DATASTORE, LANDING = "shop", "landing"
@@ -75,7 +75,7 @@ class _Demo:
 
     def __init__(self, project: Path, console: Console) -> None:
         self.project, self.console = project, console
-        self.server = EmbeddedPostgres(project / DEMO_FOLDER)
+        self.server = demo_server(project)
         self.log = project / DEMO_FOLDER.parent / "demo.log"
         self.lake = project / "lake" / DATASTORE
         self.steps = 0
@@ -88,6 +88,7 @@ class _Demo:
 
         self._step("The first sync", "The catalog finds the tables. Then everything is loaded; each watermark is set to the highest value.")
         self._command("catalog", DATASTORE)
+        self._command("capture", "setup", DATASTORE)
         self._sync()
         day = BusinessDay(self.url)
 
@@ -122,6 +123,13 @@ class _Demo:
         )
         self._audit(day.correct_old_rows())
 
+        self._step(
+            "A table that follows the log",
+            "The customers have neither an identifier nor a time of change, and capture: log in the YAML. PostgreSQL's log says which of "
+            "them have changed, deleted ones too, and the sync reads these rows and no others.",
+        )
+        self._follow_log(day.customers())
+
         self._quality(day)
 
         self._step("Lake and source, row by row", "Every column of every row as text, read from the lake without Spark.")
@@ -143,6 +151,14 @@ class _Demo:
         keys = found["lineitem"]["partitions_different"]
         if keys != ["1997-06-01"]:
             raise DemoFailed(f"lineitem was corrected in June 1997, and the audit has found that {', '.join(map(str, keys))} differ.")
+
+    def _follow_log(self, changes: Sequence[Change]) -> None:
+        """Sync the container that follows the log. Raises DemoFailed if the sync has written other rows than these changes made."""
+        report.changes(self.console, "Meanwhile in the shop", changes)
+        (line,) = self._sync(f"{DATASTORE}/customer")
+        if list(line.rows[1:]) != [change.rows for change in changes]:
+            raise DemoFailed(f"customer: {[c.rows for c in changes]} rows came, changed and went; the sync says {line.rows[1:]}.")
+        self._command("capture", "status", DATASTORE)
 
     def _quality(self, day: BusinessDay) -> None:
         """Insert bad rows and correct them, and show that each becomes an anomaly and is resolved."""
@@ -264,6 +280,8 @@ class _Demo:
         if LAKE_VARIABLE in os.environ:
             self.console.print(f"{LAKE_VARIABLE} is set, but the demo keeps to its own lake: {self._shown(self.lake)}.", style="yellow")
         started = time.monotonic()
+        if self.server.is_running:
+            self.server.stop()  # it may be one of an earlier version, which had other settings
         self.server.start()
         self.url = self.server.create_database(DEMO_DATABASE, drop=True)
         with self.console.status("generating and copying"):
@@ -299,8 +317,8 @@ class _Demo:
         self.steps += 1
         report.step(self.console, self.steps, title, why)
 
-    def _sync(self, *arguments: str) -> None:
-        """Run ``sync``, and print its table. Raises DemoFailed if a container failed."""
+    def _sync(self, *arguments: str) -> Sequence[report.SyncLine]:
+        """Run ``sync``, and print its table. Returns the table's lines. Raises DemoFailed if a container failed."""
         lines: list[report.SyncLine] = []
         command = ["sync", *(arguments or (DATASTORE,)), "--json"]
         started = time.monotonic()
@@ -314,6 +332,7 @@ class _Demo:
                 code = process.wait()
         report.synced(self.console, lines, time.monotonic() - started)
         self._expect_success(code, command)
+        return lines
 
     def _command(self, *arguments: str) -> None:
         """Run another command, and let its output through to the terminal."""
