@@ -57,8 +57,8 @@ def read_keys(table: LakeTable, head: Head, key: Sequence[Column], identifier: I
         return None
     # A column of the identifier may be one of the key, too.
     wanted = [*(f.with_name(f"k{i}") for i, f in enumerate(schema)), *(f.with_name(f"i{i}") for i, f in enumerate(identifiers))]
-    names = [*schema.names, *identifiers.names]
-    columns = [f"{double_quoted(name)} AS {field.name}" for name, field in zip(names, wanted, strict=True)]
+    columns = [f"{double_quoted(name)} AS k{i}" for i, name in enumerate(schema.names)]
+    columns += [f"{double_quoted(name)} AS i{i}" for i, name in enumerate(identifiers.names)]
     columns.append("false AS marked" if marks is None else f"{double_quoted(marks)} IS NOT NULL AS marked")
     try:
         found = query_within(delta, f'SELECT {", ".join(columns)} FROM "rows"', MOST_BYTES)
