@@ -176,8 +176,8 @@ MUTANTS = (
     Mutant(
         "An upsert does not delete rows that are gone",
         "delta/merge.py",
-        'f"WHEN MATCHED AND s.{_GONE} THEN DELETE WHEN MATCHED THEN UPDATE',
-        'f"WHEN MATCHED AND NOT s.{_GONE} THEN UPDATE',
+        'f"WHEN MATCHED AND s.{GONE} THEN DELETE WHEN MATCHED THEN UPDATE',
+        'f"WHEN MATCHED AND NOT s.{GONE} THEN UPDATE',
         "test_refresh.py::test_a_refresh_follows_rows_that_moved_to_another_partition",
     ),
     Mutant(
@@ -260,8 +260,8 @@ MUTANTS = (
     Mutant(
         "The old row of a key is looked for in the batch's windows only",
         "delta/local_write.py",
-        "return _Chosen(found.changed, RowsOfKeys(keys))",
-        "return _Chosen(found.changed, RowsOfBoth(RowsOfWindows(identifier, write_batch.windows, False), RowsOfKeys(keys)))",
+        "return Chosen(found.changed, RowsOfKeys(keys))",
+        "return Chosen(found.changed, RowsOfBoth(RowsOfWindows(identifier, write_batch.windows, False), RowsOfKeys(keys)))",
         "test_local_write.py::test_rows_are_replaced_by_key",
     ),
     Mutant(
