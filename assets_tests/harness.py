@@ -19,6 +19,7 @@ import yaml
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.catalog.state import Catalog
+from incremental_assets.dagster.audit import AuditOptions, audit_lines
 from incremental_assets.dagster.catalog_asset import catalog_definitions
 from incremental_assets.dagster.components.datastore import CatalogEntry, DatastoreComponent
 from incremental_assets.dagster.components.files import FileDatastore, FilesEntry
@@ -129,6 +130,15 @@ class Workspace:
         chosen = [d for d in known if not names or d.table.name in names]
         with self.instance() as instance:
             lines = list(Runner(self.dagster(chosen), instance).sync(chosen, asked or SyncOptions(**kwargs)))
+        return {line["container"].partition("/")[2]: line for line in lines}
+
+    def audit(self, *names: str, **kwargs: Any) -> dict[str, dict[str, Any]]:
+        """Audits the named containers. Returns the lines of `audit --json` by the container's name. ``kwargs`` are those of
+        ``AuditOptions``."""
+        os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(self.home), self.lake
+        chosen = [d for d in self.catalog() if not names or d.table.name in names]
+        with self.instance() as instance:
+            lines = list(audit_lines(Runner(self.dagster(chosen), instance), chosen, AuditOptions(**kwargs), instance))
         return {line["container"].partition("/")[2]: line for line in lines}
 
     def scan(self, *names: str, **kwargs: Any) -> dict[str, dict[str, Any]]:

@@ -4,10 +4,9 @@ Belongs here: the command and its runs. Does not belong: the hashes of values (`
 (``core/test_comparison``).
 """
 
-import os
+import contextlib
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import dagster as dg
 import psycopg
@@ -16,9 +15,7 @@ from dagster._core.event_api import PartitionKeyFilter
 
 from assets_tests.cli.test_json import documented, fields
 from assets_tests.harness import Project
-from incremental_assets.dagster.audit import AuditOptions, audit_lines
 from incremental_assets.dagster.components.audit import AuditEntry
-from incremental_assets.dagster.runner import Runner
 from incremental_assets.delta.folders import QUALITY_FOLDER
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.session import open_session
@@ -28,13 +25,32 @@ NOTES = """create table notes (id int primary key, day date, note text);
   insert into notes select i, date '2026-01-01' + i % 90, 'n' || i from generate_series(1, 900) i"""
 
 
-def audit(project: Project, *names: str, **options: Any) -> dict[str, dict[str, Any]]:
-    """Audits containers in this process. Returns the records by the container's name."""
-    os.environ["DAGSTER_HOME"], os.environ["INCREMENTAL_ASSETS_LAKE"] = str(project.home), project.lake
-    chosen = [d for d in project.catalog() if d.table.name in names]
-    with project.instance() as instance:
-        lines = list(audit_lines(Runner(project.dagster(chosen), instance), chosen, AuditOptions(**options), instance))
-    return {line["container"].partition("/")[2]: line for line in lines}
+@contextlib.contextmanager
+def changing(project: Project) -> Iterator[list[int]]:
+    """A source whose rows change all the time, while the block goes on. Yields a list of the number of changes."""
+    project.execute("create table orders (id int primary key, day date, n int, updated_at timestamptz not null default clock_timestamp())")
+    project.execute(
+        "insert into orders select i, date '2026-01-01' + i % 60, 0, timestamptz '2026-01-01' + i * interval '1 hour' "
+        "from generate_series(1, 3000) i; analyze orders"
+    )
+    project.one("orders")
+    done, changed = threading.Event(), [0]
+
+    def writes() -> None:
+        with psycopg.connect(project.url, autocommit=True) as connection:
+            while not done.wait(0.02):
+                number = changed[0] = changed[0] + 1
+                statement = "update orders set n = n + 1, updated_at = clock_timestamp() where id = %s"
+                connection.execute(statement, [number % 3000 + 1])
+                connection.execute("insert into orders (id, day, n) values (%s, '2026-02-01', 1)", [10_000 + number])
+
+    thread = threading.Thread(target=writes)
+    thread.start()
+    try:
+        yield changed
+    finally:
+        done.set()
+        thread.join()
 
 
 @pytest.fixture
@@ -46,46 +62,32 @@ def shop(project: MakeProject) -> Project:
 
 def test_what_no_sync_sees_is_found_and_repaired(shop: Project) -> None:
     """Rows that were changed, deleted or added below the watermark would stay wrong for ever."""
-    first = audit(shop, "notes")["notes"]
+    first = shop.audit("notes")["notes"]
     assert (first["status"], first["rows"], first["partitions_checked"]) == ("equal", 900, 3), first
     shop.execute("update notes set note = 'changed' where id = 1; delete from notes where id = 2")
     shop.execute("insert into notes values (1001, '2026-01-05', 'late')")
-    found = audit(shop, "notes")["notes"]
+    found = shop.audit("notes")["notes"]
     assert (found["status"], found["missing"], found["stale"], found["surplus"]) == ("different", 1, 1, 1), found
     assert found["partitions_different"] == ["2026-01-01"]
     assert found["examples"] == {"missing": [["1001"]], "stale": [["1"]], "surplus": [["2"]]}
     assert documented("audit") == {*fields(found)}
-    repaired = audit(shop, "notes", repair=True)["notes"]
+    repaired = shop.audit("notes", repair=True)["notes"]
     assert repaired["status"] == "repaired", repaired
     shop.assert_equal("notes")
-    assert audit(shop, "notes")["notes"]["status"] == "equal"
+    assert shop.audit("notes")["notes"]["status"] == "equal"
 
 
-def test_a_source_that_changes_all_the_time_is_compared_exactly(project: MakeProject) -> None:
+@pytest.mark.parametrize("load_rows", [20_000_000, 1000], ids=["one snapshot", "several snapshots"])
+def test_a_source_that_changes_all_the_time_is_compared_exactly(project: MakeProject, load_rows: int) -> None:
     """Rows that were changed after the sync would be reported, or hide those that were lost."""
-    made = project(incremental=["public.orders:updated_at:timestamp!upsert"], containers={"orders": {"partition_by": "month"}})
-    made.execute("create table orders (id int primary key, day date, n int, updated_at timestamptz not null default clock_timestamp())")
-    made.execute("insert into orders select i, date '2026-01-01' + i % 60, 0 from generate_series(1, 3000) i")
-    made.one("orders")
-    done, changed = threading.Event(), [0]
-
-    def writes() -> None:
-        with psycopg.connect(made.url, autocommit=True) as connection:
-            while not done.wait(0.02):
-                number = changed[0] = changed[0] + 1
-                statement = "update orders set n = n + 1, updated_at = clock_timestamp() where id = %s"
-                connection.execute(statement, [number % 3000 + 1])
-                connection.execute("insert into orders (id, day, n) values (%s, '2026-02-01', 1)", [10_000 + number])
-
-    thread = threading.Thread(target=writes)
-    thread.start()
-    try:
-        lines = [audit(made, "orders")["orders"] for _ in range(3)]
-    finally:
-        done.set()
-        thread.join()
+    made = project(
+        incremental=["public.orders:updated_at:timestamp!upsert"], containers={"orders": {"partition_by": "month"}}, load_rows=load_rows
+    )
+    with changing(made) as changed:
+        lines = [made.audit("orders")["orders"] for _ in range(3)]
     assert [line["status"] for line in lines] == ["equal"] * 3, lines
     assert lines[0]["rows"] < lines[2]["rows"] and changed[0] > 50, "nothing was written meanwhile"
+    assert all(("compared in" in line["message"]) == (load_rows == 1000) for line in lines), lines[0]["message"]
 
 
 def test_columns_that_were_widened_dropped_added_and_carried_as_text(project: MakeProject) -> None:
@@ -93,11 +95,11 @@ def test_columns_that_were_widened_dropped_added_and_carried_as_text(project: Ma
     made = project(incremental=["public.t:id:integer"], containers={"t": {"safety_lag": 1000}})
     made.execute("create table t (id int primary key, a int, b real, c numeric(6,2), d date, gone text, far timestamptz)")
     made.execute("insert into t select i, i, i / 3.0, i * 0.01, date '2026-01-01' + i, 'x', 'infinity' from generate_series(1, 20) i")
-    assert audit(made, "t")["t"]["status"] == "equal"
+    assert made.audit("t")["t"]["status"] == "equal"
     made.execute("alter table t alter a type bigint, alter b type double precision, alter c type numeric(12,4), alter d type timestamp")
     made.execute("alter table t drop column gone, add column late text default 'new'")
     made.execute("insert into t (id, a, b, c, d, far) select i, i, i / 3.0, i * 0.0001, '2026-02-01', now() from generate_series(21, 40) i")
-    line = audit(made, "t")["t"]
+    line = made.audit("t")["t"]
     assert (line["status"], line["rows"]) == ("equal", 40), line["message"]
 
 
@@ -108,11 +110,11 @@ def test_a_changed_key_of_an_upsert_is_found_and_repaired(project: MakeProject) 
     made.execute("insert into t select i, now() - interval '100 days' + i * interval '1 day', 'n' from generate_series(1, 50) i")
     made.one("t")
     made.execute("update t set id = 1001, at = now() where id = 7")
-    found = audit(made, "t")["t"]
+    found = made.audit("t")["t"]
     assert (found["status"], found["examples"]["surplus"]) == ("different", [["7"]]), found
-    refused = audit(made, "t", repair=True)["t"]
+    refused = made.audit("t", repair=True)["t"]
     assert refused["status"] == "failed" and "--allow-empty" in refused["message"], refused["message"]
-    repaired = audit(made, "t", repair=True, allow_empty=True)["t"]
+    repaired = made.audit("t", repair=True, allow_empty=True)["t"]
     assert repaired["status"] == "repaired", repaired["message"]
     made.assert_equal("t")
 
@@ -126,11 +128,11 @@ def test_rows_without_identifier_are_audited_too(project: MakeProject) -> None:
     with open_session(made.spark_home, name="somebody") as spark:
         spark.sql(f"update {made.table('t').sql_name} set note = 'wrong' where id = 10").collect()
         spark.sql(f"delete from {made.table('t').sql_name} where id = 11").collect()
-    found = audit(made, "t")["t"]
+    found = made.audit("t")["t"]
     # Each sync that writes reads the rows without identifier anew, and so has repaired that one.
     assert (found["partitions_different"], found["missing"], found["stale"]) == (["2026-01-01"], 1, 0), found
     assert (found["rows"], found["partitions_checked"]) == (60, 4)
-    repaired = audit(made, "t", repair=True)["t"]
+    repaired = made.audit("t", repair=True)["t"]
     assert repaired["status"] == "repaired", repaired["message"]
     made.assert_equal("t")
 
@@ -139,10 +141,29 @@ def test_chosen_partitions_are_compared_alone(shop: Project) -> None:
     """To look at one month, all years would be read."""
     shop.one("notes")
     shop.execute("delete from notes where day in ('2026-01-05', '2026-03-05')")
-    february = audit(shop, "notes", keys=("2026-02-01", "2026-02-01"))["notes"]
+    february = shop.audit("notes", keys=("2026-02-01", "2026-02-01"))["notes"]
     assert (february["status"], february["partitions_checked"], february["rows"]) == ("equal", 1, 280), february
-    march = audit(shop, "notes", keys=("2026-02-01", "2026-03-01"))["notes"]
+    march = shop.audit("notes", keys=("2026-02-01", "2026-03-01"))["notes"]
     assert (march["status"], march["partitions_different"], march["surplus"]) == ("different", ["2026-03-01"], 10), march
+
+
+def test_a_table_too_large_for_one_snapshot_is_compared_in_several(shop: Project) -> None:
+    """The audit of a large table would end with max_snapshot_seconds, or report what has changed while it took place."""
+    shop.configure(load_rows=400)
+    shop.execute("insert into notes values (0, null, 'without day'); analyze notes")
+    first = shop.audit("notes")["notes"]
+    assert (first["status"], first["rows"], first["partitions_checked"]) == ("equal", 901, 4), first
+    assert "compared in 3 runs" in first["message"], first["message"]
+    shop.execute("update notes set note = 'x' where id in (1, 50); delete from notes where id = 80")
+    with open_session(shop.spark_home, name="somebody") as spark:
+        spark.sql(f"delete from {shop.table('notes').sql_name} where day = date'2026-02-02'").collect()
+    found = shop.audit("notes")["notes"]
+    assert found["partitions_different"] == ["2026-01-01", "2026-02-01", "2026-03-01"], found
+    assert (found["missing"], found["stale"], found["surplus"]) == (10, 2, 1), found
+    some = shop.audit("notes", keys=("2026-02-01", "2026-03-01"))["notes"]
+    assert (some["partitions_checked"], some["partitions_different"]) == (2, ["2026-02-01", "2026-03-01"]), some
+    assert shop.audit("notes", repair=True)["notes"]["status"] == "repaired"
+    shop.assert_equal("notes")
 
 
 def test_the_check_shows_what_the_last_audit_has_found(shop: Project) -> None:
@@ -160,23 +181,23 @@ def test_the_check_shows_what_the_last_audit_has_found(shop: Project) -> None:
                 found[key] = newest[0].status.value if newest else "none"
             return found
 
-    audit(shop, "notes")
+    shop.audit("notes")
     assert list(states().values())[:3] == ["SUCCEEDED"] * 3
     shop.execute("delete from notes where id = 31")
-    audit(shop, "notes")
+    shop.audit("notes")
     assert list(states().values()) == ["SUCCEEDED", "FAILED", "SUCCEEDED", "FAILED"]
     shop.execute("insert into notes values (2001, '2026-03-31', 'new')")
     shop.one("notes")
     assert list(states().values())[:3] == ["SUCCEEDED", "FAILED", "SUCCEEDED"], "a sync has changed what the audit has found"
-    audit(shop, "notes", repair=True)
+    shop.audit("notes", repair=True)
     assert list(states().values())[:3] == ["SUCCEEDED"] * 3
 
 
 def test_audits_are_recorded(shop: Project) -> None:
     """Nobody could prove later that the lake was complete."""
-    audit(shop, "notes")
+    shop.audit("notes")
     shop.execute("delete from notes where id = 31")
-    audit(shop, "notes", repair=True)
+    shop.audit("notes", repair=True)
     rows = LakeTable(shop.lake, "shop", QUALITY_FOLDER, "audits").opened()
     assert rows is not None
     found = sorted(rows.to_pyarrow_table().to_pylist(), key=lambda row: row["recorded_at"])

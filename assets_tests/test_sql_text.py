@@ -97,11 +97,16 @@ REVIEWED = {
     ("databases/postgres/capture/setup.py", "user"): "quoted by psycopg, in a statement that is shown",
     ("databases/postgres/extract.py", "c.decode.format(f'c{i}')"): OWN_TEXT,
     ("databases/postgres/session.py", "self._row('select pg_backend_pid()')[0]"): NUMBER,
-    **{("delta/hashed_rows.py", one): "made of quoted names of columns" for one in ("text", "value", "rows", "self._rows(more, scope)")},
-    ("delta/hashed_rows.py", "name"): "quoted where it is made",
+    **{("delta/hashed_rows.py", one): "made of quoted names of columns" for one in ("text", "value", "rows")},
     ("delta/hashed_rows.py", "chosen"): NUMBER,
     ("delta/hashed_rows.py", "self._table"): "the quoted name of a table, and a version",
+    ("delta/hashed_rows.py", "self._unmarked"): "a condition with a quoted name",
     ("dagster/datastore.py", "settings.name"): MESSAGE,
+    **{
+        ("files/hashed_rows.py", one): "made of quoted names of columns, and of the names of tables and views"
+        for one in ("hash_of(texts)", "hash_of(line)", "query", "value", "inner", "texts", "self._in(scope)", "self._rows")
+    },
+    ("files/hashed_rows.py", "chosen"): NUMBER,
     ("files/sync.py", "column.name"): MESSAGE,
     ("databases/postgres/infinite.py", "quoted"): MESSAGE,
     **{("databases/plan.py", one): MESSAGE for one in ("container.schema", "container.name", "name")},

@@ -39,7 +39,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    from incremental_assets.core.collector import collector_paused
+
+    # Importing them makes very many objects that all stay, in each process that Dagster starts for a run, too.
+    with collector_paused():
+        return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

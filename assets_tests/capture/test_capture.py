@@ -12,7 +12,6 @@ import psycopg
 import pytest
 
 from assets_tests.harness import Project, wait_for
-from assets_tests.test_audit import audit
 from incremental_assets.core.capture import parse_lsn
 from incremental_assets.dagster import io_manager
 from incremental_assets.databases import capture_sync
@@ -197,9 +196,9 @@ def test_a_refresh_and_a_settings_change_fit_beside_the_log(loaded: Project) -> 
 
 def test_an_audit_judges_a_captured_container_while_others_write(loaded: Project) -> None:
     loaded.execute("update orders set note = 'changed' where id < 50; delete from orders where id = 60")
-    found = audit(loaded, "orders")["orders"]
+    found = loaded.audit("orders")["orders"]
     assert (found["status"], found["rows"]) == ("equal", 899), found
-    assert audit(loaded, "orders")["orders"]["status"] == "equal"
+    assert loaded.audit("orders")["orders"]["status"] == "equal"
 
 
 # ---------------------------------------------------------------------- what is not in the log

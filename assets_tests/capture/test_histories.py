@@ -16,7 +16,6 @@ import pytest
 
 from assets_tests.capture.test_capture import SLOT, STAGES, Killed, set_up
 from assets_tests.harness import Project
-from assets_tests.test_audit import audit
 from incremental_assets.databases import capture_sync
 
 MakeProject = Callable[..., Project]
@@ -175,5 +174,5 @@ def test_a_short_history_loses_and_doubles_no_change(project: MakeProject) -> No
 @pytest.mark.parametrize("seed", range(8))
 def test_a_long_history_loses_and_doubles_no_change(project: MakeProject, seed: int) -> None:
     history = play(project, 100 + seed, steps=250, rare=25)
-    found = audit(history.project, "items", "notes")
+    found = history.project.audit("items", "notes")
     assert {one["status"] for one in found.values()} == {"equal"}, found

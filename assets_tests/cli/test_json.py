@@ -20,13 +20,15 @@ from incremental_assets.core.rules.rule import Severity, Status, Verdict
 from incremental_assets.core.watermark import Holder
 from incremental_assets.dagster import catalog_command
 from incremental_assets.dagster.dry_run import dry_run_lines
-from incremental_assets.dagster.metadata import line
+from incremental_assets.dagster.metadata import as_metadata, line
 from incremental_assets.dagster.operations import operations
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.quality import command
 from incremental_assets.dagster.quality.summary import ScanSummary, line_of
 from incremental_assets.dagster.runner import SyncOptions
 from incremental_assets.dagster.watermarks import current, history
+from incremental_assets.databases.sweep import Sweep
+from incremental_assets.delta.write_batch import WriteResult
 from incremental_assets.quality.records import OperationResult, ScanOperation
 from incremental_assets.quality.scan import ScanResult
 
@@ -72,8 +74,11 @@ def test_a_line_of_sync_has_the_documented_fields() -> None:
     holder = Holder(1, "u", "a", datetime.now(timezone.utc).isoformat())
     held = {"watermark/held_back_by": dg.MetadataValue.json([dataclasses.asdict(holder)])}
     checks = line_of(scan_summary())
-    told = line("shop/orders", "synced", metadata=held, checks=None)
-    same("sync", told)
+    empty = WriteResult(0, 0, 0, 0, 1, 1)
+    swept = Sweep(rows=10, gone=1, refused=True, most=0, returned=0, missing=0, result=empty).metadata()
+    told = line("shop/orders", "synced", metadata={**held, **as_metadata(swept)}, checks=None)
+    same("sync", told, ("sweep",))
+    assert told["sweep"]["refused"] is True and line("shop/orders", "synced")["sweep"] is None
     assert line("shop/orders", "failed").keys() == told.keys()
     assert documented("checks of a sync") == checks.keys()
     assert set(command._NUMBERS) <= checks.keys()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from incremental_assets.core import comparison
-from incremental_assets.core.comparison import Buckets, Checksum, Difference, HashedRow, Key, RowScope, compare, shown_key
+from incremental_assets.core.comparison import Buckets, Checksum, Difference, HashedRow, Key, PartitionValue, RowScope, compare, shown_key
 from incremental_assets.core.partitions import IntegerPartitions
 from incremental_assets.core.window import EVERYTHING
 
@@ -32,8 +32,8 @@ class InMemory:
     def __init__(self, rows: Sequence[Row], keyed: bool) -> None:
         self.rows, self.keyed, self.reads = rows, keyed, 0
 
-    def by_partition(self, scope: RowScope) -> Mapping[int | None, Checksum]:
-        return self._grouped(scope, lambda row: row.at)
+    def by_partition(self, scope: RowScope) -> Mapping[PartitionValue, Checksum]:
+        return {value: checksum for value, checksum in self._grouped(scope, lambda row: row.at).items()}
 
     def by_bucket(self, scope: RowScope, buckets: int) -> Mapping[int, Checksum]:
         return {b: c for b, c in self._grouped(scope, lambda row: self._bucket(row, buckets)).items() if b is not None}

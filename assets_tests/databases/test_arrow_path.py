@@ -13,6 +13,7 @@ import pytest
 from assets_tests.databases import test_sync, test_types
 from assets_tests.harness import Project
 from assets_tests.test_kill import Command
+from incremental_assets.databases.postgres import infinite
 from incremental_assets.delta import write
 from incremental_assets.delta.add_files import READ_BY
 from incremental_assets.delta.table import STATE_PROPERTY
@@ -54,6 +55,27 @@ def test_every_type_arrives_as_it_is(arrow: MakeProject) -> None:
     made.sync()
     for name in names:
         made.assert_equal(name)
+
+
+@pytest.mark.parametrize("read_by", ["arrow", "jdbc"])
+def test_a_value_without_type_that_a_sample_has_missed(arrow: MakeProject, monkeypatch: pytest.MonkeyPatch, read_by: str) -> None:
+    """The load would fail for each table with an infinite date somewhere, or carry another date in its place."""
+    monkeypatch.setenv(READ_BY, read_by)
+    monkeypatch.setattr(infinite, "SAMPLED_PAGES", 0.0)
+    made = arrow(incremental=["public.t:id:integer", "public.windows:id:integer"], load_rows=3000)
+    for name, rows in (("t", 2000), ("windows", 9000)):
+        made.execute(f"""create table {name} (id int primary key, until date, seen timestamptz, price numeric(8,2), ended date);
+            insert into {name} select i, '2026-01-01', '2026-01-01', 1.25, 'infinity' from generate_series(1, {rows}) i;
+            update {name} set ended = '2026-02-01' where id < {rows};
+            update {name} set until = '-infinity' where id = {rows}; update {name} set price = 'NaN' where id = {rows} - 1;
+            update {name} set seen = 'infinity' where id = {rows} - 2; analyze {name}""")
+    for name, line in made.sync().items():
+        assert line["status"] == "synced" and "carried as text" in line["message"], line["message"]
+        assert "until, seen, price, ended" in line["message"]
+        made.assert_equal(name)
+    made.execute("insert into t values (2001, '2026-01-02', 'infinity', 2, 'infinity')")
+    made.one("t")
+    made.assert_equal("t")
 
 
 COLUMNS = """id int primary key, i8 bigint, i2 smallint, n9 numeric(9,2), n18 numeric(18,4), n38 numeric(38,10), d date, ts timestamp,

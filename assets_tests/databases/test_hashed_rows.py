@@ -12,6 +12,7 @@ import pytest
 
 from assets_tests.databases.test_types import COLUMNS, INFINITE, TYPES, create, insert
 from assets_tests.harness import Project
+from incremental_assets.core import comparison
 from incremental_assets.core.comparison import Difference, HashedRows, RowScope, compare
 from incremental_assets.dagster.partitions import container_partitions
 from incremental_assets.databases.postgres.source import PostgresSource
@@ -71,6 +72,29 @@ def test_each_other_value_of_every_type_has_another_hash(project: MakeProject) -
     assert unseen == []
 
 
+def test_planted_differences_of_every_kind_and_type_are_found_and_no_others(project: MakeProject) -> None:
+    """An audit that overlooks one type would call a lake complete that is not."""
+    made = project(incremental=["public.t:at:timestamp"])
+    made.execute(TYPES)
+    create(made, "t")
+    insert(made, "t")
+    columns = {name: values for name, (_, values) in COLUMNS.items() if values}
+    for number, (name, values) in enumerate(columns.items()):
+        made.execute(f"insert into t (id, {name}) values ({1000 + number}, {values[0]})")
+    made.execute("insert into t (id) select 5000 + i from generate_series(1, 200) i")
+    made.one("t")
+    for number, (name, values) in enumerate(columns.items()):
+        made.execute(f"update t set {name} = {values[1] if len(values) > 1 else 'null'} where id = {1000 + number}")
+    made.execute("delete from t where id in (5001, 5200); insert into t (id) values (9001), (9002), (9003)")
+    with both_sides(made, "t") as (source, lake), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(comparison, "MOST_EXAMPLES", 1000)
+        found = compare(source, lake, None, ALL)
+    named = {kind: sorted(int(key[0] or 0) for key in keys) for kind, keys in found.examples.items()}
+    assert named[Difference.STALE] == list(range(1000, 1000 + len(columns)))
+    assert (named[Difference.SURPLUS], named[Difference.MISSING]) == ([5001, 5200], [9001, 9002, 9003])
+    assert found.counts == {kind: len(keys) for kind, keys in named.items()}
+
+
 def test_rows_that_differ_are_named_by_their_keys(project: MakeProject) -> None:
     """What an audit reports could not be looked up."""
     made = project(incremental=["public.t:at:timestamp"], containers={"t": {"partition_by": "month"}})
@@ -115,7 +139,7 @@ def test_both_sides_assign_rows_to_the_same_partitions(project: MakeProject, typ
     assert partitions is not None
     with both_sides(made, "t") as (source, lake):
         ours, theirs = (
-            {None if value is None else partitions.key_of(value) for value in side.by_partition(ALL)} for side in (source, lake)
+            {partitions.key_of(value) if isinstance(value, int) else value for value in side.by_partition(ALL)} for side in (source, lake)
         )
         assert compare(source, lake, partitions, ALL).equal
     assert ours == theirs and len(ours) > 3

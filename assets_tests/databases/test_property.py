@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,10 @@ from assets_tests.harness import Project
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster import io_manager, learned
+from incremental_assets.databases import sync
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.transactions import Transactions
-from incremental_assets.delta import write
+from incremental_assets.delta import sweep, write
 from incremental_assets.delta.add_files import READ_BY
 from incremental_assets.delta.local_write import WRITE_BY
 from incremental_assets.spark.session import SparkSession, open_session
@@ -48,6 +49,8 @@ POINTS = [
     "between data and state",
     "after the state, before the event",
     "before it keeps what it has learned without reading",
+    "before a sweep removes rows",
+    "between the rows of a sweep and their state",
 ]
 HOUR, DAY = 3_600_000_000, 86_400_000_000
 SCHEMA = """
@@ -85,6 +88,10 @@ class Lake:
     homes: int = 0
 
     @property
+    def is_swept(self) -> bool:
+        return self.name in ("upsert_sweep", "upsert_soft")
+
+    @property
     def relation(self) -> str:
         return sql.Identifier(self.schema, self.table).as_string(None).replace("%", "%%")
 
@@ -120,6 +127,19 @@ def lakes(schema: str, pages: str) -> list[Lake]:
         log("append_writers", "stamped", "timestamp", "stamped < %s::timestamptz", hold_back="writers", partition_by="day"),
         items("upsert_two", two, "greatest(created_at, updated_at) < %s::timestamptz - interval '10 minutes'", safety_lag=600),
         items("append_changed", "public.items:id:integer", None, partition_by=15, safety_lag=3),
+        *(
+            items(
+                f"upsert_{deletes}",
+                "public.items:updated_at:timestamp!upsert",
+                "updated_at < %s::timestamptz - interval '10 minutes'",
+                safety_lag=600,
+                partition_by="week",
+                deletes=deletes,
+                deletes_every="1 second",
+                max_deleted_share=0.5,
+            )
+            for deletes in ("sweep", "soft")
+        ),
         items("snapshot", None, None),
     ]
 
@@ -171,8 +191,19 @@ class Message:
 class History:
     """A random history. All its decisions come from ``random``, so that a seed always plays the same history."""
 
-    def __init__(self, seed: int, steps: int, url: str, folder: Path, spark_home: Path, spark: SparkSession, short: bool = False) -> None:
-        """``short``: whether the history has only one lake, with a larger share of the steps, so that many histories can be played."""
+    def __init__(
+        self,
+        seed: int,
+        steps: int,
+        url: str,
+        folder: Path,
+        spark_home: Path,
+        spark: SparkSession,
+        short: bool = False,
+        only: str | None = None,
+    ) -> None:
+        """``short``: whether the history has only one lake, with a larger share of the steps, so that many histories can be played.
+        ``only``: the name of this lake."""
         self.random = random.Random(seed)
         self.read_by, self.write_by = (("", ""), ("jdbc", ""), ("", ""), ("", "spark"))[seed // 2 % 4]
         """Some of the histories are read, or written, by Spark alone, as large tables are."""
@@ -201,6 +232,9 @@ class History:
         self.clients = [self._client() for _ in range(4)]
         every = lakes(self.schema, self.pages)
         self.lakes = self.random.sample(every, 1) if short else [*every[:5], *self.random.sample(every[5:], 1)]
+        if only is not None:
+            self.lakes = [lake for lake in every if lake.name == only]
+        is_swept = any(lake.is_swept for lake in self.lakes)
         for lake in self.lakes:
             others = {"items", "log"} - {lake.table} if lake.schema == "public" else ()
             times = {"settle_seconds": 0.02, "watermark_margin_seconds": 0.05}
@@ -210,7 +244,9 @@ class History:
             (16, self.insert_log),
             (10, self.insert_items),
             (12, self.update_items),
-            (4, self.delete_items),
+            (4 if not is_swept else 20, self.delete_items),
+            (0 if not is_swept else 10, self.return_item),
+            (3, self.change_keys),
             (10, self.insert_pages),
             (8, self.change_pages),
             (5, self.draw),
@@ -236,6 +272,7 @@ class History:
             (2, self.wipe_events),
             (2, self.new_home),
             (2, self.optimize),
+            (0 if not is_swept else 20, self.sweep),
         ]
 
     def _client(self) -> Client:
@@ -337,6 +374,36 @@ class History:
         assert client is not None
         with self.losing_races(client):
             self.run(client, f"delete from items where id = {self.one_of_items()} and id %% 1 = %s", (0,))
+
+    def change_keys(self) -> None:
+        """Gives rows other keys, and other times, as applications do that merge two records or import one again."""
+        client = self.someone()
+        assert client is not None
+        at = self.time(self.moment(client, HOUR // 6))
+        created = "null" if at is None else "created_at"
+        with self.losing_races(client):
+            change = (
+                f"update items set id = nextval('items_id_seq'), updated_at = %s, created_at = {created} where id = {self.one_of_items()}"
+            )
+            self.run(client, change, (at,))
+            key = self.any_text()
+            if key not in self.keys:
+                self.keys.add(key)
+                table = sql.Identifier(self.schema, self.pages).as_string(None).replace("%", "%%")
+                one = f"(select id from {table} order by id limit 1 for update skip locked)"
+                self.run(client, f"update {table} set id = %s, at = %s where id = {one}", (key, at))
+
+    def return_item(self) -> None:
+        """Inserts a row with a key that was deleted or never used. Another transaction may just be using it."""
+        if client := self.someone(open_=False):
+            self.run(client, "set lock_timeout = '100ms'")
+            at, order = self.time(self.moment(client, HOUR // 6)), self.random.choice(["", "desc"])
+            with contextlib.suppress(psycopg.errors.LockNotAvailable):
+                free = f"""select g from generate_series(1, (select max(id) from items)) g
+                  where not exists (select from items where id = g) order by g {order} limit 1"""
+                values = (at, at, f"r{len(self.log)}")
+                self.run(client, f"insert into items (id, created_at, updated_at, note) select g, %s, %s, %s from ({free}) q", values)
+            self.run(client, "set lock_timeout = 0")
 
     def any_text(self) -> str:
         return hostile.text(self.texts, without="\0")
@@ -455,7 +522,7 @@ class History:
         self.seconds[action.__name__] = self.seconds.get(action.__name__, 0.0) + time.monotonic() - began
 
     @contextlib.contextmanager
-    def inside(self, kill: bool, alone: bool) -> Iterator[None]:
+    def inside(self, kill: bool, alone: bool, points: Sequence[str] | None = None) -> Iterator[None]:
         """Prepares what happens while the sync of the block runs: it ends at one of its stages, or the application goes on at some."""
 
         def die() -> None:
@@ -467,7 +534,7 @@ class History:
                 self.source_step()
 
         if kill:
-            self.armed[self.random.choice(POINTS[:7])] = [0, die]
+            self.armed[self.random.choice(POINTS[:7] if points is None else points)] = [0, die]
         if not alone and self.random.random() < 0.6:
             for point in self.random.sample(POINTS, self.random.choice([1, 2])):
                 self.armed.setdefault(point, [self.random.choice([0, 0, 1, 2]), go_on])
@@ -493,7 +560,7 @@ class History:
         """Runs one sync with what happens meanwhile. Afterwards no row below its watermark may be missing, and none may be there twice."""
         self.note(f"== {what} {lake.name} {asked or ''}")
         self.counts[what] += 1
-        with self.inside(kill, alone=what.startswith("last")):
+        with self.inside(kill, what.startswith("last"), POINTS[8:] if asked.get("sweep") else None):
             try:
                 line = lake.project.one(lake.table, ok=False, **asked)
             except Killed:  # during the plan, when there is no run yet that could fail
@@ -527,6 +594,14 @@ class History:
 
     def killed_sync(self, lake: Lake) -> None:
         self.go(lake, "killed sync", kill=True, **self.random.choice([{}, {}, {}, {"reset": True}, {"mode": REFRESH}]))
+
+    def sweep(self, lake: Lake) -> None:
+        """Sweeps a container that has sweeps, and perhaps dies in it; syncs any other one."""
+        if not lake.is_swept:
+            return self.sync(lake)
+        kill = self.random.random() < 0.4
+        self.go(lake, "killed sweep" if kill else "sweep", kill=kill, sweep=True, allow_empty=self.random.random() < 0.5)
+        return None
 
     def refresh_all(self, lake: Lake) -> None:
         self.go(lake, "refresh", mode=REFRESH, allow_empty=self.random.random() < 0.7)
@@ -593,15 +668,42 @@ class History:
             found = lake.project.compare(lake.table, schema=lake.schema)
             if lake.exact:
                 assert found.equal, (lake.name, found)
-            elif "upsert" in lake.name:  # deleted rows stay until a refresh; nothing else may differ
+            elif "upsert" in lake.name:  # deleted rows and old keys stay until a refresh; nothing else may differ
                 assert not found.only_in_source, (lake.name, found)
+            self.audit(lake, found.only_in_source, found.only_in_lake)
         for lake in self.lakes:
-            if not lake.exact:
-                self.go(lake, "last refresh", mode=REFRESH, allow_empty=True)
+            if lake.is_swept:
+                self.go(lake, "last sweep", sweep=True, allow_empty=True)
+                self.assert_swept(lake)
+        for lake in self.lakes:
+            if not lake.exact and lake.name != "upsert_soft":
+                if self.random.random() < 0.5:
+                    self.go(lake, "last refresh", mode=REFRESH, allow_empty=True)
+                else:
+                    line = lake.project.audit(lake.table, repair=True, allow_empty=True)[lake.table]
+                    assert line["status"] in ("equal", "repaired"), line
                 lake.project.assert_equal(lake.table, schema=lake.schema)
+                self.audit(lake, 0, 0)
         # A point that no sync reaches is never tested. The sync of a container without identifier does not ask for a highest one.
         missed = {*POINTS[:7]} - self.passed
         assert not missed or self.lakes[0].name == "snapshot", f"never reached: {sorted(missed)}"
+
+    def audit(self, lake: Lake, only_in_source: int, only_in_lake: int) -> None:
+        """Audits a lake, which has to find as many rows that differ as the comparison that moves all rows here."""
+        line = lake.project.audit(lake.table)[lake.table]
+        self.note(f"== audit {lake.name}: {line['status']}: {line['message'][:150]}")
+        self.counts["audit"] += 1
+        assert line["status"] == ("different" if only_in_source or only_in_lake else "equal"), line
+        assert (line["missing"] + line["stale"], line["surplus"] + line["stale"]) == (only_in_source, only_in_lake), line
+
+    def assert_swept(self, lake: Lake) -> None:
+        """After a sweep the lake has the rows of its source, and beside them only rows that are marked as deleted."""
+        if lake.name == "upsert_sweep":
+            lake.project.assert_equal(lake.table, schema=lake.schema)
+            return
+        source = do(self.plain, f"select id, note from {lake.relation}").fetchall()
+        found = lake.project.rows(lake.table, "id, note", "_deleted_at is null")
+        assert Counter(found) == Counter(source), (lake.name, set(found) ^ set(source))
 
     def settle(self) -> None:
         """Commits all open transactions."""
@@ -658,6 +760,8 @@ def watch(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     before(learned, "set_property_without_spark", POINTS[7])
     before(PostgresReader, "still_there", POINTS[4])
     before(write, "set_property", POINTS[5])
+    before(sync, "sweep", POINTS[8])
+    before(sweep, "set_property", POINTS[9])
     monkeypatch.setattr(PostgresReader, "snapshot", snapshot)
     monkeypatch.setattr(io_manager, "commit", commit)
 
@@ -681,12 +785,28 @@ def test_a_short_history_loses_and_doubles_no_row(
     _played(seed, 12, database, tmp_path, spark_home, monkeypatch, short=True)
 
 
+@pytest.mark.parametrize("lake", ["upsert_sweep", "upsert_soft"])
+def test_after_a_sweep_the_lake_has_no_row_that_the_source_does_not_have(
+    request: pytest.FixtureRequest, database: str, tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, lake: str
+) -> None:
+    """The same promise for deleted rows, without a refresh: whatever else happens, and whatever is killed."""
+    seed = int(request.config.getoption("--seed") or 0)
+    _played(seed, 20, database, tmp_path, spark_home, monkeypatch, short=True, only=lake)
+
+
 def _played(
-    seed: int, steps: int, database: str, tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, short: bool = False
+    seed: int,
+    steps: int,
+    database: str,
+    tmp_path: Path,
+    spark_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    short: bool = False,
+    only: str | None = None,
 ) -> str:
     began = time.monotonic()
     with open_session(spark_home, name="history") as spark:
-        history = History(seed, steps, database, tmp_path, spark_home, spark, short)
+        history = History(seed, steps, database, tmp_path, spark_home, spark, short, only)
         watch(history, monkeypatch)
         try:
             history.play()

@@ -105,6 +105,16 @@ def test_no_files_are_a_commit_too(tmp_path: Path) -> None:
     assert newest(table).version == 1 and keys(table) == []
 
 
+def test_a_table_that_refuses_the_commit_is_not_said_to_have_moved(tmp_path: Path) -> None:
+    """The user would be told to sync again, and again, because of a writer that does not exist."""
+    table = made(tmp_path, configuration={"delta.appendOnly": "true"})
+    (file,) = written(table, 1)
+    commit_files.commit_files(table, newest(table), batch(), [file])
+    with pytest.raises(LakeError, match="append-only"):
+        commit_files.commit_files(table, newest(table), batch(), [], [commit_files.RemovedFile(file.path, file.size)])
+    assert keys(table) == [1]
+
+
 @pytest.mark.parametrize("meanwhile", ["rows", "a property"])
 def test_a_commit_on_another_version_is_refused(tmp_path: Path, meanwhile: str) -> None:
     """delta-rs commits an append on top of whatever was committed meanwhile: the rows of two syncs would both be there."""

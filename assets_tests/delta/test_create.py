@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from assets_tests.delta.test_add_files import batch
+from incremental_assets.core.errors import LakeError
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.create import create_table
 from incremental_assets.delta.guards import newest
 from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.properties import set_property_without_spark
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.delta.write_batch import WriteBatch
 from incremental_assets.spark.embedded.launch import CONF
@@ -135,3 +137,21 @@ def test_a_folder_that_cannot_be_written_is_named_by_spark(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     with pytest.raises(SparkIsAsked):
         create_table(no_spark, LakeTable(str(tmp_path / "file"), "t"), new())
+
+
+MISREAD = ("a%20b", "a#b", "a?b", "a\\b", "a\tb")
+"""Names of folders that delta-rs reads as others, or in which it finds no history."""
+
+
+@pytest.mark.parametrize("lake", [*MISREAD, "a b", "a%b", "a+b&c=d;e:@!*[x]{y}(z),~^|<>", 'it\'s "ü"', "\U00020bb7"])
+def test_a_path_that_delta_rs_misreads_is_refused(tmp_path: Path, lake: str) -> None:
+    """Rows would be compared with those of a table elsewhere, or another writer's commit would not be seen."""
+    table = LakeTable(str(tmp_path / lake), "t")
+    if lake in MISREAD:
+        with pytest.raises(LakeError, match="rename the folder"):
+            table.head()
+    else:
+        create_table(no_spark, table, new())
+        assert newest(table).version == 0 and set_property_without_spark(table, 0, "a", "b")
+        assert [commit.version for commit in table.commits(2)] == [1, 0]
+        assert newest(table).properties["a"] == "b"

@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -30,12 +31,13 @@ from incremental_assets.core.names import backticked
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.delta import local_write as module
+from incremental_assets.delta import write as write_module
 from incremental_assets.delta.commit_files import checkpoint_if_due, commit_files
 from incremental_assets.delta.guards import newest
-from incremental_assets.delta.local_rows import LocalComparison, compare_here
+from incremental_assets.delta.local_rows import LocalComparison, compare_here, rows_of_lake
 from incremental_assets.delta.local_write import WRITE_BY, write_here
 from incremental_assets.delta.parquet_files import FilesWriter
-from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.table import STATE_PROPERTY, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult, WrittenFile
 from incremental_assets.spark.session import open_session
 
@@ -299,6 +301,18 @@ def test_spark_writes_what_must_be_asked_about(tmp_path: Path, monkeypatch: pyte
     assert rows_in(table) == []
 
 
+@pytest.mark.parametrize("vectors", [False, True])
+def test_a_table_whose_rows_must_not_be_removed_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: bool) -> None:
+    """The message would blame another writer, and tell the user to sync again, for ever. Spark's names the property."""
+    monkeypatch.setattr(module, "MOST_WRITTEN_BYTES", -1 if vectors else 8 << 20)
+    kept = {"delta.appendOnly": "true", "delta.enableDeletionVectors": str(vectors).lower()}
+    table = made(tmp_path, features=("deletionVectors", "appendOnly"), schemaString=schema_string(), configuration=kept)
+    add(table, [(1, 1, "a"), (2, 2, "a")])
+    assert write(table, of([(1, 1, "b"), (2, 2, "a")], [Window(1, 3)], upsert=True)) is None
+    assert write(table, of([(3, 3, "a")], [Window(3, 4)], upsert=True)) is not None, "a row that is only added removes none"
+    assert rows_in(table) == [(1, 1, "a"), (2, 2, "a"), (3, 3, "a")] and not stray_files(table)
+
+
 def stray_files(table: LakeTable) -> set[str]:
     """Files in the table's folder that no version names."""
     named = {action["path"] for version in range(newest(table).version + 1) for action in added_in(table, version)}
@@ -336,6 +350,31 @@ def test_a_commit_in_the_meantime_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(ConcurrentWriteError):
         write_here(table, head, only_more, compared)
     assert rows_in(table) == [(1, 1, "a"), (2, 2, "a"), (3, 3, "a")] and not stray_files(table)
+
+
+def test_a_commit_that_spark_replaces_moves_no_watermark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows would be missing for ever. On a file system, Spark may replace a version that came at the same moment."""
+    table = with_files(tmp_path, [(1, 1, "a")])
+    known = newest(table)
+    real = write_module.write_here
+
+    def replaced(*args: Any) -> WriteResult | None:
+        done = real(*args)
+        info = {"timestamp": 1, "operation": "OPTIMIZE", "operationParameters": {}}
+        (Path(table.address) / "_delta_log" / f"{known.version + 1:020}.json").write_text(json.dumps({"commitInfo": info}))
+        return done
+
+    monkeypatch.setattr(write_module, "write_here", replaced)
+    write_batch = of([(2, 2, "a")], [Window(2, 3)], upsert=False, base_version=known.version)
+    statements: list[str] = []
+    spark = SimpleNamespace(sql=statements.append, conf=SimpleNamespace(set=lambda *_: None))
+    with pytest.raises(ConcurrentWriteError, match="the watermark stays"):
+        write_module.commit(lambda: spark, table, write_batch, lambda _: None)  # pyright: ignore[reportArgumentType]
+    assert [STATE_PROPERTY in statement for statement in statements] == [True], "the state from before is written back"
+    monkeypatch.undo()
+    again = replace(write_batch, base_version=newest(table).version)
+    write_module.commit(lambda: spark, table, again, lambda _: None)  # pyright: ignore[reportArgumentType]
+    assert rows_in(table) == [(1, 1, "a"), (2, 2, "a")]
 
 
 def test_a_column_that_came_later_is_null_in_old_rows(tmp_path: Path) -> None:
@@ -413,6 +452,31 @@ def test_files_of_spark_are_written_anew_or_marked(
         if type_ == "timestamp":
             found = [(k.astimezone(datetime.timezone.utc) if k.tzinfo else k.replace(tzinfo=datetime.timezone.utc), at) for k, at in found]
         assert dict(found) == want and len(found) == len(want)
+
+
+def test_texts_above_u20000_are_found_by_each_reader(tmp_path: Path) -> None:
+    """delta-rs misreads how JSON escapes these characters, so the bounds of a file would hide its rows from whoever looks for them."""
+    table = with_files(tmp_path)
+    for i, text in enumerate(("\U00020bb7", "\U0010ffff")):
+        assert write(table, of([(i, i, text)], [Window(i, i + 1)], upsert=True)) is not None
+        found = pa.table(QueryBuilder().register("t", DeltaTable(table.address)).execute(f"SELECT k FROM t WHERE x = '{text}'").read_all())
+        assert found.column("k").to_pylist() == [i]
+
+
+def test_times_of_96_bits_are_read_as_they_are(tmp_path: Path, spark_home: Path) -> None:
+    """A user's Spark writes such times. delta-rs takes the year 9999 for 1816, so a row would be compared in the wrong window, and stay."""
+    table = LakeTable(str(tmp_path), "t")
+    with open_session(spark_home, name="test") as spark:
+        spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+        spark.sql(f"CREATE TABLE {table.sql_name} (k bigint, at timestamp) USING delta")
+        spark.sql(f"INSERT INTO {table.sql_name} VALUES (1, timestamp'9999-12-31 00:00:00'), (2, timestamp'2026-01-01 00:00:00.000001')")
+    identifier = Identifier(("at",), IdentifierType.TIMESTAMP, CursorType.TIMESTAMP)
+    columns, late = (Column("k", "bigint"), Column("at", "timestamp")), 253_402_214_400_000_000
+    write_batch = of([], [Window(late, None)], upsert=True, columns=columns)
+    write_batch = replace(write_batch, container=replace(write_batch.container, identifier=identifier))
+    found = rows_of_lake(table, newest(table), write_batch)
+    assert found is not None and found.column("k").to_pylist() == [1]
+    assert found.column("at").cast(pa.int64()).to_pylist() == [late]
 
 
 def test_the_last_row_of_a_file_of_spark_is_replaced(tmp_path: Path, spark_home: Path) -> None:

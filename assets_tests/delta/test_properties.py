@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from assets_tests.delta.test_add_files import made
+from incremental_assets.core.schema import Column
+from incremental_assets.delta.guards import newest
 from incremental_assets.delta.properties import is_set_without_spark, set_property, set_property_without_spark
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.session import open_session
@@ -47,6 +50,21 @@ def test_only_the_property_changes(tmp_path: Path, spark_home: Path, vectors: st
         spark.sql(f"DELETE FROM {table.sql_name} WHERE id = 3")
         assert spark.sql(f"SELECT sum(id), sum(part.a) FROM {table.sql_name}").collect()[0] == (42, 9)
         assert [one.operation for one in table.commits(2)] == ["DELETE", "SET TBLPROPERTIES"]
+
+
+def test_characters_from_u20000_on_stay_what_they_are(tmp_path: Path) -> None:
+    """The column would get another name with each sync, and all its values would be NULL: delta-rs misreads how JSON escapes them."""
+    field = {"name": "\U00020bb7", "type": "string", "nullable": True, "metadata": {"comment": "\U0010ffff"}}
+    table = made(tmp_path, field=field, description="\U00020bb7")
+    log = Path(table.address) / "_delta_log" / f"{0:020}.json"
+    log.write_text("".join(json.dumps(json.loads(line), ensure_ascii=False) + "\n" for line in log.read_text().splitlines()))
+    for version in (0, 1):
+        assert set_property_without_spark(table, version, NAME, "\U00020bb7")
+        after = action(table, version + 1, "metaData")
+        assert after is not None and json.loads(after["schemaString"])["fields"] == [field]
+        assert (after["description"], after["configuration"][NAME]) == ("\U00020bb7", "\U00020bb7")
+        head = newest(table)
+        assert head.columns == (Column("\U00020bb7", "string"),) and head.properties[NAME] == "\U00020bb7"
 
 
 def test_another_writers_version_is_not_replaced(tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,10 +21,12 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from assets_tests.files.both_readers import facts, rows_read_here
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import FileFormat, Limits, encode_path
 from incremental_assets.core.schema import Column
 from incremental_assets.core.spark_types import type_text
+from incremental_assets.delta.scope import LakeScope
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers.read import FILE, MODIFIED, REJECTED_COLUMNS, FileRows, ReadFile, Reading
 from incremental_assets.spark.session import SparkSession, open_session
@@ -53,9 +55,19 @@ class Read:
         return [row[name] for row in self.good]
 
 
+@pytest.fixture(scope="module")
+def scope(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeScope]:
+    scope = LakeScope(str(tmp_path_factory.mktemp("lake")), spark_home, "test_file_reading", lambda _: None)
+    with scope.stack:
+        yield scope
+
+
 @pytest.fixture
-def read(spark: SparkSession, tmp_path: Path) -> Callable[..., Read]:
-    """Writes files into a folder and reads them: ``read({name: bytes}, format, options=…, types=…, known=…)``."""
+def read(spark: SparkSession, scope: LakeScope, tmp_path: Path) -> Callable[..., Read]:
+    """Writes files into a folder and reads them: ``read({name: bytes}, format, options=…, types=…, known=…)``.
+
+    Where this process can read them without Spark, both results are compared.
+    """
 
     def run(
         files: Mapping[str, bytes | None],
@@ -102,6 +114,15 @@ def read(spark: SparkSession, tmp_path: Path) -> Callable[..., Read]:
         assert Counter(key for key, _, _ in rejected) == Counter({key: not_ok for key, (_, not_ok) in counts.items() if not_ok})
         assert set(counts) | set(rows.refused) == {file.key for file in asked}
         assert not set(counts) & set(rows.refused)
+        here = rows_read_here(
+            scope,
+            address.parse("landing", str(folder)),
+            Reading(FileFormat(format), options or {}, types or {}, limits or Limits()),
+            asked,
+            [Column(*one) for one in known],
+            tmp_path / f"here{number}",
+        )
+        assert here is None or facts(here) == facts(rows)
         rows.close()
         assert not staging.exists()
         return Read(

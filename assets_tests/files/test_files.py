@@ -27,6 +27,7 @@ from incremental_assets.dagster.partitions import partitions_definition
 from incremental_assets.dagster.sensors import Cursor, tick
 from incremental_assets.files.definition import FileDefinition
 from incremental_assets.files.manifest import Manifest
+from incremental_assets.files.rejected import rejected_table
 from incremental_assets.files.sync import FileSync
 from incremental_assets.spark.session import open_session
 
@@ -345,3 +346,36 @@ def test_syncs_of_files_that_are_killed_lose_and_double_no_row(folder: Make) -> 
     _, lines, _ = project.cli("sync", "landing", "--json")
     assert lines[0]["status"] in ("synced", "skipped"), lines[0]["message"]
     assert project.files("sales") == expected
+
+
+def test_new_csv_files_are_synced_without_spark(folder: Make) -> None:
+    """Otherwise each small file costs the start of a JVM, and the seconds in which Spark plans. A replaced file needs Spark."""
+    project = sales(folder)
+    project.put("sales/orders_1.csv", "id,amount\n1,10\n")
+    project.one("sales")
+    project.put("sales/orders_2.csv", 'id,amount\n2,20\n3,\n4,"40"\n')
+    project.put("sales/orders_3.csv", "amount,id\r\n50,5\r\n")
+    project.write()
+    _, lines, _ = project.cli("sync", "landing/sales", "--json", spark=False)
+    assert (lines[0]["status"], lines[0]["rows_read"]) == ("synced", 4), lines
+    assert sorted(project.rows("sales", "id, amount"), key=str) == [(1, 10), (2, 20), (3, None), (4, 40), (5, 50)]
+    project.put("sales/orders_1.csv", "id,amount\n1,11\n2,12\n")
+    replaced = project.one("sales")
+    assert replaced["rows_read"] == 2
+    assert project.files("sales") == {"sales/orders_1.csv": 2, "sales/orders_2.csv": 3, "sales/orders_3.csv": 1}
+
+
+def test_a_doubtful_line_is_judged_by_spark_beside_the_others(folder: Make) -> None:
+    """Otherwise it is lost, or counted twice; and rejected rows of a file that is replaced stay."""
+    project = sales(folder)
+    project.put("sales/orders_1.csv", "id,amount\n1,10\n2,20\n")
+    project.one("sales")
+    project.put("sales/orders_2.csv", 'id,amount\n3,30\n+4, 40\n5\n"6"x,60\n7,70\n')
+    found = project.one("sales")
+    assert (found["status"], found["rows_read"]) == ("warning", 3), found
+    assert sorted(project.rows("sales", "id, amount")) == [(1, 10), (2, 20), (3, 30), (4, 40), (7, 70)]
+    project.put("sales/orders_2.csv", "id,amount\n8,80\n")
+    assert project.one("sales")["status"] == "synced"
+    assert sorted(project.rows("sales", "id, amount")) == [(1, 10), (2, 20), (8, 80)]
+    rejected = rejected_table(project.lake, ("landing", "sales")).opened()
+    assert rejected is not None and rejected.count() == 0

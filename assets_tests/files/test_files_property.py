@@ -26,16 +26,28 @@ from deltalake import DeltaTable, QueryBuilder
 from assets_tests import hostile
 from assets_tests.harness import Folder
 from incremental_assets.core.files import encode_path
+from incremental_assets.core.names import literal
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster import io_manager
-from incremental_assets.delta import write
+from incremental_assets.delta import staged_files, write
+from incremental_assets.delta.table import LakeTable
 from incremental_assets.files import sync as files_sync
+from incremental_assets.files.local_read import FILES_BY
 from incremental_assets.files.manifest import Manifest
+from incremental_assets.files.readers.local import LocalRows
 from incremental_assets.files.readers.read import FileRows
 from incremental_assets.spark.session import SparkSession, open_session
 
 NAMES = ["a b.csv", "it's.csv", "x%20.csv", "[1].csv", "ü.csv", "d/one.csv", "e/one.csv", "d...csv", "\\' OR true -- .csv", "z.csv.gz"]
-POINTS = ["before reading", "before the rows", "after the rows", "after the state", "before the manifest", "after the manifest"]
+POINTS = [
+    "before reading",
+    "before the rows",
+    "between files and commit",
+    "after the rows",
+    "after the state",
+    "before the manifest",
+    "after the manifest",
+]
 
 
 class Killed(Exception):
@@ -59,6 +71,10 @@ def killed_at(point: str | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         match point:
             case "before reading":
                 patch.setattr(FileRows, "__init__", dies)
+                patch.setattr(LocalRows, "__init__", dies)
+            case "between files and commit":
+                patch.setattr(staged_files, "commit_files", dies)
+                patch.setattr(staged_files, "_discard", lambda *_: None)  # a process that is killed removes nothing
             case "before the rows":
                 patch.setattr(io_manager, "commit", dies)
             case "after the rows":
@@ -216,6 +232,7 @@ def play(project: Folder, seed: int, steps: int, monkeypatch: pytest.MonkeyPatch
         if number > 3 and chance.random() < 0.1 and project.table("all").head() is not None:
             history.log.append(restore(project, spark, chance))
         project.configure(prune_files=number % 3 == 2)
+        monkeypatch.setenv(FILES_BY, "spark" if chance.random() < 0.2 else "")
         with killed_at(point, monkeypatch):
             line = project.one("all", ok=False, mode=mode, allow_empty=True)
         history.log.append(f"sync {mode} killed {point}: {line['status']}: {line['message']}")
@@ -237,6 +254,31 @@ def play(project: Folder, seed: int, steps: int, monkeypatch: pytest.MonkeyPatch
     assert lake(history) == history.expected(), (seed, history.log)
     again = project.one("all", allow_empty=True)
     assert again["status"] == "skipped", again
+    judge(project, history, spark)
+
+
+def judge(project: Folder, history: History, spark: SparkSession) -> None:
+    """The audit agrees with the comparison of lake and folder, finds a difference that is planted in the lake, and repairs it."""
+    good, bad = history.expected()
+    line = project.audit("all")["all"]
+    assert (line["status"], line["rows"], line["rejected"]) == ("equal", good.total(), bad.total()), (line, history.log)
+    rows = Counter(row[0] for row in good)
+    if not rows:
+        return
+    key = history.random.choice(sorted(rows))
+    table = project.table("all").sql_name
+    spark.sql(f"UPDATE {table} SET note = concat(coalesce(note, ''), 'planted') WHERE _file = {literal(key)}").collect()
+    expected = (rows[key], 0, rows[key], [key])
+    beside = LakeTable(project.lake, "landing", "_rejected", "all")
+    if bad and history.random.random() < 0.5:
+        other = history.random.choice(sorted({row[0] for row in bad}))
+        spark.sql(f"DELETE FROM {beside.sql_name} WHERE _file = {literal(other)}").collect()
+        lost = sum(times for row, times in bad.items() if row[0] == other)
+        expected = (rows[key] + lost, 0, rows[key], sorted({key, other}))
+    found = project.audit("all")["all"]
+    assert (found["missing"], found["stale"], found["surplus"], found["partitions_different"]) == expected, (found, expected, history.log)
+    repaired = project.audit("all", repair=True)["all"]
+    assert repaired["status"] == "repaired" and lake(history) == history.expected(), (repaired, history.log)
 
 
 def make(folder: Callable[..., Folder]) -> Folder:

@@ -17,6 +17,7 @@ import typer
 from incremental_assets.cli import audit, capture, moving, project, quality
 from incremental_assets.cli.app import app
 from incremental_assets.cli.terminal import say
+from incremental_assets.core.collector import collect_less_often
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.spark.embedded.launch import SparkUnavailable
 
@@ -25,6 +26,8 @@ __all__ = ["app", "audit", "capture", "main", "moving", "project", "quality"]
 
 def main() -> None:
     """Run the command line. This is the entry point. Expected errors are printed as messages, without a stack trace."""
+
+    collect_less_often()  # before the commands import what they need
 
     def stop(number: int, frame: Any) -> None:
         raise KeyboardInterrupt

@@ -31,9 +31,10 @@ def audit(
     """Prove that the Delta tables have the rows of their sources: all of them, and no others.
 
     Each container is synced, and then compared with the state of the source that the sync has read, partition by partition, by hashes
-    that source and lake compute themselves. Where they differ, the keys of the rows are found. The exit code is 1 if something differs.
+    that source and lake compute themselves. Files are read once more for it. Where they differ, the keys of the rows are found. The exit
+    code is 1 if something differs.
     """
-    from incremental_assets.dagster.audit import AuditOptions, audit_lines, is_audited
+    from incremental_assets.dagster.audit import AuditOptions, audit_lines
     from incremental_assets.dagster.loading import load_project, select_current
     from incremental_assets.dagster.runner import Runner
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
@@ -46,14 +47,12 @@ def audit(
     if not loaded.datastores:
         raise ConfigurationError(f"the project {project.name} has no datastore yet: write defs/<name>/defs.yaml (see the README).")
     selected = select_current(loaded, selection or [], tag or [], say)
-    # Containers of files are left out where they are not named.
-    chosen = [one for one in selected.ready if selection or is_audited(one)]
     records: list[dict[str, Any]] = []
     for label, reason in selected.failed:
         say(f"{label}: {reason}")
     with command_line_instance() as instance:
-        runner = Runner(loaded.definitions(chosen), instance)
-        for record in audit_lines(runner, chosen, options, instance):
+        runner = Runner(loaded.definitions(selected.ready), instance)
+        for record in audit_lines(runner, selected.ready, options, instance):
             records.append(record)
             if as_json:
                 out(record)

@@ -104,7 +104,14 @@ def sync(
         typer.Option("--reset-watermarks/--no-reset-watermarks", help="Load the containers anew, whole; the history of watermarks stays."),
     ] = False,
     allow_empty: Annotated[
-        bool, typer.Option("--allow-empty/--no-allow-empty", help="Allow a refresh to empty a table or a partition that has rows.")
+        bool,
+        typer.Option(
+            "--allow-empty/--no-allow-empty",
+            help="Allow a refresh to empty a table or a partition that has rows, and a sweep to delete more than max_deleted_share.",
+        ),
+    ] = False,
+    sweep: Annotated[
+        bool, typer.Option("--sweep/--no-sweep", help="Find the rows that the source has deleted, where deletes says so; due or not.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run/--no-dry-run", help="Only print ranges, SQL and row counts, without Spark and without a run.")
@@ -123,14 +130,18 @@ def sync(
     from incremental_assets.dagster.runner import Runner, SyncOptions
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
-    options = SyncOptions(_mode(mode), keys(partition, from_, to), reset_watermarks, allow_empty)
+    options = SyncOptions(_mode(mode), keys(partition, from_, to), reset_watermarks, allow_empty, sweep)
     if reset_watermarks and (options.keys or mode):
         raise ConfigurationError("--reset-watermarks loads whole containers; it goes with neither --mode nor partitions.")
+    if sweep and (options.keys or reset_watermarks or mode == "refresh"):
+        raise ConfigurationError("--sweep goes with an incremental sync; a refresh finds deleted rows of its partitions by itself.")
     project = enter(project_dir)
     loaded = load_project(project)
     if not loaded.datastores:
         raise ConfigurationError(f"the project {project.name} has no datastore yet: write defs/<name>/defs.yaml (see the README).")
     selected = select_current(loaded, selection or [], tag or [], say)
+    if sweep and not any(definition.container.options.deletes is not None for definition in selected.ready):
+        raise ConfigurationError("--sweep: none of these containers has deletes: sweep or deletes: soft in the YAML.")
     failed = False
     records: list[dict[str, Any]] = []
 

@@ -1,6 +1,6 @@
 """Making very many objects that all stay, without Python looking for garbage among them again and again.
 
-Belongs here: pausing the garbage collector. Does not belong: what is made meanwhile.
+Belongs here: pausing the garbage collector, and letting it run less often. Does not belong: what is made meanwhile.
 """
 
 import contextlib
@@ -23,3 +23,12 @@ def collector_paused() -> Generator[None]:
         yield
     finally:
         gc.enable()
+
+
+def collect_less_often() -> None:
+    """Lets the collector of reference cycles run after 100,000 new objects, where Python's default is 700.
+
+    It is for processes of our own only. A command imports some 2,000 modules, whose objects all stay: with the default, looking for garbage
+    among them took 0.9 of the 3.6 seconds of a command that finds nothing to do. Garbage of 100,000 objects takes some ten megabytes.
+    """
+    gc.set_threshold(100_000, 50, 100)

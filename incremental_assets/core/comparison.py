@@ -8,12 +8,14 @@ so equal numbers of rows and equal sums mean equal rows. Where they differ, the 
 only buckets that differ are read row by row: what travels is the rows that differ and their buckets.
 """
 
+import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import CursorType, format_value
@@ -27,6 +29,7 @@ MOST_BUCKETS = 200_000
 MOST_EXAMPLES = 10
 """How many keys of each kind of difference are named."""
 _CURSOR_TYPES = {"date": CursorType.DATE, "timestamp": CursorType.TIMESTAMP, "timestamp_ntz": CursorType.TIMESTAMP_NTZ}
+_Result = TypeVar("_Result")
 _BUCKETS_A_QUERY = 20_000
 """So many buckets are named in one query at most."""
 
@@ -43,11 +46,13 @@ class Checksum:
 class RowScope:
     """Some rows of a container: those in the windows and, with ``include_nulls``, those without identifier.
 
-    For a container without identifier it means all rows.
+    For a container without identifier it means all rows. ``files``: of a container of files, the rows of the files with these keys and no
+    others; None for all other containers.
     """
 
     windows: tuple[Window, ...] = (EVERYTHING,)
     include_nulls: bool = True
+    files: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,14 +72,18 @@ class HashedRow:
     hash: int
 
 
+PartitionValue = int | str | None
+"""What stands for a partition: a value in it, as an integer of the cursor type, or the key of a file.
+
+None stands for rows without identifier, and for all rows of a container without partitions.
+"""
+
+
 class HashedRows(Protocol):
     """One side of a comparison, at one moment. All methods raise SyncError if a query fails."""
 
-    def by_partition(self, scope: RowScope) -> Mapping[int | None, Checksum]:
-        """The checksums of the partitions that have rows, by a value in the partition, as an integer of the cursor type.
-
-        Rows without identifier, and all rows of a container without partitions, are under None. Several values may lie in one partition.
-        """
+    def by_partition(self, scope: RowScope) -> Mapping[PartitionValue, Checksum]:
+        """The checksums of the partitions that have rows. Several values may lie in one partition."""
         ...
 
     def by_bucket(self, scope: RowScope, buckets: int) -> Mapping[int, Checksum]:
@@ -104,11 +113,15 @@ class Difference(str, Enum):
 
 @dataclass(frozen=True)
 class PartitionDifference:
-    """A partition whose rows differ. ``key``: its partition key; None for the rows without identifier, and without partitions."""
+    """A partition whose rows differ. ``key``: its partition key; None for the rows without identifier, and without partitions.
+
+    ``reason``: where the numbers do not show what is wrong, such as with a file that cannot be read; else None.
+    """
 
     key: str | None
     source: Checksum
     lake: Checksum
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +132,10 @@ class Comparison:
     without identifier, and for all rows of a container without partitions. ``rows``: how many rows the source has.
     ``different``: the partitions that differ, in the order of their values, those without identifier last. ``counts``: the true number of
     rows of each kind of difference. ``examples``: some of their keys. ``version``: of the lake's table; ``seconds``: how long it took.
+
+    ``notes``: sentences about what was not compared, and why. ``rejected``: of a container of files, the number of rows that do not fit
+    their columns, which are not among ``rows``; None for all other containers. ``following``: where the next comparison has to go on
+    (``AuditRequest.start``), as one snapshot of the source is not enough for all rows; None: all that were asked for were compared.
     """
 
     keys: tuple[str | None, ...]
@@ -129,6 +146,9 @@ class Comparison:
 
     version: int = 0
     seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    rejected: int | None = None
+    following: int | None = None
 
     @property
     def equal(self) -> bool:
@@ -137,10 +157,12 @@ class Comparison:
 
 def compare(source: HashedRows, lake: HashedRows, partitions: Partitions | None, scope: RowScope) -> Comparison:
     """Compares the rows of both sides in the scope. ``partitions``: None where the container has none."""
-    ours, theirs = _by_key(partitions, source.by_partition(scope)), _by_key(partitions, lake.by_partition(scope))
+    with _beside(lambda: lake.by_partition(scope)) as found_in_lake:
+        ours = _by_key(partitions, source.by_partition(scope))
+        theirs = _by_key(partitions, found_in_lake())
     every = {**ours, **theirs}
     values = {key: value for key, (value, _) in every.items()}
-    in_order = sorted(every, key=lambda key: (key is None, values[key] or 0))
+    in_order = sorted(every, key=lambda key: (key is None, _place(values[key])))
     none = (None, Checksum())
     different = tuple(
         PartitionDifference(key, ours.get(key, none)[1], theirs.get(key, none)[1]) for key in in_order if _differs(key, ours, theirs)
@@ -152,14 +174,34 @@ def compare(source: HashedRows, lake: HashedRows, partitions: Partitions | None,
     return Comparison(tuple(in_order), rows, different, counts, examples)
 
 
-_ByKey = Mapping[str | None, tuple[int | None, Checksum]]
+@contextlib.contextmanager
+def _beside(work: Callable[[], _Result]) -> Generator[Callable[[], _Result]]:
+    """Does the work in a thread while the block goes on, as the two sides are two servers. Yields a function that returns its result.
+
+    Where the block fails, nobody waits for the work, so that the caller can cancel it.
+    """
+    pool = ThreadPoolExecutor(1)
+    try:
+        yield pool.submit(work).result
+    finally:
+        pool.shutdown(wait=False)
 
 
-def _by_key(partitions: Partitions | None, by_value: Mapping[int | None, Checksum]) -> _ByKey:
+_ByKey = Mapping[str | None, tuple[PartitionValue, Checksum]]
+
+
+def _place(value: PartitionValue) -> tuple[int, str]:
+    """A number or text by which partitions are ordered."""
+    return (0, value) if isinstance(value, str) else (value or 0, "")
+
+
+def _by_key(partitions: Partitions | None, by_value: Mapping[PartitionValue, Checksum]) -> _ByKey:
     """The checksums by partition key, with a value in the partition."""
-    found: dict[str | None, tuple[int | None, Checksum]] = {}
+    found: dict[str | None, tuple[PartitionValue, Checksum]] = {}
     for value, checksum in by_value.items():
-        key = partitions.key_of(value) if partitions is not None and value is not None else None
+        key = value if isinstance(value, str) else None
+        if partitions is not None and isinstance(value, int):
+            key = partitions.key_of(value)
         _, before = found.get(key, (None, Checksum()))
         found[key] = value, Checksum(before.rows + checksum.rows, before.total + checksum.total)
     return found
@@ -172,9 +214,11 @@ def _differs(key: str | None, ours: _ByKey, theirs: _ByKey) -> bool:
 
 def _scope_of(partitions: Partitions | None, different: Sequence[PartitionDifference], scope: RowScope) -> RowScope:
     """The rows of the partitions that differ."""
+    keys = [one.key for one in different if one.key is not None]
+    if scope.files is not None:
+        return RowScope((), False, tuple(keys))
     if partitions is None:
         return scope
-    keys = [one.key for one in different if one.key is not None]
     if isinstance(partitions, IntegerPartitions):
         partitions = partitions.with_keys(keys)  # rows may lie in partitions that Dagster does not know yet
     return RowScope(partitions.windows_of(keys), any(one.key is None for one in different))
@@ -184,20 +228,48 @@ def _rows_that_differ(
     source: HashedRows, lake: HashedRows, scope: RowScope, different: Sequence[PartitionDifference]
 ) -> tuple[Mapping[Difference, int], Mapping[Difference, Sequence[Key]]]:
     """Counts the rows that differ, and names some."""
-    rows = sum(max(one.source.rows, one.lake.rows) for one in different)
-    number = min(MOST_BUCKETS, rows // ROWS_A_BUCKET + 1)
-    ours, theirs = source.by_bucket(scope, number), lake.by_bucket(scope, number)
-    chosen = [bucket for bucket in range(number) if ours.get(bucket) != theirs.get(bucket)]
+    buckets = compare_buckets(source, lake, scope, sum(max(one.source.rows, one.lake.rows) for one in different))
     counts = dict.fromkeys(Difference, 0)
     examples: dict[Difference, list[Key]] = {kind: [] for kind in Difference}
-    for first in range(0, len(chosen), _BUCKETS_A_QUERY):
-        buckets = Buckets(number, tuple(chosen[first : first + _BUCKETS_A_QUERY]))
-        for in_source, in_lake in _side_by_side(source.of_buckets(scope, buckets), lake.of_buckets(scope, buckets), buckets.chosen):
-            for kind, key, times in differences(in_source, in_lake):
-                counts[kind] += times
-                if len(examples[kind]) < MOST_EXAMPLES:
-                    examples[kind].append(key)
+    for kind, key, times in rows_that_differ(source, lake, scope, buckets):
+        counts[kind] += times
+        if len(examples[kind]) < MOST_EXAMPLES:
+            examples[kind].append(key)
     return counts, examples
+
+
+@dataclass(frozen=True)
+class ComparedBuckets:
+    """A comparison by buckets. ``different``: the buckets that differ. ``source_rows``, ``lake_rows``: how many rows each side has."""
+
+    different: Buckets
+    source_rows: int
+    lake_rows: int
+
+
+def compare_buckets(source: HashedRows, lake: HashedRows, scope: RowScope, rows: int) -> ComparedBuckets:
+    """Divides the rows of both sides into buckets by their keys, and compares the checksums. ``rows``: about how many rows there are."""
+    number = min(MOST_BUCKETS, rows // ROWS_A_BUCKET + 1)
+    with _beside(lambda: lake.by_bucket(scope, number)) as found_in_lake:
+        ours = source.by_bucket(scope, number)
+        theirs = found_in_lake()
+    different = tuple(bucket for bucket in range(number) if ours.get(bucket) != theirs.get(bucket))
+    return ComparedBuckets(Buckets(number, different), _rows_in(ours), _rows_in(theirs))
+
+
+def rows_that_differ(
+    source: HashedRows, lake: HashedRows, scope: RowScope, compared: ComparedBuckets
+) -> Iterator[tuple[Difference, Key, int]]:
+    """The differences between the rows of both sides in these buckets, as ``differences`` returns them."""
+    number, chosen = compared.different.number, compared.different.chosen
+    for first in range(0, len(chosen), _BUCKETS_A_QUERY):
+        buckets = Buckets(number, chosen[first : first + _BUCKETS_A_QUERY])
+        for in_source, in_lake in _side_by_side(source.of_buckets(scope, buckets), lake.of_buckets(scope, buckets), buckets.chosen):
+            yield from differences(in_source, in_lake)
+
+
+def _rows_in(checksums: Mapping[int, Checksum]) -> int:
+    return sum(checksum.rows for checksum in checksums.values())
 
 
 def _side_by_side(

@@ -11,6 +11,7 @@ from typing import Literal
 
 from incremental_assets.core.capture import Capture
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
+from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.lag_window import LagWindow
 from incremental_assets.core.names import encode_name
@@ -147,6 +148,7 @@ class ContainerOptions:
     """The options of one container under ``containers:`` in the YAML, already converted to their types (docs/configuration.md).
 
     ``safety_lag``: seconds for times, values for integers; None means that the datastore's ``safety_lag_seconds`` applies.
+    ``deletes_every``: seconds from one sweep to the next. ``max_deleted_share``: from 0 to 1, a sweep that would delete more is refused.
     """
 
     partition_by: str | int | None = None
@@ -169,6 +171,9 @@ class ContainerOptions:
     checks: tuple[Rule, ...] = ()
     auto_resolve: bool = False  # whether a scan resolves open anomalies that it no longer finds
     audit: AuditSettings | None = None  # None: the datastore's setting applies
+    deletes: Deletes | None = None  # None: deleted rows are found by refreshes, and in the lag window
+    deletes_every: int = EVERY_SECONDS
+    max_deleted_share: float = MOST_SHARE
     capture: Capture | None = None  # None: the datastore's setting applies
     samples: bool = True  # whether scans keep failed rows, and profiles keep values of texts and frequent values
 

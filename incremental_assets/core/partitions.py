@@ -107,6 +107,15 @@ class TimePartitions:
             start = next_start(self.cursor_type, self.granularity, start)
         return keys
 
+    def starts(self) -> list[int]:
+        """The starts of all partitions but the first one, ascending: where the axis can be cut without cutting a partition."""
+        found: list[int] = []
+        start = self.first
+        while start < self.last:
+            start = next_start(self.cursor_type, self.granularity, start)
+            found.append(start)
+        return found
+
     def keys_before(self, key: str, count: int) -> list[str]:
         """The keys of up to ``count`` partitions immediately before this one, ascending."""
         start = self._start(key)
@@ -185,6 +194,10 @@ class IntegerPartitions:
             return []
         low = self.known[0] if lower is None else int(self.key_of(lower))
         return [str(k) for k in self.known if k >= low and (upper is None or k <= upper or k == self.known[0])]
+
+    def starts(self) -> Sequence[int]:
+        """The starts of all known partitions but the first one, ascending: where the axis can be cut without cutting a partition."""
+        return self.known[1:]
 
     def keys_before(self, key: str, count: int) -> list[str]:
         """The known keys of up to ``count`` partitions immediately before this one, ascending."""

@@ -36,9 +36,14 @@ class Action(str, Enum):
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """Asks for an audit after the sync. ``keys``: the partition keys to be compared; None: all rows."""
+    """Asks for an audit after the sync. ``keys``: the partition keys to be compared; None: all rows.
+
+    ``start``: where an audit goes on that is too large for one snapshot, as an integer of the cursor type (``Comparison.following``); rows
+    below it, and those without identifier, have been compared before. None: it begins.
+    """
 
     keys: tuple[str, ...] | None = None
+    start: int | None = None
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,8 @@ class Request:
 
     ``keys``: the partition keys of a refresh (None: all partitions). ``reset``: the table is loaded again as a whole
     (``--reset-watermarks``). ``allow_empty``: the sync may remove rows although the source has none in their place (``--allow-empty``).
-    ``audit``: whether, and for which partitions, the lake is compared with the source afterwards.
+    ``audit``: whether, and for which partitions, the lake is compared with the source afterwards. ``sweep``: a container that has sweeps
+    is swept even if that is not due yet.
 
     The last two concern containers of files. ``max_files``: the highest number of files to read (None: no limit); sensors and schedules
     set it. With such a limit, files that failed before are tried again only beside others, or after their options in the YAML have changed.
@@ -62,6 +68,7 @@ class Request:
     max_files: int | None = None
     again_before: int | None = None
     audit: AuditRequest | None = None
+    sweep: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +79,8 @@ class Plan(ABC):
     none. ``state`` and ``base_version``: the stored state and the Delta version of the table as it is; None if there is no table or no
     state. ``alarm``: a skipped sync has the status ``warning`` instead of ``skipped``. ``confirmed``: set if the plan skips and has
     nevertheless found out that noted transactions have ended; it is the state to store, with a watermark that may have moved without
-    reading a row. Else None. ``audited``: what the audit of a sync that had nothing to do has found; None if none was asked for.
+    reading a row. Else None. ``sweep``: whether the sync compares all keys with those of the source, after its last commit of
+    rows. ``audited``: what the audit of a sync that had nothing to do has found; None if none was asked for.
     """
 
     container: Container
@@ -86,6 +94,7 @@ class Plan(ABC):
     alarm: bool = False
     confirmed: TableState | None = None
     audited: Comparison | None = None
+    sweep: bool = False
 
     @property
     @abstractmethod

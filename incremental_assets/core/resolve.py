@@ -20,6 +20,7 @@ from incremental_assets.core.container import (
     SourceTable,
 )
 from incremental_assets.core.cursor_type import CursorType, IdentifierType, parse_value
+from incremental_assets.core.deletes import MARK, Deletes
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
 from incremental_assets.core.lag import SafetyLag, safety_lag
@@ -151,6 +152,7 @@ def resolve(
             f"{label}: upsert needs a primary key, and the source declares none. "
             f"Say which columns tell rows apart: containers: {{{table.name}: {{primary_key: [<column>]}}}}"
         )
+    _check_deletes(label, columns, strategy, options)
     enforced = bool(table.primary_key) and tuple(key) == table.primary_key
     return Container(
         datastore=datastore,
@@ -172,6 +174,21 @@ def resolve(
         bytes=table.bytes,
         comment=table.comment,
     )
+
+
+def _check_deletes(label: str, columns: Sequence[SourceColumn], strategy: Strategy, options: ContainerOptions) -> None:
+    """Raises ConfigurationError if the container cannot follow deletions as ``deletes`` says."""
+    if options.deletes is None:
+        return
+    if strategy is not Strategy.UPSERT:
+        why = "its rows have no key by which they could be deleted" if strategy is Strategy.APPEND else "each sync replaces all its rows"
+        raise ConfigurationError(f"{label}: deletes needs the strategy upsert; this is {strategy.value}, and {why}. Leave deletes out.")
+    mark = next((column.name for column in columns if column.name.lower() == MARK.name), None)
+    if options.deletes is Deletes.SOFT and mark is not None:
+        raise ConfigurationError(
+            f"{label}: deletes: soft marks deleted rows in a column {MARK.name}, and the source has a column of that name. Write "
+            f"deletes: sweep, or exclude_columns: [{mark}]."
+        )
 
 
 # Matches a DEFAULT, as PostgreSQL prints it, whose value is a time before the transaction's first write to the table: the begin of the

@@ -141,7 +141,8 @@ class TableState:
     that the watermark moves to later, the oldest first. ``fingerprint``: of the rows in the lag window of the source at the last sync;
     ``data_version``: the Delta version that this sync wrote. ``loaded``: whether rows were ever written. ``text_columns``: columns that
     became text at the first load, because they hold values such as infinity. ``excluded_columns``: the YAML's ``exclude_columns`` at the
-    last sync. ``capture``: how far the table has come in the source's log; None if it does not follow it.
+    last sync. ``swept_at``: when all keys of the table were last compared with those of the source, whatever came of it, in microseconds
+    since 1970 UTC; None: never. ``capture``: how far the table has come in the source's log; None if it does not follow it.
     """
 
     identifier: str
@@ -158,6 +159,7 @@ class TableState:
     schema: str | None = None
     excluded_columns: tuple[str, ...] = field(default=())
     relation: str | None = None
+    swept_at: int | None = None
     capture: CapturePosition | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
@@ -203,6 +205,7 @@ class TableState:
             "schema": self.schema,
             "excluded_columns": list(self.excluded_columns),
             "relation": self.relation,
+            "swept_at": self.swept_at,
         }
         if self.capture is not None:
             data["capture"] = self.capture.to_json()
@@ -251,6 +254,7 @@ class TableState:
             schema=data.get("schema"),
             excluded_columns=tuple(data.get("excluded_columns", ())),
             relation=data.get("relation"),
+            swept_at=data.get("swept_at"),
             capture=CapturePosition.from_json(data.get("capture")),
         )
 

@@ -15,6 +15,8 @@ import dagster as dg
 from dagster._core.storage.tags import KIND_PREFIX, MAX_RUNTIME_SECONDS_TAG
 
 from incremental_assets.catalog.definition import ContainerDefinition, max_runtime_seconds, missing
+from incremental_assets.core.audit import SUMMARY, audit_values, message_of
+from incremental_assets.core.comparison import Comparison
 from incremental_assets.core.errors import ConfigurationError, ContainerBusy
 from incremental_assets.core.plan import AuditRequest, Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
@@ -27,7 +29,6 @@ from incremental_assets.dagster.partitions import container_key, partitions_defi
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.evaluations import repeat_evaluations
 from incremental_assets.dagster.quality.pages import PAGE, page_path
-from incremental_assets.databases.audit import audit_values, message_of
 from incremental_assets.delta.scope import LakeScope
 
 MISSING_TAG = "incremental_assets/missing"
@@ -47,7 +48,8 @@ class SyncConfig(dg.Config):
     ``reset_watermarks``: loads the whole container anew. ``allow_empty``: the sync may remove rows although the source has none in their
     place. ``most_files``: the highest number of new and changed files to read (None: no limit). ``again_before``: files that failed before
     this time are tried again, too (microseconds since 1970 UTC). ``audit``: afterwards the lake is compared with the source.
-    ``audit_partitions``: the partitions that are compared; left out, all rows are.
+    ``audit_partitions``: the partitions that are compared; left out, all rows are. ``audit_start``: see ``AuditRequest.start``. ``sweep``:
+    a container that has sweeps is swept now.
     """
 
     mode: ModeConfig = ModeConfig.refresh
@@ -58,6 +60,8 @@ class SyncConfig(dg.Config):
     again_before: int | None = None
     audit: bool = False
     audit_partitions: list[str] | None = None
+    audit_start: int | None = None
+    sweep: bool = False
 
 
 # The schema is made once. When Dagster inferred it again for each asset, that took a third of the time in which many containers are loaded.
@@ -165,9 +169,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
         log(f"{container.label}: {begun.reason}")
         adapter_of(definition).keep_learned(instance, begun, scope.lake)
         if begun.audited is not None:
-            context.log_event(dg.AssetObservation(container_key(container), metadata=as_metadata(audit_values(begun.audited))))
-            report_audit(context, definition, begun.audited)
-            _warn(context, definition, [] if begun.audited.equal else [message_of(begun.audited)])
+            _observe_audit(context, definition, begun.audited)
         return
     page = page_path(scope.lake, container)
     if page.is_file():
@@ -177,11 +179,21 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     else:
         context.log_event(dg.AssetObservation(container_key(container), metadata=as_metadata(begun.metadata())))
     begun.finish()
-    if begun.result.audited is not None:
+    # The audit of a table is among the metadata of its materialization; that of files comes after it.
+    if begun.result.audited is not None and SUMMARY in begun.result.more:
         report_audit(context, definition, begun.result.audited)
+    elif begun.result.audited is not None:
+        _observe_audit(context, definition, begun.result.audited)
     if begun.result.warnings:
         instance.add_run_tags(run_id, {RESULT_TAG: "warning"})
     _warn(context, definition, [one for one in begun.result.warnings if one not in begun.result.plan.warnings])
+
+
+def _observe_audit(context: dg.AssetExecutionContext, definition: ContainerDefinition, found: Comparison) -> None:
+    """Records an audit by an observation of its own."""
+    context.log_event(dg.AssetObservation(container_key(definition.container), metadata=as_metadata(audit_values(found))))
+    report_audit(context, definition, found)
+    _warn(context, definition, [] if found.equal else [message_of(found)])
 
 
 def _warn(context: dg.AssetExecutionContext, definition: ContainerDefinition, warnings: Sequence[str]) -> None:
@@ -216,5 +228,5 @@ def _request(context: dg.AssetExecutionContext, config: SyncConfig) -> Request:
     if mode is Mode.REFRESH and some and (context.has_partition_key or context.has_partition_key_range):
         keys = tuple(context.partition_keys)
     audited = None if config.audit_partitions is None else tuple(config.audit_partitions)
-    audit = AuditRequest(audited) if config.audit else None
-    return Request(mode, keys, config.reset_watermarks, config.allow_empty, config.most_files, config.again_before, audit)
+    audit = AuditRequest(audited, config.audit_start) if config.audit else None
+    return Request(mode, keys, config.reset_watermarks, config.allow_empty, config.most_files, config.again_before, audit, config.sweep)

@@ -6,27 +6,21 @@ output on a terminal (``cli``).
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.core.audit import SUMMARY, joined, verdict
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.plan import AuditRequest, Mode, Request
 from incremental_assets.dagster.event_log import asset_events_of
-from incremental_assets.dagster.partitions import keys_between
+from incremental_assets.dagster.partitions import is_by_file, keys_between
 from incremental_assets.dagster.runner import Runner
-from incremental_assets.databases.audit import SUMMARY
-from incremental_assets.databases.definition import TableDefinition
 
-_NUMBERS = ("partitions_checked", "rows", "missing", "stale", "surplus", "examples", "delta_version")
+_NUMBERS = ("partitions_checked", "rows", "rejected", "missing", "stale", "surplus", "examples", "delta_version")
 """The fields of an audit's summary that are in its record as they are."""
-
-
-def is_audited(definition: ContainerDefinition) -> bool:
-    """Whether the container can be audited: tables and views can, files cannot yet."""
-    return isinstance(definition, TableDefinition)
 
 
 @dataclass(frozen=True)
@@ -47,8 +41,6 @@ class AuditOptions:
     def request(self, definition: ContainerDefinition, instance: dg.DagsterInstance) -> AuditRequest:
         """The request for one container. Raises ConfigurationError where the options do not apply to it."""
         container = definition.container
-        if not is_audited(definition):
-            raise ConfigurationError(f"{container.label}: containers of files are not audited yet; only tables and views are.")
         if self.partitions is not None:
             return AuditRequest(self.partitions)
         if self.keys is None:
@@ -76,16 +68,20 @@ def _audited(
 
     The status is ``equal``, ``different``, ``repaired`` if the partitions that differed are equal now, or ``failed``.
     """
-    record = _record(definition, runner.audit(definition, request, options.started_by), instance)
+    record = _record(runner, definition, request, options, instance)
     different: list[str | None] = record["partitions_different"]
     if record["status"] != "different" or not options.repair:
         return record
-    # Rows without identifier are in no partition: only a refresh of everything reads them.
-    keys = None if None in different else tuple(key for key in different if key is not None)
+    keys: tuple[str, ...] | None = tuple(key for key in different if key is not None)
+    # Rows without identifier are in no partition: only a refresh of everything reads them. Rows of no file are in no file either.
+    if len(keys) < len(different) and not is_by_file(definition):
+        keys = None
+    if keys == ():
+        return record
     refreshed = runner.refresh(definition, Request(Mode.REFRESH, keys, allow_empty=options.allow_empty), options.started_by)
     if refreshed["status"] == "failed":
         return {**record, "status": "failed", "message": f"{record['message']}; the repair failed: {refreshed['message']}"}
-    again = _record(definition, runner.audit(definition, AuditRequest(keys), options.started_by), instance)
+    again = _record(runner, definition, AuditRequest(keys), options, instance)
     seconds = round(record["seconds"] + refreshed["seconds"] + again["seconds"], 3)
     if again["status"] != "equal":
         return {**again, "seconds": seconds, "message": f"{record['message']}; after the repair {again['message']}"}
@@ -93,26 +89,41 @@ def _audited(
     return {**record, "status": "repaired", "run_id": again["run_id"], "seconds": seconds, "message": message}
 
 
-def _record(definition: ContainerDefinition, found: dict[str, Any], instance: dg.DagsterInstance) -> dict[str, Any]:
-    """The record of one audit. ``found``: the record of its run (``Runner.audit``)."""
-    summary = _summary(instance, found["run_id"])
-    if summary is None:
-        status, summary = "failed", {}
-    else:
-        status = "different" if summary["partitions_different"] else "equal"
+def _record(
+    runner: Runner, definition: ContainerDefinition, request: AuditRequest, options: AuditOptions, instance: dg.DagsterInstance
+) -> dict[str, Any]:
+    """Compares a container once, and returns the record.
+
+    Where one snapshot of the source is not enough, each further run syncs the container again, and compares the partitions that follow with
+    its own snapshot. So all of them are compared exactly, each at a moment of its own.
+    """
+    run = runner.audit(definition, request, options.started_by)
+    seconds = run["seconds"]
+    found, said = _summary(instance, run["run_id"])
+    summaries = [] if found is None else [found]
+    while found is not None and found["following"] is not None:
+        run = runner.audit(definition, replace(request, start=found["following"]), options.started_by)
+        seconds += run["seconds"]
+        found, said = _summary(instance, run["run_id"])
+        summaries += [] if found is None else [found]
+    message, summary = run["message"], {} if found is None else joined(summaries)
+    if len(summaries) > 1:
+        message = f"{verdict(summary)}, compared in {len(summaries)} runs" if summary else f"after {len(summaries)} runs: {message}"
+    elif said is not None and said not in message:
+        message = f"{said}; {message}"
     return {
         "container": definition.container.label,
-        "status": status,
+        "status": "failed" if not summary else "different" if summary["partitions_different"] else "equal",
         "partitions_different": summary.get("partitions_different", []),
         **{name: summary.get(name) for name in _NUMBERS},
-        "run_id": found["run_id"],
-        "seconds": found["seconds"],
-        "message": found["message"],
+        "run_id": run["run_id"],
+        "seconds": round(seconds, 3),
+        "message": message,
     }
 
 
-def _summary(instance: dg.DagsterInstance, run_id: str | None) -> dict[str, Any] | None:
-    """The numbers of the audit that the run has made; None if it has made none."""
+def _summary(instance: dg.DagsterInstance, run_id: str | None) -> tuple[dict[str, Any] | None, str | None]:
+    """The numbers of the audit that the run has made, and what its observation says; None if there are none."""
     for event in asset_events_of(instance, run_id) if run_id is not None else ():
         if event.is_asset_observation:
             metadata = event.asset_observation_data.asset_observation.metadata
@@ -120,5 +131,6 @@ def _summary(instance: dg.DagsterInstance, run_id: str | None) -> dict[str, Any]
             metadata = event.step_materialization_data.materialization.metadata
         if SUMMARY in metadata:
             found: Any = metadata[SUMMARY].value
-            return json.loads(found) if isinstance(found, str) else found
-    return None
+            said = str(metadata["sync/message"].value) if event.is_asset_observation and "sync/message" in metadata else None
+            return json.loads(found) if isinstance(found, str) else found, said
+    return None, None

@@ -13,9 +13,9 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.core.container import AuditSettings
 from incremental_assets.core.names import encode_name
-from incremental_assets.dagster.audit import AuditOptions, audit_lines, is_audited
+from incremental_assets.dagster.audit import AuditOptions, audit_lines
 from incremental_assets.dagster.jobs import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG, op_name
-from incremental_assets.dagster.partitions import keys_of_run, partitions_definition
+from incremental_assets.dagster.partitions import is_by_file, keys_of_run, partitions_definition
 from incremental_assets.dagster.project import current_project
 from incremental_assets.dagster.runner import Runner
 
@@ -65,7 +65,7 @@ def datastore_audit_job(settings: Settings, definitions: Sequence[ContainerDefin
 
     @dg.op(name=f"{name}_audit", out=dg.Out(dg.Nothing), description=f"Compares all containers of {settings.name} with their source.")
     def audit_all(context: dg.OpExecutionContext, config: DatastoreAuditConfig) -> None:
-        _audit(context, [d for d in definitions if is_audited(d)], AuditOptions(None, config.repair, f"run {context.run_id}"))
+        _audit(context, definitions, AuditOptions(None, config.repair, f"run {context.run_id}"))
 
     @dg.job(name=f"audit_{name}", description=f"Audits all containers of {settings.name}.", tags={DATASTORE_TAG: settings.name})
     def job() -> None:
@@ -118,8 +118,9 @@ def partitions_in_turn(instance: dg.DagsterInstance, definition: ContainerDefini
     if partitions_def is None or (settings.newest is None and settings.rotating is None):
         return None
     keys = list(partitions_def.get_partition_keys(dynamic_partitions_store=instance))
-    if isinstance(partitions_def, dg.DynamicPartitionsDefinition):
-        keys.sort(key=int)  # they are in the order in which they were added
+    # Dynamic keys are in the order in which they were added, which is right for files: the newest came last.
+    if isinstance(partitions_def, dg.DynamicPartitionsDefinition) and not is_by_file(definition):
+        keys.sort(key=int)
     if settings.newest is not None:
         return keys[-settings.newest :]
     assert settings.rotating is not None

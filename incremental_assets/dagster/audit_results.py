@@ -12,12 +12,12 @@ import time
 import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition, audit_settings
+from incremental_assets.core.audit import message_of, summary_of
 from incremental_assets.core.comparison import Checksum, Comparison, PartitionDifference
 from incremental_assets.dagster.partitions import container_key, keys_of_run, partitions_definition
 from incremental_assets.dagster.quality.asset_checks import started_by
 from incremental_assets.dagster.quality.evaluations import COMPLETE
 from incremental_assets.dagster.runs.event_batches import log_evaluations_together
-from incremental_assets.databases.audit import message_of, summary_of
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.quality.records import Records
 
@@ -57,6 +57,8 @@ def _evaluation(
 ) -> dg.AssetCheckEvaluation:
     sides = (different.source, different.lake) if different is not None else (Checksum(), Checksum())
     differs = f"source and lake differ: {sides[0].rows:,} rows in the source, {sides[1].rows:,} in the lake"
+    if different is not None and different.reason is not None:
+        differs = different.reason
     return dg.AssetCheckEvaluation(
         asset_key=container_key(definition.container),
         check_name=COMPLETE,

@@ -18,7 +18,6 @@ from incremental_assets.core.errors import ContainerBusy, SyncError
 from incremental_assets.core.names import encode_name
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.assets import GetAssetSpec, SyncContainer, container_asset, container_spec, sync_container
-from incremental_assets.dagster.audit import is_audited
 from incremental_assets.dagster.audit_jobs import audit_job, audit_schedule, datastore_audit_job, datastore_audit_schedule
 from incremental_assets.dagster.catalog_asset import catalog_key
 from incremental_assets.dagster.jobs import DATASTORE_TAG, container_job
@@ -180,12 +179,10 @@ def datastore_definitions(
     jobs += [scan_job(d) for d in definitions if d.container.options.checks]
     jobs += [profile_job(d) for d in definitions]
     # A job more for each of a thousand containers is a second more for each process that loads them.
-    jobs += [audit_job(d) for d in definitions if is_audited(d) and audit_settings(d) is not None]
+    jobs += [audit_job(d) for d in definitions if audit_settings(d) is not None]
     schedules = [container_schedule(d, d.container.options.schedule) for d in definitions if d.container.options.schedule]
     if everything:
-        jobs += [datastore_job(settings, everything), maintenance_job(settings, everything)]
-    if any(is_audited(d) for d in everything):
-        jobs.append(datastore_audit_job(settings, everything))
+        jobs += [datastore_job(settings, everything), maintenance_job(settings, everything), datastore_audit_job(settings, everything)]
         if settings.audit is not None and settings.audit.schedule is not None:
             schedules.append(datastore_audit_schedule(settings, settings.audit, settings.audit.schedule))
     for one in definitions:

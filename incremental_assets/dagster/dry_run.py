@@ -41,6 +41,7 @@ def dry_run_lines(chosen: Sequence[ContainerDefinition], options: SyncOptions, i
             "range": plan.requested,
             "watermark": None if container.cursor_type is None else json_value(container.cursor_type, plan.watermark),
             "partitions": keys,
+            "sweep": plan.sweep,
             "warnings": list(dict.fromkeys([*plan.warnings, *lag_warning(container)])),
             **preview,
         }

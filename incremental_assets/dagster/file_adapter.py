@@ -5,13 +5,13 @@ Belongs here: from which listing a plan is made. Does not belong: the decisions 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
 
 from incremental_assets.catalog.definition import missing
-from incremental_assets.core.errors import ConfigurationError, ContainerMissing
+from incremental_assets.core.errors import ContainerMissing
 from incremental_assets.core.files import FILE, MODIFIED
 from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.dagster.file_partitions import DagsterFilePartitions
@@ -21,6 +21,7 @@ from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.files.attempts import Attempts
+from incremental_assets.files.audit import audit
 from incremental_assets.files.container_listing import FileListing, list_files
 from incremental_assets.files.definition import FileDefinition
 from incremental_assets.files.manifest import Manifest
@@ -72,14 +73,14 @@ class FileAdapter:
         self, instance: dg.DagsterInstance, request: Request, scope: LakeScope, run_id: str, log: Callable[[str], None]
     ) -> ContainerSync | Plan:
         container, partitions = self.definition.container, DagsterFilePartitions(instance, self.definition)
-        if request.audit is not None:
-            raise ConfigurationError(f"{container.label}: containers of files are not audited yet; only tables and views are.")
         # Listed anew, now that no other sync of the container can run: what another one has read or dropped since the plan that launched
         # this run would be taken for new or for gone otherwise.
         plan = self._plan(self.listing(), request, scope.lake)
         if plan.action is Action.SKIP:
             partitions.remove(plan.unknown)
-            return plan
+            if request.audit is None:
+                return plan
+            return replace(plan, audited=audit(self.definition, scope, request.audit, log))
         log(f"{container.label}: {plan.reason}: {plan.requested}")
         table, manifest = scope.table(*container.key_path), Manifest(scope.lake, container.key_path)
         return FileSync(self.definition, plan, table, manifest, scope, run_id, log, partitions)

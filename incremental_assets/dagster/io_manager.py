@@ -24,7 +24,7 @@ from incremental_assets.dagster.metadata import as_metadata
 from incremental_assets.dagster.own_partitions import own_windows
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, from_windows_metadata
 from incremental_assets.dagster.partitions import add_keys
-from incremental_assets.delta.container_sync import ContainerSync
+from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
 from incremental_assets.delta.counts import partition_rows, row_count
 from incremental_assets.delta.errors import lake_errors
 from incremental_assets.delta.scope import LakeScope
@@ -130,11 +130,16 @@ class DeltaIOManager(dg.IOManager):
             if sync.needs_spark():
                 # The session is opened before the step opens its snapshot of the source, so that none is held while a JVM starts.
                 sync.prepare_spark(scope.spark)
-            with step as write_batch:
-                # Another host may have taken the container over while the rows were read.
-                scope.expect_lease()
-                outcome = commit(lambda: scope.spark, table, write_batch, context.log.info)
-                sync.inspect(lambda: scope.spark, outcome)
+            try:
+                with step as write_batch:
+                    # Another host may have taken the container over while the rows were read.
+                    scope.expect_lease()
+                    outcome = commit(lambda: scope.spark, table, write_batch, context.log.info)
+                    sync.sweep(lambda: scope.spark, write_batch, outcome, scope.expect_lease)
+                    sync.inspect(lambda: scope.spark, outcome)
+            except ReadAgain as again:
+                context.log.info(f"{container.label}: {again}")
+                continue
             sync.committed(write_batch, outcome)
             written += write_batch.windows
             outcomes.append(outcome)
@@ -151,7 +156,7 @@ class DeltaIOManager(dg.IOManager):
                 # One partition was replaced as a whole by the rows that were read, so their number is known without counting.
                 rows = {keys[0]: outcomes[0].rows_read}
             elif partitions is not None:
-                counted = sorted({*keys, *sync.landed()})
+                counted = sorted({*keys, *sync.changed_partitions()})
                 rows = partition_rows(lambda: scope.spark, table, container, partitions, merge(written), counted)
             total = sync.total_rows()
             if total is None:

@@ -87,10 +87,14 @@ def config_of(definition: ContainerDefinition, request: Request) -> Mapping[str,
         config["most_files"] = request.max_files
     if request.again_before is not None:
         config["again_before"] = request.again_before
+    if request.sweep:
+        config["sweep"] = True
     if request.audit is not None:
         config["audit"] = True
         if request.audit.keys is not None:
             config["audit_partitions"] = list(request.audit.keys)
+        if request.audit.start is not None:
+            config["audit_start"] = request.audit.start
     return {"ops": {op_name(definition): {"config": config}}}
 
 

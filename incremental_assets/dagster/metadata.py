@@ -11,6 +11,7 @@ from typing import Any, cast
 import dagster as dg
 
 from incremental_assets.core.schema import Column
+from incremental_assets.databases.sweep import PREFIX
 from incremental_assets.delta.result import NEW, PREVIOUS
 
 
@@ -75,12 +76,19 @@ def line(
             "held_back_by": json.loads(holders) if isinstance(holders, str) else holders or None,
         },
         "partitions": partitions or [],
+        "sweep": _sweep(found),
         "delta_version": found.get("sync/delta_version"),
         "checks": checks,
         "run_id": run_id,
         "seconds": round(seconds, 3),
         "message": message or found.get("sync/message", ""),
     }
+
+
+def _sweep(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The numbers of a sweep in the metadata of an event; None if there was no sweep."""
+    numbers = {name.removeprefix(PREFIX): value for name, value in found.items() if name.startswith(PREFIX)}
+    return {**numbers, "refused": bool(numbers["refused"])} if numbers else None
 
 
 def _checks_in_one(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

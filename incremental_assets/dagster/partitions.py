@@ -44,6 +44,12 @@ def partitions_definition(definition: ContainerDefinition) -> dg.PartitionsDefin
     return dagster_partitions(definition.container, definition.settings.timezone)
 
 
+def is_by_file(definition: ContainerDefinition) -> bool:
+    """Whether each partition of the container is a file."""
+    partitioning = definition.container.partitioning
+    return partitioning is not None and partitioning.by_file
+
+
 def container_partitions(definition: ContainerDefinition, instance: dg.DagsterInstance) -> Partitions | None:
     """The container's partitions as windows of its identifier; None where it has no partitions, and where each partition is a file."""
     container, in_dagster = definition.container, partitions_definition(definition)

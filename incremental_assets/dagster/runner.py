@@ -9,7 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -28,7 +28,7 @@ from incremental_assets.dagster.quality.summary import summary_in
 from incremental_assets.dagster.runs.ordinary_run import run_here
 from incremental_assets.dagster.runs.plans_ahead import PlansAhead
 from incremental_assets.delta.result import NEW
-from incremental_assets.files.rounds import first_round, next_round, parts_of_refresh
+from incremental_assets.files.rounds import first_round, is_first_of_several, next_round, parts_of_refresh
 
 log = logging.getLogger(__name__)
 MakePlan = Callable[[], tuple[Plan, list[str]]]
@@ -41,13 +41,15 @@ class SyncOptions:
 
     ``mode``: None means ``incremental``. ``keys``: the first and the last partition key of a refresh, both inclusive; None: no partitions
     were named. ``reset``: loads the whole container anew. ``allow_empty``: the sync may remove rows although the source has none in their
-    place. ``started_by``: the value of the tag by which the UI shows who started the run.
+    place. ``sweep``: the containers that have sweeps are swept, due or not. ``started_by``: the value of the tag by which the UI shows who
+    started the run.
     """
 
     mode: Mode | None = None
     keys: tuple[str, str] | None = None
     reset: bool = False
     allow_empty: bool = False
+    sweep: bool = False
     started_by: str = "command line"
 
     def request(self, definition: ContainerDefinition, instance: dg.DagsterInstance) -> Request:
@@ -63,7 +65,8 @@ class SyncOptions:
             if self.mode is Mode.INCREMENTAL:
                 raise ConfigurationError("--partition and --from/--to ask for a refresh, not for --mode incremental.")
             return Request(Mode.REFRESH, tuple(keys_between(definition, instance, *self.keys)), False, self.allow_empty)
-        return Request(self.mode or Mode.INCREMENTAL, None, self.reset, self.allow_empty)
+        sweep = self.sweep and container.options.deletes is not None
+        return Request(self.mode or Mode.INCREMENTAL, None, self.reset, self.allow_empty, sweep=sweep)
 
 
 class Runner:
@@ -100,10 +103,17 @@ class Runner:
 
     def audit(self, definition: ContainerDefinition, audit: AuditRequest, started_by: str) -> dict[str, Any]:
         """Syncs the container and compares it with its source, in one run. Returns the run's record."""
-        request = Request(Mode.INCREMENTAL, audit=audit)
+        request = replace(first_round(definition, Request(Mode.INCREMENTAL)), audit=audit)
         started = time.monotonic()
         try:
             plan, keys = self._plan(definition, request)
+            # More files than one run reads are read by the runs of an ordinary sync, before the one that compares.
+            if is_first_of_several(plan):
+                sync = replace(request, audit=None)
+                synced = self._one(definition, sync, started_by, lambda: self._plan(definition, sync))
+                if synced["status"] == "failed":
+                    return synced
+                plan, keys = self._plan(definition, request)
             # Where there is nothing to be synced, the run has no partitions, and compares all the same.
             launch = launch_of(definition, self._instance, plan, [] if plan.action is Action.SKIP else keys)
         except SyncError as error:

@@ -4,6 +4,7 @@ Belongs here: opening one connection for a plan or a sync, and passing on what i
 (``databases.plan``), or the steps of a sync (``databases.sync``).
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import missing
-from incremental_assets.core.container import Container
+from incremental_assets.core.container import Container, SourceColumn
 from incremental_assets.core.errors import ContainerMissing, SourceError
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
@@ -94,7 +95,9 @@ class TableAdapter:
                 plan = self._made(container, reader, table, partitions, request, event)
                 if plan.action is Action.SKIP:
                     rows = reader.snapshot_rows(container, plan.state.text_columns if plan.state is not None else ())
-                    return replace(plan, audited=audit(rows, spark, table, container, partitions, request.audit))
+                    most = definition.settings.rows_a_window
+                    found = audit(rows, spark, table, container, partitions, request.audit, reader, most)
+                    return replace(plan, audited=found)
         if plan.action is Action.SKIP:
             return plan
         if plan.applies:
@@ -147,8 +150,8 @@ class TableAdapter:
         metadata: dict[str, Any] = {
             "dagster/column_schema": dg.TableSchema(
                 [
-                    dg.TableColumn(c.column.name, c.column.type, description=f"{source.type} in the source")
-                    for c, source in zip(carried_columns(container), columns, strict=True)
+                    dg.TableColumn(c.column.name, c.column.type, description=_came_from(source))
+                    for c, source in itertools.zip_longest(carried_columns(container), columns)
                 ]
             ),
             "dagster/column_lineage": dg.TableColumnLineage(lineage),
@@ -233,3 +236,8 @@ class TableAdapter:
         if container.is_captured:
             by = ", by the log of its source"
         return f"{container.comment}\n\n{what}{by}." if container.comment else f"{what}{by}."
+
+
+def _came_from(source: SourceColumn | None) -> str:
+    """What a column of the lake is in the source; the marks of deleted rows (``deletes: soft``) are nothing there."""
+    return "when it was found that the source no longer has the row" if source is None else f"{source.type} in the source"

@@ -62,7 +62,7 @@ class CapturedSync(TableSync):
         self._is_done = False
         self._is_judged = True
         """Whether the lake is equal to the snapshot that is held, so that an audit may compare them."""
-        self._landed: set[str] = set()
+        self._partitions_changed: set[str] = set()
 
     def needs_spark(self) -> bool:
         if not self._plan.applies:
@@ -76,10 +76,10 @@ class CapturedSync(TableSync):
                     # Until the first commit nothing tells the other containers that this one needs the log from now on.
                     stack.enter_context(self._change_log.held())
                     self._change_log.settle(SETTLE_SECONDS)
-                pieces = list(super().write_batches())
-                self._is_judged = len(pieces) == 1
-                yield from pieces
-            if len(pieces) == 1 or self._plan.action is Action.REFRESH:
+                for step in super().write_batches():
+                    self._is_judged = not self._in_pieces
+                    yield step
+            if not self._in_pieces or self._plan.action is Action.REFRESH:
                 return
         # Several pieces were read from as many snapshots. What the log has since the first of them makes one state of them.
         for _ in range(MOST_ROUNDS):
@@ -223,15 +223,15 @@ class CapturedSync(TableSync):
         super().committed(write_batch, outcome)
         if outcome.identifiers is not None and self.partitions is not None:
             values = outcome.identifiers.unique().drop_null().to_pylist()
-            self._landed |= {self.partitions.key_of(value) for value in values}
+            self._partitions_changed |= {self.partitions.key_of(value) for value in values}
         position = write_batch.state.capture
         if position is not None:
             self.result.more |= {"capture/slot": position.slot, LSN: lsn_text(position.lsn)}
             if self._retained is not None:
                 self.result.more["capture/retained_bytes"] = self._retained
 
-    def landed(self) -> Collection[str]:
-        return self._landed
+    def changed_partitions(self) -> Collection[str]:
+        return self._partitions_changed
 
     def finish(self) -> None:
         advance_slot(self._change_log, self.table, self._others)

@@ -18,6 +18,7 @@ from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Known, Presence
 from incremental_assets.core.capture import Capture
 from incremental_assets.core.container import AuditSettings, Container, ContainerOptions, SourceTable
+from incremental_assets.core.deletes import MARK, Deletes
 from incremental_assets.core.errors import ConfigurationError, MisfitError
 from incremental_assets.core.grammar import IncrementalSpec
 from incremental_assets.core.lag import where_sessions_are_hidden
@@ -205,7 +206,7 @@ class TableDefinition:
                 with contextlib.suppress(ConfigurationError):
                     partitioning = options.partition_by if options.partition_by is not None else detected.partition_by
                     return resolved(detected.spec(settings.schema, table.name), replace(options, partition_by=partitioning))
-            options = replace(options, partition_by=None)  # it is for an identifier that may be detected one day
+            options = replace(options, partition_by=None, deletes=None)  # they are for an identifier that may be detected one day
         return resolved(spec, options)
 
 
@@ -270,6 +271,7 @@ def _definition(settings: DatastoreSettings, found_on: int, known: Known, others
     try:
         container = definition.container
         columns = [column.name for column in container.columns]
+        columns += [MARK.name] if container.options.deletes is Deletes.SOFT else []
         check_rules(container.label, container.options.checks, columns, others, container.partitioning is not None)
     except ConfigurationError as error:
         raise MisfitError(known.table.name, str(error)) from error

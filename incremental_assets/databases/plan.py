@@ -6,11 +6,13 @@ A plan takes milliseconds. It asks the source through psycopg and reads the Delt
 Dagster.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from incremental_assets.core.container import Container, HoldBack, Kind
-from incremental_assets.core.cursor_type import format_value
+from incremental_assets.core.cursor_type import CursorType, format_value
+from incremental_assets.core.deletes import is_due
 from incremental_assets.core.errors import ConfigurationError, RebuildNeeded
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.lag import lag_warning
@@ -75,6 +77,11 @@ def make_plan(
     """
     if container.identifier is None and request.mode is Mode.INCREMENTAL and request.keys is not None:
         raise ConfigurationError(f"{container.label}: it has no partitions.")
+    if request.sweep and (container.options.deletes is None or request.mode is Mode.REFRESH or request.reset):
+        raise ConfigurationError(
+            f"{container.label}: a sweep belongs to an incremental sync of a container that has deletes: sweep or deletes: soft in the "
+            f"YAML. Use the mode incremental, and add deletes where it is missing."
+        )
     server = source.server
     head = table.head()
     state = checked_state(container, table, head, source, request)
@@ -82,7 +89,7 @@ def make_plan(
     warnings = [*server_warnings(container, server), *_index_warning(container)]
     domain = (container.identifier.domain if container.identifier else EVERYTHING,)
 
-    def plan(action: Action, reason: str, windows: tuple[Window, ...], nulls: bool, whole: bool = False, alarm: bool = False) -> TablePlan:
+    def plan(action: Action, reason: str, windows: tuple[Window, ...], nulls: bool, whole: bool = False, sweep: bool = False) -> TablePlan:
         return TablePlan(
             container=container,
             request=request,
@@ -95,7 +102,7 @@ def make_plan(
             state=state,
             base_version=head.version if head else None,
             warnings=(*warnings, *lag_warning(container)) if action is Action.LOAD else tuple(warnings),
-            alarm=alarm,
+            sweep=sweep,
         )
 
     nulls = container.has_null_identifiers
@@ -124,6 +131,10 @@ def make_plan(
         count = len(request.keys)
         return plan(Action.REFRESH, f"refreshes {count} partition{'s' if count > 1 else ''} whole", windows, nulls and everything)
     lag_window = container.lag_window.window(watermark)
+    reads = f"reads what is new since the watermark {_shown(container, watermark)}"
+    sweeps = _sweeps(container, state, request)
+    if sweeps is not None:  # even if nothing is new
+        return plan(Action.SYNC, f"{reads}, and {sweeps}", (lag_window,), nulls, sweep=True)
     learned: TableState | None = None
     # The pending values belong to the table's own watermark, so they are used only if the event log does not have a lower one.
     if state is not None and state.pending and state.watermark == watermark:
@@ -141,8 +152,20 @@ def make_plan(
         )
         if empty:
             reason += f"; {fallen_back(container)}"
-        return replace(plan(Action.SKIP, reason, (lag_window,), nulls, alarm=empty), confirmed=learned)
-    return plan(Action.SYNC, f"reads what is new since the watermark {_shown(container, watermark)}", (lag_window,), nulls)
+        return replace(plan(Action.SKIP, reason, (lag_window,), nulls), confirmed=learned, alarm=empty)
+    return plan(Action.SYNC, reads, (lag_window,), nulls)
+
+
+def _sweeps(container: Container, state: TableState | None, request: Request) -> str | None:
+    """Why the sync compares all keys with those of the source; None if it does not."""
+    if container.options.deletes is None or state is None:
+        return None
+    if request.sweep:
+        return "looks for deleted rows, as asked by --sweep"
+    if not is_due(state.swept_at, container.options.deletes_every, time.time_ns() // 1000):
+        return None
+    before = "for the first time" if state.swept_at is None else f"the last time was {format_value(CursorType.TIMESTAMP, state.swept_at)}"
+    return f"looks for deleted rows ({before})"
 
 
 def fallen_back(container: Container) -> str:

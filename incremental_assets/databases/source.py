@@ -221,10 +221,11 @@ class SourceDatabase(Protocol):
         """A primary key (as text) that is NULL or occurs more than once in the windows; None if there is no such key."""
         ...
 
-    def infinite_columns(self, container: Container, windows: Sequence[Window]) -> tuple[str, ...]:
+    def infinite_columns(self, container: Container, windows: Sequence[Window], *, sampled: bool = False) -> tuple[str, ...]:
         """The columns with values that no type of the lake can hold, which are therefore carried as text.
 
-        Raises ConfigurationError if the identifier has such values.
+        ``sampled``: if a sample of the rows has no such value, the others are not looked at, and the result is empty. Raises
+        ConfigurationError if the identifier has such values.
         """
         ...
 

@@ -9,26 +9,29 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from incremental_assets.core.audit import SUMMARY, message_of, summary_of
 from incremental_assets.core.container import Container, OnNull, SourceTable
 from incremental_assets.core.cursor_type import format_value
+from incremental_assets.core.deletes import Deletes
 from incremental_assets.core.errors import LakeError, RebuildNeeded, SourceError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
 from incremental_assets.core.watermark import Activity, Advance, Holder, OpenTransactions, TableState, advance
 from incremental_assets.core.window import Window, covered_from, merge
-from incremental_assets.databases.audit import SUMMARY, audit, message_of, summary_of
+from incremental_assets.databases.audit import audit
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.pieces import pieces_of
 from incremental_assets.databases.plan import TablePlan, check_key, fallen_back, fresh_state
 from incremental_assets.databases.rows import TableRows, may_be_in_files, may_be_local
 from incremental_assets.databases.source import Highest, SourceDatabase, SourceSnapshot
-from incremental_assets.delta.container_sync import ContainerSync
+from incremental_assets.databases.sweep import Sweep, is_swept_here, sweep, swept_batch
+from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
 from incremental_assets.delta.result import SyncResult
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
@@ -66,14 +69,18 @@ class TableSync(ContainerSync):
         self._container = plan.container
         self._in_pieces = False
         """Whether the plan is carried out by several commits, each for a part of its windows."""
+        self._infinite: tuple[str, ...] | None = None
+        """The columns with values that no type of the lake can hold, as far as is known; None if they have not been looked for."""
         self._is_last = False
         """Whether the piece that is being written is the last one."""
         self._audited: SourceSnapshot | None = None
-        """The rows of the last snapshot, which an audit compares with the lake; None before that."""
+        """The rows of the last snapshot, which an audit or a sweep compares with the lake; None before that."""
+        self._swept: Sweep | None = None
 
     def needs_spark(self) -> bool:
         replaces_table = self._whole and self._base_version is not None
-        return not self._has_few_rows() or replaces_table or self._plan.request.audit is not None
+        by_spark = self._plan.sweep and not is_swept_here(self.table, self._plan.container)
+        return not self._has_few_rows() or replaces_table or self._plan.request.audit is not None or by_spark
 
     def prepare_spark(self, spark: "SparkSession") -> None:
         loads = self._whole or self._base_version is None
@@ -94,6 +101,9 @@ class TableSync(ContainerSync):
             if len(pieces) > 1:
                 self._log(f"window {number + 1} of {len(pieces)}: {replace(plan, windows=windows).requested}")
             yield self._step(windows, number + 1 == len(pieces))
+            if self._base_version is None:  # the load of a new table was not committed: ``_read_again``
+                self._base_version, self._whole = 0, True
+                yield self._step(windows, number + 1 == len(pieces))
 
     @contextlib.contextmanager
     def _step(self, windows: Sequence[Window], last: bool) -> Iterator[WriteBatch]:
@@ -142,10 +152,12 @@ class TableSync(ContainerSync):
                 by_key=snapshot,
                 in_files=rows.in_files(),
                 divisible=self._in_pieces,
+                deleted_at=time.time_ns() // 1000 if container.options.deletes is Deletes.SOFT else None,
             )
             try:
                 yield write_batch
             except (LakeError, SourceError) as error:
+                self._read_again(container, error)
                 raise snapshot.explained(error, windows, nulls) from error
             finally:
                 rows.release()
@@ -228,9 +240,12 @@ class TableSync(ContainerSync):
         fresh = self._whole or self._state is None
         before = fresh_state(container, source.server.source) if fresh or self._state is None else self._state
         text = before.text_columns
-        if fresh or not before.loaded:
+        loads = fresh or not before.loaded
+        if loads:
             # All windows of the plan are checked and not only this piece: a column's type is fixed by the first commit of a load.
-            text = source.infinite_columns(container, plan.windows)
+            if self._infinite is None:
+                self._infinite = source.infinite_columns(container, plan.windows, sampled=self._is_sampled())
+            text = self._infinite
             if text:
                 self.result.messages.append(f"carried as text, for values such as infinity or NaN: {', '.join(text)}")
         if container.identifier is None:
@@ -262,8 +277,26 @@ class TableSync(ContainerSync):
             schema=container.schema,
             relation=source.relation(),
             excluded_columns=container.options.exclude_columns,
+            # A table that one snapshot has filled has no other keys than the source.
+            swept_at=time.time_ns() // 1000 if loads and not self._in_pieces and container.options.deletes else before.swept_at,
             capture=None,
         )
+
+    def _is_sampled(self) -> bool:
+        """Whether values that no type of the lake can hold are looked for in a sample, and if it has none, only when the read has failed.
+
+        To look at all rows takes PostgreSQL a tenth of the time of a load, and few tables have such values. A load of several commits looks
+        at all rows first: it might meet such a value when the types of the columns are fixed already.
+        """
+        return self._base_version is None and not self._in_pieces and not self._has_few_rows()
+
+    def _read_again(self, container: Container, error: Exception) -> None:
+        """Raises ReadAgain if a load has failed because of infinite values that a sample of its rows did not have."""
+        if not self._is_sampled() or self._infinite:
+            return
+        self._infinite = self._source.infinite_columns(container, self._plan.windows)
+        if self._infinite:
+            raise ReadAgain(f"{', '.join(self._infinite)}: there are values such as infinity; it is read again with texts in their place")
 
     def _note_holders(self, container: Container, found: Sequence[Holder]) -> None:
         """Records the transactions that have held the watermark back, for each commit of the sync, and warns of those open for too long.
@@ -282,11 +315,34 @@ class TableSync(ContainerSync):
             if holder.since and holder.age_seconds(datetime.now(timezone.utc)) > limit:
                 self.result.warnings.append(text)
 
+    def sweep(
+        self, spark: Callable[[], "SparkSession"], write_batch: WriteBatch, outcome: WriteResult, expect_lease: Callable[[], None]
+    ) -> None:
+        if not self._plan.sweep or self._audited is None:
+            return
+        batch = swept_batch(write_batch, outcome)
+        found = sweep(self._audited, spark, self.table, batch, allow_any=self._plan.request.allow_empty, expect_lease=expect_lease)
+        self._swept = found
+        told, warned = found.messages(self._container)
+        self.result.messages += told
+        self.result.warnings += warned
+        self.result.more |= found.metadata()
+        for one in told:
+            self._log(f"{self._container.label}: {one}")
+
+    def changed_partitions(self) -> Collection[str]:
+        if self._swept is None or self.partitions is None:
+            return ()
+        return {self.partitions.key_of(value) for value in self._swept.values}
+
     def inspect(self, spark: Callable[[], "SparkSession"], outcome: WriteResult) -> None:
         request = self._plan.request.audit
         if request is None or self._audited is None:
             return
-        found = audit(self._audited, spark(), self.table, self._container, self.partitions, request)
+        # A load in windows has used the last snapshot for the rows of a window already.
+        most = self._definition.settings.rows_a_window
+        most -= min(most // 2, outcome.rows_read) if self._in_pieces else 0
+        found = audit(self._audited, spark(), self.table, self._container, self.partitions, request, self._source, most)
         self.result.audited, self.result.more[SUMMARY] = found, summary_of(found)
         (self.result.messages if found.equal else self.result.warnings).append(message_of(found))
         self._log(f"{self._container.label}: {message_of(found)}")
@@ -294,6 +350,8 @@ class TableSync(ContainerSync):
     def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
         # The state that was committed is the starting point of the next write batch.
         self.result.add(outcome)
+        if self._swept is not None:
+            self.result.add(self._swept.result)
         excluded_before = self._state.excluded_columns if self._state is not None else ()
         self._state = replace(write_batch.state, data_version=outcome.data_version)
         self._base_version, self._whole = outcome.version, False

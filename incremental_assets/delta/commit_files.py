@@ -17,7 +17,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from incremental_assets.core.errors import LakeError
 from incremental_assets.delta.errors import place_errors
-from incremental_assets.delta.guards import moved
+from incremental_assets.delta.guards import moved, newest
 from incremental_assets.delta.table import Head, LakeTable, storage_options
 from incremental_assets.delta.write_batch import FilesTarget, WriteBatch, WrittenFile
 
@@ -69,13 +69,20 @@ def reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> str
 def target_of(folder: str, head: Head, write_batch: WriteBatch) -> FilesTarget:
     """How files of the batch are written into the table's folder."""
     identifier = write_batch.container.identifier
-    indexed = int(head.properties.get("delta.dataSkippingNumIndexedCols", INDEXED_COLUMNS))
     return FilesTarget(
         folder=folder,
         names=tuple(column.name for column in head.columns),
         sort=identifier.columns if identifier else (),
-        indexed=indexed if indexed >= 0 else len(head.columns),
+        indexed=indexed_columns(head),
     )
+
+
+def indexed_columns(head: Head | None) -> int:
+    """How many of the first columns get statistics. None: of a new table."""
+    if head is None:
+        return INDEXED_COLUMNS
+    indexed = int(head.properties.get("delta.dataSkippingNumIndexedCols", INDEXED_COLUMNS))
+    return indexed if indexed >= 0 else len(head.columns)
 
 
 def commit_files(
@@ -106,6 +113,8 @@ def commit_files(
                 post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
             )
         except CommitFailedError as error:
+            if newest(table).version == head.version:  # delta-rs refuses this table, and would refuse it each time
+                raise
             raise moved(write_batch.container.label, table, "nothing was written") from error
 
 

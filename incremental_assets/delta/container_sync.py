@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 
+class ReadAgain(Exception):
+    """The rows of a write batch have to be read again in another form, as the message says. Nothing was committed."""
+
+
 class ContainerSync(ABC):
     """One sync, which carries out one plan. It is the output value of a container's asset, and an instance is used once.
 
-    The calls come in this order: ``prepare``; then, for each of ``write_batches``, its commit, ``inspect`` and ``committed``; then the
-    questions about what was written; ``finish`` after the last event was logged. ``result`` is complete when all write batches have been
-    committed. ``partitions``: how rows are assigned to partitions by their identifier; None where they are not.
+    The calls come in this order: ``prepare``; then, for each of ``write_batches``, its commit, ``sweep``, ``inspect`` and ``committed``;
+    then the questions about what was written; ``finish`` after the last event was logged. The context of a write batch may raise
+    ``ReadAgain``: nothing was committed then, and the next write batch has the same rows. ``result`` is complete when all write batches
+    have been committed. ``partitions``: how rows are assigned to partitions by their identifier; None where they are not.
     """
 
     def __init__(self, table: LakeTable, partitions: Partitions | None, result: SyncResult) -> None:
@@ -53,6 +58,16 @@ class ContainerSync(ABC):
     def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
         """Records the outcome of one commit. It is called before the next write batch is opened."""
 
+    def sweep(
+        self, spark: Callable[[], "SparkSession"], write_batch: WriteBatch, outcome: WriteResult, expect_lease: Callable[[], None]
+    ) -> None:
+        """Removes the rows that the source no longer has, while the snapshot of the write batch is still held, if the plan says so.
+
+        ``spark`` returns a session. It is called after the commit of the batch, with its outcome. ``expect_lease`` is called right before
+        the commit, and raises ConcurrentWriteError if another host may have taken the container over.
+        """
+        return None
+
     def inspect(self, spark: Callable[[], "SparkSession"], outcome: WriteResult) -> None:
         """Looks at what was committed while the snapshot of the write batch is still held. ``spark`` returns a session."""
         return None
@@ -61,7 +76,7 @@ class ContainerSync(ABC):
         """The number of rows of each given partition and of each partition that was written. None: they are to be counted in the lake."""
         return None
 
-    def landed(self) -> Collection[str]:
+    def changed_partitions(self) -> Collection[str]:
         """The keys of partitions in which rows have changed, as far as the windows of the write batches do not tell it."""
         return ()
 

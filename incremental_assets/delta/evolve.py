@@ -8,6 +8,7 @@ columns without an error.
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from incremental_assets.core.deletes import MARK
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
 from incremental_assets.core.schema import Column, Evolution
@@ -36,13 +37,21 @@ def evolve_table(spark: "Callable[[], SparkSession]", table: LakeTable, head: He
         # Delta enables this feature by itself for new tables only.
         session.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
     if evolution.add:
-        added = ", ".join(f"{quote(c.name)} {c.type}" for c in evolution.add)
+        added = ", ".join(f"{quote(c.name)} {c.type}{_place(head, evolution, i)}" for i, c in enumerate(evolution.add))
         session.sql(f"ALTER TABLE {table.sql_name} ADD COLUMNS ({added})")
     if evolution.widen and head.properties.get("delta.enableTypeWidening") != "true":
         # The feature is switched on at the first widening and not before: readers that do not know it cannot read the table's rows then.
         session.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
     for _, wide in evolution.widen:
         session.sql(f"ALTER TABLE {table.sql_name} ALTER COLUMN {quote(wide.name)} TYPE {wide.type}")
+
+
+def _place(head: Head, evolution: Evolution, number: int) -> str:
+    """Where an added column comes: before the marks of deleted rows, so that the columns stay in the order in which they are read."""
+    if head.columns[-1] != MARK or len(head.columns) < 2:
+        return ""
+    before = evolution.add[number - 1] if number else head.columns[-2]
+    return f" AFTER {quote(before.name)}"
 
 
 def allow_names(spark: "Callable[[], SparkSession]", table: LakeTable, head: Head, columns: Sequence[Column]) -> None:

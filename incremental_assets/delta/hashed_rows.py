@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, RowScope, key_of
+from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, PartitionValue, RowScope, key_of
 from incremental_assets.core.container import Container
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.schema import Column
@@ -21,42 +21,83 @@ if TYPE_CHECKING:
 
 _HALF = 30
 """A sum of hashes is computed in two halves of so many bits, each of which fits into a bigint for eight billion rows."""
-_KNOWN = re.compile(r"boolean|smallint|int|bigint|decimal\(\d+,\d+\)|float|double|string|binary|date|timestamp|timestamp_ntz")
+_KNOWN = re.compile(r"boolean|tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|float|double|string|binary|date|timestamp|timestamp_ntz")
+
+
+def is_known(type_: str) -> bool:
+    """Whether a type is atomic and has a canonical text."""
+    return _KNOWN.fullmatch(type_) is not None
 
 
 def plain_text(column: Column) -> str:
     """The text of a column's value, which is NULL if the value is. Dates are days, and times microseconds, since 1970."""
-    name, type_ = quote(column.name), column.type
-    if not _KNOWN.fullmatch(type_):
-        raise ValueError(f"columns of type {type_} are not compared")
-    if type_ == "date":
-        return f"cast(unix_date({name}) AS string)"
-    if type_ in ("timestamp", "timestamp_ntz"):  # the session's time zone is UTC, so the cast changes no digit
-        return f"cast(unix_micros(cast({name} AS timestamp)) AS string)"
-    if type_ == "binary":
-        return f"lower(hex({name}))"
-    # A double's exact digits: its shortest text depends on the version of Java.
-    return (
-        f"CASE WHEN {name} IS NOT NULL THEN format_string('%a', cast({name} AS double)) END"
-        if type_ in ("float", "double")
-        else (f"cast({name} AS string)")
-    )
+    return _plain(quote(column.name), column.type)
 
 
 def canonical_text(column: Column) -> str:
     """The part of a row's text that one column has."""
-    text = plain_text(column)
-    if column.type == "string":
+    return canonical(quote(column.name), column.type)
+
+
+def canonical(value: str, type_: str) -> str:
+    """The canonical text of an expression of an atomic type. It is empty for NULL, and for nothing else."""
+    text = _plain(value, type_)
+    if type_ == "string":
         text = f"concat(octet_length({text}), ':', {text})"
-    elif column.type == "binary":
+    elif type_ == "binary":
         text = f"concat('x', {text})"
     return f"coalesce({text}, '')"
 
 
-class LakeHashedRows:
-    """The ``HashedRows`` of one version of a container's table. ``columns``: those that are compared."""
+def _plain(value: str, type_: str) -> str:
+    if not is_known(type_):
+        raise ValueError(f"columns of type {type_} are not compared")
+    if type_ == "date":
+        return f"cast(unix_date({value}) AS string)"
+    if type_ in ("timestamp", "timestamp_ntz"):  # the session's time zone is UTC, so the cast changes no digit
+        return f"cast(unix_micros(cast({value} AS timestamp)) AS string)"
+    if type_ == "binary":
+        return f"lower(hex({value}))"
+    # A double's exact digits: its shortest text depends on the version of Java.
+    return (
+        f"CASE WHEN {value} IS NOT NULL THEN format_string('%a', cast({value} AS double)) END"
+        if type_ in ("float", "double")
+        else (f"cast({value} AS string)")
+    )
 
-    def __init__(self, spark: "SparkSession", table: LakeTable, version: int, container: Container, columns: Sequence[Column]) -> None:
+
+def hash_of(texts: Sequence[str]) -> str:
+    """The first 60 bits of the MD5 of the joined texts."""
+    joined = f"concat_ws(',', {', '.join(texts)})" if texts else "''"
+    return f"cast(conv(substr(md5({joined}), 1, 15), 16, 10) AS bigint)"
+
+
+def checksums(spark: "SparkSession", rows: str, group: str) -> list[tuple[Any, Checksum]]:
+    """The checksums of the groups of a query that has a column ``hash``. ``group``: an expression over its columns."""
+    mask = (1 << _HALF) - 1
+    statement = (
+        f"SELECT {group} AS g, count(*) AS n, sum(shiftright(hash, {_HALF})) AS high, sum(hash & {mask}L) AS low FROM ({rows}) GROUP BY 1"
+    )
+    found = spark.sql(statement).collect()
+    return [(row["g"], Checksum(int(row["n"]), (int(row["high"]) << _HALF) + int(row["low"]))) for row in found]
+
+
+class LakeHashedRows:
+    """The ``HashedRows`` of one version of a container's table. ``columns``: those that are compared.
+
+    ``marks``: the name of the column that marks deleted rows, which count as absent; None if the table has none.
+    """
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        table: LakeTable,
+        version: int,
+        container: Container,
+        columns: Sequence[Column],
+        marks: str | None = None,
+    ) -> None:
+        self._unmarked = "true" if marks is None else f"{quote(marks)} IS NULL"
         self._spark, self._container = spark, container
         self._table = f"{table.sql_name} VERSION AS OF {int(version)}"
         self._texts = [canonical_text(column) for column in columns]
@@ -65,19 +106,19 @@ class LakeHashedRows:
         self._key = [canonical_text(column) for column in key]
         self._key_values = [plain_text(column) for column in key]
 
-    def by_partition(self, scope: RowScope) -> Mapping[int | None, Checksum]:
+    def by_partition(self, scope: RowScope) -> Mapping[PartitionValue, Checksum]:
         identifier, partitioning = self._container.identifier, self._container.partitioning
         part = "NULL" if identifier is None or partitioning is None else partition_start(identifier, partitioning)
-        rows = self._grouped("part", f"{part} AS part", scope)
+        rows = checksums(self._spark, self._rows(f"{part} AS part", scope), "part")
         return {None if value is None else int(value): checksum for value, checksum in rows}
 
     def by_bucket(self, scope: RowScope, buckets: int) -> Mapping[int, Checksum]:
-        rows = self._grouped(f"key % {int(buckets)}", f"{_hash(self._key or self._texts)} AS key", scope)
+        rows = checksums(self._spark, self._rows(f"{hash_of(self._key or self._texts)} AS key", scope), f"key % {int(buckets)}")
         return {int(bucket): checksum for bucket, checksum in rows}
 
     def of_buckets(self, scope: RowScope, buckets: Buckets) -> Iterator[HashedRow]:
         values = [f"{value} AS k{i}" for i, value in enumerate(self._key_values)]
-        rows = self._rows(", ".join([f"{_hash(self._key or self._texts)} AS key", *values]), scope)
+        rows = self._rows(", ".join([f"{hash_of(self._key or self._texts)} AS key", *values]), scope)
         shown = ", ".join([f"key % {int(buckets.number)} AS bucket", "hash", *(f"k{i}" for i in range(len(values)))])
         chosen = ", ".join(str(int(bucket)) for bucket in buckets.chosen)
         frame = self._spark.sql(f"SELECT {shown} FROM ({rows}) WHERE key % {int(buckets.number)} IN ({chosen}) ORDER BY bucket")
@@ -89,19 +130,4 @@ class LakeHashedRows:
         identifier = self._container.identifier
         everything = identifier is None or (EVERYTHING in scope.windows and scope.include_nulls)
         where = "true" if everything or identifier is None else scope_predicate(identifier, scope.windows, scope.include_nulls)
-        return f"SELECT {more}, {_hash(self._texts)} AS hash FROM {self._table} WHERE {where}"
-
-    def _grouped(self, group: str, more: str, scope: RowScope) -> list[tuple[Any, Checksum]]:
-        mask = (1 << _HALF) - 1
-        statement = (
-            f"SELECT {group} AS g, count(*) AS n, sum(shiftright(hash, {_HALF})) AS high, sum(hash & {mask}L) AS low "
-            f"FROM ({self._rows(more, scope)}) GROUP BY 1"
-        )
-        found = self._spark.sql(statement).collect()
-        return [(row["g"], Checksum(int(row["n"]), (int(row["high"]) << _HALF) + int(row["low"]))) for row in found]
-
-
-def _hash(texts: Sequence[str]) -> str:
-    """The first 60 bits of the MD5 of the joined texts."""
-    joined = f"concat_ws(',', {', '.join(texts)})" if texts else "''"
-    return f"cast(conv(substr(md5({joined}), 1, 15), 16, 10) AS bigint)"
+        return f"SELECT {more}, {hash_of(self._texts)} AS hash FROM {self._table} WHERE ({where}) AND {self._unmarked}"

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
+from incremental_assets.core.deletes import MARK
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Column
 from incremental_assets.delta.local_query import is_expressible, readable_here, window_condition
@@ -56,18 +57,23 @@ class LocalDifferences:
 class LocalComparison:
     """The rows of a write batch (``new``), and those of the lake in the same windows (``old``), with the same columns.
 
-    ``key``: the primary key. ``is_upsert``: whether the rows are written by key, wherever in the table the old ones are.
+    ``key``: the primary key. ``is_upsert``: whether the rows are written by key, wherever in the table the old ones are. ``deleted_at``:
+    see ``WriteBatch``; old rows that are marked already are not missing.
     """
 
     old: pa.Table
     new: pa.Table
     key: Sequence[str]
     is_upsert: bool
+    deleted_at: int | None = None
 
     @functools.cached_property
     def differences(self) -> LocalDifferences:
         """What has changed, by primary key."""
-        return differences(self.old, self.new, self.key)
+        found = differences(self.old, self.new, self.key)
+        if self.deleted_at is None or not found.missing.num_rows:
+            return found
+        return LocalDifferences(found.changed, differences(unmarked(self.old), self.new, self.key).missing)
 
     @functools.cached_property
     def counts(self) -> tuple[int, int, int] | None:
@@ -108,7 +114,19 @@ def compare_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> Local
     if new is None or (is_upsert and not has_unique_keys(new, key)):
         return None
     old = rows_of_lake(table, head, write_batch)
-    return None if old is None else LocalComparison(old, new, key, is_upsert)
+    return None if old is None else LocalComparison(old, new, key, is_upsert, write_batch.deleted_at)
+
+
+def unmarked(rows: pa.Table) -> pa.Table:
+    """Those of the rows that are not marked as deleted."""
+    return rows.filter(pc.is_null(rows.column(MARK.name)))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def marked(rows: pa.Table, deleted_at: int) -> pa.Table:
+    """The rows, marked as deleted at this time (microseconds since 1970 UTC)."""
+    at = rows.schema.get_field_index(MARK.name)
+    field = rows.schema.field(at)
+    return rows.set_column(at, field, pa.array([deleted_at] * rows.num_rows, pa.int64()).cast(field.type))
 
 
 def local_frame(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
@@ -128,7 +146,7 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
     ``MOST_OLD_ROWS`` or ``MOST_OLD_BYTES``.
     """
     identifier = write_batch.container.identifier
-    schema = _arrow_schema(head.columns)
+    schema = arrow_schema(head.columns)
     delta = readable_here(table)
     if schema is None or delta is None or delta.version() != head.version or write_batch.files is not None:
         return None
@@ -146,8 +164,8 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
     return found.cast(schema) if found is not None and found.num_rows <= MOST_OLD_ROWS else None
 
 
-def _arrow_schema(columns: Sequence[Column]) -> pa.Schema | None:
-    """The Arrow schema of a table; None if it has a type that is not compared here."""
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema | None:
+    """The Arrow schema of columns of a table; None if it has a type that is not compared here."""
     fields: list[pa.Field] = []
     for column in columns:
         decimal = _DECIMAL.fullmatch(column.type)

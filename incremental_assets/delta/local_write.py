@@ -27,7 +27,7 @@ from incremental_assets.delta.commit_files import RemovedFile, add_action, commi
 from incremental_assets.delta.deletion_vectors import write_vectors
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import expect_unmoved, moved, newest
-from incremental_assets.delta.local_rows import LocalComparison, has_unique_keys, key_texts
+from incremental_assets.delta.local_rows import LocalComparison, arrow_schema, has_unique_keys, key_texts, marked, unmarked
 from incremental_assets.delta.log import Action, LogFile, files_of, write_version
 from incremental_assets.delta.merge import still_there
 from incremental_assets.delta.parquet_files import FilesWriter
@@ -41,49 +41,12 @@ WRITE_BY = "INCREMENTAL_ASSETS_WRITE_BY"
 """The environment variable that says who writes few rows: ``spark``, or else this process where it can."""
 MOST_READ_BYTES = 2 << 30
 """Up to so many bytes of files are searched for the rows to be replaced. Only the columns by which they are known are read."""
+MOST_WHOLE_BYTES = 256 << 20
+"""Up to so many bytes of files are read with all columns, for rows that are kept although they are deleted in the source."""
 MOST_WRITTEN_BYTES = 8 << 20
 """Up to so many bytes of files are written anew."""
 _MICROS_CUT = 999
 """Spark writes the bounds of times into the statistics in milliseconds, cut off."""
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """``rows``: those to be written. ``replaced``: the rows of the table that they replace; None if it is none, or all (``is_all``).
-    ``replaced_rows``: how many these must be; None if that is not known.
-    """
-
-    rows: pa.Table
-    replaced: ReplacedRows | None = None
-    replaced_rows: int | None = None
-    is_all: bool = False
-
-
-@dataclass(frozen=True)
-class _Marked:
-    """A file of which rows get marked as deleted. ``rows``: the numbers of all its rows that are deleted then, if any others are left.
-
-    ``stats``: its statistics, which do not count as exact any more.
-    """
-
-    file: LogFile
-    rows: np.ndarray | None
-    stats: str
-
-
-@dataclass(frozen=True)
-class _Place:
-    """What happens to the files that have rows to be replaced.
-
-    ``rewritten``: they leave the table, or all files do (``replaces_all``). ``kept``: the rows of these that stay. ``marked``: files that
-    stay, with marked rows. ``replaced_rows``: the number of rows that do not stay.
-    """
-
-    kept: Sequence[pa.Table] = ()
-    rewritten: Sequence[RemovedFile] = ()
-    replaced_rows: int = 0
-    replaces_all: bool = False
-    marked: Sequence[_Marked] = ()
 
 
 def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: LocalComparison) -> WriteResult | None:
@@ -96,25 +59,21 @@ def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: 
     if chosen is None:
         log.debug("%s: Spark writes: %s", write_batch.container.label, reason or "keys have moved, or partitions would be emptied")
         return None
-    schema = compared.new.schema
-    place = (
-        _place(table, head, os.path.abspath(table.address), schema, chosen.replaced)
-        if chosen.replaced is not None
-        else _Place(replaces_all=chosen.is_all)
-    )
+    schema, folder = compared.new.schema, os.path.abspath(table.address)
+    place = _place(table, head, folder, schema, chosen.replaced) if chosen.replaced is not None else _Place(replaces_all=chosen.is_all)
     if place is None or (chosen.replaced_rows is not None and not chosen.is_all and place.replaced_rows != chosen.replaced_rows):
         return None
-    if not _commit(table, head, write_batch, chosen, place, schema):
+    if not _commit(table, head, write_batch, folder, chosen.rows, place):
         return None
     counts = compared.counts
     if counts is None:
         missing = compared.differences.missing.num_rows
         updated = place.replaced_rows - missing
-        counts = chosen.rows.num_rows - updated, updated, missing
+        counts = compared.differences.changed.num_rows - updated, updated, missing
     return WriteResult(compared.new.num_rows, *counts, head.version + 1, head.version + 1)
 
 
-def write_chosen(table: LakeTable, head: Head, write_batch: WriteBatch, chosen: Chosen) -> pa.Table | None:
+def write_chosen(table: LakeTable, head: Head, write_batch: WriteBatch, chosen: "Chosen") -> pa.Table | None:
     """Writes ``chosen.rows`` in the place of ``chosen.replaced``, in one commit; none, if there are neither of them.
 
     Returns the rows that were replaced, with the columns by which they are known. None if nothing was done and Spark has to write. Raises
@@ -124,23 +83,49 @@ def write_chosen(table: LakeTable, head: Head, write_batch: WriteBatch, chosen: 
     if reason is not None or chosen.replaced is None:
         log.debug("%s: Spark writes: %s", write_batch.container.label, reason)
         return None
-    schema, taken = chosen.rows.schema, list[pa.Table]()
-    place = _place(table, head, os.path.abspath(table.address), schema, chosen.replaced, taken)
+    schema, taken, folder = chosen.rows.schema, list[pa.Table](), os.path.abspath(table.address)
+    place = _place(table, head, folder, schema, chosen.replaced, taken=taken)
     if place is None:
         return None
     nothing = not chosen.rows.num_rows and not place.replaced_rows
-    if not nothing and not _commit(table, head, write_batch, chosen, place, schema):
+    if not nothing and not _commit(table, head, write_batch, folder, chosen.rows, place):
         return None
     return pa.concat_tables([pa.schema([schema.field(name) for name in chosen.replaced.columns]).empty_table(), *taken])
 
 
-def _commit(table: LakeTable, head: Head, write_batch: WriteBatch, chosen: Chosen, place: _Place, schema: pa.Schema) -> bool:
-    """Writes the chosen rows and commits them. Returns False if this table cannot be committed to in this way."""
+def delete_here(table: LakeTable, head: Head, write_batch: WriteBatch, keys: pa.Table) -> WriteResult | None:
+    """Deletes the rows with these primary keys in one commit, or marks them as deleted. None if nothing was done and Spark has to do it.
+
+    Raises as ``write_here`` does.
+    """
+    schema = arrow_schema(head.columns)
+    reason = f"{WRITE_BY} says so" if os.environ.get(WRITE_BY) else reason_against(table, head, write_batch)
+    if reason is not None or schema is None:
+        log.debug("%s: Spark deletes: %s", write_batch.container.label, reason or "a type is not known here")
+        return None
     folder = os.path.abspath(table.address)
+    is_kept = write_batch.deleted_at is not None
+    place = _place(table, head, folder, schema, RowsOfKeys(keys), with_replaced=is_kept)
+    # A key that is not found, or twice, is not understood here.
+    if place is None or place.replaced_rows != keys.num_rows:
+        return None
+    rows = pa.concat_tables([schema.empty_table(), *place.replaced])
+    if write_batch.deleted_at is not None:
+        rows = marked(rows, write_batch.deleted_at)
+    if not _commit(table, head, write_batch, folder, rows, place):
+        return None
+    return WriteResult(0, 0, 0, keys.num_rows, head.version + 1, head.version + 1)
+
+
+def _commit(table: LakeTable, head: Head, write_batch: WriteBatch, folder: str, rows: pa.Table, place: "_Place") -> bool:
+    """Writes the rows, and commits them with what happens to other files. Returns False if nothing was done and Spark has to do it."""
+    if place.removes and head.properties.get("delta.appendOnly") == "true":
+        log.debug("%s: Spark writes, and refuses it: the table's rows must not be removed", write_batch.container.label)
+        return False
     target = target_of(folder, head, write_batch)
-    writer = FilesWriter(folder, schema, target.sort, target.indexed)
+    writer = FilesWriter(folder, rows.schema, target.sort, target.indexed)
     with place_errors(table.url), _discarded_on_error(writer):
-        writer.add(pa.concat_tables([chosen.rows, *place.kept]))
+        writer.add(pa.concat_tables([rows, *place.kept]))
         writer.close()
         write_batch.rows.still_there()
         expect_unmoved(write_batch.container.label, table, head)
@@ -166,6 +151,18 @@ def _discarded_on_error(writer: FilesWriter) -> Iterator[None]:
 
 
 # ---------------------------------------------------------------------- what is written, and what it replaces
+@dataclass(frozen=True)
+class Chosen:
+    """``rows``: those to be written. ``replaced``: the rows of the table that they replace; None if it is none, or all (``is_all``).
+    ``replaced_rows``: how many these must be; None if that is not known.
+    """
+
+    rows: pa.Table
+    replaced: ReplacedRows | None = None
+    replaced_rows: int | None = None
+    is_all: bool = False
+
+
 def _chosen(write_batch: WriteBatch, compared: LocalComparison) -> Chosen | None:
     """None if Spark has to write, as rows must be looked up again, or deletions may have to be refused."""
     identifier = write_batch.container.identifier
@@ -174,7 +171,12 @@ def _chosen(write_batch: WriteBatch, compared: LocalComparison) -> Chosen | None
         if found.missing.num_rows and (still_there(write_batch, iter(key_texts(found.missing)))[0] or not _may_delete(write_batch)):
             return None
         keys = pa.concat_tables([found.changed.select(list(compared.key)), found.missing])
-        return Chosen(found.changed, RowsOfKeys(keys))
+        rows = found.changed
+        if compared.deleted_at is not None and found.missing.num_rows:
+            there = unmarked(compared.old)
+            kept = there.filter(RowsOfKeys(found.missing).among(there.select(list(compared.key))))
+            rows = pa.concat_tables([rows, marked(kept, compared.deleted_at)])
+        return Chosen(rows, RowsOfKeys(keys))
     _, updated, deleted = compared.counts
     if not updated and not deleted:
         return Chosen(compared.added())
@@ -196,12 +198,53 @@ def _may_delete(write_batch: WriteBatch) -> bool:
 
 
 # ---------------------------------------------------------------------- the files in which they are
-def _place(
-    table: LakeTable, head: Head, folder: str, schema: pa.Schema, replaced: ReplacedRows, taken: list[pa.Table] | None = None
-) -> _Place | None:
-    """Finds the rows to be replaced, and adds them to ``taken``.
+@dataclass(frozen=True)
+class _Marked:
+    """A file of which rows get marked as deleted. ``rows``: the numbers of all its rows that are deleted then, if any others are left.
 
-    None if too many files would have to be read or written anew, or if a file is not read here as Spark reads it.
+    ``stats``: its statistics, which do not count as exact any more.
+    """
+
+    file: LogFile
+    rows: np.ndarray | None
+    stats: str
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What happens to the files that have rows to be replaced.
+
+    ``rewritten``: they leave the table, or all files do (``replaces_all``). ``kept``: the rows of these that stay. ``marked``: files that
+    stay, with marked rows. ``replaced_rows``: the number of rows that do not stay. ``replaced``: these rows, if they were asked for.
+    """
+
+    kept: Sequence[pa.Table] = ()
+    rewritten: Sequence[RemovedFile] = ()
+    replaced_rows: int = 0
+    replaces_all: bool = False
+    marked: Sequence[_Marked] = ()
+    replaced: Sequence[pa.Table] = ()
+
+    @property
+    def removes(self) -> bool:
+        """Whether rows or files leave the table."""
+        return bool(self.rewritten or self.replaces_all or self.marked)
+
+
+def _place(
+    table: LakeTable,
+    head: Head,
+    folder: str,
+    schema: pa.Schema,
+    replaced: ReplacedRows,
+    *,
+    with_replaced: bool = False,
+    taken: list[pa.Table] | None = None,
+) -> _Place | None:
+    """Finds the rows to be replaced, and adds them to ``taken``, with the columns by which they are known.
+
+    ``with_replaced``: the place has them with all columns. None if too many files would have to be read or written anew, or if a file is
+    not read here as Spark reads it.
     """
     delta = table.opened()
     if delta is None or delta.version() != head.version:
@@ -215,14 +258,17 @@ def _place(
     try:
         hits = _hits(folder, schema, replaced, searched, live, taken)
         rows = sum(among.true_count for among in hits.values())
+        if with_replaced and _bytes(list(hits)) > MOST_WHOLE_BYTES:
+            return None
+        whole = [_read(folder, file, schema).filter(among) for file, among in hits.items()] if with_replaced else []
         has_vectors = any(file.path in live for file in hits)
         # A file with a deletion vector leaves only by name and vector, and delta-rs names the vectors only if it removes all files.
         leaving = files if has_vectors else list(hits)
         if _bytes(leaving) <= MOST_WRITTEN_BYTES:
             kept = [_staying(folder, schema, file, hits.get(file), live.get(file.path)) for file in leaving]
-            return _Place(kept, () if has_vectors else leaving, rows, replaces_all=has_vectors)
-        marked = _marked(table, head, delta, hits, live)
-        return None if marked is None else _Place(replaced_rows=rows, marked=marked)
+            return _Place(kept, () if has_vectors else leaving, rows, replaces_all=has_vectors, replaced=whole)
+        to_mark = _marked(table, head, delta, hits, live)
+        return None if to_mark is None else _Place(replaced_rows=rows, marked=to_mark, replaced=whole)
     except (pa.ArrowException, OSError) as error:
         log.debug("%s: Spark writes, as a file was not read: %s", table.url, error)
         return None
@@ -267,8 +313,8 @@ def _staying(folder: str, schema: pa.Schema, file: RemovedFile, hit: pa.Array | 
 def _marked(
     table: LakeTable, head: Head, delta: DeltaTable, hits: Mapping[RemovedFile, pa.Array], live: Mapping[str, pa.Array]
 ) -> Sequence[_Marked] | None:
-    """The same files with all their rows that are deleted then. None if the table permits no deletion vectors, or removes nothing."""
-    if head.properties.get("delta.enableDeletionVectors") != "true" or head.properties.get("delta.appendOnly") == "true":
+    """The same files with all their rows that are deleted then. None if the table permits no deletion vectors."""
+    if head.properties.get("delta.enableDeletionVectors") != "true":
         return None
     known = files_of(table, delta)
     marked: list[_Marked] = []

@@ -109,12 +109,14 @@ def write_version(address: str, version: int, actions: Sequence[Mapping[str, obj
     """Writes the actions as this version of a table on a file system. Returns False if that version exists, or cannot be made so.
 
     The file gets its name when it is complete, and only if no other file has it: a hard link is made in one step, and never replaces.
+
+    No character is escaped that need not be: delta-rs reads \\ud842\\udfb7 as another character than U+20BB7, and so all from U+20000 on.
     """
     folder = os.path.join(address, "_delta_log")
     unfinished = os.path.join(folder, f".{uuid.uuid4()}.tmp")
     try:
         with open(unfinished, "x", encoding="utf-8") as file:
-            file.writelines(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+            file.writelines(json.dumps(action, separators=(",", ":"), ensure_ascii=False) + "\n" for action in actions)
             file.flush()
             os.fsync(file.fileno())
         os.link(unfinished, os.path.join(folder, f"{version:020}.json"))

@@ -12,12 +12,14 @@ import contextlib
 import functools
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 
+from incremental_assets.core.deletes import MARK
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
 from incremental_assets.delta.guards import expect_unmoved, expr, metrics_of, newest, refuse_emptying
@@ -52,8 +54,7 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
     """
     container = write_batch.container
     identifier = container.identifier
-    assert identifier is not None and write_batch.by_key is not None
-    names = [c.name for c in head.columns]
+    assert identifier is not None
     shape = [(c.name, c.type) for c in head.columns]
 
     def aligned(frame: "DataFrame") -> "DataFrame":
@@ -72,14 +73,52 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
             compared = _compared_here(spark, write_batch, here, dict(shape))
         else:
             compared = _compared_by_spark(spark, table, write_batch, predicate, read(), shape)
-        rows, gone, found, bounds = compared.rows, compared.missing, compared.still_there, compared.bounds
+        return _write(spark, table, head, write_batch, compared, read, predicate)
+    finally:
+        for rows_held in held:
+            rows_held.release()
+
+
+def merge_keys(
+    spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, gone: pa.Table, there: Sequence[tuple[str, ...]]
+) -> WriteResult:
+    """Deletes the rows with the primary keys ``gone``, or marks them, and merges the rows with the keys ``there`` as the source has them.
+
+    The batch has no rows to read. The keys ``there`` (texts, ``key_text``) may be among those that are gone, if the source takes another
+    spelling for the same key. Raises as ``merge`` does.
+    """
+    nothing = spark.sql(f"SELECT * FROM {table.sql_name} WHERE false")
+    missing = local_frame(spark, gone) if gone.num_rows else None
+    return _write(spark, table, head, write_batch, _Compared(0, False, None, nothing, missing, list(there)), lambda: nothing, "false")
+
+
+def _write(
+    spark: "SparkSession",
+    table: LakeTable,
+    head: Head,
+    write_batch: WriteBatch,
+    compared: "_Compared",
+    read: "Callable[[], DataFrame]",
+    predicate: str,
+) -> WriteResult:
+    """Writes what a comparison has found in one commit. ``read``: the rows read; ``predicate``: selects those of the lake."""
+    container = write_batch.container
+    assert write_batch.by_key is not None
+    names, shape = [c.name for c in head.columns], [(c.name, c.type) for c in head.columns]
+    rows, gone, bounds = compared.rows, compared.missing, compared.bounds
+    held: list[PersistedRows] = []
+
+    def aligned(frame: "DataFrame") -> "DataFrame":
+        return frame.selectExpr(*align(container, shape, frame.columns))
+
+    try:
         source = compared.changed.selectExpr("*", f"false AS {GONE}")
-        if found:
+        if compared.still_there:
             keys = list(container.primary_key)
             # The source may treat two spellings as one key (citext, or 1 and 1.0), while Spark and the lake compare the spellings. The
             # lookup of the lake's spelling then returns a row that the read has returned already under its new spelling. That row must
             # not be merged a second time, and the row with the old spelling must be deleted from the lake.
-            chunks = [aligned(write_batch.by_key.by_key(spark, chunk)) for chunk in _chunks(iter(found))]
+            chunks = [aligned(write_batch.by_key.by_key(spark, chunk)) for chunk in _chunks(iter(compared.still_there))]
             came = read().selectExpr(*map(quote, keys))
             moved = functools.reduce(lambda a, b: a.unionByName(b), chunks).join(came, keys, "left_anti").dropDuplicates(keys)
             held.append(PersistedRows(spark, moved))
@@ -87,15 +126,19 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
             rows += moved.count()
             source = source.unionByName(moved.selectExpr(*map(quote, names), f"false AS {GONE}"))
             gone = gone.join(moved.selectExpr(*map(quote, keys)), keys, "left_anti") if gone is not None else None
+        marked = 0
         if gone is not None:
             refuse_emptying(spark, table, head, write_batch, predicate, gone)
+            marked = gone.count() if write_batch.deleted_at is not None else 0
             source = source.unionByName(gone.selectExpr(*align(container, shape, container.primary_key), f"true AS {GONE}"))
         # With literal bounds a MERGE can skip files by their statistics. Keys to be deleted may lie outside the bounds of the rows read.
         bounds = bounds if gone is None else None
         by_replace_using = gone is None and compared.are_unique and is_usable(spark, container.primary_key, dict(shape))
         if by_replace_using and bounds is not None:
             by_replace_using = not skips_files(table, container.primary_key[0], *bounds.values)
-        statement = None if by_replace_using else merge_statement(table, container.primary_key, names, source, bounds)
+        statement = None
+        if not by_replace_using:
+            statement = merge_statement(table, container.primary_key, names, source, bounds, write_batch.deleted_at)
         write_batch.rows.still_there()
         expect_unmoved(container.label, table, head)
         if statement is None:
@@ -108,20 +151,31 @@ def merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Writ
     after = newest(table)
     metrics = metrics_of(table, after.version) if after.version > head.version else {}  # no new version: nothing has changed
     inserted, updated, deleted = changes(metrics) if by_replace_using else (metrics.get(f"numTargetRows{name}", 0) for name in _CHANGES)
-    return WriteResult(rows, inserted, updated, deleted, after.version, after.version)
+    return WriteResult(rows, inserted, updated - marked, deleted + marked, after.version, after.version)
 
 
-def merge_statement(table: LakeTable, keys: Sequence[str], columns: Sequence[str], source: "DataFrame", bounds: "KeyBounds | None") -> str:
-    """The MERGE of the source's rows into the table. ``bounds``: between which the first key column of all these rows lies."""
+def merge_statement(
+    table: LakeTable,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    source: "DataFrame",
+    bounds: "KeyBounds | None",
+    deleted_at: int | None = None,
+) -> str:
+    """The MERGE of the source's rows into the table. ``bounds``: between which the first key column of all these rows lies.
+
+    ``deleted_at``: see ``WriteBatch``.
+    """
     source.createOrReplaceTempView(_SOURCE)
     on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in keys)
     if bounds is not None:
         on += f" AND t.{quote(keys[0])} BETWEEN {bounds.literals[0]} AND {bounds.literals[1]}"
     sets = ", ".join(f"t.{quote(name)} = s.{quote(name)}" for name in columns)
     values = ", ".join(f"s.{quote(name)}" for name in columns)
+    removed = "DELETE" if deleted_at is None else f"UPDATE SET t.{quote(MARK.name)} = timestamp_micros({int(deleted_at)})"
     return (
         f"MERGE INTO {table.sql_name} t USING {_SOURCE} s ON {on} "
-        f"WHEN MATCHED AND s.{GONE} THEN DELETE WHEN MATCHED THEN UPDATE SET {sets} "
+        f"WHEN MATCHED AND s.{GONE} THEN {removed} WHEN MATCHED THEN UPDATE SET {sets} "
         f"WHEN NOT MATCHED AND NOT s.{GONE} THEN INSERT ({', '.join(map(quote, columns))}) VALUES ({values})"
     )
 
@@ -246,7 +300,8 @@ def _missing(
     names = write_batch.container.primary_key
     picked = [f"{quote(name)} AS k{i}" for i, name in enumerate(names)]
     keys = [f"k{i}" for i in range(len(names))]
-    in_lake = spark.sql(f"SELECT {', '.join(picked)} FROM {table.sql_name} WHERE {predicate}")
+    there = predicate if write_batch.deleted_at is None else f"({predicate}) AND {quote(MARK.name)} IS NULL"
+    in_lake = spark.sql(f"SELECT {', '.join(picked)} FROM {table.sql_name} WHERE {there}")
     missing = in_lake.join(read.selectExpr(*picked), keys, "left_anti")
     texts = [key_text(key, types[name]) for key, name in zip(keys, names, strict=True)]
     found, any_missing = still_there(write_batch, (tuple(row) for row in missing.selectExpr(*texts).toLocalIterator()))

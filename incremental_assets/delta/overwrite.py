@@ -45,7 +45,7 @@ def overwrite(
     frame = local_frame(spark, local) if local is not None else write_batch.rows.frame(spark)
     writer_options = {"userMetadata": json.dumps(write_batch.commit_metadata)}
     predicate = "true"
-    if write_batch.whole and head.version > 0:
+    if write_batch.whole and (head.version > 0 or tuple(head.columns) != write_batch.columns):
         writer_options["overwriteSchema"] = "true"
     else:
         frame = frame.selectExpr(*align(container, [(c.name, c.type) for c in head.columns], frame.columns))

@@ -38,11 +38,12 @@ class FilesWriter:
     """Takes rows as Arrow tables and writes them to files in ``folder``.
 
     ``schema``: the columns, with the Arrow types of their Delta types. ``sort``: the columns by which the rows of each chunk of
-    ``CHUNK_BYTES`` are sorted. ``indexed``: how many of the columns get statistics. ``files``: what was written and closed so far: name,
+    ``chunk_bytes`` are sorted. ``indexed``: how many of the columns get statistics. ``files``: what was written and closed so far: name,
     size in bytes, number of rows and statistics (JSON) of each.
     """
 
-    def __init__(self, folder: str, schema: pa.Schema, sort: tuple[str, ...], indexed: int) -> None:
+    def __init__(self, folder: str, schema: pa.Schema, sort: tuple[str, ...], indexed: int, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._chunk_bytes = chunk_bytes
         self.files: list[tuple[str, int, int, str]] = []
         self._folder, self._schema, self._sort, self._indexed = folder, schema, sort, indexed
         self._held: list[pa.Table] = []
@@ -54,7 +55,7 @@ class FilesWriter:
     def add(self, rows: pa.Table) -> None:
         self._held.append(rows)
         self._held_bytes += rows.nbytes
-        if self._held_bytes >= CHUNK_BYTES:
+        if self._held_bytes >= self._chunk_bytes:
             self._write_chunk()
 
     def close(self) -> None:
@@ -151,7 +152,7 @@ class Statistics:
 
     def _object(self, values: list[str | None]) -> str:
         # It is put together as text, because a decimal must be written with all its digits, which no number of Python's JSON has.
-        return "{" + ",".join(f"{json.dumps(f.name)}:{v}" for f, v in zip(self._fields, values, strict=True) if v is not None) + "}"
+        return "{" + ",".join(f"{_text(f.name)}:{v}" for f, v in zip(self._fields, values, strict=True) if v is not None) + "}"
 
 
 def _comparable(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray | None:
@@ -186,8 +187,13 @@ def _bound(type_: pa.DataType, value: Any, *, upper: bool) -> str | None:
     if isinstance(value, int):
         return str(value)
     if len(value) <= PREFIX:
-        return json.dumps(value)
+        return _text(value)
     if not upper:
-        return json.dumps(value[:PREFIX])
+        return _text(value[:PREFIX])
     # A text that begins with the prefix lies below the prefix with the last of all characters, unless that very character follows there.
-    return None if value[PREFIX] == LAST_CHARACTER else json.dumps(value[:PREFIX] + LAST_CHARACTER)
+    return None if value[PREFIX] == LAST_CHARACTER else _text(value[:PREFIX] + LAST_CHARACTER)
+
+
+def _text(value: str) -> str:
+    """A text as JSON. Only what must be is escaped: delta-rs reads the escaped form of most characters from U+20000 on as others."""
+    return json.dumps(value, ensure_ascii=False)

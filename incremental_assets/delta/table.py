@@ -33,6 +33,11 @@ CONTAINER_PROPERTY = "incremental_assets.container"
 # Operations, as the Delta log names them, that change no row of the table: maintenance, properties, and changes of the schema.
 _QUIET_OPERATIONS = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "ADD COLUMNS", "CHANGE COLUMN",
                      "CHANGE COLUMNS", "UPGRADE PROTOCOL", "COMPUTE STATS", "CLUSTER BY", "REORG"}  # fmt: skip
+_MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[#?\\\x00-\x1f\x7f]")
+"""What delta-rs misreads in a path: of %20 and a backslash it makes other characters, and so finds another table or none; with # or ? it
+finds the table, but none of its commits, so that it would not be seen that another writer has committed."""
+_EXACT_TIMES = "SET datafusion.execution.parquet.coerce_int96 = 'us'"
+"""Times of 96 bits, as a user's Spark may write them, are read as nanoseconds by default, in which the year 9999 becomes 1816."""
 # The key is a part of a delta-rs error message, the value tells the user what to do. Most of these messages come from S3.
 _REMEDIES = {
     "URL scheme is not allowed": "AWS_ENDPOINT_URL is an http:// address: AWS_ALLOW_HTTP=true permits that.",
@@ -171,6 +176,12 @@ class LakeTable:
     def opened(self) -> DeltaTable | None:
         """The table as a delta-rs object; None if there is no table yet. Raises LakeError in the same cases as ``head``."""
         if self._local is not None:
+            misread = _MISREAD.search(str(self._local))
+            if misread:
+                raise LakeError(
+                    f"{self.url}: tables cannot be kept safely in a folder with {misread[0]!r} in its path, as delta-rs misreads that; "
+                    f"rename the folder, or choose another lake."
+                )
             if not self._local.exists():
                 return None
             if not (self._local / "_delta_log").is_dir():
@@ -236,7 +247,9 @@ def query(delta: DeltaTable, statement: str) -> pa.Table:
 def query_within(delta: DeltaTable, statement: str, most_bytes: int) -> pa.Table | None:
     """The same; None as soon as the answer takes more than ``most_bytes`` of memory."""
     try:
-        answer = pa.RecordBatchReader.from_stream(QueryBuilder().register("rows", delta).execute(statement))
+        engine = QueryBuilder().register("rows", delta)
+        engine.execute(_EXACT_TIMES).read_all()
+        answer = pa.RecordBatchReader.from_stream(engine.execute(statement))
         batches: list[pa.RecordBatch] = []
         for batch in answer:
             batches.append(batch)

@@ -27,6 +27,7 @@ from incremental_assets.delta.local_write import write_here
 from incremental_assets.delta.merge import merge
 from incremental_assets.delta.overwrite import overwrite
 from incremental_assets.delta.properties import set_property
+from incremental_assets.delta.staged_files import add_staged
 from incremental_assets.delta.table import STATE_PROPERTY, Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 
@@ -60,13 +61,15 @@ def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch:
             outcome, by_spark = _write_here(table, head, write_batch), False
         if isinstance(outcome, LocalComparison) or outcome is None:
             outcome, by_spark = _write_by_spark(spark(), table, head, write_batch, outcome, log)
-        if any(c.commit_metadata != write_batch.commit_metadata for c in table.data_commits_since(head.version)):
+        is_written = outcome.data_version > head.version
+        is_ours = [c.commit_metadata == write_batch.commit_metadata for c in table.data_commits_since(head.version)]
+        if not all(is_ours) or (is_written and not by_spark and not is_ours):
             # A sync on another host, which the locks of this host do not keep out, has committed rows between our check and our commit.
             # Our commit may have replaced its newer rows, so neither its watermark nor ours holds. The watermark from which both syncs
-            # started still does, so that one is written back.
+            # started still does, so that one is written back. Or our commit is gone: Spark, too, makes sure that there is no such version
+            # and then renames its own file to it, but on a file system these are two steps, and the second one replaces.
             set_property(spark, table, STATE_PROPERTY, head.properties.get(STATE_PROPERTY, ""))
             raise moved(container.label, table, "the watermark stays")
-        is_written = outcome.data_version > head.version
         log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}" if is_written else "the table has these rows already")
         state = replace(write_batch.state, data_version=outcome.data_version).to_json(container.cursor_type)
         set_property(spark, table, STATE_PROPERTY, state, None if by_spark else outcome.data_version)
@@ -76,7 +79,10 @@ def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch:
 
 
 def _write_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult | LocalComparison | None:
-    """Writes a batch of few rows without Spark. If Spark has to do it, the result is the comparison, or None if there is none."""
+    """Writes a batch without Spark, if its rows are few or in files already. If Spark has to do it, the result is the comparison, or None
+    if there is none."""
+    if write_batch.staged is not None:
+        return add_staged(table, head, write_batch)
     compared = compare_here(table, head, write_batch)
     if compared is None:
         return None

@@ -68,7 +68,9 @@ class WriteBatch:
     ``data_version`` is filled in by the commit. ``expected``: the estimated number of rows. ``allow_empty``: the commit may delete rows
     although the source has none there. ``commit_metadata``: Delta's ``userMetadata``. ``by_key``: for upserts only. ``files``: the keys of
     the files whose rows are replaced; there are no windows then. ``only_adds``: the source knows that the table has no rows yet in the
-    place of those to be written. ``in_files``: reads the same rows into files instead; None if the source cannot. ``changed``: the rows are
+    place of those to be written. ``in_files``: reads the same rows into files instead; None if the source cannot. ``staged``: the same rows
+    in files that were written elsewhere; None if there are none. ``deleted_at``: rows that the source no longer has are marked with this
+    time (microseconds since 1970 UTC) in the column ``core.deletes.MARK``; None: they are deleted instead. ``changed``: the rows are
     written by key, and there are no windows. ``divisible``: the rows may be committed in two parts, as the batch is itself one of several
     by which a large read is written.
     """
@@ -88,7 +90,9 @@ class WriteBatch:
     files: tuple[str, ...] | None = None
     only_adds: bool = False
     in_files: "RowsInFiles | None" = field(repr=False, default=None)
+    staged: "StagedFiles | None" = field(repr=False, default=None)
     divisible: bool = False
+    deleted_at: int | None = None
     changed: "ChangedRows | None" = field(repr=False, default=None)
 
 
@@ -126,6 +130,15 @@ class WrittenFile:
     size: int
     rows: int
     statistics: str
+
+
+@dataclass(frozen=True)
+class StagedFiles:
+    """Files in another folder that have all rows of a batch and its columns. ``indexed``: how many of the first columns have statistics."""
+
+    folder: str
+    files: Sequence[WrittenFile]
+    indexed: int
 
 
 class RowsInFiles(Protocol):

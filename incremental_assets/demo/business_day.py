@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, timedelta
 from typing import Any
 
 import psycopg
@@ -31,13 +31,12 @@ class Change:
 class Correction:
     """Changes that no incremental sync notices: updates outside the lag window, and deletions.
 
-    Only a refresh of the partitions from ``first`` to ``last`` (keys, both included) brings these changes to the lake.
+    Only a refresh of their partitions brings them to the lake. ``deleted``: the number of rows that are gone from the source.
     """
 
     container: str
-    first: str
-    last: str
     changes: list[Change]
+    deleted: int
 
 
 class OpenTransaction:
@@ -60,13 +59,11 @@ class BusinessDay:
         with self._connect() as connection:
             last, orders = _row(connection, "SELECT max(o_orderdate), count(*) FROM orders")
             (last_shipped,) = _row(connection, "SELECT max(l_shipdate) FROM lineitem")
-            (first_update,) = _row(connection, "SELECT min(updated_at) FROM customer_profile")
         # Orders and shipments of the day are dated after all that exist.
         self.today: date = max(last, last_shipped) + timedelta(days=1)
         self._before = last
         # TPC-H has as many orders a day: its order dates span some 2,400 days.
         self._few = max(20, orders // 2500)
-        self._first_month = first_update.astimezone(timezone.utc).strftime("%Y-%m-01")
 
     # ------------------------------------------------------------------ the steps
     def morning(self) -> list[Change]:
@@ -203,11 +200,7 @@ class BusinessDay:
             profiles = [
                 _change(connection, "customer_profile", "deleted", "DELETE FROM customer_profile WHERE customer_id %% 401 = 0"),
             ]
-        this_month = datetime.now(timezone.utc).strftime("%Y-%m-01")
-        return [
-            Correction("lineitem", "1997-06-01", "1997-06-01", lineitem),
-            Correction("customer_profile", self._first_month, this_month, profiles),
-        ]
+        return [Correction("lineitem", lineitem, lineitem[0].rows), Correction("customer_profile", profiles, profiles[0].rows)]
 
     # ------------------------------------------------------------------ how
     def _connect(self, application: str = "shop") -> psycopg.Connection:

@@ -139,6 +139,33 @@ def compared(console: Console, found: Sequence[Comparison], title: str) -> None:
     console.print(table)
 
 
+def audited(console: Console, lines: Sequence[dict[str, Any]]) -> None:
+    """Print the result of an audit: the lines of ``audit --json``."""
+    table = Table(title="The audit", title_justify="left")
+    table.add_column("container")
+    for name in ("rows", "partitions", "of these differ", "missing", "stale", "surplus"):
+        table.add_column(name, justify="right")
+    table.add_column("for example, by key")
+    table.add_column("now")
+    table.add_column("s", justify="right")
+    for line in lines:
+        counts = (
+            line["rows"],
+            line["partitions_checked"],
+            len(line["partitions_different"]),
+            line["missing"],
+            line["stale"],
+            line["surplus"],
+        )
+        examples = [f"{kind} {', '.join(keys[0])}" for kind, keys in (line["examples"] or {}).items() if keys]
+        style = "green" if line["status"] in ("equal", "repaired") else "bold red"
+        table.add_row(
+            line["container"].partition("/")[2], *map(_count, counts), escape("; ".join(examples)), f"[{style}]{line['status']}[/]",
+            f"{line['seconds']:.1f}",
+        )  # fmt: skip
+    console.print(table)
+
+
 def landed(console: Console, found: Sequence[Landed], title: str) -> None:
     """Print the comparison of lake and landing folder."""
     table = Table(title=title, title_justify="left")

@@ -29,7 +29,7 @@ from incremental_assets.dagster.loading import find_datastore, load_datastores
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 from incremental_assets.delta.folders import QUALITY_FOLDER, RESERVED
 from incremental_assets.demo import report
-from incremental_assets.demo.business_day import BusinessDay
+from incremental_assets.demo.business_day import BusinessDay, Correction
 from incremental_assets.demo.compare import CompareError, Comparison, compare
 from incremental_assets.demo.landing import LANDING_FOLDER, Landed, Tills, landed
 from incremental_assets.demo.postgres import DEMO_DATABASE, DEMO_FOLDER, EmbeddedPostgres, EmbeddedPostgresError
@@ -116,16 +116,11 @@ class _Demo:
         self._sync()
 
         self._step(
-            "Old rows are corrected, partitions refreshed",
-            "Nothing tells an incremental sync of this: the comparison does. A refresh reads the asked partitions whole and replaces them.",
+            "Old rows are corrected, and the audit finds them",
+            "Nothing tells an incremental sync of this, nor of the default in old rows. The audit compares source and lake by sums that "
+            "both compute themselves, finds the rows that differ, refreshes their partitions and no others, and compares those again.",
         )
-        corrections = day.correct_old_rows()
-        report.changes(self.console, "By hand, in the source", [change for one in corrections for change in one.changes])
-        before = [self._compare(one.container) for one in corrections]
-        report.compared(self.console, before, "Before the refresh")
-        for one in corrections:
-            keys = ("--partition", one.first) if one.first == one.last else ("--from", one.first, "--to", one.last)
-            self._sync(f"{DATASTORE}/{one.container}", *keys)
+        self._audit(day.correct_old_rows())
 
         self._quality(day)
 
@@ -134,6 +129,20 @@ class _Demo:
         report.compared(self.console, found, "Lake and source")
         report.differences(self.console, found)
         return self._end(found, self._files())
+
+    def _audit(self, corrections: Sequence[Correction]) -> None:
+        """Let the audit find and repair what was corrected by hand. Raises DemoFailed if it finds other rows than were deleted."""
+        report.changes(self.console, "By hand, in the source", [change for one in corrections for change in one.changes])
+        command = ["audit", *(f"{DATASTORE}/{one.container}" for one in corrections), "--repair", "--json"]
+        found = {line["container"].partition("/")[2]: line for line in map(json.loads, self._lines(command))}
+        report.audited(self.console, list(found.values()))
+        for one in corrections:
+            line = found[one.container]
+            if line["status"] != "repaired" or line["surplus"] != one.deleted:
+                raise DemoFailed(f"{one.container}: {one.deleted} rows were deleted, and the audit says: {line['message']}")
+        keys = found["lineitem"]["partitions_different"]
+        if keys != ["1997-06-01"]:
+            raise DemoFailed(f"lineitem was corrected in June 1997, and the audit has found that {', '.join(map(str, keys))} differ.")
 
     def _quality(self, day: BusinessDay) -> None:
         """Insert bad rows and correct them, and show that each becomes an anomaly and is resolved."""
@@ -157,7 +166,10 @@ class _Demo:
 
     def _anomalies(self, state: str) -> list[str]:
         """Return the anomalies in a state, as the JSON lines that the command line prints."""
-        command = ["anomalies", DATASTORE, "--state", state, "--json"]
+        return self._lines(["anomalies", DATASTORE, "--state", state, "--json"])
+
+    def _lines(self, command: Sequence[str]) -> list[str]:
+        """Run a command, and return the JSON lines that it prints."""
         with self.log.open("a", encoding="utf-8") as log, self._started(command, stdout=subprocess.PIPE, stderr=log) as process:
             lines = list(process.stdout or ())
             code = process.wait()

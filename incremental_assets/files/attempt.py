@@ -112,6 +112,11 @@ class Attempt:
             return chosen, rows
         return (), None
 
+    def are_suspects(self, files: Sequence[ReadFile]) -> bool:
+        """Whether the Spark server may have ended because of one of the files."""
+        found = self._attempts.suspects(self._scope.running_servers)
+        return any(file.key in found and _is_of(found[file.key], file) for file in files)
+
     def done(self) -> None:
         """Removes the records, once the rows of the files that were read have been committed."""
         for one in self._reading:

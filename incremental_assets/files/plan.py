@@ -79,6 +79,8 @@ def make_files_plan(definition: FileDefinition, table: LakeTable, manifest: Mani
             f"written. To load the others alone, say so with --allow-empty."
         )
     requested, unknown = _requested_files(definition, request, listed, known)
+    if request.audit is not None and request.audit.keys is not None:
+        _expect_one(definition, request.audit.keys, listed, known)
     compared = compare_files(listed.stamps, stamps(known), _now(), round(settings.settle_seconds * 1_000_000), requested, request.max_files)
     again, again_later = _tried_again(definition, request, compared, listed, known) if requested is None else ((), 0)
     due = (*compared.due, *again)
@@ -162,11 +164,16 @@ def _requested_files(
         return tuple(listed.stamps), ()
     if request.keys is None:
         return None, ()
-    unknown = tuple(key for key in request.keys if key not in listed.stamps and key not in known)
-    if unknown == request.keys and len(unknown) == 1:
+    return request.keys, _expect_one(definition, request.keys, listed, known)
+
+
+def _expect_one(definition: FileDefinition, keys: Sequence[str], listed: FileListing, known: Mapping[str, FileRecord]) -> tuple[str, ...]:
+    """Returns the keys that no file has. Raises ConfigurationError where a single key is given that no file has."""
+    unknown = tuple(key for key in keys if key not in listed.stamps and key not in known)
+    if len(unknown) == len(keys) == 1:
         near = nearest(unknown[0], list(listed.stamps)[:1000])
         raise ConfigurationError(f"{definition.container.label}: there is no file for the partition {unknown[0]!r}.{near}")
-    return request.keys, unknown
+    return unknown
 
 
 def _of_unknown(keys: Sequence[str]) -> list[str]:

@@ -64,7 +64,7 @@ class Recheck:
 def recheck(spark: "SparkSession", plan: FilesPlan, table: LakeTable, beside: LakeTable) -> Recheck:
     """Compares the rows of the container's table, and of the rejected rows ``beside`` it, with the manifest. Raises LakeError."""
     with lake_errors(plan.container.label, table.url):
-        held = _held(spark, table, beside)
+        held = stored_rows(spark, table, beside)
     reading = {file.key for file in plan.due}
     unrecorded = {key: one for key, one in held.items() if key not in plan.known and key not in reading}
     removed = {key for key in unrecorded if _is_removed(plan, key)}
@@ -79,9 +79,9 @@ def recheck(spark: "SparkSession", plan: FilesPlan, table: LakeTable, beside: La
     )
 
 
-def _held(spark: "SparkSession", table: LakeTable, beside: LakeTable) -> Mapping[str, StoredRows]:
-    """Counts the rows of each file in both tables, by key."""
-    counted = f"SELECT {FILE.name}, count(*), max(unix_micros({MODIFIED.name})) FROM {{}} GROUP BY 1"
+def stored_rows(spark: "SparkSession", table: LakeTable, beside: LakeTable) -> Mapping[str, StoredRows]:
+    """Counts the rows of each file in both tables, by key. Rows without ``_file``, which no sync writes, are left out."""
+    counted = f"SELECT {FILE.name}, count(*), max(unix_micros({MODIFIED.name})) FROM {{}} WHERE {FILE.name} IS NOT NULL GROUP BY 1"
     rows = {key: (n, at) for key, n, at in spark.sql(counted.format(table.sql_name)).collect()}
     bad = spark.sql(counted.format(beside.sql_name)).collect() if beside.head() is not None else []
     rejected = {key: (n, at) for key, n, at in bad}

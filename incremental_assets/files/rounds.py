@@ -26,6 +26,11 @@ def first_round(definition: ContainerDefinition, request: Request) -> Request:
     return replace(request, max_files=definition.settings.max_files_per_run, again_before=time.time_ns() // 1000)
 
 
+def is_first_of_several(plan: Plan) -> bool:
+    """Whether more files are due than one round reads."""
+    return isinstance(plan, FilesPlan) and plan.later > 0
+
+
 def parts_of_refresh(definition: ContainerDefinition, plan: Plan) -> Sequence[Request]:
     """Returns the requests of a plan: of a refresh of more files than one run reads, one for each run; of all others the plan's own."""
     if not isinstance(definition, FileDefinition) or not isinstance(plan, FilesPlan) or plan.request.mode is not Mode.REFRESH:

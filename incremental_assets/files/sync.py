@@ -25,6 +25,7 @@ from incremental_assets.core.plan import Mode
 from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import Window
+from incremental_assets.delta.commit_files import indexed_columns
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.result import SyncResult
 from incremental_assets.delta.scope import LakeScope
@@ -32,7 +33,9 @@ from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 from incremental_assets.files.attempt import Attempt
 from incremental_assets.files.attempts import Attempts
+from incremental_assets.files.audit import audit
 from incremental_assets.files.definition import FileDefinition
+from incremental_assets.files.local_read import RowsReadHere, read_here
 from incremental_assets.files.manifest import EVERY_FILE, FileRecord, Manifest
 from incremental_assets.files.plan import FilesPlan
 from incremental_assets.files.readers.read import FileCount, FileRows
@@ -60,7 +63,7 @@ class FilePartitions(Protocol):
 class _BatchRows:
     """The ``BatchRows`` of a sync of files. ``rows``: None where no file was read, as when rows are only removed."""
 
-    rows: FileRows | None
+    rows: FileRows | RowsReadHere | None
     columns: Sequence[Column]
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
@@ -99,7 +102,7 @@ class FileSync(ContainerSync):
         self._scope, self._run_id, self._log, self._partitions = scope, run_id, log, partitions
         self._started = time.monotonic()
         self._attempt = Attempt(scope, Attempts(scope.lake, plan.container.key_path), log)
-        self._rows: FileRows | None = None
+        self._rows: FileRows | RowsReadHere | None = None
         self._columns: tuple[Column, ...] = ()
         self._rejected = rejected_table(scope.lake, plan.container.key_path)
         self._due, self._drop = plan.due, plan.drop
@@ -119,7 +122,9 @@ class FileSync(ContainerSync):
             self._due, self._drop = self._recheck.due, self._recheck.drop
         in_lake = () if head is None or plan.whole else tuple(c for c in head.columns if c.name not in (FILE.name, MODIFIED.name))
         if self._due:
-            _, self._rows = self._attempt.read(self._due, lambda files: self._read(files, in_lake))
+            self._rows = self._read_here(head, in_lake)
+            if self._rows is None:
+                _, self._rows = self._attempt.read(self._due, lambda files: self._read(files, in_lake))
         self._columns = self._rows.columns if self._rows is not None else in_lake
         self._note()
         if not self._counts and (plan.whole or not self._drop):
@@ -145,21 +150,42 @@ class FileSync(ContainerSync):
         self.result.seconds = time.monotonic() - self._started
 
     def finish(self) -> None:
-        """Writes the manifest, after Dagster has recorded the events.
+        """Writes the manifest, after Dagster has recorded the events, and compares the files with the lake where that is asked for.
 
         Where a run ends before the events are recorded, the manifest is not written either, and the next sync does it all once more.
         """
         self._partitions.remove([*self._drop, *self._plan.unknown])
         self._manifest.add(self._records)
         self._attempt.done()
+        if self._plan.request.audit is not None:
+            if self._rows is not None:
+                self._rows.close()  # an audit reads as many again
+            self.result.audited = audit(self._definition, self._scope, self._plan.request.audit, self._log)
 
     # ------------------------------------------------------------------ reading
     def _read(self, files: Sequence[ReadFile], known: tuple[Column, ...]) -> FileRows:
         definition = self._definition
-        staging = Path(self._scope.stack.enter_context(tempfile.TemporaryDirectory(prefix="incremental-assets-")))
-        rows = FileRows(self._scope.spark, definition.settings.address, definition.reading, files, known, staging, self._log)
+        rows = FileRows(self._scope.spark, definition.settings.address, definition.reading, files, known, self._folder(), self._log)
         self._scope.stack.callback(rows.close)
         return rows
+
+    def _read_here(self, head: Head | None, known: tuple[Column, ...]) -> RowsReadHere | None:
+        address, reading = self._definition.settings.address, self._definition.reading
+        return read_here(self._scope, self._attempt, address, reading, self._due, known, indexed_columns(head), self._folder())
+
+    def _folder(self) -> Path:
+        """A new folder for temporary files of this sync."""
+        return Path(self._scope.stack.enter_context(tempfile.TemporaryDirectory(prefix="incremental-assets-")))
+
+    def needs_spark(self) -> bool:
+        """See ``ContainerSync``. Rows that were read here, and that replace none, are mostly written without it."""
+        return not isinstance(self._rows, RowsReadHere) or not (self._plan.whole or self._only_adds)
+
+    @property
+    def _only_adds(self) -> bool:
+        """Whether no file has rows in the table yet. A recheck may have found files in it that the manifest does not have."""
+        plan = self._plan
+        return not plan.recheck and not self._drop and not any(plan.known[key].rows for key in self._counts if key in plan.known)
 
     @property
     def _counts(self) -> Mapping[str, FileCount]:
@@ -236,10 +262,8 @@ class FileSync(ContainerSync):
                 commit_metadata=plan.commit_metadata(watermark, self._run_id),
                 rows=_BatchRows(self._rows, columns),
                 files=(*self._counts, *self._drop),
-                # True where no file has rows in the table yet. A recheck may have found files in it that the manifest does not have.
-                only_adds=not plan.recheck
-                and not self._drop
-                and not any(plan.known[key].rows for key in self._counts if key in plan.known),
+                only_adds=self._only_adds,
+                staged=self._rows.staged if isinstance(self._rows, RowsReadHere) else None,
             )
         )
 

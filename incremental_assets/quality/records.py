@@ -24,8 +24,9 @@ recordings, of which the newest counts) and ``recorded_at``. Times are in UTC.
 - ``anomalies`` has a row for each change of an anomaly: ``id`` and all other fields of ``core.anomalies.Anomaly``. Of the rows that count,
   the newest one is the anomaly's state.
 
-- ``audits`` has a row for each audit, with NULL as its ``recording``: ``rows`` (of the source), ``partitions_checked`` (how many),
-  ``partitions_different`` (their keys), ``missing``, ``stale``, ``surplus`` (how many rows), ``examples`` (keys, as JSON), ``seconds``.
+- ``audits`` has a row for each audit, with NULL as its ``recording``: ``rows`` (of the source), ``rejected`` (rows of files that are kept
+  beside the table), ``partitions_checked`` (how many), ``partitions_different`` (their keys), ``missing``, ``stale``, ``surplus`` (how many
+  rows), ``examples`` (keys, as JSON), ``seconds``.
 
 How to query them in SQL: docs/anomalies.md.
 """
@@ -85,7 +86,7 @@ _SCHEMAS = {
         [
             *_ORIGIN, ("triggered_by", _TEXT), ("delta_version", _COUNT), ("rows", _COUNT), ("partitions_checked", _COUNT),
             ("partitions_different", pa.list_(_TEXT)), ("missing", _COUNT), ("stale", _COUNT), ("surplus", _COUNT), ("examples", _TEXT),
-            ("seconds", pa.float64()), ("message", _TEXT),
+            ("seconds", pa.float64()), ("message", _TEXT), ("rejected", _COUNT),
         ]
     ),
 }  # fmt: skip
@@ -195,7 +196,7 @@ class Records:
             self.tables[ANOMALIES].compact()
 
     def record_audit(self, container: str, run_id: str, summary: Mapping[str, Any], message: str, triggered_by: str, at: int) -> None:
-        """Record an audit. It counts at once. ``summary``: see ``databases.audit.summary_of``; ``at``: microseconds since 1970 UTC."""
+        """Record an audit. It counts at once. ``summary``: see ``core.audit.summary_of``; ``at``: microseconds since 1970 UTC."""
         row = {
             **summary, "examples": json.dumps(summary["examples"], ensure_ascii=False), "message": message, "triggered_by": triggered_by,
             "container": container, "recording": None, "operation_id": run_id, "recorded_at": at,

@@ -5,13 +5,13 @@ whatever partitions are scanned. Does not belong: rules with a verdict on each p
 """
 
 import datetime
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from incremental_assets.core.duration import seconds_of
 from incremental_assets.core.rules.declared import Declared, NotDeclared
 from incremental_assets.core.rules.rule import Outcome, Rule, Status
 from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable
@@ -100,13 +100,7 @@ class Freshness(TableRule):
     @property
     def seconds(self) -> int:
         """``max_age`` in seconds."""
-        found = re.fullmatch(r"(\d+) *(second|minute|hour|day|week)s?", self.max_age.strip())
-        if found is None:
-            raise ValueError(f"max_age {self.max_age!r}: write a number and a unit, such as 90 minutes, 36 hours or 2 days")
-        seconds = int(found[1]) * {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}[found[2]]
-        if seconds > 1000 * 365 * 86_400:
-            raise ValueError(f"max_age {self.max_age!r} is longer than 1,000 years")
-        return seconds
+        return seconds_of("max_age", self.max_age)
 
     def check(self, declared: Declared) -> None:
         super().check(declared)

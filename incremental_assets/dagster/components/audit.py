@@ -33,6 +33,13 @@ class AuditEntry(dg.Model):
         return AuditSettings(self.schedule, self.repair, newest, rotating)
 
 
+def settings_of_all(datastore: str, entry: AuditEntry | None) -> AuditSettings | None:
+    """The regular audits of all containers of a datastore. Raises ConfigurationError for what only a container can have."""
+    if entry is not None and entry.partitions is not None:
+        raise ConfigurationError(f"{datastore}: audit: partitions belongs to a container: write it under containers.")
+    return None if entry is None else entry.settings(datastore)
+
+
 AUDIT_RESOLVER = dg.Resolver(
     lambda context, value: None if value is None else AuditEntry(**context.resolve_value(value.model_dump())),
     model_field_type=AuditEntry | None,

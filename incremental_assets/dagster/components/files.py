@@ -21,6 +21,7 @@ from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.container import ContainerOptions
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import LONGEST_LINE, FileFormat, Limits, format_of
+from incremental_assets.dagster.components.audit import AUDIT_RESOLVER, AuditEntry, settings_of_all
 from incremental_assets.dagster.components.datastore import (
     CATALOG_RESOLVER,
     CatalogEntry,
@@ -51,6 +52,7 @@ class FilesEntry(QualityEntry):
     max_file_bytes: int | None = Field(default=None, description="a larger file, stored or unpacked, is refused; default: the datastore's")
     max_line_bytes: int | None = Field(default=None, description="a file with a longer line is refused; default: the datastore's")
     max_columns: int | None = Field(default=None, description="a file that brings more is refused; default: the datastore's")
+    audit: AuditEntry | None = Field(default=None, description="regular audits, instead of those of the datastore")
     deletion_vectors: bool = True
     max_runtime_seconds: int | None = Field(default=None, description="what a run may take; default: as the datastore says")
     owners: list[str] = Field(default_factory=list)
@@ -95,6 +97,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
     maintenance: str | None = "daily"
     keep_days: int | None = KEEP_DAYS
+    audit: Annotated[AuditEntry | None, AUDIT_RESOLVER] = None
     catalog: Annotated[CatalogEntry, CATALOG_RESOLVER] = field(default_factory=CatalogEntry)
     defs_state: ResolvedDefsStateConfig = field(default_factory=local_state)
 
@@ -166,6 +169,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
             max_runtime_seconds=run_limit(self.name, self.max_runtime_seconds),
             maintenance=maintenance_cron(self.name, self.maintenance),
             keep_days=checked_days(self.name, self.keep_days),
+            audit=settings_of_all(self.name, self.audit),
             options={name: _options(self.name, name, entry, defaults) for name, entry in self.containers.items()},
             defaults=defaults,
             exclude=tuple(self.exclude),
@@ -218,5 +222,6 @@ def _options(datastore: str, name: str, entry: FilesEntry, defaults: FileOptions
             auto_resolve=entry.auto_resolve,
             max_runtime_seconds=run_limit(label, entry.max_runtime_seconds),
             samples=entry.samples,
+            audit=None if entry.audit is None else entry.audit.settings(label),
         ),
     )

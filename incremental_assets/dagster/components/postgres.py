@@ -20,10 +20,12 @@ from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.inspect import CatalogDeclarations, CatalogSource
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.capture import Capture
-from incremental_assets.core.container import AuditSettings, ContainerOptions, HoldBack, OnNull
+from incremental_assets.core.container import ContainerOptions, HoldBack, OnNull
+from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
+from incremental_assets.core.duration import seconds_of
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import IncrementalSpec, parse_incremental, parse_strategy, parse_type
-from incremental_assets.dagster.components.audit import AUDIT_RESOLVER, AuditEntry
+from incremental_assets.dagster.components.audit import AUDIT_RESOLVER, AuditEntry, settings_of_all
 from incremental_assets.dagster.components.datastore import (
     CATALOG_RESOLVER,
     CatalogEntry,
@@ -79,6 +81,9 @@ class ContainerEntry(QualityEntry):
     identifiers: Literal["auto", "yaml"] | None = Field(default=None, description="auto: as the catalog detected it, where it is sure")
     max_runtime_seconds: int | None = Field(default=None, description="what a run may take; default: as the datastore says")
     audit: AuditEntry | None = Field(default=None, description="regular audits, instead of those of the datastore")
+    deletes: Deletes | None = Field(default=None, description="sweep: rows that the source has deleted are; soft: they are marked")
+    deletes_every: str | None = Field(default=None, description="from one sweep to the next, such as 36 hours; default: 1 day")
+    max_deleted_share: float | None = Field(default=None, description="a sweep that would delete more is refused; default: 0.05")
     capture: Capture | None = Field(default=None, description="log: follows the source's log; none; default: as the datastore says")
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
@@ -206,7 +211,7 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
             max_runtime_seconds=run_limit(self.name, self.max_runtime_seconds),
             maintenance=maintenance_cron(self.name, self.maintenance),
             keep_days=checked_days(self.name, self.keep_days),
-            audit=None if self.audit is None else _of_all(self.name, self.audit),
+            audit=settings_of_all(self.name, self.audit),
             capture=Capture(self.capture),
             capture_slot=_slot(self.name, self.capture_slot),
             incremental=tuple(_spec(self.name, self.schema, entry) for entry in self.incremental),
@@ -224,13 +229,6 @@ def _slot(datastore: str, name: str | None) -> str | None:
             f"{datastore}: capture_slot is {name!r}; the name of a replication slot has small letters, digits and underscores, up to 63."
         )
     return name
-
-
-def _of_all(datastore: str, entry: AuditEntry) -> AuditSettings:
-    """The regular audits of all containers of a datastore. Raises ConfigurationError for what only a container can have."""
-    if entry.partitions is not None:
-        raise ConfigurationError(f"{datastore}: audit: partitions belongs to a container: write it under containers.")
-    return entry.settings(datastore)
 
 
 def _spec(datastore: str, own_schema: str, entry: str | IncrementalEntry) -> IncrementalSpec:
@@ -257,6 +255,21 @@ def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOpti
     values: dict[str, Any] = {name: getattr(entry, name) for name in ContainerEntry.model_fields}
     values["identifiers"] = None if entry.identifiers is None else entry.identifiers == "auto"
     values["audit"] = None if entry.audit is None else entry.audit.settings(f"{datastore}/{table}")
+    values |= _deletes(f"{datastore}/{table}", entry)
     values["checks"] = rules_of(f"{datastore}/{table}", entry)
     frozen: dict[str, Any] = {name: tuple(cast(list[Any], v)) if isinstance(v, list) else v for name, v in values.items()}
     return ContainerOptions(**frozen)
+
+
+def _deletes(label: str, entry: ContainerEntry) -> dict[str, Any]:
+    """The options of one entry that are about deleted rows. ``label``: the container's name, for messages. Raises ConfigurationError."""
+    if entry.deletes is None and (entry.deletes_every is not None or entry.max_deleted_share is not None):
+        raise ConfigurationError(f"{label}: deletes_every and max_deleted_share belong to deletes: sweep or deletes: soft; add it.")
+    try:
+        every = EVERY_SECONDS if entry.deletes_every is None else seconds_of("deletes_every", entry.deletes_every)
+    except ValueError as error:
+        raise ConfigurationError(f"{label}: {error}.") from error
+    share = MOST_SHARE if entry.max_deleted_share is None else entry.max_deleted_share
+    if not 0 <= share <= 1:
+        raise ConfigurationError(f"{label}: max_deleted_share is {share:g}; it is a number between 0 and 1: 0.05 means 5 percent.")
+    return {"deletes": entry.deletes, "deletes_every": every, "max_deleted_share": share}

@@ -19,6 +19,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from incremental_assets.core.collector import collect_less_often
+
 Task = TypeVar("Task")
 Record = dict[str, Any]
 END_SECONDS = 30
@@ -92,6 +94,7 @@ def _serve(connection: Connection, work: Callable[[Path], Callable[[Any], Record
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    collect_less_often()
     try:
         run = work(project)
         connection.send(None)

@@ -16,7 +16,7 @@ from incremental_assets.databases.postgres.cuts import divided
 from incremental_assets.databases.postgres.extract import reader_statements, select_of
 from incremental_assets.databases.postgres.queries import scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
-from incremental_assets.databases.postgres.types import Carried
+from incremental_assets.databases.postgres.types import MARKED, Carried
 from incremental_assets.databases.source import WindowRead
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -82,6 +82,8 @@ def sent_as(column: Carried) -> WireColumn | None:
 
 def _select(column: Carried) -> sql.Composable:
     """What PostgreSQL evaluates for a column: as for JDBC, except for times and decimals."""
+    if column is MARKED:
+        return sql.SQL("null::timestamptz")
     if column.column.type in _TIMES:
         return _TIMES[column.column.type].format(sql.Identifier(column.column.name))
     decimal = _DECIMAL.fullmatch(column.column.type)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from incremental_assets.core.container import Container
+from incremental_assets.core.deletes import Deletes
 from incremental_assets.core.names import backticked
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.postgres.cuts import divided, key_cuts, reader_cuts
 from incremental_assets.databases.postgres.queries import relation, scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
-from incremental_assets.databases.postgres.types import Carried, carry
+from incremental_assets.databases.postgres.types import MARKED, Carried, carry
 from incremental_assets.databases.source import WindowRead
 from incremental_assets.spark.persisted import PersistedRows
 
@@ -47,9 +48,13 @@ _SETTINGS = (
 
 
 def carried_columns(container: Container, text_columns: Iterable[str] = (), server_version: int = 140000) -> list[Carried]:
-    """How each column of the container is read and decoded. ``text_columns`` are read as text, in addition to those that the YAML names."""
+    """How each column of the container is read and decoded. ``text_columns`` are read as text, in addition to those that the YAML names.
+
+    With ``deletes: soft`` the last one is that of the marks, which the source does not have.
+    """
     as_text = {*container.options.text_columns, *text_columns}
-    return [carry(column, as_text, server_version) for column in container.columns]
+    carried = [carry(column, as_text, server_version) for column in container.columns]
+    return [*carried, MARKED] if container.options.deletes is Deletes.SOFT else carried
 
 
 def read_windows(spark: "SparkSession", reader: PostgresReader, carried: Sequence[Carried], read: WindowRead) -> "DataFrame":

@@ -13,7 +13,7 @@ from typing import Any
 
 from psycopg import sql
 
-from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, RowScope, key_of
+from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, PartitionValue, RowScope, key_of
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.partitions import Granularity
 from incremental_assets.core.schema import Column
@@ -30,6 +30,8 @@ _FLOAT = """(select case
     || 'p' || case when e = 0 and f = 0 then 0 when e = 0 then -1022 else e - 1023 end end
   from (select b, (b >> 52) & 2047 as e, b & 4503599627370495 as f
     from (select ('x' || encode(float8send({}::float8), 'hex'))::bit(64)::bigint as b) bits) parts)"""
+_MOST_ARGUMENTS = 90
+"""How many texts one call joins; PostgreSQL's functions have 100 arguments at most."""
 _GROUPED = "select {group}, count(*), coalesce(sum(hash), 0)::text from ({rows}) rows group by 1"
 
 
@@ -44,18 +46,19 @@ def plain_text(carried: Carried, type_: str) -> sql.Composable:
         return sql.SQL("encode({}, 'hex')").format(value)
     if type_ in ("float", "double"):
         return sql.SQL("case when {} is not null then {} end").format(value, sql.SQL(_FLOAT).format(value))
-    if decimal:
+    if decimal and carried.column.type != type_:
         return sql.SQL("{}::numeric({}, {})::text").format(value, sql.Literal(int(decimal[1])), sql.Literal(int(decimal[2])))
     if type_ == "timestamp_ntz" and carried.column.type == "date":
         value = sql.SQL("({}::bigint * 86400000000)").format(value)
     return sql.SQL("{}::text").format(value)
 
 
-def canonical_text(carried: Carried, type_: str) -> sql.Composable:
-    """The part of a row's text that one column has. The parameters are those of ``plain_text``."""
+def canonical_text(carried: Carried, type_: str, *, is_utf8: bool) -> sql.Composable:
+    """The part of a row's text that one column has. ``is_utf8``: whether that is the server's encoding, so that nothing is converted."""
     text = plain_text(carried, type_)
     if type_ == "string":
-        text = sql.SQL("octet_length(convert_to({0}, 'UTF8')) || ':' || {0}").format(text)
+        bytes_ = text if is_utf8 else sql.SQL("convert_to({}, 'UTF8')").format(text)
+        text = sql.SQL("octet_length({}) || ':' || {}").format(bytes_, text)
     elif type_ == "binary":
         text = sql.SQL("'x' || {}").format(text)
     return sql.SQL("coalesce({}, '')").format(text)
@@ -66,14 +69,15 @@ class PostgresHashedRows:
 
     def __init__(self, reader: PostgresReader, carried: Sequence[Carried], columns: Sequence[Column]) -> None:
         self._reader = reader
+        self._is_utf8 = self._reader.rows(sql.SQL("select getdatabaseencoding()"))[0][0] == "UTF8"
         by_name = {one.column.name.lower(): one for one in carried}
-        self._texts = [canonical_text(by_name[column.name.lower()], column.type) for column in columns]
+        self._texts = [canonical_text(by_name[column.name.lower()], column.type, is_utf8=self._is_utf8) for column in columns]
         in_lake = {column.name.lower(): column.type for column in columns}
         key = [by_name[name.lower()] for name in key_of(reader.container, columns)]
-        self._key = [canonical_text(one, in_lake[one.column.name.lower()]) for one in key]
+        self._key = [canonical_text(one, in_lake[one.column.name.lower()], is_utf8=self._is_utf8) for one in key]
         self._key_values = [plain_text(one, in_lake[one.column.name.lower()]) for one in key]
 
-    def by_partition(self, scope: RowScope) -> Mapping[int | None, Checksum]:
+    def by_partition(self, scope: RowScope) -> Mapping[PartitionValue, Checksum]:
         rows = self._rows(scope, sql.SQL("{} as part").format(self._partition()))
         return {None if part is None else int(part): Checksum(n, int(total)) for part, n, total in self._grouped("part", rows)}
 
@@ -100,14 +104,23 @@ class PostgresHashedRows:
             inside = (window.intersect(container.identifier.domain) for window in windows)
             windows, nulls = tuple(window for window in inside if window is not None), nulls and container.has_null_identifiers
         predicate = scope_predicate(container, windows, nulls)
-        return sql.SQL("select {}, {} as hash from {} where {}").format(more, _hash(self._texts), relation(container), predicate)
+        return sql.SQL("select {}, {} as hash from {} where {}").format(more, self._hash(self._texts), relation(container), predicate)
 
     def _grouped(self, group: str, rows: sql.Composable) -> Sequence[tuple[Any, int, str]]:
         query = sql.SQL(_GROUPED).format(group=sql.SQL(group), rows=rows)  # pyright: ignore[reportArgumentType]
         return self._reader.rows(query)
 
     def _key_hash(self) -> sql.Composable:
-        return _hash(self._key or self._texts)
+        return self._hash(self._key or self._texts)
+
+    def _hash(self, texts: Sequence[sql.Composable]) -> sql.Composable:
+        """The first 60 bits of the MD5 of the joined texts."""
+        parts = [texts[at : at + _MOST_ARGUMENTS] for at in range(0, len(texts), _MOST_ARGUMENTS)]
+        joined = sql.SQL(" || ',' || ").join(sql.SQL("concat_ws(',', {})").format(sql.SQL(", ").join(part)) for part in parts)
+        text = joined if texts else sql.SQL("''")
+        # PostgreSQL hashes the bytes of a text as they are stored.
+        bytes_ = text if self._is_utf8 else sql.SQL("convert_to({}, 'UTF8')").format(text)
+        return sql.SQL("('x' || substr(md5({}), 1, 15))::bit(60)::bigint").format(bytes_)
 
     def _partition(self) -> sql.Composable:
         """A value of the row's partition as text, as an integer of the cursor type; NULL where the row has no identifier."""
@@ -128,8 +141,3 @@ class PostgresHashedRows:
             value = sql.SQL("date_trunc('day', {}::timestamp)").format(value)
         cursor_type = CursorType.DATE if identifier.cursor_type is CursorType.DATE else CursorType.TIMESTAMP_NTZ
         return cursor_value_text(cursor_type, sql.SQL("({})::date").format(value) if cursor_type is CursorType.DATE else value)
-
-
-def _hash(texts: Sequence[sql.Composable]) -> sql.Composable:
-    joined = sql.SQL(" || ',' || ").join(texts) if texts else sql.SQL("''")
-    return sql.SQL("('x' || substr(md5(convert_to({}, 'UTF8')), 1, 15))::bit(60)::bigint").format(joined)

@@ -6,22 +6,30 @@ recognise the values (``databases.postgres.types``).
 
 from collections.abc import Sequence
 
-from incremental_assets.core.container import Container
+from psycopg import sql
+
+from incremental_assets.core.container import Container, Kind
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.window import Window
 from incremental_assets.databases.postgres.extract import carried_columns
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.types import Carried
 
+SAMPLED_PAGES = 1000
+"""About so many pages of a table are a sample: 8 MB, or all of a smaller table."""
 # Parts of the messages with which a read fails on such a value; 22008 is PostgreSQL's code for a date or time out of range.
 _MARKS = ("infinit", "NaN", "22008", "bigint out of range")
 
 
-def infinite_columns(reader: PostgresReader, container: Container, windows: Sequence[Window]) -> tuple[str, ...]:
+def infinite_columns(reader: PostgresReader, container: Container, windows: Sequence[Window], *, sampled: bool) -> tuple[str, ...]:
     """The columns that have such values, which are therefore carried as text. This is checked once, at the first load.
 
-    Raises ConfigurationError if the identifier has such values.
+    ``sampled``: see ``SourceDatabase``. Only an ordinary table is sampled. Raises ConfigurationError if the identifier has such values.
     """
+    if sampled and container.kind is Kind.TABLE:
+        share = min(1.0, SAMPLED_PAGES / max(1, reader.pages()))
+        if not reader.any_true(_conditions(carried_columns(container)), windows, True, share):
+            return ()
     return tuple(_found(reader, container, carried_columns(container), windows, True))
 
 
@@ -45,9 +53,12 @@ def explained(
     )
 
 
+def _conditions(carried: Sequence[Carried]) -> dict[str, sql.Composable]:
+    return {c.column.name: c.may_be_infinite for c in carried if c.may_be_infinite is not None}
+
+
 def _found(reader: PostgresReader, container: Container, carried: Sequence[Carried], windows: Sequence[Window], nulls: bool) -> list[str]:
-    conditions = {c.column.name: c.may_be_infinite for c in carried if c.may_be_infinite is not None}
-    found = reader.any_true(conditions, windows, nulls)
+    found = reader.any_true(_conditions(carried), windows, nulls)
     identifier = container.identifier
     for name in found:
         if identifier is not None and name in identifier.columns:

@@ -297,13 +297,19 @@ class PostgresReader(PostgresSession):
         )
         return rows[0][0] if rows else None
 
-    def any_true(self, conditions: dict[str, sql.Composable], windows: Sequence[Window], include_nulls: bool) -> list[str]:
-        """The names of those conditions that hold for at least one row of the windows. One query reads the rows once."""
+    def any_true(
+        self, conditions: dict[str, sql.Composable], windows: Sequence[Window], include_nulls: bool, share: float = 1.0
+    ) -> list[str]:
+        """The names of those conditions that hold for at least one row of the windows. One query reads the rows once.
+
+        ``share``: below 1, only about this share of the pages of a table is read, which are chosen at random.
+        """
         if not conditions:
             return []
-        query = sql.SQL("select {} from {} where {}").format(
+        query = sql.SQL("select {} from {}{} where {}").format(
             sql.SQL(", ").join(sql.SQL("coalesce(bool_or({}), false)").format(c) for c in conditions.values()),
             relation(self.container),
+            sql.SQL(" tablesample system ({})").format(sql.Literal(100 * share)) if share < 1 else sql.SQL(""),
             scope_predicate(self.container, windows, include_nulls),
         )
         return [name for name, holds in zip(conditions, self._row(query), strict=True) if holds]

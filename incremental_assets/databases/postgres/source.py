@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class PostgresSource(PostgresReader):
     """The ``SourceDatabase`` of one container in PostgreSQL."""
 
-    def infinite_columns(self, container: Container, windows: Sequence[Window]) -> tuple[str, ...]:
-        return infinite_columns(self, container, windows)
+    def infinite_columns(self, container: Container, windows: Sequence[Window], *, sampled: bool = False) -> tuple[str, ...]:
+        return infinite_columns(self, container, windows, sampled=sampled)
 
     def change_log(self, slot: str) -> PostgresChangeLog:
         return PostgresChangeLog(self, slot)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from incremental_assets.core.container import SourceColumn
+from incremental_assets.core.deletes import MARK
 from incremental_assets.core.schema import Column
 
 _NUMERIC = re.compile(r"numeric\((\d+),\s*(-?\d+)\)")
@@ -51,6 +52,10 @@ class Carried:
     wire: str
     decode: str
     may_be_infinite: sql.Composable | None = None
+
+
+MARKED = Carried(MARK, sql.SQL("null::bigint"), "bigint", "timestamp_micros({})")
+"""The mark of deleted rows in a container with ``deletes: soft``: all rows that the source has are read without it."""
 
 
 def carry(column: SourceColumn, text_columns: Collection[str] = (), server_version: int = 140000) -> Carried:

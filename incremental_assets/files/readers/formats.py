@@ -80,7 +80,7 @@ def format_rows(staged: StagedFiles, files: Sequence[ReadFile]) -> FormatRows:
         case FileFormat.TEXT:
             return _TextRows(staged, full)
         case _:
-            return _DelimitedRows(staged, full)
+            return DelimitedRows(staged, full)
 
 
 def check_options(spark: "SparkSession", reading: Reading) -> None:
@@ -93,7 +93,7 @@ def check_options(spark: "SparkSession", reading: Reading) -> None:
         records.check_options(spark, reading)
 
 
-class _DelimitedRows:
+class DelimitedRows:
     """CSV and TSV: the files of one header are read together."""
 
     def __init__(self, staged: StagedFiles, files: Sequence[ReadFile]) -> None:
@@ -112,23 +112,38 @@ class _DelimitedRows:
     def typed(self, group: Group) -> "DataFrame":
         return _typed(self._staged, self.raw(group), group.names, self.columns)
 
+    def have_types(self, types: Mapping[str, str]) -> bool:
+        """Whether all texts of columns have the form by which a new column gets its type. ``types``: by column name."""
+        frame = self._texts(list(types))
+        if frame is None:
+            return True
+        bits = {name: 1 << list(cells.INFERRED).index(type_) for name, type_ in types.items() if name in frame.columns}
+        return all(found is None or found for found in _masks(frame, bits).values())
+
     def _inferred(self, names: Sequence[str]) -> dict[str, str]:
         """Returns by name the type that fits all texts of a new column, in all files."""
+        frame = self._texts(names)
+        if frame is None:
+            return {}
+        # Most types are ruled out by a few rows already, and need not be tried on all of them.
+        some = _masks(frame.limit(ROWS_OF_A_SAMPLE), dict.fromkeys(names, cells.ALL_TYPES))
+        possible = {name: cells.ALL_TYPES if some[name] is None else some[name] for name in names}
+        found = possible | _masks(frame, {name: bits for name, bits in possible.items() if bits})
+        return {name: cells.type_of_mask(found[name]) for name in names}
+
+    def _texts(self, names: Sequence[str]) -> "DataFrame | None":
+        """The texts in columns of these names, of all files that have one of them; None if no file has."""
         frames: list[DataFrame] = []
         for group in self.groups:
             own = [f"v{i} AS {quote(name)}" for i, name in enumerate(group.names) if name in names]
             if own:
                 frames.append(self.raw(group).where(f"{WRONG} IS NULL AND {_is_text()}").selectExpr(*own))
         if not frames:
-            return {}
+            return None
         frame = frames[0]
         for other in frames[1:]:
             frame = frame.unionByName(other, allowMissingColumns=True)
-        # Most types are ruled out by a few rows already, and need not be tried on all of them.
-        some = _masks(frame.limit(ROWS_OF_A_SAMPLE), dict.fromkeys(names, cells.ALL_TYPES))
-        possible = {name: cells.ALL_TYPES if some[name] is None else some[name] for name in names}
-        found = possible | _masks(frame, {name: bits for name, bits in possible.items() if bits})
-        return {name: cells.type_of_mask(found[name]) for name in names}
+        return frame
 
 
 class _JsonRows:

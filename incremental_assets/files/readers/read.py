@@ -19,7 +19,7 @@ from incremental_assets.core.schema import Column
 from incremental_assets.files.listing import FolderAddress
 from incremental_assets.files.readers import cells
 from incremental_assets.files.readers.beginning import Beginning
-from incremental_assets.files.readers.formats import FormatRows, StagedFiles, check_options, format_rows, null
+from incremental_assets.files.readers.formats import DelimitedRows, FormatRows, StagedFiles, check_options, format_rows, null
 from incremental_assets.files.readers.reading import (
     LINE,
     NAME,
@@ -100,6 +100,10 @@ class FileRows:
             self.close()
             raise
         self.refused = self._refused
+
+    def have_types(self, types: Mapping[str, str]) -> bool:
+        """Whether all texts of columns of CSV have the form by which a new column gets its type. ``types``: by column name."""
+        return not isinstance(self._rows, DelimitedRows) or self._rows.have_types(types)
 
     def good(self) -> "DataFrame":
         """Returns the typed rows: ``_file``, ``_file_modified``, then ``columns``."""

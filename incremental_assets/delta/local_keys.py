@@ -1,0 +1,188 @@
+"""The primary keys of a table, hashed in this process: the lake's side of a comparison of keys, without Spark.
+
+Belongs here: reading the keys of a table that is not too large, their canonical texts and hashes, and the way back from texts to keys. Does
+not belong: the same by Spark, for whole rows and for large tables (``hashed_rows``), and the comparison (``core.comparison``).
+"""
+
+import decimal
+import functools
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, Key, PartitionValue, RowScope
+from incremental_assets.core.container import Identifier
+from incremental_assets.core.schema import Column
+from incremental_assets.delta.local_query import readable_here
+from incremental_assets.delta.local_rows import arrow_schema
+from incremental_assets.delta.replaced_rows import RowsOfKeys, integers
+from incremental_assets.delta.table import Head, LakeTable, double_quoted, query_within
+
+log = logging.getLogger(__name__)
+
+MOST_KEYS, MOST_BYTES = 2_000_000, 512 << 20
+"""Up to so many keys, which take so much memory, are hashed here."""
+_HALF = 30
+
+
+def are_read_here(table: LakeTable, head: Head, key: Sequence[Column]) -> bool:
+    """Whether the keys of the table are hashed in this process, as far as that can be told without reading them."""
+    return _readable(table, head, key) is not None
+
+
+def _readable(table: LakeTable, head: Head, key: Sequence[Column]) -> DeltaTable | None:
+    delta = readable_here(table)
+    is_readable = delta is not None and delta.version() == head.version and delta.count() <= MOST_KEYS and _schema(key) is not None
+    return delta if is_readable else None
+
+
+def read_keys(table: LakeTable, head: Head, key: Sequence[Column], identifier: Identifier, marks: str | None) -> "LocalKeys | None":
+    """The keys of the table, at the version ``head``. None if this process cannot read them as Spark would, or if they are too many.
+
+    ``marks``: the name of the column that marks deleted rows, which count as absent; None if all rows count.
+    """
+    delta, schema = _readable(table, head, key), _schema(key)
+    by_name = {column.name: column for column in head.columns}
+    identifiers = arrow_schema([by_name[name] for name in identifier.columns if name in by_name])
+    if delta is None or schema is None or identifiers is None:
+        return None
+    if any(pa.types.is_decimal(field.type) for field in identifiers):
+        return None
+    # A column of the identifier may be one of the key, too.
+    wanted = [*(f.with_name(f"k{i}") for i, f in enumerate(schema)), *(f.with_name(f"i{i}") for i, f in enumerate(identifiers))]
+    names = [*schema.names, *identifiers.names]
+    columns = [f"{double_quoted(name)} AS {field.name}" for name, field in zip(names, wanted, strict=True)]
+    columns.append("false AS marked" if marks is None else f"{double_quoted(marks)} IS NOT NULL AS marked")
+    try:
+        found = query_within(delta, f'SELECT {", ".join(columns)} FROM "rows"', MOST_BYTES)
+    except DeltaError as error:
+        log.debug("%s: Spark hashes the keys: %s", table.url, error)
+        return None
+    if found is None:
+        return None
+    # The engine returns views of texts, which pyarrow does not filter.
+    every, marked = found.drop_columns(["marked"]).cast(pa.schema(wanted)), found.column("marked")
+    live = every.filter(pc.invert(marked))  # pyright: ignore[reportAttributeAccessIssue]
+    keys, gone = (rows.select(range(len(schema))).rename_columns(schema.names) for rows in (live, every.filter(marked)))
+    values = [integers(column) for column in live.columns[len(schema) :]]
+    return LocalKeys(key, keys, functools.reduce(pc.max_element_wise, values), gone)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class LocalKeys:
+    """The ``HashedRows`` of the keys of one version of a table. All of them are compared, whatever the scope says.
+
+    ``keys``: those of the rows that are not marked as deleted, and ``identifiers`` their identifiers, as integers of the cursor type.
+    ``marked``: the keys of the other rows.
+    """
+
+    def __init__(self, columns: Sequence[Column], keys: pa.Table, identifiers: pa.ChunkedArray, marked: pa.Table) -> None:
+        self._columns, self.keys, self.identifiers, self.marked = columns, keys, identifiers, marked
+
+    @functools.cached_property
+    def _hashes(self) -> np.ndarray:
+        """The first 60 bits of the MD5 of each key's canonical text."""
+        texts = [_canonical(column, self.keys.column(column.name)) for column in self._columns]
+        joined = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, ",")  # pyright: ignore[reportAttributeAccessIssue]
+        digests = b"".join(hashlib.md5(text, usedforsecurity=False).digest() for text in joined.cast(pa.binary()).to_pylist())
+        return (np.frombuffer(digests, ">u8")[::2] >> np.uint64(4)).astype(np.int64)
+
+    def by_partition(self, scope: RowScope) -> Mapping[PartitionValue, Checksum]:
+        return {None: self._sums(np.zeros(len(self._hashes), np.int64))[0]} if len(self._hashes) else {}
+
+    def by_bucket(self, scope: RowScope, buckets: int) -> Mapping[int, Checksum]:
+        return self._sums(self._hashes % buckets) if len(self._hashes) else {}
+
+    def of_buckets(self, scope: RowScope, buckets: Buckets) -> Iterator[HashedRow]:
+        number = self._hashes % buckets.number
+        positions = np.flatnonzero(np.isin(number, np.array(buckets.chosen, np.int64)))
+        positions = positions[np.argsort(number[positions], kind="stable")]
+        rows = self.keys.take(pa.array(positions))
+        texts = zip(*(_plain(column, rows.column(column.name)) for column in self._columns), strict=True)
+        for position, key in zip(positions.tolist(), texts, strict=True):
+            yield HashedRow(int(number[position]), key, int(self._hashes[position]))
+
+    def values_of(self, keys: pa.Table) -> frozenset[int]:
+        """The identifiers of the rows with these keys; rows without identifier have none."""
+        found = self.identifiers.filter(RowsOfKeys(keys).among(self.keys)).drop_null().unique()
+        return frozenset(found.to_pylist())
+
+    def marked_among(self, keys: pa.Table) -> pa.Table:
+        """Those of the keys that rows have which are marked as deleted."""
+        return keys.filter(RowsOfKeys(self.marked).among(keys))
+
+    def _sums(self, groups: np.ndarray) -> dict[int, Checksum]:
+        """The checksums of groups of rows. The sums are made of two halves, as a sum of hashes does not fit into 64 bits."""
+        order = np.argsort(groups, kind="stable")
+        in_order, hashes = groups[order], self._hashes[order]
+        starts = np.flatnonzero(np.r_[True, in_order[1:] != in_order[:-1]])
+        rows = np.diff(np.r_[starts, len(in_order)])
+        high, low = (np.add.reduceat(half, starts) for half in (hashes >> _HALF, hashes & ((1 << _HALF) - 1)))
+        sums = zip(in_order[starts].tolist(), rows.tolist(), high.tolist(), low.tolist(), strict=True)
+        return {group: Checksum(n, (one << _HALF) + other) for group, n, one, other in sums}
+
+
+def keys_of(texts: Sequence[Key], columns: Sequence[Column]) -> pa.Table:
+    """The keys with these texts (``HashedRow.key``), in the types of the lake. The types must be known to ``arrow_schema``."""
+    schema = arrow_schema(columns)
+    assert schema is not None
+    by_column = zip(*texts, strict=True) if texts else ([] for _ in columns)
+    arrays = [_from_texts(list(values), field.type) for values, field in zip(by_column, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+# ---------------------------------------------------------------------- the texts, as ``hashed_rows`` describes them
+def _schema(key: Sequence[Column]) -> pa.Schema | None:
+    """The Arrow schema of a key; None if one of its types is not hashed here. The texts of floats are left to Spark."""
+    schema = arrow_schema(key)
+    return None if schema is None or any(pa.types.is_floating(field.type) for field in schema) else schema
+
+
+def _plain(column: Column, values: pa.ChunkedArray) -> list[str | None]:
+    """The texts of a column's values (``hashed_rows.plain_text``)."""
+    if pa.types.is_binary(values.type):
+        return [None if value is None else value.hex() for value in values.to_pylist()]
+    if pa.types.is_decimal(values.type):
+        return [None if value is None else format(value, "f") for value in values.to_pylist()]
+    if pa.types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    return values.cast(pa.string()).to_pylist()
+
+
+def _canonical(column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The parts of the keys' texts that one column has (``hashed_rows.canonical_text``)."""
+    if pa.types.is_string(values.type):
+        length = pc.binary_length(values).cast(pa.string())  # pyright: ignore[reportAttributeAccessIssue]
+        texts = pc.binary_join_element_wise(length, values, ":")  # pyright: ignore[reportAttributeAccessIssue]
+    elif pa.types.is_binary(values.type):
+        texts = pa.chunked_array([[None if text is None else f"x{text}" for text in _plain(column, values)]], pa.string())
+    else:
+        texts = pa.chunked_array([_plain(column, values)], pa.string())
+    return pc.fill_null(texts, "")  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _from_texts(texts: list[str | None], type_: pa.DataType) -> pa.Array:
+    def made(make: Callable[[str], Any], as_type: pa.DataType = type_) -> pa.Array:
+        return pa.array([None if text is None else make(text) for text in texts], as_type)
+
+    if pa.types.is_boolean(type_):
+        return made(lambda text: text == "true")
+    if pa.types.is_decimal(type_):
+        return made(decimal.Decimal)
+    if pa.types.is_binary(type_):
+        return made(bytes.fromhex)
+    if pa.types.is_floating(type_):
+        return made(float.fromhex)
+    if pa.types.is_date32(type_):
+        return made(int, pa.int32()).cast(type_)
+    if pa.types.is_timestamp(type_):
+        return made(int, pa.int64()).cast(type_)
+    return made(int) if pa.types.is_integer(type_) else made(str)

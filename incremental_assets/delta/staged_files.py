@@ -1,0 +1,76 @@
+"""Writes a write batch whose rows the source has already written into Parquet files elsewhere: moves these into the table's folder.
+
+Belongs here: the rule by which that is right, the move, and the commit. Does not belong: how the files were written
+(``files.readers.local``).
+
+It only ever adds files, where the table has no row in the place of theirs, or puts them in place of all files of the table. Everything else
+is left to Spark, which reads the same files then.
+"""
+
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+
+from incremental_assets.core.errors import LakeError
+from incremental_assets.delta.commit_files import commit_files, reason_against, target_of
+from incremental_assets.delta.errors import place_errors
+from incremental_assets.delta.guards import expect_unmoved
+from incremental_assets.delta.local_write import WRITE_BY
+from incremental_assets.delta.table import Head, LakeTable
+from incremental_assets.delta.write_batch import WriteBatch, WriteResult, WrittenFile
+
+log = logging.getLogger(__name__)
+
+
+def add_staged(table: LakeTable, head: Head, write_batch: WriteBatch) -> WriteResult | None:
+    """Moves the files and commits them. None if nothing was done and Spark has to write the rows.
+
+    Raises ConcurrentWriteError if the table is no longer at the version ``head``, and LakeError if it cannot be written.
+    """
+    reason = _reason_against(table, head, write_batch)
+    if reason is not None:
+        log.debug("%s: Spark writes: %s", write_batch.container.label, reason)
+        return None
+    staged = write_batch.staged
+    assert staged is not None
+    replaces_all = write_batch.whole and head.version > 0
+    folder = os.path.abspath(table.address)
+    with place_errors(table.url):
+        try:
+            for file in staged.files:
+                shutil.move(os.path.join(staged.folder, file.path), os.path.join(folder, file.path))
+            write_batch.rows.still_there()
+            expect_unmoved(write_batch.container.label, table, head)
+            commit_files(table, head, write_batch, staged.files, replace_all=replaces_all)
+        except LakeError:  # of the commit itself, and nobody knows what has become of it
+            raise
+        except BaseException:
+            _discard(folder, staged.files)
+            raise
+    count = sum(file.rows for file in staged.files)
+    return WriteResult(count, *((None, None, None) if replaces_all else (count, 0, 0)), head.version + 1, head.version + 1)
+
+
+def _reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> str | None:
+    staged = write_batch.staged
+    if staged is None:
+        return "the rows are not in files"
+    if os.environ.get(WRITE_BY):
+        return f"{WRITE_BY} says so"
+    if write_batch.whole and head.version > 0 and head.properties.get("delta.appendOnly") == "true":
+        return "the table's rows must not be removed"
+    if not write_batch.whole and head.version > 0 and not write_batch.only_adds:
+        return "rows of the table are replaced"
+    reason = reason_against(table, head, write_batch)
+    if reason is None and target_of(table.address, head, write_batch).indexed != staged.indexed:
+        return "the table has statistics of another number of columns"
+    return reason
+
+
+def _discard(folder: str, files: Sequence[WrittenFile]) -> None:
+    """Removes what was moved: no commit names it."""
+    for file in files:
+        path = os.path.join(folder, file.path)
+        if os.path.exists(path):
+            os.remove(path)

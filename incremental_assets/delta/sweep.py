@@ -1,0 +1,86 @@
+"""Removes the rows with given primary keys from a table in one commit, in this process or by Spark, and then writes the sync state.
+
+Belongs here: the order of these steps, and which partitions the rows were in. Does not belong: which keys they are
+(``databases.sweep``), and the ways of writing (``local_write``, ``merge``).
+"""
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from incremental_assets.core.names import backticked as quote
+from incremental_assets.delta.commit_files import checkpoint_if_due
+from incremental_assets.delta.errors import lake_errors
+from incremental_assets.delta.guards import moved, newest
+from incremental_assets.delta.local_rows import local_frame
+from incremental_assets.delta.local_write import delete_here
+from incremental_assets.delta.merge import merge_keys
+from incremental_assets.delta.properties import set_property
+from incremental_assets.delta.sql import partition_start
+from incremental_assets.delta.table import STATE_PROPERTY, LakeTable
+from incremental_assets.delta.write_batch import WriteBatch, WriteResult
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+log = logging.getLogger(__name__)
+
+
+def remove_keys(
+    session: Callable[[], "SparkSession"],
+    table: LakeTable,
+    write_batch: WriteBatch,
+    gone: pa.Table,
+    there: Sequence[tuple[str, ...]],
+) -> WriteResult:
+    """Deletes or marks the rows with the keys ``gone``, merges those with the keys ``there`` as the source has them, and sets the state.
+
+    See ``merge.merge_keys`` for the keys. The batch has no rows to read; its ``base_version`` is the version with which the source was
+    compared. Raises as ``write.commit`` does.
+    """
+    container = write_batch.container
+    spark = functools.cache(session)
+    head = newest(table)
+    if head.version != write_batch.base_version:
+        raise moved(container.label, table, "no deleted row was looked for")
+    with lake_errors(container.label, table.url):
+        result, by_spark = WriteResult(0, 0, 0, 0, head.version, head.version), False
+        if gone.num_rows or there:
+            here = delete_here(table, head, write_batch, gone) if not there else None
+            by_spark = here is None
+            result = here or merge_keys(spark(), table, head, write_batch, gone, there)
+            if any(c.commit_metadata != write_batch.commit_metadata for c in table.data_commits_since(head.version)):
+                set_property(spark, table, STATE_PROPERTY, head.properties.get(STATE_PROPERTY, ""))
+                raise moved(container.label, table, "the watermark stays")
+            data_version = result.data_version
+        else:
+            data_version = write_batch.state.data_version
+        state = replace(write_batch.state, data_version=data_version).to_json(container.cursor_type)
+        set_property(spark, table, STATE_PROPERTY, state, None if by_spark else result.data_version)
+        checkpoint_if_due(table, head)
+    return replace(result, version=newest(table).version)
+
+
+def marked_keys(spark: "SparkSession", table: LakeTable, version: int, keys: pa.Table, marks: str) -> pa.Table:
+    """Those of the keys that rows have which are marked as deleted, in the column ``marks``."""
+    names = keys.column_names
+    numbered = keys.append_column("_position", pa.array(range(keys.num_rows), pa.int64()))
+    rows = spark.sql(f"SELECT * FROM {table.sql_name} VERSION AS OF {int(version)} WHERE {quote(marks)} IS NOT NULL")
+    found = local_frame(spark, numbered).join(rows.selectExpr(*map(quote, names)), names, "left_semi").selectExpr("_position").collect()
+    return keys.take(pa.array(sorted(int(row[0]) for row in found), pa.int64()))
+
+
+def values_of(spark: "SparkSession", table: LakeTable, version: int, write_batch: WriteBatch, keys: pa.Table) -> frozenset[int]:
+    """A value of each partition that has rows with these keys, as an integer of the cursor type."""
+    container = write_batch.container
+    identifier, partitioning = container.identifier, container.partitioning
+    if identifier is None or partitioning is None or not keys.num_rows:
+        return frozenset()
+    rows = spark.sql(f"SELECT * FROM {table.sql_name} VERSION AS OF {int(version)}")
+    found = rows.join(local_frame(spark, keys), list(container.primary_key), "left_semi")
+    starts = found.selectExpr(f"{partition_start(identifier, partitioning)} AS start").distinct().collect()
+    return frozenset(int(row[0]) for row in starts if row[0] is not None)

@@ -1,0 +1,150 @@
+"""Reads the files of a sync in this process where that is possible, and lets Spark read only the lines that are doubtful.
+
+Belongs here: when this is done, and how both kinds of rows become one result. Does not belong: reading (``files.readers``), and the order
+of a sync's steps (``sync``).
+"""
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from incremental_assets.core.errors import ConfigurationError, SourceError, SourceInterrupted
+from incremental_assets.core.names import backticked
+from incremental_assets.core.schema import Column
+from incremental_assets.delta.scope import LakeScope
+from incremental_assets.delta.write_batch import StagedFiles, WrittenFile
+from incremental_assets.files.attempt import Attempt
+from incremental_assets.files.listing import FolderAddress
+from incremental_assets.files.readers.local import LocalRows, reason_against
+from incremental_assets.files.readers.local_values import Unsure
+from incremental_assets.files.readers.read import FILE, MODIFIED, REJECTED_COLUMNS, FileCount, FileRows
+from incremental_assets.files.readers.reading import ReadFile, Reading
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.dataframe import DataFrame
+
+log = logging.getLogger(__name__)
+
+FILES_BY = "INCREMENTAL_ASSETS_FILES_BY"
+"""The environment variable that says how files are read: ``spark``: by Spark alone; else in this process where it can."""
+
+
+class RowsReadHere:
+    """The rows of files that were read in this process, with those of the doubtful lines. It is used as ``FileRows`` is.
+
+    ``staged``: the files that have all good rows. ``odd``: what Spark has read of the doubtful lines; None if there were none.
+    """
+
+    def __init__(self, session: "Callable[[], SparkSession]", local: LocalRows, staged: StagedFiles, odd: FileRows | None) -> None:
+        self._session, self._odd, self.staged = session, odd, staged
+        self.columns: tuple[Column, ...] = local.columns
+        self.refused: Mapping[str, str] = local.refused
+        more = odd.counts if odd is not None else {}
+        none = FileCount(0, 0)
+        self.counts: Mapping[str, FileCount] = {
+            key: FileCount(rows + more.get(key, none).rows, more.get(key, none).rejected) for key, rows in local.rows.items()
+        }
+
+    def good(self) -> "DataFrame":
+        """Returns the typed rows: ``_file``, ``_file_modified``, then ``columns``."""
+        columns = [f"cast({backticked(c.name)} AS {c.type}) AS {backticked(c.name)}" for c in (FILE, MODIFIED, *self.columns)]
+        spark = self._session()
+        if not self.staged.files:
+            return spark.range(0).selectExpr(*(f"cast(NULL AS {c.type}) AS {backticked(c.name)}" for c in (FILE, MODIFIED, *self.columns)))
+        paths = [os.path.join(self.staged.folder, file.path) for file in self.staged.files]
+        return spark.read.parquet(*paths).selectExpr(*columns)
+
+    def close(self) -> None:
+        """Frees what Spark keeps of the doubtful lines."""
+        if self._odd is not None:
+            self._odd.close()
+
+    def bad(self) -> "DataFrame":
+        """Returns ``REJECTED_COLUMNS`` of the rejected rows."""
+        if self._odd is not None:
+            return self._odd.bad()
+        return self._session().range(0).selectExpr(*(f"cast(NULL AS {c.type}) AS {backticked(c.name)}" for c in REJECTED_COLUMNS))
+
+
+def read_here(
+    scope: LakeScope,
+    attempt: Attempt,
+    address: FolderAddress,
+    reading: Reading,
+    files: Sequence[ReadFile],
+    known: Sequence[Column],
+    indexed: int,
+    staging: Path,
+) -> RowsReadHere | None:
+    """Reads the files; None if Spark has to read them. Parameters as of ``LocalRows``; ``staging``: a folder for temporary files.
+
+    Raises SourceInterrupted where the disk, the machine or the network fails.
+    """
+    reason = f"{FILES_BY} says so" if os.environ.get(FILES_BY) == "spark" else reason_against(reading, files, known)
+    if reason is None and address.local is None and os.environ.get("SPARK_REMOTE"):
+        # Of a local folder, Spark has to see this machine's disk anyway.
+        reason = "the Spark server may not see this machine's disk, where the rows would be"
+    if reason is None and attempt.are_suspects(files):
+        reason = "a file may have ended the Spark server"
+    if reason is not None:
+        log.debug("%s: Spark reads the files: %s", address.datastore, reason)
+        return None
+    folder = staging / "rows"
+    folder.mkdir()
+    try:
+        local = LocalRows(address, reading, files, known, folder, indexed)
+        odd = _read_doubtful(scope, attempt, local, reading, files, staging) if local.doubtful else None
+        rows = odd.good().toArrow() if odd is not None else None
+        staged = StagedFiles(str(folder), [WrittenFile(*file) for file in local.close(rows)], indexed)
+        return RowsReadHere(lambda: scope.spark, local, staged, odd)
+    except SourceInterrupted:
+        raise
+    except (Unsure, SourceError, ConfigurationError, pa.ArrowException) as error:
+        log.debug("%s: Spark reads the files: %r", address.datastore, error)
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
+    except OSError as error:  # reading a file raises none of its own
+        raise SourceInterrupted(
+            f"{address.datastore}: {staging}, where rows are on their way to the lake, cannot be written: {error.strerror or error}. Free "
+            f"space there, or name another folder with TMPDIR, then sync again; no file was refused for it."
+        ) from error
+
+
+def _read_doubtful(
+    scope: LakeScope, attempt: Attempt, local: LocalRows, reading: Reading, files: Sequence[ReadFile], staging: Path
+) -> FileRows:
+    """Lets Spark read the doubtful lines, as files that consist of them. Raises Unsure where it cannot, or where a type changes by them."""
+    folder, copies = staging / "lines", staging / "links"
+    folder.mkdir()
+    doubtful, own = local.doubtful, {file.key: file for file in files}
+    odd: dict[str, ReadFile] = {}
+    for number, (key, lines) in enumerate(doubtful.items()):
+        path = folder / f"{number}.csv"
+        names = reading.separator.join('"' + name.replace('"', '""') + '"' for name in local.header(key))
+        path.write_bytes(b"".join([names.encode(), b"\n", *lines]))
+        odd[key] = ReadFile(key, path.name, own[key].modified, path.stat().st_size)
+    # As a header looks like data or not beside the lines below it, and these are others now, it is said to be one.
+    as_lines = Reading(reading.format, {"header": "true", "sep": reading.separator}, reading.types, reading.limits)
+
+    def read(asked: Sequence[ReadFile]) -> FileRows:
+        if len(asked) != len(odd):
+            raise Unsure  # the server has ended
+        address = FolderAddress.parse("", str(folder))
+        rows = FileRows(scope.spark, address, as_lines, [odd[file.key] for file in asked], local.columns, copies)
+        scope.stack.callback(rows.close)
+        return rows
+
+    _, rows = attempt.read([own[key] for key in doubtful], read)
+    if rows is None or rows.refused:
+        raise Unsure
+    types = {name: type_ for name, type_ in local.inferred.items() if type_ is not None and type_ != "string"}
+    # A column without any text so far would have got its type from these lines.
+    if None in local.inferred.values() or not rows.have_types(types):
+        raise Unsure
+    return rows
