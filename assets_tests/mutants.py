@@ -176,8 +176,8 @@ MUTANTS = (
     Mutant(
         "An upsert does not delete rows that are gone",
         "delta/merge.py",
-        'f"WHEN MATCHED AND s.{_GONE} THEN {removed} WHEN MATCHED THEN UPDATE',
-        'f"WHEN MATCHED AND NOT s.{_GONE} THEN UPDATE',
+        'f"WHEN MATCHED AND s.{GONE} THEN {removed} WHEN MATCHED THEN UPDATE',
+        'f"WHEN MATCHED AND NOT s.{GONE} THEN UPDATE',
         "test_refresh.py::test_a_refresh_follows_rows_that_moved_to_another_partition",
     ),
     Mutant(
@@ -309,8 +309,8 @@ MUTANTS = (
     Mutant(
         "The old row of a key is looked for in the batch's windows only",
         "delta/local_write.py",
-        "return _Chosen(rows, RowsOfKeys(keys))",
-        "return _Chosen(rows, RowsOfBoth(RowsOfWindows(identifier, write_batch.windows, False), RowsOfKeys(keys)))",
+        "return Chosen(rows, RowsOfKeys(keys))",
+        "return Chosen(rows, RowsOfBoth(RowsOfWindows(identifier, write_batch.windows, False), RowsOfKeys(keys)))",
         "test_local_write.py::test_rows_are_replaced_by_key",
     ),
     Mutant(

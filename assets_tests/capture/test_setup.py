@@ -117,6 +117,9 @@ def test_a_container_that_cannot_be_captured_is_refused_where_it_is_named(projec
     made.configure(containers={"seen": {"capture": "log"}})
     with pytest.raises(ConfigurationError, match="this is a view"):
         made.catalog()
+    made.configure(containers={"keyed": {"deletes": "soft"}})
+    with pytest.raises(ConfigurationError, match="capture: log finds deleted rows by itself"):
+        made.catalog()
     made.configure(containers={"keyed": {"capture": "none"}})
     assert not any(one.container.is_captured for one in made.catalog())
 

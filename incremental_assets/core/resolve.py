@@ -124,6 +124,8 @@ def resolve(
         strategy = Strategy.UPSERT
         if table.kind not in CAPTURED_KINDS:
             raise ConfigurationError(f"{label}: capture: log follows the log of a table, and this is a {table.kind.value}. Leave it out.")
+        if options.deletes is not None:
+            raise ConfigurationError(f"{label}: capture: log finds deleted rows by itself. Leave deletes out, or write capture: none.")
         if not (options.primary_key or table.primary_key):
             raise ConfigurationError(
                 f"{label}: capture: log needs a primary key, and the source declares none. "

@@ -41,6 +41,8 @@ def make_capture_plan(
     """
     if container.identifier is None and request.mode is Mode.INCREMENTAL and request.keys is not None:
         raise ConfigurationError(f"{container.label}: it has no partitions.")
+    if request.sweep:
+        raise ConfigurationError(f"{container.label}: it follows the log of its source, which has all deletes: there is nothing to sweep.")
     head = table.head()
     state = checked_state(container, table, head, source, request)
     now = log.state()

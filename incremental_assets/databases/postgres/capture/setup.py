@@ -119,12 +119,16 @@ class CaptureSetup:
             if not publication_is_new:
                 yield Step("slot", "there", None)
                 return
-            yield self._taken("slot", f"SELECT pg_drop_replication_slot('{self._slot}')")
+            yield self._taken("slot", self._drop_slot())
         used, most = self._ask("select (select count(*) from pg_replication_slots), current_setting('max_replication_slots')::int")[0]
         if used >= most:
             yield Step("slot", "needed", f"ALTER SYSTEM SET max_replication_slots = {most + 5}", f"all {most} replication slots are used")
             return
-        statement = f"SELECT pg_create_logical_replication_slot('{self._slot}', '{PLUGIN}')"
+        statement = (
+            sql.SQL("SELECT pg_create_logical_replication_slot({}, {})")
+            .format(sql.Literal(self._slot), sql.Literal(PLUGIN))
+            .as_string(None)
+        )
         try:
             self._connection.execute(f"set statement_timeout = '{CREATE_SECONDS}s'".encode())
             yield self._taken("slot", statement)
@@ -186,11 +190,14 @@ class CaptureSetup:
         """Drops slot and publication."""
         with self._errors():
             if self._ask("select from pg_replication_slots where slot_name = %(slot)s and database = current_database()"):
-                yield self._taken("slot", f"SELECT pg_drop_replication_slot('{self._slot}')")
+                yield self._taken("slot", self._drop_slot())
             if self._ask("select from pg_publication where pubname = %(slot)s"):
                 yield self._taken("publication", sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(self._slot)).as_string(None))
 
     # ------------------------------------------------------------------
+    def _drop_slot(self) -> str:
+        return sql.SQL("SELECT pg_drop_replication_slot({})").format(sql.Literal(self._slot)).as_string(None)
+
     def _ask(self, query: str) -> list[tuple]:  # pyright: ignore[reportMissingTypeArgument]
         return ask(self._connection, query, {"slot": self._slot})
 
