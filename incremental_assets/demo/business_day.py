@@ -211,7 +211,12 @@ class BusinessDay:
         with self._connect() as connection:
             return [
                 _change(connection, "customer", "new", new),
-                _change(connection, "customer", "changed", "UPDATE customer SET c_acctbal = c_acctbal + 1 WHERE c_custkey %% 100 = 1"),
+                _change(
+                    connection,
+                    "customer",
+                    "changed",
+                    "UPDATE customer SET c_acctbal = c_acctbal + 1 WHERE c_custkey %% 100 = 1 AND c_comment <> 'new'",
+                ),
                 _change(connection, "customer", "deleted", f"DELETE FROM customer WHERE c_custkey %% 90 = 0 AND {alone}"),
             ]
 
