@@ -30,6 +30,7 @@ def steps(project: Project) -> dict[str, dict[str, Any]]:
     return {step["step"]: step for step in capture.set_up(capture.captured(project.catalog()))}
 
 
+@pytest.mark.long
 def test_the_command_sets_up_shows_and_drops(shop: Project) -> None:
     """Nobody would know the statements by heart, nor how much of its log the server keeps."""
     shop.write()

@@ -36,6 +36,7 @@ def test_values_of_every_type_arrive_unchanged(project: MakeProject) -> None:
     assert head is not None and all(column.type == "string" for column in head.columns if column.name in INFINITE)
 
 
+@pytest.mark.long
 def test_an_infinite_value_that_comes_later_is_refused_with_the_remedy(project: MakeProject) -> None:
     made = project(capture="log")
     made.execute("create table t (id int primary key, until date); insert into t values (1, '2026-01-01')")
@@ -70,6 +71,7 @@ def test_rows_are_found_by_keys_of_any_type(project: MakeProject, identity: str)
     made.assert_equal("t")
 
 
+@pytest.mark.long
 def test_keys_that_only_the_source_takes_for_equal_do_not_double_rows(project: MakeProject) -> None:
     """Numbers without a scale, and floats with two zeros: the source has one row, the lake would have two."""
     made = project(capture="log")
