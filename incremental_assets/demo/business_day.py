@@ -207,17 +207,15 @@ class BusinessDay:
         new = """INSERT INTO customer
             SELECT (SELECT max(c_custkey) FROM customer) + 1000 + n, 'Customer#new', 'here', 1, '11-111', 0, 'BUILDING', 'new'
             FROM generate_series(1, 10) AS n"""
-        alone = "NOT EXISTS (SELECT FROM orders WHERE o_custkey = c_custkey)"
+        changed = "UPDATE customer SET c_acctbal = c_acctbal + 1 WHERE c_custkey %% 100 = 1 AND c_comment <> 'new'"
+        deleted = (
+            "DELETE FROM customer WHERE c_custkey %% 90 = 0 AND NOT EXISTS (SELECT FROM orders WHERE o_custkey = c_custkey) "
+            "AND c_comment <> 'new'"
+        )
         with self._connect() as connection:
             return [
-                _change(connection, "customer", "new", new),
-                _change(
-                    connection,
-                    "customer",
-                    "changed",
-                    "UPDATE customer SET c_acctbal = c_acctbal + 1 WHERE c_custkey %% 100 = 1 AND c_comment <> 'new'",
-                ),
-                _change(connection, "customer", "deleted", f"DELETE FROM customer WHERE c_custkey %% 90 = 0 AND {alone}"),
+                _change(connection, "customer", what, statement)
+                for what, statement in (("new", new), ("changed", changed), ("deleted", deleted))
             ]
 
     # ------------------------------------------------------------------ how
