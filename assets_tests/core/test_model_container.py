@@ -262,7 +262,7 @@ def test_a_container_follows_the_log_or_is_swept() -> None:
     """Two of the ways to find deleted rows would each write what the other has written, and marks of the one are unknown to the other."""
     spec = "public.orders:updated_at:timestamp!upsert"
     for deletes in Deletes:
-        assert "capture: log finds deleted rows itself" in refused(spec, capture=Capture.LOG, deletes=deletes)
+        assert "capture: log finds deleted rows by itself" in refused(spec, capture=Capture.LOG, deletes=deletes)
         assert resolved(spec, capture=Capture.NONE, deletes=deletes).options.deletes is deletes
 
 

@@ -182,8 +182,6 @@ def _check_deletes(label: str, columns: Sequence[SourceColumn], strategy: Strate
     """Raises ConfigurationError if the container cannot follow deletions as ``deletes`` says."""
     if options.deletes is None:
         return
-    if options.capture is Capture.LOG:
-        raise ConfigurationError(f"{label}: capture: log finds deleted rows itself. Leave deletes out, or write capture: none.")
     if strategy is not Strategy.UPSERT:
         why = "its rows have no key by which they could be deleted" if strategy is Strategy.APPEND else "each sync replaces all its rows"
         raise ConfigurationError(f"{label}: deletes needs the strategy upsert; this is {strategy.value}, and {why}. Leave deletes out.")
