@@ -210,8 +210,8 @@ def test_what_is_not_sure_is_left_to_spark(both: Callable[..., RowsReadHere | No
     assert both({"a.csv": plain + b"3,4\n" * 20}, limits=Limits(line_bytes=3)) is None
     assert both({"a.csv": plain + b"3,44444\n" * 20}, limits=Limits(line_bytes=5)) is None
     monkeypatch.setattr(local, "MOST_DOUBTFUL_LINES", 5)
-    assert both({"a.csv": b"id,n\n" + b"1\n" * 5}) is not None
-    assert both({"a.csv": b"id,n\n" + b"1\n" * 6}) is None
+    assert both({"a.csv": plain + b"1\n" * 5}) is not None
+    assert both({"a.csv": plain + b"1\n" * 6}) is None
     monkeypatch.setenv(FILES_BY, "spark")
     assert both({"a.csv": plain}) is None
 

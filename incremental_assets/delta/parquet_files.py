@@ -42,8 +42,8 @@ class FilesWriter:
     size in bytes, number of rows and statistics (JSON) of each.
     """
 
-    def __init__(self, folder: str, schema: pa.Schema, sort: tuple[str, ...], indexed: int, chunk_bytes: int = CHUNK_BYTES) -> None:
-        self._chunk_bytes = chunk_bytes
+    def __init__(self, folder: str, schema: pa.Schema, sort: tuple[str, ...], indexed: int, chunk_bytes: int | None = None) -> None:
+        self._chunk_bytes = CHUNK_BYTES if chunk_bytes is None else chunk_bytes
         self.files: list[tuple[str, int, int, str]] = []
         self._folder, self._schema, self._sort, self._indexed = folder, schema, sort, indexed
         self._held: list[pa.Table] = []
