@@ -276,8 +276,8 @@ def test_keys_of_every_type_are_swept_exactly(
         rows = ", ".join(f"({value}, {n}, '2024-01-{1 + n:02}')" for value in values for n in (1, 2))
         shop.execute(f"insert into {name} values {rows}, ({values[0]}, 3, '2025-01-01')")
     assert {line["status"] for line in shop.sync().values()} == {"synced"}
-    for name, (_, values) in names.items():
-        gone = " or ".join(f"(k, n) = ({value}, {1 + i % 2})" for i, value in enumerate(values))
+    for name, (type_, values) in names.items():
+        gone = " or ".join(f"(k, n) = ({value}::{type_}, {1 + i % 2})" for i, value in enumerate(values))
         shop.execute(f"delete from {name} where {gone}")
     lines = shop.sync(sweep=True)
     wrong = [(name, line["message"]) for name, line in lines.items() if line["rows_deleted"] != len(names[name][1])]
