@@ -277,7 +277,7 @@ def test_keys_of_every_type_are_swept_exactly(
         shop.execute(f"insert into {name} values {rows}, ({values[0]}, 3, '2025-01-01')")
     assert {line["status"] for line in shop.sync().values()} == {"synced"}
     for name, (type_, values) in names.items():
-        gone = " or ".join(f"(k, n) = ({value}::{type_}, {1 + i % 2})" for i, value in enumerate(values))
+        gone = " or ".join(f"(k, n) = (cast({value} as {type_}), {1 + i % 2})" for i, value in enumerate(values))
         shop.execute(f"delete from {name} where {gone}")
     lines = shop.sync(sweep=True)
     wrong = [(name, line["message"]) for name, line in lines.items() if line["rows_deleted"] != len(names[name][1])]
