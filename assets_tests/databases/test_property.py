@@ -670,11 +670,13 @@ class History:
                 assert found.equal, (lake.name, found)
             elif "upsert" in lake.name:  # deleted rows and old keys stay until a refresh; nothing else may differ
                 assert not found.only_in_source, (lake.name, found)
-            self.audit(lake, found.only_in_source, found.only_in_lake)
+            if lake.name != "upsert_soft":  # to an audit, rows that are marked are not there; it is made after the last sweep
+                self.audit(lake, found.only_in_source, found.only_in_lake)
         for lake in self.lakes:
             if lake.is_swept:
                 self.go(lake, "last sweep", sweep=True, allow_empty=True)
                 self.assert_swept(lake)
+                self.audit(lake, 0, 0)
         for lake in self.lakes:
             if not lake.exact and lake.name != "upsert_soft":
                 if self.random.random() < 0.5:

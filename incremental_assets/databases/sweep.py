@@ -56,27 +56,27 @@ class Sweep:
     seconds: float = 0.0
 
     def messages(self, container: Container) -> tuple[list[str], list[str]]:
-        """What people are told: messages, and warnings."""
-        told, warned = [], []
+        """The messages of the sweep, and its warnings."""
+        notes, warnings = [], []
         done = "deleted" if container.options.deletes is Deletes.SWEEP else "marked as deleted"
         if self.refused:
-            warned.append(
+            warnings.append(
                 f"the sweep was refused, and nothing was {done}: the source does not have {self.gone:,} of the {self.rows:,} keys of the "
                 f"lake, and max_deleted_share permits {self.most:,}. If they were really deleted: "
                 f"incremental-assets sync {container.label} --sweep --allow-empty"
             )
         elif self.gone:
-            told.append(f"sweep: of the {self.rows:,} keys of the lake the source no longer has {self.gone:,}; their rows were {done}")
+            notes.append(f"sweep: of the {self.rows:,} keys of the lake the source no longer has {self.gone:,}; their rows were {done}")
         else:
-            told.append(f"sweep: the source has all {self.rows:,} keys of the lake")
+            notes.append(f"sweep: the source has all {self.rows:,} keys of the lake")
         if self.returned:
-            told.append(f"marked rows that the source has again: {self.returned:,}")
+            notes.append(f"marked rows that the source has again: {self.returned:,}")
         if self.missing:
-            warned.append(
+            warnings.append(
                 f"keys of the source that the sweep did not find in the lake: {self.missing:,}; their rows came below the watermark. This "
                 f"finds and repairs their partitions: incremental-assets audit {container.label} --repair"
             )
-        return told, warned
+        return notes, warnings
 
     def metadata(self) -> dict[str, int | float]:
         """The numbers of the sweep, by metadata key. ``refused`` is 0 or 1."""

@@ -323,11 +323,11 @@ class TableSync(ContainerSync):
         batch = swept_batch(write_batch, outcome)
         found = sweep(self._audited, spark, self.table, batch, allow_any=self._plan.request.allow_empty, expect_lease=expect_lease)
         self._swept = found
-        told, warned = found.messages(self._container)
-        self.result.messages += told
-        self.result.warnings += warned
+        notes, warnings = found.messages(self._container)
+        self.result.messages += notes
+        self.result.warnings += warnings
         self.result.more |= found.metadata()
-        for one in told:
+        for one in notes:
             self._log(f"{self._container.label}: {one}")
 
     def changed_partitions(self) -> Collection[str]:
