@@ -8,11 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from psycopg import sql
 
 from assets_tests.harness import Project
 from incremental_assets.core.errors import SourceError
 from incremental_assets.core.plan import Mode
+from incremental_assets.core.window import Window
+from incremental_assets.databases.postgres.cuts import divided, reader_cuts
+from incremental_assets.databases.postgres.queries import scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
+from incremental_assets.databases.source import WindowRead
 from incremental_assets.databases.sync import TableSync
 
 MakeProject = Callable[..., Project]
@@ -100,3 +105,24 @@ def test_a_key_without_statistics_is_read_in_one_snapshot_with_a_warning(project
     line = shop.one("notes")
     assert "ANALYZE makes some" in line["message"], line
     shop.assert_equal("notes")
+
+
+@pytest.mark.parametrize(
+    ("order", "readers_use"), [("i", "id"), ("i * 7919 % 100000", "ctid")], ids=["in order of the identifier", "in no order"]
+)
+def test_the_readers_of_a_window_share_its_pages(project: MakeProject, order: str, readers_use: str) -> None:
+    """Where a window's rows lie all over the table, readers with a part of the window each would each read the whole table. A load in
+    windows then reads it once for each window and reader. Whatever divides the window, each of its rows is in exactly one part."""
+    shop = project(incremental=["public.notes:id:integer"], containers={"notes": {"readers": 3}})
+    shop.execute(f"""create table notes (id int, note text);
+        insert into notes select i, repeat('n', 100) from generate_series(0, 99999) i order by {order}; create index on notes (id);
+        insert into notes values (null, 'without'); analyze notes""")
+    definition = shop.definition("notes")
+    read = WindowRead((Window(10_000, 30_000),), True, 99_999, 3)
+    with PostgresReader(definition.settings.address, definition.container, timezone="UTC") as reader:
+        scope = scope_predicate(reader.container, read.windows, read.include_nulls)
+        parts = [sql.SQL("from notes where {}").format(part) for part in divided(scope, reader_cuts(reader, read))]
+        counts = [reader.rows(sql.SQL("select count(*) {}").format(part))[0][0] for part in parts]
+    assert sum(counts) == 20_001, counts
+    assert len(parts) >= 3 and max(counts) < 8000, counts
+    assert f"{readers_use} >=" in parts[1].as_string(None).replace('"', "").replace("(", "").split("and")[-1], parts[1].as_string(None)

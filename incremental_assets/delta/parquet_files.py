@@ -83,7 +83,7 @@ class FilesWriter:
             # The columns are given plain names for this, as pyarrow takes a name such as ".a" for a path.
             keys = pa.table({f"k{i}": rows.column(name) for i, name in enumerate(self._sort)})
             order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])  # pyright: ignore[reportAttributeAccessIssue]
-            rows = rows.take(order)
+            rows = _taken(rows, order)
         if self._writer is None:
             # A name of its own for each attempt: what a failed task has left is named by no commit, and VACUUM removes it. It would keep
             # files whose names begin with _ or a dot.
@@ -113,6 +113,13 @@ class FilesWriter:
         self._writer = None
         self.files.append((self._name, self._size(), self._statistics.rows, self._statistics.as_json()))
         self._statistics = Statistics(self._schema, self._indexed)
+
+
+def _taken(rows: pa.Table, order: pa.Array) -> pa.Table:
+    """The rows in another order. Column by column, each in one piece, it takes two thirds of the time."""
+    if rows.nbytes > CHUNK_BYTES * 4:  # of very long texts, which may not fit into one piece
+        return rows.take(order)
+    return pa.table([pa.chunked_array([column.combine_chunks().take(order)]) for column in rows.columns], schema=rows.schema)
 
 
 class Statistics:

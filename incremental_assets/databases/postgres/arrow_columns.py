@@ -81,9 +81,11 @@ def sent_as(column: Carried) -> WireColumn | None:
 
 
 def _select(column: Carried) -> sql.Composable:
-    """What PostgreSQL evaluates for a column: as for JDBC, except for times and decimals."""
+    """What PostgreSQL evaluates for a column: as for JDBC, except for times, decimals and character(n)."""
     if column is MARKED:
         return sql.SQL("null::timestamptz")
+    if column.is_sent_as_it_is:
+        return sql.Identifier(column.column.name)
     if column.column.type in _TIMES:
         return _TIMES[column.column.type].format(sql.Identifier(column.column.name))
     decimal = _DECIMAL.fullmatch(column.column.type)

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from psycopg import sql
 
 from incremental_assets.core.container import Kind
-from incremental_assets.core.window import Window, merge
+from incremental_assets.core.window import merge
 from incremental_assets.databases.postgres.queries import identifier_expression, literal, null_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.source import WindowRead
 
+FIRST_WITH_TID_RANGES = 140000
+"""The first version of PostgreSQL that reads only the pages of a range of ``ctid``. Before it, each range reads the whole table."""
 PAGES_A_READER = 4096
 """A table read by pages gets one more reader for each so many pages (32 MB with PostgreSQL's default page size of 8 kB)."""
 ROWS_A_READER = 400_000
@@ -30,14 +32,15 @@ def divided(scope: sql.Composable, cuts: Sequence[sql.Composable]) -> list[sql.C
 def reader_cuts(reader: PostgresReader, read: WindowRead) -> list[sql.Composable]:
     """Conditions that divide a read into parts, so that each row is in exactly one part. The result is empty for one reader.
 
-    A whole ordinary table is divided by ``ctid``, which needs no index. A container without identifier is divided by its primary key, and
-    everything else by the identifier.
+    A whole ordinary table is divided by ``ctid``, which needs no index, and so is a part of it that PostgreSQL finds by reading the whole
+    table: each reader reads its own pages then. A container without identifier is divided by its primary key, and everything else by the
+    identifier.
     """
     container = reader.container
     most = min(container.options.readers or read.most_readers, read.most_readers)
     if most <= 1:
         return []
-    if _by_pages(reader, read.windows):
+    if _by_pages(reader, read):
         pages = reader.pages()
         readers = container.options.readers or min(most, pages // PAGES_A_READER + 1)
         return ctid_cuts(pages, min(readers, most))
@@ -51,17 +54,31 @@ def file_cuts(reader: PostgresReader, read: WindowRead) -> tuple[list[sql.Compos
     """As ``reader_cuts``, for a read into files: the parts, of which there may be more than readers, and the number of readers."""
     cuts = reader_cuts(reader, read)
     readers = max(1, len(cuts))
-    # Before PostgreSQL 14 each range of ctid reads the whole table, and any other range does so where it finds no index.
-    if not _by_pages(reader, read.windows) or reader.server.version < 140000:
+    # Any other range reads the whole table where it finds no index.
+    if not _by_pages(reader, read) or reader.server.version < FIRST_WITH_TID_RANGES:
         return cuts, readers
-    parts = max(readers, -(-reader.bytes() // BYTES_A_FILE))
+    parts = max(readers, -(-int(reader.bytes() * _share(reader, read)) // BYTES_A_FILE))
     return ctid_cuts(reader.pages(), parts), readers
 
 
-def _by_pages(reader: PostgresReader, windows: Sequence[Window]) -> bool:
-    container = reader.container
-    whole = container.identifier is None or any(w.lower is None and w.upper is None for w in windows)
-    return whole and container.kind is Kind.TABLE
+def _by_pages(reader: PostgresReader, read: WindowRead) -> bool:
+    if reader.container.kind is not Kind.TABLE:
+        return False
+    return _is_whole(reader, read) or (
+        reader.server.version >= FIRST_WITH_TID_RANGES and reader.reads_whole_table(read.windows, read.include_nulls)
+    )
+
+
+def _is_whole(reader: PostgresReader, read: WindowRead) -> bool:
+    return reader.container.identifier is None or any(w.lower is None and w.upper is None for w in read.windows)
+
+
+def _share(reader: PostgresReader, read: WindowRead) -> float:
+    """The share of the table's rows that the read has, as the planner estimates both."""
+    rows = reader.container.rows
+    if _is_whole(reader, read) or not rows:
+        return 1.0
+    return min(1.0, reader.estimate(read.windows, read.include_nulls) / rows)
 
 
 def ctid_cuts(pages: int, readers: int) -> list[sql.Composable]:

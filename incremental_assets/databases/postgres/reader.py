@@ -211,6 +211,20 @@ class PostgresReader(PostgresSession):
         plan: Any = self._row(query)[0]
         return int((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]["Plan Rows"])
 
+    def reads_whole_table(self, windows: Sequence[Window], include_nulls: bool) -> bool:
+        """Whether PostgreSQL's planner reads the whole table for the rows in the windows, as no index would spare it much."""
+        query = sql.SQL("explain (format json) select * from {} where {}").format(
+            relation(self.container), scope_predicate(self.container, windows, include_nulls)
+        )
+        plan: Any = self._row(query)[0]
+        nodes = [one["Plan"] for one in (json.loads(plan) if isinstance(plan, str) else plan)]
+        while nodes:
+            node = nodes.pop()
+            if node["Node Type"] == "Seq Scan":
+                return True
+            nodes += node.get("Plans", [])
+        return False
+
     def count(self, windows: Sequence[Window], include_nulls: bool) -> int:
         """The exact number of rows in the windows. PostgreSQL has to read them for it."""
         return self._row(
