@@ -263,7 +263,7 @@ def judge(project: Folder, history: History, spark: SparkSession) -> None:
     line = project.audit("all")["all"]
     assert (line["status"], line["rows"], line["rejected"]) == ("equal", good.total(), bad.total()), (line, history.log)
     beside = LakeTable(project.lake, "landing", "_rejected", "all")
-    # Not both: the sync before the audit sees the commit in the table, compares the numbers of rows of each file, those of rejected ones, too,
+    # Not both: the sync before the audit sees the commit in the table, compares the numbers of rows of each file, rejected ones included,
     # and reads a file again that lacks some.
     if bad and history.random.random() < 0.5:
         key = history.random.choice(sorted({row[0] for row in bad}))

@@ -11,17 +11,21 @@ import functools
 import logging
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from incremental_assets.core.deletes import MARK
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.schema import Column
+from incremental_assets.delta.local_files import LocalFiles
 from incremental_assets.delta.local_query import is_expressible, readable_here, window_condition
+from incremental_assets.delta.replaced_rows import RowsOfWindows
 from incremental_assets.delta.table import Head, LakeTable, double_quoted, query_within
 from incremental_assets.delta.write_batch import WriteBatch
 
@@ -108,12 +112,17 @@ class LocalComparison:
 def compare_here(table: LakeTable, head: Head, write_batch: WriteBatch) -> LocalComparison | None:
     """Compares the rows of a batch in this process; None if that is not possible."""
     replaces_table = write_batch.whole and head.version > 0
-    new = None if replaces_table or write_batch.only_adds else write_batch.rows.local()
+    if replaces_table or write_batch.only_adds:
+        return None
     key = write_batch.container.primary_key
     is_upsert = write_batch.container.strategy is Strategy.UPSERT and head.version > 0
-    if new is None or (is_upsert and not has_unique_keys(new, key)):
-        return None
-    old = rows_of_lake(table, head, write_batch)
+    # The lake is read while the source sends its rows, unless these are so many that they are not read here at all.
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="rows of the lake") as thread:
+        reading = thread.submit(rows_of_lake, table, head, write_batch) if write_batch.expected <= MOST_OLD_ROWS else None
+        new = write_batch.rows.local()
+        if new is None or (is_upsert and not has_unique_keys(new, key)):
+            return None
+        old = rows_of_lake(table, head, write_batch) if reading is None else reading.result()
     return None if old is None else LocalComparison(old, new, key, is_upsert, write_batch.deleted_at)
 
 
@@ -154,14 +163,46 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
         return None
     if identifier is not None and not is_expressible(delta, identifier, write_batch.windows):
         return None
-    condition = "true" if identifier is None else window_condition(identifier, write_batch.windows, write_batch.include_nulls)
-    columns = ", ".join(double_quoted(column.name) for column in head.columns)
     try:
-        found = query_within(delta, f'SELECT {columns} FROM "rows" WHERE {condition} LIMIT {MOST_OLD_ROWS + 1}', MOST_OLD_BYTES)
-    except DeltaError as error:
+        found = _of_files_with_vectors(table, delta, schema, write_batch)
+        if found is None:
+            found = _by_query(delta, head, write_batch)
+    except (DeltaError, pa.ArrowException, OSError) as error:
         log.debug("%s: Spark compares the rows: %s", table.url, error)
         return None
     return found.cast(schema) if found is not None and found.num_rows <= MOST_OLD_ROWS else None
+
+
+def _by_query(delta: DeltaTable, head: Head, write_batch: WriteBatch) -> pa.Table | None:
+    """The rows, or one more than ``MOST_OLD_ROWS`` of them; None if they are more than ``MOST_OLD_BYTES``. Raises DeltaError."""
+    identifier = write_batch.container.identifier
+    condition = "true" if identifier is None else window_condition(identifier, write_batch.windows, write_batch.include_nulls)
+    columns = ", ".join(double_quoted(column.name) for column in head.columns)
+    return query_within(delta, f'SELECT {columns} FROM "rows" WHERE {condition} LIMIT {MOST_OLD_ROWS + 1}', MOST_OLD_BYTES)
+
+
+def _of_files_with_vectors(table: LakeTable, delta: DeltaTable, schema: pa.Schema, write_batch: WriteBatch) -> pa.Table | None:
+    """The same from the files themselves, where some of them have deletion vectors: the engine reads such files whole.
+
+    None if there are none, or if the rows are too many. Raises pa.ArrowException or OSError.
+    """
+    identifier = write_batch.container.identifier
+    if identifier is None or "://" in table.address:
+        return None
+    there = LocalFiles.of(delta, table.address)
+    if there is None or not there.live:
+        return None
+    meant = RowsOfWindows(identifier, write_batch.windows, write_batch.include_nulls)
+    hits = there.hits(there.that_may_have(meant), schema, meant)
+    if sum(among.true_count for among in hits.values()) > MOST_OLD_ROWS:
+        return None
+    left, found = MOST_OLD_BYTES, [schema.empty_table()]
+    for file, among in hits.items():
+        found.append(there.rows(file, schema, among))
+        left -= found[-1].nbytes
+        if left < 0:
+            return None
+    return pa.concat_tables(found)
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema | None:

@@ -13,13 +13,11 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from incremental_assets.core.errors import LakeError
@@ -27,11 +25,12 @@ from incremental_assets.delta.commit_files import RemovedFile, add_action, commi
 from incremental_assets.delta.deletion_vectors import write_vectors
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.guards import expect_unmoved, moved, newest
+from incremental_assets.delta.local_files import LocalFiles, size_of
 from incremental_assets.delta.local_rows import LocalComparison, arrow_schema, has_unique_keys, key_texts, marked, unmarked
 from incremental_assets.delta.log import Action, LogFile, files_of, write_version
 from incremental_assets.delta.merge import still_there
 from incremental_assets.delta.parquet_files import FilesWriter
-from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfBoth, RowsOfKeys, RowsOfWindows, integers
+from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfBoth, RowsOfKeys, RowsOfWindows
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult, WrittenFile
 
@@ -45,8 +44,6 @@ MOST_WHOLE_BYTES = 256 << 20
 """Up to so many bytes of files are read with all columns, for rows that are kept although they are deleted in the source."""
 MOST_WRITTEN_BYTES = 8 << 20
 """Up to so many bytes of files are written anew."""
-_MICROS_CUT = 999
-"""Spark writes the bounds of times into the statistics in milliseconds, cut off."""
 
 
 def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: LocalComparison) -> WriteResult | None:
@@ -249,61 +246,33 @@ def _place(
     delta = table.opened()
     if delta is None or delta.version() != head.version:
         return None
-    actions = pa.table(delta.get_add_actions(flatten=True))
-    files = [RemovedFile(path, size) for path, size in zip(*(actions.column(c).to_pylist() for c in ("path", "size_bytes")), strict=True)]
-    searched = [file for file, may in zip(files, _may_have(actions, replaced), strict=True) if may]
-    if any(not _is_plain(file.path) for file in files) or _bytes(searched) > MOST_READ_BYTES:
+    there = LocalFiles.of(delta, folder)
+    searched = () if there is None else there.that_may_have(replaced)
+    if there is None or size_of(searched) > MOST_READ_BYTES:
         return None
-    live = _live(delta)
     try:
-        hits = _hits(folder, schema, replaced, searched, live, taken)
+        hits = there.hits(searched, schema, replaced, taken)
         rows = sum(among.true_count for among in hits.values())
-        if with_replaced and _bytes(list(hits)) > MOST_WHOLE_BYTES:
+        if with_replaced and size_of(list(hits)) > MOST_WHOLE_BYTES:
             return None
-        whole = [_read(folder, file, schema).filter(among) for file, among in hits.items()] if with_replaced else []
-        has_vectors = any(file.path in live for file in hits)
+        whole = [there.rows(file, schema, among) for file, among in hits.items()] if with_replaced else []
+        has_vectors = any(file.path in there.live for file in hits)
         # A file with a deletion vector leaves only by name and vector, and delta-rs names the vectors only if it removes all files.
-        leaving = files if has_vectors else list(hits)
-        if _bytes(leaving) <= MOST_WRITTEN_BYTES:
-            kept = [_staying(folder, schema, file, hits.get(file), live.get(file.path)) for file in leaving]
+        leaving = there.files if has_vectors else list(hits)
+        if size_of(leaving) <= MOST_WRITTEN_BYTES:
+            kept = [_staying(there, schema, file, hits.get(file)) for file in leaving]
             return _Place(kept, () if has_vectors else leaving, rows, replaces_all=has_vectors, replaced=whole)
-        to_mark = _marked(table, head, delta, hits, live)
+        to_mark = _marked(table, head, delta, hits, there)
         return None if to_mark is None else _Place(replaced_rows=rows, marked=to_mark, replaced=whole)
     except (pa.ArrowException, OSError) as error:
         log.debug("%s: Spark writes, as a file was not read: %s", table.url, error)
         return None
 
 
-def _hits(
-    folder: str,
-    schema: pa.Schema,
-    replaced: ReplacedRows,
-    searched: Sequence[RemovedFile],
-    live: Mapping[str, pa.Array],
-    taken: list[pa.Table] | None,
-) -> dict[RemovedFile, pa.Array]:
-    """The files that have rows to be replaced, and which of their rows these are."""
-    columns = pa.schema([schema.field(name) for name in replaced.columns])
-
-    def search(file: RemovedFile) -> pa.Array:
-        rows = _read(folder, file, columns)
-        among = replaced.among(rows)
-        if file.path in live:
-            among = pc.and_(among, _of_length(live[file.path], len(among)))  # pyright: ignore[reportAttributeAccessIssue]
-        if taken is not None and among.true_count:
-            taken.append(rows.filter(among))
-        return among
-
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
-        found = zip(searched, threads.map(search, searched), strict=True)
-        return {file: among for file, among in found if among.true_count}
-
-
-def _staying(folder: str, schema: pa.Schema, file: RemovedFile, hit: pa.Array | None, live: pa.Array | None) -> pa.Table:
+def _staying(there: LocalFiles, schema: pa.Schema, file: RemovedFile, hit: pa.Array | None) -> pa.Table:
     """The rows of a file that leaves the table which stay in it."""
-    rows = _read(folder, file, schema)
-    if live is not None:
-        live = _of_length(live, rows.num_rows)
+    rows = there.read(file, schema)
+    live = there.live_rows(file, rows.num_rows)
     if hit is not None:
         other = pc.invert(hit)  # pyright: ignore[reportAttributeAccessIssue]
         live = other if live is None else pc.and_(live, other)  # pyright: ignore[reportAttributeAccessIssue]
@@ -311,7 +280,7 @@ def _staying(folder: str, schema: pa.Schema, file: RemovedFile, hit: pa.Array | 
 
 
 def _marked(
-    table: LakeTable, head: Head, delta: DeltaTable, hits: Mapping[RemovedFile, pa.Array], live: Mapping[str, pa.Array]
+    table: LakeTable, head: Head, delta: DeltaTable, hits: Mapping[RemovedFile, pa.Array], there: LocalFiles
 ) -> Sequence[_Marked] | None:
     """The same files with all their rows that are deleted then. None if the table permits no deletion vectors."""
     if head.properties.get("delta.enableDeletionVectors") != "true":
@@ -321,11 +290,12 @@ def _marked(
     for file, among in hits.items():
         found = None if known is None else known[file.path]
         stats = None if found is None else _with_wide_bounds(found.stats, len(among))
-        if found is None or stats is None or (found.vector is not None) != (file.path in live):
+        live = there.live_rows(file, len(among))
+        if found is None or stats is None or (found.vector is not None) != (live is not None):
             return None
         deleted = among.to_numpy(zero_copy_only=False)
-        if file.path in live:
-            deleted = deleted | ~_of_length(live[file.path], len(among)).to_numpy(zero_copy_only=False)
+        if live is not None:
+            deleted = deleted | ~live.to_numpy(zero_copy_only=False)
         marked.append(_Marked(found, None if deleted.all() else np.flatnonzero(deleted), stats))
     return marked
 
@@ -371,63 +341,3 @@ def _commit_marks(
     if newest(table).version > head.version:
         raise moved(write_batch.container.label, table, "nothing was written")
     return False
-
-
-def _live(delta: DeltaTable) -> dict[str, pa.Array]:
-    """For each file with a deletion vector, by its name, which of its rows are still there."""
-    if "deletionVectors" not in (delta.protocol().reader_features or ()):
-        return {}
-    found = pa.table(delta.deletion_vectors())
-    paths = [path.rsplit("/", 1)[-1] for path in found.column("filepath").to_pylist()]
-    return {path: vector.values for path, vector in zip(paths, found.column("selection_vector"), strict=True)}
-
-
-def _of_length(live: pa.Array, rows: int) -> pa.Array:
-    """The same for all rows of a file: those after the last one of which something is known are there."""
-    return pa.concat_arrays([live, pa.array([True] * (rows - len(live)), pa.bool_())])
-
-
-def _is_plain(path: str) -> bool:
-    """Whether the path is the name of a file in the table's own folder, with nothing in it that may be encoded."""
-    return all(character.isalnum() or character in "-_." for character in path)
-
-
-def _bytes(files: Sequence[RemovedFile]) -> int:
-    return sum(file.size for file in files)
-
-
-def _read(folder: str, file: RemovedFile, schema: pa.Schema) -> pa.Table:
-    """The columns of a file. A column that came to the table later is NULL. Raises ArrowInvalid if a column is not as it should be."""
-    with pq.ParquetFile(os.path.join(folder, file.path)) as opened:
-        there = opened.schema_arrow.names
-        absent = [name for name in schema.names if name not in there]
-        if {name.lower() for name in absent} & {name.lower() for name in there} or len(set(there)) != len(there):
-            raise pa.ArrowInvalid(f"{file.path} has columns of similar names")
-        if any(opened.schema.column(i).physical_type == "INT96" for i in range(len(opened.schema))):
-            raise pa.ArrowInvalid(f"{file.path} has times in nanoseconds, which cover only three centuries")
-        found = opened.read([name for name in schema.names if name in there])
-        if set(found.column_names) | set(absent) != set(schema.names):
-            raise pa.ArrowInvalid(f"{file.path} has columns that are not read by their names")
-    columns = [pa.nulls(found.num_rows, f.type) if f.name in absent else found.column(f.name).cast(f.type) for f in schema]
-    return pa.table(columns, schema=schema)
-
-
-def _may_have(actions: pa.Table, replaced: ReplacedRows) -> Sequence[bool]:
-    """For each file, whether its statistics permit that it has rows to be replaced."""
-    low, high, nulls = replaced.extent()
-    column = replaced.columns[0]
-    needed = [f"min.{column}", f"max.{column}", f"null_count.{column}"]
-    known = set(needed) <= set(actions.column_names) and not any(pa.types.is_null(actions.column(name).type) for name in needed)
-    if (low is None and high is None) or not known:
-        return [True] * actions.num_rows
-    lowest, highest = integers(actions.column(needed[0])), integers(actions.column(needed[1]))
-    if pa.types.is_timestamp(actions.column(needed[1]).type):
-        highest = pc.add(highest, _MICROS_CUT)  # pyright: ignore[reportAttributeAccessIssue]
-    may = pa.chunked_array([pa.array([True] * actions.num_rows, pa.bool_())])
-    if high is not None:
-        may = pc.and_(may, pc.fill_null(pc.less_equal(lowest, high), True))  # pyright: ignore[reportAttributeAccessIssue]
-    if low is not None:
-        may = pc.and_(may, pc.fill_null(pc.greater_equal(highest, low), True))  # pyright: ignore[reportAttributeAccessIssue]
-    if nulls:
-        may = pc.or_(may, pc.fill_null(pc.greater(actions.column(needed[2]), 0), True))  # pyright: ignore[reportAttributeAccessIssue]
-    return may.to_pylist()

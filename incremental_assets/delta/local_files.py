@@ -1,0 +1,153 @@
+"""Reads rows out of the Parquet files of a table in this process: which rows of which files are meant, and these rows.
+
+Belongs here: which files may have them, their row groups, and rows that are deleted by deletion vectors. Does not belong: which rows are
+meant (``replaced_rows``), and what is done with them (``local_rows``, ``local_write``).
+
+delta-rs reads a file whole if it has a deletion vector. Here only the row groups with such rows are read.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from incremental_assets.delta.commit_files import RemovedFile
+from incremental_assets.delta.replaced_rows import ReplacedRows, integers
+
+_MICROS_CUT = 999
+"""Spark writes the bounds of times into the statistics in milliseconds, cut off."""
+
+
+@dataclass(frozen=True)
+class LocalFiles:
+    """The files of one version of a table in the local folder ``folder``.
+
+    ``live``: for each file with a deletion vector, by its name, which of its rows are still there. The methods raise pa.ArrowException or
+    OSError if a file cannot be read here as Spark reads it.
+    """
+
+    folder: str
+    files: Sequence[RemovedFile]
+    live: Mapping[str, pa.Array]
+    _actions: pa.Table
+
+    @classmethod
+    def of(cls, delta: DeltaTable, folder: str) -> "LocalFiles | None":
+        """None if one of the files is not in the folder itself."""
+        actions = pa.table(delta.get_add_actions(flatten=True))
+        names = (actions.column(c).to_pylist() for c in ("path", "size_bytes"))
+        files = [RemovedFile(path, size) for path, size in zip(*names, strict=True)]
+        return cls(folder, files, _live(delta), actions) if all(_is_plain(file.path) for file in files) else None
+
+    def that_may_have(self, meant: ReplacedRows) -> Sequence[RemovedFile]:
+        """The files whose statistics permit that they have some of the rows."""
+        return [file for file, may in zip(self.files, _may_have(self._actions, meant), strict=True) if may]
+
+    def hits(
+        self, searched: Sequence[RemovedFile], schema: pa.Schema, meant: ReplacedRows, taken: list[pa.Table] | None = None
+    ) -> dict[RemovedFile, pa.Array]:
+        """Those of the files that have some of the rows, and for each row of theirs, whether it is one of them.
+
+        ``schema``: all columns of the table. The rows are added to ``taken``, with the columns by which they are known.
+        """
+        columns = pa.schema([schema.field(name) for name in meant.columns])
+
+        def search(file: RemovedFile) -> pa.Array:
+            rows = self.read(file, columns)
+            among = meant.among(rows)
+            live = self.live_rows(file, len(among))
+            if live is not None:
+                among = pc.and_(among, live)  # pyright: ignore[reportAttributeAccessIssue]
+            if taken is not None and among.true_count:
+                taken.append(rows.filter(among))
+            return among
+
+        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
+            found = zip(searched, threads.map(search, searched), strict=True)
+            return {file: among for file, among in found if among.true_count}
+
+    def live_rows(self, file: RemovedFile, rows: int) -> pa.Array | None:
+        """For each row of a file, of which it has so many, whether it is still there; None if all are."""
+        live = self.live.get(file.path)
+        # Those after the last one of which something is known are there.
+        return None if live is None else pa.concat_arrays([live, pa.array([True] * (rows - len(live)), pa.bool_())])
+
+    def rows(self, file: RemovedFile, schema: pa.Schema, among: pa.Array) -> pa.Table:
+        """Those rows of a file for which ``among`` is true. Row groups without such rows are not read."""
+        with pq.ParquetFile(os.path.join(self.folder, file.path)) as opened:
+            sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
+            starts = np.cumsum([0, *sizes])
+            parts = [among.slice(int(start), size) for start, size in zip(starts[:-1], sizes, strict=True)]
+            chosen = [group for group, part in enumerate(parts) if part.true_count]
+            rows = _columns(opened, file, schema, chosen)
+        return rows.filter(pa.concat_arrays([parts[group] for group in chosen]) if chosen else pa.array([], pa.bool_()))
+
+    def read(self, file: RemovedFile, schema: pa.Schema) -> pa.Table:
+        """All rows of a file, also those that are deleted by its deletion vector."""
+        with pq.ParquetFile(os.path.join(self.folder, file.path)) as opened:
+            return _columns(opened, file, schema, None)
+
+
+def size_of(files: Sequence[RemovedFile]) -> int:
+    """The size of files in bytes."""
+    return sum(file.size for file in files)
+
+
+def _live(delta: DeltaTable) -> dict[str, pa.Array]:
+    """For each file with a deletion vector, by its name, which of its rows are still there."""
+    if "deletionVectors" not in (delta.protocol().reader_features or ()):
+        return {}
+    found = pa.table(delta.deletion_vectors())
+    paths = [path.rsplit("/", 1)[-1] for path in found.column("filepath").to_pylist()]
+    return {path: vector.values for path, vector in zip(paths, found.column("selection_vector"), strict=True)}
+
+
+def _is_plain(path: str) -> bool:
+    """Whether the path is the name of a file in the table's own folder, with nothing in it that may be encoded."""
+    return all(character.isalnum() or character in "-_." for character in path)
+
+
+def _columns(opened: pq.ParquetFile, file: RemovedFile, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
+    """The columns of a file, or of some of its row groups. A column that came to the table later is NULL.
+
+    Raises ArrowInvalid if a column is not as it should be.
+    """
+    there = opened.schema_arrow.names
+    absent = [name for name in schema.names if name not in there]
+    if {name.lower() for name in absent} & {name.lower() for name in there} or len(set(there)) != len(there):
+        raise pa.ArrowInvalid(f"{file.path} has columns of similar names")
+    if any(opened.schema.column(i).physical_type == "INT96" for i in range(len(opened.schema))):
+        raise pa.ArrowInvalid(f"{file.path} has times in nanoseconds, which cover only three centuries")
+    names = [name for name in schema.names if name in there]
+    found = opened.read(names) if groups is None else opened.read_row_groups(groups, names)
+    if set(found.column_names) | set(absent) != set(schema.names):
+        raise pa.ArrowInvalid(f"{file.path} has columns that are not read by their names")
+    columns = [pa.nulls(found.num_rows, f.type) if f.name in absent else found.column(f.name).cast(f.type) for f in schema]
+    return pa.table(columns, schema=schema)
+
+
+def _may_have(actions: pa.Table, replaced: ReplacedRows) -> Sequence[bool]:
+    """For each file, whether its statistics permit that it has rows to be replaced."""
+    low, high, nulls = replaced.extent()
+    column = replaced.columns[0]
+    needed = [f"min.{column}", f"max.{column}", f"null_count.{column}"]
+    known = set(needed) <= set(actions.column_names) and not any(pa.types.is_null(actions.column(name).type) for name in needed)
+    if (low is None and high is None) or not known:
+        return [True] * actions.num_rows
+    lowest, highest = integers(actions.column(needed[0])), integers(actions.column(needed[1]))
+    if pa.types.is_timestamp(actions.column(needed[1]).type):
+        highest = pc.add(highest, _MICROS_CUT)  # pyright: ignore[reportAttributeAccessIssue]
+    may = pa.chunked_array([pa.array([True] * actions.num_rows, pa.bool_())])
+    if high is not None:
+        may = pc.and_(may, pc.fill_null(pc.less_equal(lowest, high), True))  # pyright: ignore[reportAttributeAccessIssue]
+    if low is not None:
+        may = pc.and_(may, pc.fill_null(pc.greater_equal(highest, low), True))  # pyright: ignore[reportAttributeAccessIssue]
+    if nulls:
+        may = pc.or_(may, pc.fill_null(pc.greater(actions.column(needed[2]), 0), True))  # pyright: ignore[reportAttributeAccessIssue]
+    return may.to_pylist()
