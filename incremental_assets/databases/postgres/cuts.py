@@ -10,7 +10,7 @@ from psycopg import sql
 
 from incremental_assets.core.container import Kind
 from incremental_assets.core.window import merge
-from incremental_assets.databases.postgres.queries import identifier_expression, literal, null_predicate
+from incremental_assets.databases.postgres.queries import identifier_expression, literal, null_predicate, scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.source import WindowRead
 
@@ -32,53 +32,50 @@ def divided(scope: sql.Composable, cuts: Sequence[sql.Composable]) -> list[sql.C
 def reader_cuts(reader: PostgresReader, read: WindowRead) -> list[sql.Composable]:
     """Conditions that divide a read into parts, so that each row is in exactly one part. The result is empty for one reader.
 
-    A whole ordinary table is divided by ``ctid``, which needs no index, and so is a part of it that PostgreSQL finds by reading the whole
-    table: each reader reads its own pages then. A container without identifier is divided by its primary key, and everything else by the
-    identifier.
+    A whole ordinary table is divided by ``ctid``, which needs no index. A container without identifier is divided by its primary key, and
+    everything else by the identifier, or by ``ctid`` where that is less work.
     """
-    container = reader.container
-    most = min(container.options.readers or read.most_readers, read.most_readers)
-    if most <= 1:
-        return []
-    if _by_pages(reader, read):
-        pages = reader.pages()
-        readers = container.options.readers or min(most, pages // PAGES_A_READER + 1)
-        return ctid_cuts(pages, min(readers, most))
-    readers = container.options.readers or reader.estimate(read.windows, read.include_nulls) // ROWS_A_READER + 1
-    if container.identifier is None:
-        return ordering_cuts(reader, min(readers, most))
-    return _identifier_cuts(reader, read, min(readers, most))
+    return _cuts(reader, read)[0]
 
 
 def file_cuts(reader: PostgresReader, read: WindowRead) -> tuple[list[sql.Composable], int]:
     """As ``reader_cuts``, for a read into files: the parts, of which there may be more than readers, and the number of readers."""
-    cuts = reader_cuts(reader, read)
+    cuts, share = _cuts(reader, read)
     readers = max(1, len(cuts))
     # Any other range reads the whole table where it finds no index.
-    if not _by_pages(reader, read) or reader.server.version < FIRST_WITH_TID_RANGES:
+    if share is None or reader.server.version < FIRST_WITH_TID_RANGES:
         return cuts, readers
-    parts = max(readers, -(-int(reader.bytes() * _share(reader, read)) // BYTES_A_FILE))
+    parts = max(readers, -(-int(reader.bytes() * share) // BYTES_A_FILE))
     return ctid_cuts(reader.pages(), parts), readers
 
 
-def _by_pages(reader: PostgresReader, read: WindowRead) -> bool:
-    if reader.container.kind is not Kind.TABLE:
-        return False
-    return _is_whole(reader, read) or (
-        reader.server.version >= FIRST_WITH_TID_RANGES and reader.reads_whole_table(read.windows, read.include_nulls)
-    )
+def _cuts(reader: PostgresReader, read: WindowRead) -> tuple[list[sql.Composable], float | None]:
+    """The conditions of ``reader_cuts`` and, if they divide the table's pages, the share of its rows that the read has."""
+    container = reader.container
+    most = min(container.options.readers or read.most_readers, read.most_readers)
+    is_whole = container.identifier is None or any(w.lower is None and w.upper is None for w in read.windows)
+    if is_whole and container.kind is Kind.TABLE:
+        pages = reader.pages()
+        readers = container.options.readers or min(most, pages // PAGES_A_READER + 1)
+        return ctid_cuts(pages, min(readers, most)), 1.0
+    if most <= 1:
+        return [], None
+    rows = reader.estimate(read.windows, read.include_nulls)
+    readers = min(container.options.readers or rows // ROWS_A_READER + 1, most)
+    if container.identifier is None:
+        return ordering_cuts(reader, readers), None
+    by_identifier = _identifier_cuts(reader, read, readers)
+    if readers > 1 and container.kind is Kind.TABLE and reader.server.version >= FIRST_WITH_TID_RANGES:
+        by_pages = ctid_cuts(reader.pages(), readers)
+        scope = scope_predicate(container, read.windows, read.include_nulls)
+        # Where the rows lie in no order of the identifier, or it has no index, each reader of a part of it reads most of the table's pages.
+        if _cost(reader, divided(scope, by_pages)) < _cost(reader, divided(scope, by_identifier)):
+            return by_pages, min(1.0, rows / max(1, container.rows or 0))
+    return by_identifier, None
 
 
-def _is_whole(reader: PostgresReader, read: WindowRead) -> bool:
-    return reader.container.identifier is None or any(w.lower is None and w.upper is None for w in read.windows)
-
-
-def _share(reader: PostgresReader, read: WindowRead) -> float:
-    """The share of the table's rows that the read has, as the planner estimates both."""
-    rows = reader.container.rows
-    if _is_whole(reader, read) or not rows:
-        return 1.0
-    return min(1.0, reader.estimate(read.windows, read.include_nulls) / rows)
+def _cost(reader: PostgresReader, parts: Sequence[sql.Composable]) -> float:
+    return sum(map(reader.cost, parts))
 
 
 def ctid_cuts(pages: int, readers: int) -> list[sql.Composable]:
@@ -134,6 +131,9 @@ def _identifier_cuts(reader: PostgresReader, read: WindowRead, readers: int) -> 
     assert identifier is not None
     domain = merge(read.windows)
     lower = domain[0].lower if domain and domain[0].lower is not None else None
+    upper = domain[-1].upper if domain else None
+    if highest is not None and upper is not None:
+        highest = min(highest, upper - 1)
     # To find the lowest value of a view, PostgreSQL evaluates the view once more. That is done only if the YAML asks for several readers.
     if lower is None and readers > 1 and (reader.container.kind is Kind.PARTITIONED or reader.container.options.readers):
         lower = reader.lowest()

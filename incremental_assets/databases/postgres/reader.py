@@ -5,7 +5,7 @@ Belongs here: these queries, each of which is one short statement. Does not belo
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -205,25 +205,17 @@ class PostgresReader(PostgresSession):
     # ------------------------------------------------------------------ the rows in the windows
     def estimate(self, windows: Sequence[Window], include_nulls: bool) -> int:
         """The number of rows in the windows, as PostgreSQL's planner estimates it."""
-        query = sql.SQL("explain (format json) select 1 from {} where {}").format(
-            relation(self.container), scope_predicate(self.container, windows, include_nulls)
-        )
-        plan: Any = self._row(query)[0]
-        return int((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]["Plan Rows"])
+        scope = scope_predicate(self.container, windows, include_nulls)
+        return int(self._planned(sql.SQL("select 1 from {} where {}").format(relation(self.container), scope))["Plan Rows"])
 
-    def reads_whole_table(self, windows: Sequence[Window], include_nulls: bool) -> bool:
-        """Whether PostgreSQL's planner reads the whole table for the rows in the windows, as no index would spare it much."""
-        query = sql.SQL("explain (format json) select * from {} where {}").format(
-            relation(self.container), scope_predicate(self.container, windows, include_nulls)
-        )
-        plan: Any = self._row(query)[0]
-        nodes = [one["Plan"] for one in (json.loads(plan) if isinstance(plan, str) else plan)]
-        while nodes:
-            node = nodes.pop()
-            if node["Node Type"] == "Seq Scan":
-                return True
-            nodes += node.get("Plans", [])
-        return False
+    def cost(self, scope: sql.Composable) -> float:
+        """What it costs PostgreSQL to find and read the rows that fulfil a condition, in the planner's own unit."""
+        return self._planned(sql.SQL("select * from {} where {}").format(relation(self.container), scope))["Total Cost"]
+
+    def _planned(self, query: sql.Composable) -> Mapping[str, Any]:
+        """The planner's plan of a query: its uppermost node."""
+        plan: Any = self._row(sql.SQL("explain (format json) {}").format(query))[0]
+        return (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
 
     def count(self, windows: Sequence[Window], include_nulls: bool) -> int:
         """The exact number of rows in the windows. PostgreSQL has to read them for it."""
