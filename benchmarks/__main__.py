@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,11 @@ def _median_of(measured: list[Measured | None]) -> Measured | None:
     """The same of those that were made; None if none was."""
     made = [one for one in measured if one is not None]
     return _median(made) if made else None
+
+
+def _seconds(measured: Sequence[Measured | None]) -> str:
+    """The seconds of each measurement, in their order."""
+    return ", ".join(f"{one.seconds:.1f}" for one in measured if one is not None) + " s"
 
 
 class Bench:
@@ -197,13 +203,13 @@ class Bench:
         loads: list[Measured] = []
         their_loads: list[Measured | None] = []
         for number in range(self.rounds):
+            os.sync()  # what the one has written is on the disk before the other begins
             loads.append(self.ours(f"load_{number}/line_item"))
             shutil.rmtree(self.folder / "dlt", ignore_errors=True)  # dlt would append to what it has loaded
+            os.sync()
             their_loads.append(self.dlt("load", url))
-        spread = f"{min(one.seconds for one in loads):.1f} to {max(one.seconds for one in loads):.1f} s"
-        theirs_spread = [one.seconds for one in their_loads if one is not None]
-        beside = f", dlt {min(theirs_spread):.1f} to {max(theirs_spread):.1f} s" if theirs_spread else ""
-        self.step("full load", _median(loads), _median_of(their_loads), "; ".join(filter(None, (spread + beside, self.sling(url)))))
+        notes = [_seconds(loads), *([f"dlt {_seconds(their_loads)}"] if any(their_loads) else []), self.sling(url)]
+        self.step("full load", _median(loads), _median_of(their_loads), "; ".join(filter(None, notes)))
         self.ours("upsert/line_item")
         self.dlt("first", url)
         upserts: list[Measured] = []

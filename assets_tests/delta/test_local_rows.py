@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
@@ -21,6 +22,7 @@ from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.delta import local_rows
+from incremental_assets.delta.local_files import LocalFiles
 from incremental_assets.delta.local_rows import (
     bounds_of,
     counted_changes,
@@ -33,7 +35,7 @@ from incremental_assets.delta.local_rows import (
 )
 from incremental_assets.delta.merge import _extent
 from incremental_assets.delta.overwrite import _changes
-from incremental_assets.delta.sql import key_text
+from incremental_assets.delta.sql import key_text, scope_predicate
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.spark.session import open_session
 
@@ -164,6 +166,36 @@ def test_rows_of_the_last_millisecond_of_a_file_are_compared(tmp_path: Path, spa
                 found = rows_of_lake(table, head, replace(batch_of, windows=(Window(lower, None),)))
                 assert found is not None and found.num_rows == expected, (type_, lower)
             table = LakeTable(str(tmp_path), "of_local_times")
+
+
+def test_rows_of_files_with_deletion_vectors_are_those_that_spark_reads(tmp_path: Path, spark_home: Path) -> None:
+    """A row that was deleted would be compared, or one of another row group left out: the sync would then delete or double rows."""
+    table, chance = LakeTable(str(tmp_path), "t"), random.Random(5)
+    with open_session(spark_home, name="local rows") as spark:
+        spark.sql(f"CREATE TABLE {table.sql_name} (k BIGINT, v STRING) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        for offset in (0, 1500):
+            rows = spark.sql(f"SELECT nullif(id + {offset}, 77) AS k, repeat(md5(cast(id AS string)), 20) AS v FROM range(0, 2000, 1, 1)")
+            rows.write.format("delta").mode("append").option("parquet.block.size", "200000").save(table.url)
+        spark.sql(f"DELETE FROM {table.sql_name} WHERE k % 7 = 3 OR k BETWEEN 2500 AND 2600").collect()
+        spark.sql(f"ALTER TABLE {table.sql_name} ADD COLUMN later INT").collect()
+        spark.sql(f"INSERT INTO {table.sql_name} VALUES (10, 'new', 1), (NULL, 'without', 2)").collect()
+        head, delta = table.head(), table.opened()
+        assert head is not None and delta is not None
+        there = LocalFiles.of(delta, table.address)
+        assert there is not None and len(there.live) == 2
+        assert min(pq.ParquetFile(tmp_path / "t" / path).num_row_groups for path in there.live) > 3
+        for _ in range(12):
+            edges = sorted(chance.sample(range(-10, 3600), 4))
+            windows = chance.choice(
+                [(Window(edges[0], edges[1]), Window(edges[2], edges[3])), (Window(edges[1], None),), (Window(None, 9),)]
+            )
+            wanted = replace(BATCH, columns=head.columns, windows=windows, include_nulls=chance.random() < 0.5)
+            found = rows_of_lake(table, head, wanted)
+            assert wanted.container.identifier is not None
+            condition = scope_predicate(wanted.container.identifier, windows, wanted.include_nulls)
+            expected = spark.sql(f"SELECT * FROM {table.sql_name} WHERE {condition}").toArrow()
+            assert found is not None and found.num_rows == expected.num_rows > 0, windows
+            assert counted_changes(differing(expected, found), found.column_names, ()) == (0, 0, 0), windows
 
 
 def test_rows_that_this_process_should_not_read_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
