@@ -99,7 +99,7 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Measured:
 
 
 def _watch(pid: int, peak: list[float]) -> None:
-    """Keeps the peak memory of the process and its children in ``peak``, sampled ten times a second, until the process has ended."""
+    """Keeps the peak memory of the process and its children in ``peak``, sampled three times a second, until the process has ended."""
     while True:
         try:
             top = psutil.Process(pid)
@@ -108,4 +108,4 @@ def _watch(pid: int, peak: list[float]) -> None:
         except psutil.Error:
             if not psutil.pid_exists(pid):
                 return
-        time.sleep(0.1)
+        time.sleep(0.3)
