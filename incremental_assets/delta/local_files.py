@@ -49,24 +49,17 @@ class LocalFiles:
         """The files whose statistics permit that they have some of the rows."""
         return [file for file, may in zip(self.files, _may_have(self._actions, meant), strict=True) if may]
 
-    def hits(
-        self, searched: Sequence[RemovedFile], schema: pa.Schema, meant: ReplacedRows, taken: list[pa.Table] | None = None
-    ) -> dict[RemovedFile, pa.Array]:
+    def hits(self, searched: Sequence[RemovedFile], schema: pa.Schema, meant: ReplacedRows) -> dict[RemovedFile, pa.Array]:
         """Those of the files that have some of the rows, and for each row of theirs, whether it is one of them.
 
-        ``schema``: all columns of the table. The rows are added to ``taken``, with the columns by which they are known.
+        ``schema``: all columns of the table.
         """
         columns = pa.schema([schema.field(name) for name in meant.columns])
 
         def search(file: RemovedFile) -> pa.Array:
-            rows = self.read(file, columns)
-            among = meant.among(rows)
+            among = meant.among(self.read(file, columns))
             live = self.live_rows(file, len(among))
-            if live is not None:
-                among = pc.and_(among, live)  # pyright: ignore[reportAttributeAccessIssue]
-            if taken is not None and among.true_count:
-                taken.append(rows.filter(among))
-            return among
+            return among if live is None else pc.and_(among, live)  # pyright: ignore[reportAttributeAccessIssue]
 
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
             found = zip(searched, threads.map(search, searched), strict=True)

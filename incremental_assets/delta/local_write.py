@@ -80,14 +80,15 @@ def write_chosen(table: LakeTable, head: Head, write_batch: WriteBatch, chosen: 
     if reason is not None or chosen.replaced is None:
         log.debug("%s: Spark writes: %s", write_batch.container.label, reason)
         return None
-    schema, taken, folder = chosen.rows.schema, list[pa.Table](), os.path.abspath(table.address)
-    place = _place(table, head, folder, schema, chosen.replaced, taken=taken)
+    schema, folder = chosen.rows.schema, os.path.abspath(table.address)
+    known_by = pa.schema([schema.field(name) for name in chosen.replaced.columns])
+    place = _place(table, head, folder, schema, chosen.replaced, known_by)
     if place is None:
         return None
     nothing = not chosen.rows.num_rows and not place.replaced_rows
     if not nothing and not _commit(table, head, write_batch, folder, chosen.rows, place):
         return None
-    return pa.concat_tables([pa.schema([schema.field(name) for name in chosen.replaced.columns]).empty_table(), *taken])
+    return pa.concat_tables([known_by.empty_table(), *place.replaced])
 
 
 def delete_here(table: LakeTable, head: Head, write_batch: WriteBatch, keys: pa.Table) -> WriteResult | None:
@@ -102,7 +103,7 @@ def delete_here(table: LakeTable, head: Head, write_batch: WriteBatch, keys: pa.
         return None
     folder = os.path.abspath(table.address)
     is_kept = write_batch.deleted_at is not None
-    place = _place(table, head, folder, schema, RowsOfKeys(keys), with_replaced=is_kept)
+    place = _place(table, head, folder, schema, RowsOfKeys(keys), schema if is_kept else None)
     # A key that is not found, or twice, is not understood here.
     if place is None or place.replaced_rows != keys.num_rows:
         return None
@@ -234,13 +235,11 @@ def _place(
     folder: str,
     schema: pa.Schema,
     replaced: ReplacedRows,
-    *,
-    with_replaced: bool = False,
-    taken: list[pa.Table] | None = None,
+    wanted: pa.Schema | None = None,
 ) -> _Place | None:
-    """Finds the rows to be replaced, and adds them to ``taken``, with the columns by which they are known.
+    """Finds the rows to be replaced.
 
-    ``with_replaced``: the place has them with all columns. None if too many files would have to be read or written anew, or if a file is
+    ``wanted``: the place has these rows, with these columns. None if too many files would have to be read or written anew, or if a file is
     not read here as Spark reads it.
     """
     delta = table.opened()
@@ -251,19 +250,19 @@ def _place(
     if there is None or size_of(searched) > MOST_READ_BYTES:
         return None
     try:
-        hits = there.hits(searched, schema, replaced, taken)
+        hits = there.hits(searched, schema, replaced)
         rows = sum(among.true_count for among in hits.values())
-        if with_replaced and size_of(list(hits)) > MOST_WHOLE_BYTES:
+        if wanted == schema and size_of(list(hits)) > MOST_WHOLE_BYTES:
             return None
-        whole = [there.rows(file, schema, among) for file, among in hits.items()] if with_replaced else []
+        gone = [there.rows(file, wanted, among) for file, among in hits.items()] if wanted is not None else []
         has_vectors = any(file.path in there.live for file in hits)
         # A file with a deletion vector leaves only by name and vector, and delta-rs names the vectors only if it removes all files.
         leaving = there.files if has_vectors else list(hits)
         if size_of(leaving) <= MOST_WRITTEN_BYTES:
             kept = [_staying(there, schema, file, hits.get(file)) for file in leaving]
-            return _Place(kept, () if has_vectors else leaving, rows, replaces_all=has_vectors, replaced=whole)
+            return _Place(kept, () if has_vectors else leaving, rows, replaces_all=has_vectors, replaced=gone)
         to_mark = _marked(table, head, delta, hits, there)
-        return None if to_mark is None else _Place(replaced_rows=rows, marked=to_mark, replaced=whole)
+        return None if to_mark is None else _Place(replaced_rows=rows, marked=to_mark, replaced=gone)
     except (pa.ArrowException, OSError) as error:
         log.debug("%s: Spark writes, as a file was not read: %s", table.url, error)
         return None
