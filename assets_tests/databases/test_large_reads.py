@@ -14,6 +14,7 @@ from assets_tests.harness import Project
 from incremental_assets.core.errors import SourceError
 from incremental_assets.core.plan import Mode
 from incremental_assets.core.window import Window
+from incremental_assets.databases.postgres import cuts
 from incremental_assets.databases.postgres.cuts import divided, reader_cuts
 from incremental_assets.databases.postgres.queries import scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
@@ -108,17 +109,23 @@ def test_a_key_without_statistics_is_read_in_one_snapshot_with_a_warning(project
 
 
 @pytest.mark.parametrize(
-    ("order", "readers_use"), [("i", "id"), ("i * 7919 % 100000", "ctid")], ids=["in order of the identifier", "in no order"]
+    ("order", "lower", "readers_use"),
+    [("i", 10_000, "id"), ("i * 7919 % 100000", 10_000, "ctid"), ("i", None, "ctid")],
+    ids=["in order of the identifier", "in no order", "the first window"],
 )
-def test_the_readers_of_a_window_share_its_pages(project: MakeProject, order: str, readers_use: str) -> None:
+def test_the_readers_of_a_window_share_its_pages(
+    project: MakeProject, order: str, lower: int | None, readers_use: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where a window's rows lie all over the table, readers with a part of the window each would each read the whole table. A load in
-    windows then reads it once for each window and reader. Whatever divides the window, each of its rows is in exactly one part."""
-    shop = project(incremental=["public.notes:id:integer"], containers={"notes": {"readers": 3}})
+    windows then reads it once for each window and reader. The first window of a load begins at no value, and would have one reader.
+    Whatever divides the window, each of its rows is in exactly one part."""
+    shop = project(incremental=["public.notes:id:integer"])
+    monkeypatch.setattr(cuts, "ROWS_A_READER", 5000)
     shop.execute(f"""create table notes (id int, note text);
         insert into notes select i, repeat('n', 100) from generate_series(0, 99999) i order by {order}; create index on notes (id);
         insert into notes values (null, 'without'); analyze notes""")
     definition = shop.definition("notes")
-    read = WindowRead((Window(10_000, 30_000),), True, 99_999, 3)
+    read = WindowRead((Window(lower, (lower or 0) + 20_000),), True, 99_999, 3)
     with PostgresReader(definition.settings.address, definition.container, timezone="UTC") as reader:
         scope = scope_predicate(reader.container, read.windows, read.include_nulls)
         parts = [sql.SQL("from notes where {}").format(part) for part in divided(scope, reader_cuts(reader, read))]

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import grpc
 import psutil
+import pyarrow as pa
 import pytest
 from pyspark.errors.exceptions.connect import SparkConnectException
 from pyspark.sql import functions as F
@@ -106,6 +107,19 @@ with open_session(Path({str(folder)!r}), name="another command") as spark:
 
 
 # ------------------------------------------------------------------------------------------------ sessions
+def test_a_python_worker_begins_with_the_packages_of_our_functions(state: Path) -> None:
+    """Spark's setting ``spark.python.daemon.module`` is documented nowhere. Without it each load begins a second later."""
+
+    def imported(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        names = "pyarrow.parquet", "adbc_driver_postgresql.dbapi"
+        there = [name for name in names if name in sys.modules]
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"name": there})
+
+    with open_session(state, name="packages") as spark:
+        assert len(spark.range(0, 1, 1, 1).mapInArrow(imported, "name string").collect()) == 2
+
+
 def test_a_session_counts_in_utc_with_ansi_arithmetic(state: Path) -> None:
     """Otherwise timestamps shift by the machine's time zone, and overflow turns into NULL instead of an error."""
     with open_session(state, name="settings") as spark:

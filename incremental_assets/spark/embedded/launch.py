@@ -29,6 +29,7 @@ POSTGRES_DRIVER = "org.postgresql:postgresql:42.7.14"
 SCALA = "2.13"
 """Of the Spark that comes with pyspark."""
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+PYTHON_DAEMON = "incremental_assets.spark.embedded.python_daemon"
 CONF = "INCREMENTAL_ASSETS_SPARK_CONF"
 MEMORY = "INCREMENTAL_ASSETS_SPARK_MEMORY"
 FETCH_SECONDS = 900
@@ -256,6 +257,8 @@ def settings(folder: Path) -> dict[str, str]:
         # In local mode there is only one JVM, so its class path is enough. As ``spark.jars`` the files would be copied for every session.
         fixed["spark.driver.extraClassPath"] = os.pathsep.join([*files, *filter(None, [own.get("spark.driver.extraClassPath")])])
         fixed |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.authenticate": "true"}
+        # The workers are processes of this Python. The machines of a cluster need not have this package.
+        fixed["spark.python.daemon.module"] = PYTHON_DAEMON
     else:
         fixed["spark.jars"] = _with(",".join(files), own.get("spark.jars"))
     return {**ours, **own, **fixed}
