@@ -135,8 +135,11 @@ def _identifier_cuts(reader: PostgresReader, read: WindowRead, readers: int) -> 
     upper = domain[-1].upper if domain else None
     if highest is not None and upper is not None:
         highest = min(highest, upper - 1)
-    # To find the lowest value of a view, PostgreSQL evaluates the view once more. That is done only if the YAML asks for several readers.
-    if lower is None and readers > 1 and (reader.container.kind is Kind.PARTITIONED or reader.container.options.readers):
+    # To find the lowest value, PostgreSQL evaluates a view once more, and reads a table that has no index for it. That is done only if the
+    # YAML asks for several readers.
+    container = reader.container
+    is_cheap = container.kind is Kind.PARTITIONED or (len(identifier.columns) == 1 and identifier.columns[0] in container.indexed)
+    if lower is None and readers > 1 and (is_cheap or container.options.readers):
         lower = reader.lowest()
     if readers <= 1 or highest is None or lower is None or highest - lower < readers:
         return []
