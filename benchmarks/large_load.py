@@ -9,6 +9,7 @@ Seconds of the processor are printed beside those of the clock, as the machine m
 import argparse
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -144,7 +145,9 @@ def main() -> None:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(PREPARE.format(times=asked.times).encode())
         for killed in (False, True):
-            project = Project(folder / f"project-{'killed' if killed else 'whole'}", url)
+            place = folder / f"project-{'killed' if killed else 'whole'}"
+            shutil.rmtree(place, ignore_errors=True)
+            project = Project(place, url)
             project.define("shop", DEFS)
             ensure_server(project.home)
             supervisor = server.Home(project.home).supervisor()
