@@ -288,15 +288,29 @@ MUTANTS = (
     Mutant(
         "A row of a file that is written anew comes back from its deletion vector",
         "delta/local_write.py",
-        "        live = _of_length(live, rows.num_rows)\n",
-        "        live = None\n",
+        "    live = there.live_rows(file, rows.num_rows)\n",
+        "    live = None\n",
         "test_local_write.py::test_files_of_spark_are_written_anew_or_marked",
+    ),
+    Mutant(
+        "Rows that are deleted by a deletion vector are compared",
+        "delta/local_files.py",
+        "return among if live is None else",
+        "return among if True else",
+        "test_local_rows.py::test_rows_of_files_with_deletion_vectors_are_those_that_spark_reads",
+    ),
+    Mutant(
+        "Only the first row group of a file that has rows of the windows is read",
+        "delta/local_files.py",
+        "            chosen = [group for group, part in enumerate(parts) if part.true_count]\n",
+        "            chosen = [group for group, part in enumerate(parts) if part.true_count][:1]\n",
+        "test_local_rows.py::test_rows_of_files_with_deletion_vectors_are_those_that_spark_reads",
     ),
     Mutant(
         "A row comes back when others of its file are marked",
         "delta/local_write.py",
-        "deleted = deleted | ~_of_length(",
-        "deleted = deleted & ~_of_length(",
+        "deleted = deleted | ~live.to_numpy(",
+        "deleted = deleted & ~live.to_numpy(",
         "test_local_write.py::test_batches_one_after_another",
     ),
     Mutant(
@@ -322,7 +336,7 @@ MUTANTS = (
     ),
     Mutant(
         "Files are taken for such without rows by bounds that Spark has cut",
-        "delta/local_write.py",
+        "delta/local_files.py",
         "highest = pc.add(highest, _MICROS_CUT)",
         "highest = pc.add(highest, 0)",
         "test_local_write.py::test_the_last_row_of_a_file_of_spark_is_replaced",

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
+from deltalake import WriterProperties, write_deltalake
 
 from assets_tests.delta.test_add_files import batch
 from incremental_assets.core.container import Identifier
@@ -172,10 +172,12 @@ def test_rows_of_files_with_deletion_vectors_are_those_that_spark_reads(tmp_path
     """A row that was deleted would be compared, or one of another row group left out: the sync would then delete or double rows."""
     table, chance = LakeTable(str(tmp_path), "t"), random.Random(5)
     with open_session(spark_home, name="local rows") as spark:
-        spark.sql(f"CREATE TABLE {table.sql_name} (k BIGINT, v STRING) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
         for offset in (0, 1500):
-            rows = spark.sql(f"SELECT nullif(id + {offset}, 77) AS k, repeat(md5(cast(id AS string)), 20) AS v FROM range(0, 2000, 1, 1)")
-            rows.write.format("delta").mode("append").option("parquet.block.size", "200000").save(table.url)
+            keys = pa.array([None if i % 100 == 77 else i + offset for i in range(2000)], pa.int64())
+            rows = pa.table({"k": keys, "v": pa.array([f"{i}" for i in range(2000)])})
+            properties = WriterProperties(max_row_group_size=300, write_batch_size=100)
+            write_deltalake(str(tmp_path / "t"), rows, mode="append", writer_properties=properties)
+        spark.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')").collect()
         spark.sql(f"DELETE FROM {table.sql_name} WHERE k % 7 = 3 OR k BETWEEN 2500 AND 2600").collect()
         spark.sql(f"ALTER TABLE {table.sql_name} ADD COLUMN later INT").collect()
         spark.sql(f"INSERT INTO {table.sql_name} VALUES (10, 'new', 1), (NULL, 'without', 2)").collect()
