@@ -53,7 +53,8 @@ class Request:
     ``keys``: the partition keys of a refresh (None: all partitions). ``reset``: the table is loaded again as a whole
     (``--reset-watermarks``). ``allow_empty``: the sync may remove rows although the source has none in their place (``--allow-empty``).
     ``audit``: whether, and for which partitions, the lake is compared with the source afterwards. ``sweep``: a container that has sweeps
-    is swept even if that is not due yet.
+    is swept even if that is not due yet. ``changed_at``: the position of a commit in the source's log that has changed the container, as
+    an earlier plan has seen. A table that has not come so far has something to do, for which the log need not be read again.
 
     The last two concern containers of files. ``max_files``: the highest number of files to read (None: no limit); sensors and schedules
     set it. With such a limit, files that failed before are tried again only beside others, or after their options in the YAML have changed.
@@ -69,6 +70,7 @@ class Request:
     again_before: int | None = None
     audit: AuditRequest | None = None
     sweep: bool = False
+    changed_at: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

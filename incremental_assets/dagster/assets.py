@@ -16,6 +16,7 @@ from dagster._core.storage.tags import KIND_PREFIX, MAX_RUNTIME_SECONDS_TAG
 
 from incremental_assets.catalog.definition import ContainerDefinition, max_runtime_seconds, missing
 from incremental_assets.core.audit import SUMMARY, audit_values, message_of
+from incremental_assets.core.capture import parse_lsn
 from incremental_assets.core.comparison import Comparison
 from incremental_assets.core.errors import ConfigurationError, ContainerBusy
 from incremental_assets.core.plan import AuditRequest, Mode, Plan, Request
@@ -49,7 +50,7 @@ class SyncConfig(dg.Config):
     place. ``most_files``: the highest number of new and changed files to read (None: no limit). ``again_before``: files that failed before
     this time are tried again, too (microseconds since 1970 UTC). ``audit``: afterwards the lake is compared with the source.
     ``audit_partitions``: the partitions that are compared; left out, all rows are. ``audit_start``: see ``AuditRequest.start``. ``sweep``:
-    a container that has sweeps is swept now.
+    a container that has sweeps is swept now. ``changed_at``: where in the source's log a change was seen, as PostgreSQL writes positions.
     """
 
     mode: ModeConfig = ModeConfig.refresh
@@ -62,6 +63,7 @@ class SyncConfig(dg.Config):
     audit_partitions: list[str] | None = None
     audit_start: int | None = None
     sweep: bool = False
+    changed_at: str | None = None
 
 
 # The schema is made once. When Dagster inferred it again for each asset, that took a third of the time in which many containers are loaded.
@@ -229,4 +231,7 @@ def _request(context: dg.AssetExecutionContext, config: SyncConfig) -> Request:
         keys = tuple(context.partition_keys)
     audited = None if config.audit_partitions is None else tuple(config.audit_partitions)
     audit = AuditRequest(audited, config.audit_start) if config.audit else None
-    return Request(mode, keys, config.reset_watermarks, config.allow_empty, config.most_files, config.again_before, audit, config.sweep)
+    changed_at = None if config.changed_at is None else parse_lsn(config.changed_at)
+    return Request(
+        mode, keys, config.reset_watermarks, config.allow_empty, config.most_files, config.again_before, audit, config.sweep, changed_at
+    )

@@ -13,8 +13,9 @@ from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action, Mode, Request
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import EVERYTHING, Window
-from incremental_assets.databases.change_log import ChangeLog, LogState
+from incremental_assets.databases.change_log import ChangeLog, LogState, Since
 from incremental_assets.databases.plan import TablePlan, checked_state
+from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import LakeTable
@@ -34,10 +35,11 @@ def make_capture_plan(
     partitions: Partitions | None,
     request: Request,
     event: int | None,
+    counts: SlotCounts,
 ) -> TablePlan:
     """Plans one sync. The parameters, and what is raised, are those of ``plan.make_plan``.
 
-    Raises ConfigurationError, too, if the source does not capture the container's table as it has to.
+    ``counts``: answers for all containers that are planned together whether they have changed. Raises ConfigurationError, too, if the source does not capture the container's table as it has to.
     """
     if container.identifier is None and request.mode is Mode.INCREMENTAL and request.keys is not None:
         raise ConfigurationError(f"{container.label}: it has no partitions.")
@@ -50,11 +52,18 @@ def make_capture_plan(
     watermark = state.counting_watermark(event) if state else None
 
     def plan(
-        action: Action, reason: str, windows: tuple[Window, ...], nulls: bool, *, whole: bool = False, applies: bool = False
+        action: Action,
+        reason: str,
+        windows: tuple[Window, ...],
+        nulls: bool,
+        *,
+        whole: bool = False,
+        applies: bool = False,
+        changed_at: int | None = None,
     ) -> TablePlan:
         return TablePlan(
             container=container,
-            request=request,
+            request=replace(request, changed_at=changed_at),
             action=action,
             reason=reason,
             windows=windows,
@@ -91,14 +100,17 @@ def make_capture_plan(
     if not position.loaded and container.identifier is not None:
         window = container.lag_window.window(watermark)
         return plan(Action.SYNC, "goes on with a load that was not finished", (window,), nulls)
-    found = log.changed(position.lsn, now.shape)
+    # The plan by which the run was started has seen a change, and the log still has it. What else it has, the sync finds in its snapshot.
+    if request.changed_at is not None and position.lsn <= request.changed_at and request.audit is None:
+        return plan(Action.SYNC, f"applies what the log has from {lsn_text(position.lsn)} on", (), False, applies=True)
+    found = counts.changed(container, log, Since.of(position.lsn, now.shape))
     if found.reload is not None:
         return plan(Action.LOAD, f"loads the whole container anew: {found.reload}", (domain,), nulls, whole=True)
     where = f"from {lsn_text(position.lsn)} to {lsn_text(found.end)}"
     new_parts = position.shape.new_parts(now.shape)
     if found.changes or new_parts or position.shape.columns != now.shape.columns:
         what = f"{found.changes:,} changes" if found.changes else "new partitions" if new_parts else "other columns"
-        return plan(Action.SYNC, f"applies what the log has {where}: {what}", (), False, applies=True)
+        return plan(Action.SYNC, f"applies what the log has {where}: {what}", (), False, applies=True, changed_at=found.last)
     skipped = plan(Action.SKIP, f"nothing to do: the log has no change {where}", (), False, applies=True)
     if found.end - position.lsn < IDLE_BYTES or not is_set_without_spark(table):
         return skipped
