@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from incremental_assets.core.capture import RetainedLog
 from incremental_assets.core.comparison import Comparison
 from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import format_value
@@ -82,7 +83,8 @@ class Plan(ABC):
     state. ``alarm``: a skipped sync has the status ``warning`` instead of ``skipped``. ``confirmed``: set if the plan skips and has
     nevertheless found out that noted transactions have ended; it is the state to store, with a watermark that may have moved without
     reading a row. Else None. ``sweep``: whether the sync compares all keys with those of the source, after its last commit of
-    rows. ``audited``: what the audit of a sync that had nothing to do has found; None if none was asked for.
+    rows. ``audited``: what the audit of a sync that had nothing to do has found; None if none was asked for. ``retained``: how much log the
+    source keeps for a container that follows it; else None.
     """
 
     container: Container
@@ -97,6 +99,7 @@ class Plan(ABC):
     confirmed: TableState | None = None
     audited: Comparison | None = None
     sweep: bool = False
+    retained: RetainedLog | None = None
 
     @property
     @abstractmethod

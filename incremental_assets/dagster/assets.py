@@ -18,7 +18,7 @@ from incremental_assets.catalog.definition import ContainerDefinition, max_runti
 from incremental_assets.core.audit import SUMMARY, audit_values, message_of
 from incremental_assets.core.capture import parse_lsn
 from incremental_assets.core.comparison import Comparison
-from incremental_assets.core.errors import ConfigurationError, ContainerBusy
+from incremental_assets.core.errors import ConfigurationError, ContainerBusy, LogLost
 from incremental_assets.core.plan import AuditRequest, Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.audit_results import report_audit
@@ -30,6 +30,7 @@ from incremental_assets.dagster.partitions import container_key, partitions_defi
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.evaluations import repeat_evaluations
 from incremental_assets.dagster.quality.pages import PAGE, page_path
+from incremental_assets.dagster.retained_log import report_lost, report_retained
 from incremental_assets.delta.scope import LakeScope
 
 MISSING_TAG = "incremental_assets/missing"
@@ -165,11 +166,15 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
         log(str(error))
         context.log_event(dg.AssetObservation(container_key(container), metadata={"sync/status": "skipped", "sync/message": str(error)}))
         return
+    except LogLost as error:
+        report_lost(context, definition, error)
+        raise
     for warning in begun.warnings if isinstance(begun, Plan) else begun.result.plan.warnings:
         context.log.warning(f"{container.label}: {warning}")
     if isinstance(begun, Plan):
         log(f"{container.label}: {begun.reason}")
         adapter_of(definition).keep_learned(instance, begun, scope.lake)
+        report_retained(context, definition, begun.retained)
         if begun.audited is not None:
             _observe_audit(context, definition, begun.audited)
         return
@@ -181,6 +186,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     else:
         context.log_event(dg.AssetObservation(container_key(container), metadata=as_metadata(begun.metadata())))
     begun.finish()
+    report_retained(context, definition, begun.result.retained or begun.result.plan.retained)
     # The audit of a table is among the metadata of its materialization; that of files comes after it.
     if begun.result.audited is not None and SUMMARY in begun.result.more:
         report_audit(context, definition, begun.result.audited)

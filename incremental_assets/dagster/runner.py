@@ -16,7 +16,7 @@ import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition, is_named
 from incremental_assets.core.cursor_type import json_value
-from incremental_assets.core.errors import ConfigurationError, ContainerMissing, SyncError
+from incremental_assets.core.errors import ConfigurationError, ContainerMissing, LogLost, SyncError
 from incremental_assets.core.plan import Action, AuditRequest, Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.jobs import job_name, keep_learned, launch_of
@@ -25,6 +25,7 @@ from incremental_assets.dagster.metadata import in_one, line, plain
 from incremental_assets.dagster.partitions import container_key, keys_between
 from incremental_assets.dagster.project import dagster_home, lake_root
 from incremental_assets.dagster.quality.summary import summary_in
+from incremental_assets.dagster.retained_log import report_lost_without_run
 from incremental_assets.dagster.runs.ordinary_run import run_here
 from incremental_assets.dagster.runs.plans_ahead import PlansAhead
 from incremental_assets.databases.slot_counts import SlotCounts
@@ -171,6 +172,8 @@ class Runner:
         except ContainerMissing as error:
             return [line(container.label, "failed" if is_named(definition) else "warning", message=str(error), **common)], None
         except SyncError as error:
+            if isinstance(error, LogLost):
+                report_lost_without_run(self._instance, definition, error)
             return [line(container.label, "failed", message=str(error), seconds=time.monotonic() - started, **common)], None
         self._left = self._done = 0
         lines = [self._run(definition, plan, launch.run_config, tags, started_by) for tags in launch.tags]

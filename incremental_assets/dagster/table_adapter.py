@@ -192,8 +192,9 @@ class TableAdapter:
     ) -> TablePlan:
         if not container.is_captured:
             return make_plan(container, reader, table, partitions, request, event)
-        log = reader.change_log(self.definition.settings.slot)
-        return make_capture_plan(container, reader, log, table, partitions, request, event, counts or SlotCounts())
+        settings, counts = self.definition.settings, counts or SlotCounts()
+        log, most = reader.change_log(settings.slot), settings.capture_warning_bytes
+        return make_capture_plan(container, reader, log, table, partitions, request, event, counts, most)
 
     def _captured_tables(self, lake: str, reader: PostgresSource) -> Sequence[LakeTable]:
         """The tables in the lake of all containers whose changes the datastore's slot keeps."""

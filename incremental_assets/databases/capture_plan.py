@@ -6,7 +6,7 @@ Belongs here: the decision and its reason in words. Does not belong: carrying it
 
 from dataclasses import replace
 
-from incremental_assets.core.capture import CapturePosition, lsn_text
+from incremental_assets.core.capture import CapturePosition, RetainedLog, lsn_text
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.partitions import Partitions
@@ -23,8 +23,6 @@ from incremental_assets.delta.table import LakeTable
 IDLE_BYTES = 16 << 20
 """How much log may come to lie behind an idle container before its position is moved, by a small commit. PostgreSQL keeps and removes its
 log in files of this size."""
-RETAINED_WARNING_BYTES = 1 << 30
-"""From so many bytes of retained log on, each sync warns."""
 
 
 def make_capture_plan(
@@ -36,10 +34,12 @@ def make_capture_plan(
     request: Request,
     event: int | None,
     counts: SlotCounts,
+    warning_bytes: int,
 ) -> TablePlan:
     """Plans one sync. The parameters, and what is raised, are those of ``plan.make_plan``.
 
-    ``counts``: answers for all containers that are planned together whether they have changed. Raises ConfigurationError, too, if the source does not capture the container's table as it has to.
+    ``counts``: answers for all containers that are planned together whether they have changed. ``warning_bytes``: from so many bytes of
+    retained log on, the plan has a warning. Raises ConfigurationError, too, if the source does not capture the container's table as it has to.
     """
     if container.identifier is None and request.mode is Mode.INCREMENTAL and request.keys is not None:
         raise ConfigurationError(f"{container.label}: it has no partitions.")
@@ -50,6 +50,7 @@ def make_capture_plan(
     now = log.state()
     domain = container.identifier.domain if container.identifier else EVERYTHING
     watermark = state.counting_watermark(event) if state else None
+    retained = RetainedLog(now.slot, now.retained, warning_bytes)
 
     def plan(
         action: Action,
@@ -71,7 +72,8 @@ def make_capture_plan(
             watermark=watermark,
             state=state,
             base_version=head.version if head else None,
-            warnings=tuple(_warnings(now)),
+            warnings=(retained.warning,) if retained.warning is not None else (),
+            retained=retained,
             whole=whole,
             applies=applies,
         )
@@ -104,6 +106,7 @@ def make_capture_plan(
     if request.changed_at is not None and position.lsn <= request.changed_at and request.audit is None:
         return plan(Action.SYNC, f"applies what the log has from {lsn_text(position.lsn)} on", (), False, applies=True)
     found = counts.changed(container, log, Since.of(position.lsn, now.shape))
+    retained = replace(retained, seconds=found.kept)
     if found.reload is not None:
         return plan(Action.LOAD, f"loads the whole container anew: {found.reload}", (domain,), nulls, whole=True)
     where = f"from {lsn_text(position.lsn)} to {lsn_text(found.end)}"
@@ -145,12 +148,3 @@ def _foreign_rows(container: Container, table: LakeTable, state: TableState) -> 
         if commit.commit_metadata.get("container") != container.label and commit.operation != "RESTORE":
             return f"another program has changed rows of the Delta table (version {commit.version}, {commit.operation})"
     return None
-
-
-def _warnings(now: LogState) -> list[str]:
-    if now.retained < RETAINED_WARNING_BYTES:
-        return []
-    return [
-        f"the source keeps {now.retained / 1e9:.1f} GB of its log for the replication slot {now.slot}: incremental-assets capture status "
-        "says which container has not been synced for so long"
-    ]

@@ -57,7 +57,8 @@ class Peeked:
     ``changes``: how many rows were inserted, updated or deleted. ``reload``: why these are not enough, in words; None if they are.
     ``end``: all transactions below this position were found, and are visible in the snapshot in which the look was made. ``oldest``: how
     many seconds ago the first of the changes was committed. ``last``: where the last transaction with a change was committed. Both are None
-    if there is no change, or if they were not asked for.
+    if there is no change, or if they were not asked for. ``kept``: how many seconds ago the first transaction was committed that the slot
+    still has, whichever tables it has changed; None if there is none.
     """
 
     changes: int
@@ -65,6 +66,7 @@ class Peeked:
     end: int
     oldest: float | None = None
     last: int | None = None
+    kept: float | None = None
 
 
 class CapturedKeys(Protocol):
@@ -97,8 +99,8 @@ class ChangeLog(Protocol):
         only numbers come from it."""
         ...
 
-    def point(self, confirmed: int) -> int:
-        """A position below which all transactions are visible in the snapshot that is held. It is inside ``snapshot()``."""
+    def point(self, confirmed: int) -> Peeked:
+        """A look whose ``end`` alone matters. It is inside ``snapshot()``. ``confirmed``: the position of the slot."""
         ...
 
     def captured(self, since: int, before: Shape, now: Shape) -> CapturedKeys:

@@ -45,10 +45,10 @@ class PostgresChangeLog:
         with self._errors():
             return count(self._reader.address, self._slot, asked, until)
 
-    def point(self, confirmed: int) -> int:
+    def point(self, confirmed: int) -> Peeked:
         captured = self._captured(confirmed, ())
         captured.close()
-        return captured.found.end
+        return captured.found
 
     def captured(self, since: int, before: Shape, now: Shape) -> Captured:
         captured = self._captured(since, sorted({*before.parts, *now.parts}))

@@ -50,7 +50,8 @@ _SETTINGS = (
 _RELEVANT = """get_byte(data, 0) in (66, 84) or (get_byte(data, 0) in (68, 73, 82, 85)
   and ('x' || encode(substring(data from 2 for 4), 'hex'))::bit(32)::bigint = any({parts}::bigint[]))"""
 # Each transaction (t) begins with where (lsn) and when (at) it was committed. The message of a TRUNCATE has the number of its tables from
-# its second byte on, and their OIDs from its seventh byte on. The result has a row for each container that has changed.
+# its second byte on, and their OIDs from its seventh byte on. The result has a row for each container that has changed, and a last one
+# with the first transaction that the slot has.
 _COUNT = """
 with wanted as (select number, oid, decode(since, 'hex') as since
   from unnest({numbers}::int[], {oids}::bigint[], {sinces}::text[]) as given(number, oid, since)),
@@ -64,7 +65,8 @@ changed as (
   union all select t, true, ('x' || encode(substring(data from 7 + 4 * i for 4), 'hex'))::bit(32)::bigint, 0
     from sent, generate_series(0, ('x' || encode(substring(data from 2 for 4), 'hex'))::bit(32)::int - 1) as i where kind = 84)
 select number, bool_or(truncated), sum(changes)::bigint, min(at collate "C"), max(encode(lsn, 'hex') collate "C")
-from changed join begun using (t) join wanted using (oid) where lsn >= since group by number"""
+  from changed join begun using (t) join wanted using (oid) where lsn >= since group by number
+union all select -1, false, 0, min(at collate "C"), null from begun"""
 TRUNCATED = "the table, or a partition of it, was truncated"
 _YEAR_2000 = 946_684_800
 
@@ -135,13 +137,15 @@ def look(address: PostgresAddress, one: Look) -> Captured:
     except BaseException:
         captured.close()
         raise
-    captured.found = Peeked(found.changes, found.reload, found.end)
+    kept = None if found.first is None else _seconds_since(found.first)
+    captured.found = Peeked(found.changes, found.reload, found.end, kept=kept)
     log.debug("%s: %d changes up to %s in %.2f s", one.slot, found.changes, lsn_text(one.until), time.monotonic() - started)
     return captured
 
 
 def _messages(address: PostgresAddress, one: Look) -> Iterator[bytes]:
-    query = sql.SQL("select data from {} where {}").format(_peek(one.slot, one.until), sql.SQL(_RELEVANT).format(parts=sql.Literal(list(one.parts))))
+    relevant = sql.SQL(_RELEVANT).format(parts=sql.Literal(list(one.parts)))
+    query = sql.SQL("select data from {} where {}").format(_peek(one.slot, one.until), relevant)
     with slot_session(address, one.slot) as connection, connection.cursor() as cursor:
         for (data,) in cursor.stream(query):
             yield bytes(data)
@@ -172,6 +176,8 @@ class _Collector:
         """Whether the changes of the transaction count that is being read."""
         self.changes, self.end = 0, one.until
         self.reload: str | None = None
+        self.first: int | None = None
+        """When the first transaction was committed that the slot has, as in ``Begin``."""
 
     def take(self, data: bytes) -> None:
         message = parse(data)
@@ -189,6 +195,7 @@ class _Collector:
 
     def _begin(self, message: Begin) -> None:
         one = self._look
+        self.first = message.committed_at if self.first is None else self.first
         inside = one.since <= message.commit_lsn < one.until
         visible = one.snapshot is None or one.snapshot.sees(message.xid)
         # A transaction may be in the log and not in the snapshot, for a moment, or for as long as it waits for a replica.
@@ -226,17 +233,23 @@ def count(address: PostgresAddress, slot: str, asked: Mapping[str, Since], until
     started = time.monotonic()
     with slot_session(address, slot) as connection:
         rows = connection.execute(query).fetchall()
-    log.debug("%s: %d of %d containers changed up to %s in %.2f s", slot, len(rows), len(asked), lsn_text(until), time.monotonic() - started)
+    log.debug("%s: looked for %d containers up to %s in %.2f s", slot, len(asked), lsn_text(until), time.monotonic() - started)
+    kept = next((_seconds_since(_micros(at)) for number, _, _, at, _ in rows if number < 0 and at is not None), None)
     changed = {
         labels[number]: Peeked(
-            changes + truncated, TRUNCATED if truncated else None, until, _seconds_since(committed_at), int(last, 16)
+            changes + truncated, TRUNCATED if truncated else None, until, _seconds_since(_micros(at)), int(last, 16), kept
         )
-        for number, truncated, changes, committed_at, last in rows
+        for number, truncated, changes, at, last in rows
+        if number >= 0
     }
-    return {label: changed.get(label, Peeked(0, None, until)) for label in labels}
+    return {label: changed.get(label, Peeked(0, None, until, kept=kept)) for label in labels}
 
 
-def _seconds_since(committed_at: str) -> float:
-    """The seconds that have passed since a time of the log. ``committed_at``: in hexadecimal digits, microseconds since the year 2000."""
-    micros = int.from_bytes(bytes.fromhex(committed_at), "big", signed=True)
-    return max(0.0, time.time() - _YEAR_2000 - micros / 1e6)
+def _micros(committed_at: str) -> int:
+    """The hexadecimal digits of a time of the log."""
+    return int.from_bytes(bytes.fromhex(committed_at), "big", signed=True)
+
+
+def _seconds_since(committed_at: int) -> float:
+    """The seconds that have passed since a time of the log, which is in microseconds since the year 2000."""
+    return max(0.0, time.time() - _YEAR_2000 - committed_at / 1e6)
