@@ -12,9 +12,9 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action, Mode, Request
 from incremental_assets.core.watermark import TableState
-from incremental_assets.core.window import EVERYTHING, Window
+from incremental_assets.core.window import EVERYTHING
 from incremental_assets.databases.change_log import ChangeLog, LogState, Since
-from incremental_assets.databases.plan import TablePlan, checked_state
+from incremental_assets.databases.plan import TablePlan, checked_state, undecided
 from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.delta.properties import is_set_without_spark
@@ -39,7 +39,8 @@ def make_capture_plan(
     """Plans one sync. The parameters, and what is raised, are those of ``plan.make_plan``.
 
     ``counts``: answers for all containers that are planned together whether they have changed. ``warning_bytes``: from so many bytes of
-    retained log on, the plan has a warning. Raises ConfigurationError, too, if the source does not capture the container's table as it has to.
+    retained log on, the plan has a warning. Raises ConfigurationError, too, if the source does not capture the container's table as it has
+    to.
     """
     if container.identifier is None and request.mode is Mode.INCREMENTAL and request.keys is not None:
         raise ConfigurationError(f"{container.label}: it has no partitions.")
@@ -49,35 +50,12 @@ def make_capture_plan(
     state = checked_state(container, table, head, source, request)
     now = log.state()
     domain = container.identifier.domain if container.identifier else EVERYTHING
-    watermark = state.counting_watermark(event) if state else None
     retained = RetainedLog(now.slot, now.retained, warning_bytes)
-
-    def plan(
-        action: Action,
-        reason: str,
-        windows: tuple[Window, ...],
-        nulls: bool,
-        *,
-        whole: bool = False,
-        applies: bool = False,
-        changed_at: int | None = None,
-    ) -> TablePlan:
-        return TablePlan(
-            container=container,
-            request=replace(request, changed_at=changed_at),
-            action=action,
-            reason=reason,
-            windows=windows,
-            include_nulls=nulls,
-            watermark=watermark,
-            state=state,
-            base_version=head.version if head else None,
-            warnings=(retained.warning,) if retained.warning is not None else (),
-            retained=retained,
-            whole=whole,
-            applies=applies,
-        )
-
+    warnings = [retained.warning] if retained.warning is not None else []
+    # What an earlier plan has seen in the log is no part of this one.
+    common = undecided(container, replace(request, changed_at=None), head, state, event, warnings)
+    common = replace(common, retained=retained)
+    plan = common.decided
     nulls = container.has_null_identifiers or container.identifier is None
     if request.reset:
         return plan(Action.LOAD, "loads the whole container anew, as asked by --reset-watermarks", (domain,), nulls, whole=True)
@@ -100,20 +78,21 @@ def make_capture_plan(
     if position is None or gap is not None:
         return plan(Action.LOAD, f"loads the whole container anew: {gap}", (domain,), nulls, whole=True)
     if not position.loaded and container.identifier is not None:
-        window = container.lag_window.window(watermark)
+        window = container.lag_window.window(common.watermark)
         return plan(Action.SYNC, "goes on with a load that was not finished", (window,), nulls)
     # The plan by which the run was started has seen a change, and the log still has it. What else it has, the sync finds in its snapshot.
     if request.changed_at is not None and position.lsn <= request.changed_at and request.audit is None:
         return plan(Action.SYNC, f"applies what the log has from {lsn_text(position.lsn)} on", (), False, applies=True)
     found = counts.changed(container, log, Since.of(position.lsn, now.shape))
-    retained = replace(retained, seconds=found.kept)
+    plan = replace(common, retained=replace(retained, seconds=found.kept)).decided
     if found.reload is not None:
         return plan(Action.LOAD, f"loads the whole container anew: {found.reload}", (domain,), nulls, whole=True)
     where = f"from {lsn_text(position.lsn)} to {lsn_text(found.end)}"
     new_parts = position.shape.new_parts(now.shape)
     if found.changes or new_parts or position.shape.columns != now.shape.columns:
         what = f"{found.changes:,} changes" if found.changes else "new partitions" if new_parts else "other columns"
-        return plan(Action.SYNC, f"applies what the log has {where}: {what}", (), False, applies=True, changed_at=found.last)
+        seen = replace(request, changed_at=found.last)
+        return plan(Action.SYNC, f"applies what the log has {where}: {what}", (), False, applies=True, request=seen)
     skipped = plan(Action.SKIP, f"nothing to do: the log has no change {where}", (), False, applies=True)
     if found.end - position.lsn < IDLE_BYTES or not is_set_without_spark(table):
         return skipped
