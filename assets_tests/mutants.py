@@ -467,6 +467,13 @@ MUTANTS = (
         "if now.confirmed > now.flushed:",
         "test_capture.py::test_a_slot_that_somebody_has_advanced_is_a_gap",
     ),
+    Mutant(
+        "An answer of the log about another position is taken",
+        "databases/slot_counts.py",
+        "if answer is not None and asked == since:",
+        "if answer is not None:",
+        "test_slot_counts.py::test_a_table_that_another_sync_has_moved_meanwhile_is_looked_at_alone",
+    ),
 )
 
 

@@ -198,20 +198,23 @@ def watermarks(
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
     from incremental_assets.dagster.watermarks import current
     from incremental_assets.dagster.watermarks import history as history_of
+    from incremental_assets.databases.slot_counts import SlotCounts
 
     project = enter(project_dir)
     datastores = load_datastores(project)
     expect_catalogs(datastores, selection)
     chosen = select(datastores, selection or [], [])
     records: list[dict[str, Any]] = []
+    lake = lake_root(project)
+    counts = SlotCounts([definition for _, definition in chosen], lake)
     with command_line_instance() as instance:
         for _, definition in chosen:
             found = history_of(instance, definition.container)
             if history:
                 records += found
             else:
-                lake = lake_root(project)
-                records.append(with_lag(current(instance, definition.container, lake, next(found, None)), definition, lake))
+                newest = current(instance, definition.container, lake, next(found, None))
+                records.append(with_lag(newest, definition, lake, counts))
     if history:
         records.sort(key=lambda record: record["completed_at"], reverse=True)
     if as_json:

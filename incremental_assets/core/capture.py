@@ -36,6 +36,30 @@ def parse_lsn(text: str) -> int:
 
 
 @dataclass(frozen=True)
+class RetainedLog:
+    """How much of its log a source keeps for a replication slot, at the beginning of a sync.
+
+    ``bytes``: what it cannot remove because of the slot. ``most``: from so many bytes on, that is a warning. ``seconds``: how long ago the
+    oldest transaction was committed that the slot still has; None if it has none, or if nobody has looked.
+    """
+
+    slot: str
+    bytes: int
+    most: int
+    seconds: float | None = None
+
+    @property
+    def warning(self) -> str | None:
+        """What to say if it is too much, with the command that tells why; None if it is not."""
+        if self.bytes < self.most:
+            return None
+        return (
+            f"the source keeps {self.bytes / 1e9:.1f} GB of its log for the replication slot {self.slot}: incremental-assets capture "
+            "status says which container has not been synced for so long"
+        )
+
+
+@dataclass(frozen=True)
 class ColumnShape:
     """One column of a source's table.
 

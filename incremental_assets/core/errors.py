@@ -41,6 +41,10 @@ class SourceInterrupted(SourceError):
     """Remedy: free space on the disk, or repair disk or network, and sync again. No file and no row is at fault; nothing was written."""
 
 
+class LogLost(SourceError):
+    """The source has removed log that containers have not read yet. Remedy: make the replication slot anew."""
+
+
 class LakeError(SyncError):
     """Remedy: repair the location of the Delta table, or free space there. The next sync completes what was left half done."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from incremental_assets.core.capture import RetainedLog
 from incremental_assets.core.comparison import Comparison
 from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import format_value
@@ -53,7 +54,8 @@ class Request:
     ``keys``: the partition keys of a refresh (None: all partitions). ``reset``: the table is loaded again as a whole
     (``--reset-watermarks``). ``allow_empty``: the sync may remove rows although the source has none in their place (``--allow-empty``).
     ``audit``: whether, and for which partitions, the lake is compared with the source afterwards. ``sweep``: a container that has sweeps
-    is swept even if that is not due yet.
+    is swept even if that is not due yet. ``changed_at``: the position of a commit in the source's log that has changed the container, as
+    an earlier plan has seen. A table that has not come so far has something to do, for which the log need not be read again.
 
     The last two concern containers of files. ``max_files``: the highest number of files to read (None: no limit); sensors and schedules
     set it. With such a limit, files that failed before are tried again only beside others, or after their options in the YAML have changed.
@@ -69,6 +71,7 @@ class Request:
     again_before: int | None = None
     audit: AuditRequest | None = None
     sweep: bool = False
+    changed_at: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +83,8 @@ class Plan(ABC):
     state. ``alarm``: a skipped sync has the status ``warning`` instead of ``skipped``. ``confirmed``: set if the plan skips and has
     nevertheless found out that noted transactions have ended; it is the state to store, with a watermark that may have moved without
     reading a row. Else None. ``sweep``: whether the sync compares all keys with those of the source, after its last commit of
-    rows. ``audited``: what the audit of a sync that had nothing to do has found; None if none was asked for.
+    rows. ``audited``: what the audit of a sync that had nothing to do has found; None if none was asked for. ``retained``: how much log the
+    source keeps for a container that follows it; else None.
     """
 
     container: Container
@@ -95,6 +99,7 @@ class Plan(ABC):
     confirmed: TableState | None = None
     audited: Comparison | None = None
     sweep: bool = False
+    retained: RetainedLog | None = None
 
     @property
     @abstractmethod

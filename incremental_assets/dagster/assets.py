@@ -16,8 +16,9 @@ from dagster._core.storage.tags import KIND_PREFIX, MAX_RUNTIME_SECONDS_TAG
 
 from incremental_assets.catalog.definition import ContainerDefinition, max_runtime_seconds, missing
 from incremental_assets.core.audit import SUMMARY, audit_values, message_of
+from incremental_assets.core.capture import parse_lsn
 from incremental_assets.core.comparison import Comparison
-from incremental_assets.core.errors import ConfigurationError, ContainerBusy
+from incremental_assets.core.errors import ConfigurationError, ContainerBusy, LogLost
 from incremental_assets.core.plan import AuditRequest, Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.audit_results import report_audit
@@ -29,6 +30,7 @@ from incremental_assets.dagster.partitions import container_key, partitions_defi
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.evaluations import repeat_evaluations
 from incremental_assets.dagster.quality.pages import PAGE, page_path
+from incremental_assets.dagster.retained_log import report_lost, report_retained
 from incremental_assets.delta.scope import LakeScope
 
 MISSING_TAG = "incremental_assets/missing"
@@ -49,7 +51,7 @@ class SyncConfig(dg.Config):
     place. ``most_files``: the highest number of new and changed files to read (None: no limit). ``again_before``: files that failed before
     this time are tried again, too (microseconds since 1970 UTC). ``audit``: afterwards the lake is compared with the source.
     ``audit_partitions``: the partitions that are compared; left out, all rows are. ``audit_start``: see ``AuditRequest.start``. ``sweep``:
-    a container that has sweeps is swept now.
+    a container that has sweeps is swept now. ``changed_at``: where in the source's log a change was seen, as PostgreSQL writes positions.
     """
 
     mode: ModeConfig = ModeConfig.refresh
@@ -62,6 +64,7 @@ class SyncConfig(dg.Config):
     audit_partitions: list[str] | None = None
     audit_start: int | None = None
     sweep: bool = False
+    changed_at: str | None = None
 
 
 # The schema is made once. When Dagster inferred it again for each asset, that took a third of the time in which many containers are loaded.
@@ -163,11 +166,15 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
         log(str(error))
         context.log_event(dg.AssetObservation(container_key(container), metadata={"sync/status": "skipped", "sync/message": str(error)}))
         return
+    except LogLost as error:
+        report_lost(context, definition, error)
+        raise
     for warning in begun.warnings if isinstance(begun, Plan) else begun.result.plan.warnings:
         context.log.warning(f"{container.label}: {warning}")
     if isinstance(begun, Plan):
         log(f"{container.label}: {begun.reason}")
         adapter_of(definition).keep_learned(instance, begun, scope.lake)
+        report_retained(context, definition, begun.retained)
         if begun.audited is not None:
             _observe_audit(context, definition, begun.audited)
         return
@@ -179,6 +186,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     else:
         context.log_event(dg.AssetObservation(container_key(container), metadata=as_metadata(begun.metadata())))
     begun.finish()
+    report_retained(context, definition, begun.result.retained or begun.result.plan.retained)
     # The audit of a table is among the metadata of its materialization; that of files comes after it.
     if begun.result.audited is not None and SUMMARY in begun.result.more:
         report_audit(context, definition, begun.result.audited)
@@ -229,4 +237,7 @@ def _request(context: dg.AssetExecutionContext, config: SyncConfig) -> Request:
         keys = tuple(context.partition_keys)
     audited = None if config.audit_partitions is None else tuple(config.audit_partitions)
     audit = AuditRequest(audited, config.audit_start) if config.audit else None
-    return Request(mode, keys, config.reset_watermarks, config.allow_empty, config.most_files, config.again_before, audit, config.sweep)
+    changed_at = None if config.changed_at is None else parse_lsn(config.changed_at)
+    return Request(
+        mode, keys, config.reset_watermarks, config.allow_empty, config.most_files, config.again_before, audit, config.sweep, changed_at
+    )

@@ -12,9 +12,11 @@ from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.capture import lsn_text
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.databases.capture_plan import gap_of
+from incremental_assets.databases.change_log import Since
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.postgres.capture.setup import CaptureSetup
 from incremental_assets.databases.postgres.source import PostgresSource
+from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.delta.table import LakeTable
 
 
@@ -60,6 +62,7 @@ def status(definitions: Sequence[TableDefinition], lake: str) -> Iterator[dict[s
         "lag_seconds": None,
         "message": slot.message,
     }
+    counts = SlotCounts(definitions, lake)
     for definition in definitions:
         yield {
             "datastore": settings.name,
@@ -68,19 +71,19 @@ def status(definitions: Sequence[TableDefinition], lake: str) -> Iterator[dict[s
             "retained_bytes": None,
             "retained_limit_bytes": None,
             "active_pid": None,
-            **_of_container(definition, lake),
+            **_of_container(definition, lake, counts),
         }
 
 
-def with_lag(record: dict[str, Any], definition: ContainerDefinition, lake: str) -> dict[str, Any]:
+def with_lag(record: dict[str, Any], definition: ContainerDefinition, lake: str, counts: SlotCounts) -> dict[str, Any]:
     """The record of a container's watermark, with the lag behind the source's log, if it follows it. The source is asked."""
     if not isinstance(definition, TableDefinition) or not definition.container.is_captured:
         return record
-    found = _of_container(definition, lake)
+    found = _of_container(definition, lake, counts)
     return record | {name: found[name] for name in ("lag_bytes", "lag_seconds")}
 
 
-def _of_container(definition: TableDefinition, lake: str) -> dict[str, Any]:
+def _of_container(definition: TableDefinition, lake: str, counts: SlotCounts) -> dict[str, Any]:
     """The position of one container, and what the log has after it."""
     settings, container = definition.settings, definition.container
     record: dict[str, Any] = {
@@ -97,7 +100,7 @@ def _of_container(definition: TableDefinition, lake: str) -> dict[str, Any]:
             if position is None or gap is not None:
                 message = "it was not loaded yet" if position is None else f"the next sync loads it anew: {gap}"
                 return {**record, "status": "to be loaded", "lsn": position and lsn_text(position.lsn), "message": message}
-            found = log.changed(position.lsn, now.shape)
+            found = counts.changed(container, log, Since.of(position.lsn, now.shape))
     except SyncError as error:
         return {**record, "message": str(error)}
     return {

@@ -15,16 +15,18 @@ from incremental_assets.core.lag import lag_warning
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.project import lake_root
 from incremental_assets.dagster.runner import SyncOptions
+from incremental_assets.databases.slot_counts import SlotCounts
 
 
 def dry_run_lines(chosen: Sequence[ContainerDefinition], options: SyncOptions, instance: dg.DagsterInstance) -> Iterator[dict[str, Any]]:
     """Yields one record for each container. Rows are counted in the source. Nothing is written."""
+    counts = SlotCounts(chosen, lake_root())
     for definition in chosen:
         container = definition.container
         request = options.request(definition, instance)
         try:
             adapter = adapter_of(definition)
-            plan, keys = adapter.plan(instance, request, lake_root())
+            plan, keys = adapter.plan(instance, request, lake_root(), counts=counts)
             preview = adapter.preview(plan)
         except ContainerMissing as error:
             status = "failed" if is_named(definition) else "warning"

@@ -17,6 +17,7 @@ from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.dagster.file_partitions import DagsterFilePartitions
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
 from incremental_assets.dagster.partitions import container_key
+from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
@@ -41,7 +42,12 @@ class FileAdapter:
         return Request(Mode.INCREMENTAL, max_files=self.definition.settings.max_files_per_run)
 
     def plan(
-        self, instance: dg.DagsterInstance, request: Request, lake: str, events: Mapping[str, int | None] | None = None
+        self,
+        instance: dg.DagsterInstance,
+        request: Request,
+        lake: str,
+        events: Mapping[str, int | None] | None = None,
+        counts: SlotCounts | None = None,
     ) -> tuple[FilesPlan, list[str]]:
         """See ``SourceAdapter``. Raises ContainerMissing where the catalog has found all files gone, and none has come back."""
         return self.plan_from(self.listing(), instance, request, lake)

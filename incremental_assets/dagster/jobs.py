@@ -14,6 +14,7 @@ import dagster as dg
 from dagster._core.storage.tags import MAX_RUNTIME_SECONDS_TAG
 
 from incremental_assets.catalog.definition import ContainerDefinition, max_runtime_seconds
+from incremental_assets.core.capture import lsn_text
 from incremental_assets.core.errors import ContainerBusy
 from incremental_assets.core.partitions import contiguous_ranges
 from incremental_assets.core.plan import Mode, Plan, Request
@@ -89,6 +90,8 @@ def config_of(definition: ContainerDefinition, request: Request) -> Mapping[str,
         config["again_before"] = request.again_before
     if request.sweep:
         config["sweep"] = True
+    if request.changed_at is not None:
+        config["changed_at"] = lsn_text(request.changed_at)
     if request.audit is not None:
         config["audit"] = True
         if request.audit.keys is not None:

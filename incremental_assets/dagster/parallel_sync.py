@@ -103,18 +103,20 @@ def _lost(label: str, message: str) -> dict[str, Any]:
 def worker(labels: Sequence[str], options: SyncOptions, project: Path) -> Callable[[int], dict[str, Any]]:
     """Loads the project in a worker process, and returns the function that syncs the container with one of the labels there."""
     from incremental_assets.dagster.loading import load_project
-    from incremental_assets.dagster.project import enter_project
+    from incremental_assets.dagster.project import enter_project, lake_root
+    from incremental_assets.databases.slot_counts import SlotCounts
 
     enter_project(project)
     loaded = load_project(project)
     found = {definition.container.label: definition for store in loaded.datastores for definition in store.definitions}
     # Definitions of other containers need not be built.
-    runner = Runner(loaded.definitions(found[label] for label in labels if label in found), command_line_instance())
+    mine = [found[label] for label in labels if label in found]
+    runner, counts = Runner(loaded.definitions(mine), command_line_instance()), SlotCounts(mine, lake_root())
 
     def run(position: int) -> dict[str, Any]:
         label = labels[position]
         if label not in found:
             return _lost(label, "it was taken out of the catalog or the YAML just now.")
-        return next(runner.sync([found[label]], options))
+        return next(runner.sync([found[label]], options, counts=counts))
 
     return run

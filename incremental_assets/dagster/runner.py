@@ -16,7 +16,7 @@ import dagster as dg
 
 from incremental_assets.catalog.definition import ContainerDefinition, is_named
 from incremental_assets.core.cursor_type import json_value
-from incremental_assets.core.errors import ConfigurationError, ContainerMissing, SyncError
+from incremental_assets.core.errors import ConfigurationError, ContainerMissing, LogLost, SyncError
 from incremental_assets.core.plan import Action, AuditRequest, Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.jobs import job_name, keep_learned, launch_of
@@ -25,8 +25,10 @@ from incremental_assets.dagster.metadata import in_one, line, plain
 from incremental_assets.dagster.partitions import container_key, keys_between
 from incremental_assets.dagster.project import dagster_home, lake_root
 from incremental_assets.dagster.quality.summary import summary_in
+from incremental_assets.dagster.retained_log import report_lost_without_run
 from incremental_assets.dagster.runs.ordinary_run import run_here
 from incremental_assets.dagster.runs.plans_ahead import PlansAhead
+from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.delta.result import NEW
 from incremental_assets.files.rounds import first_round, is_first_of_several, next_round, parts_of_refresh
 
@@ -79,17 +81,22 @@ class Runner:
         self._left = self._done = 0
 
     def sync(
-        self, chosen: Sequence[ContainerDefinition], options: SyncOptions, waiting: deque[int] | None = None
+        self,
+        chosen: Sequence[ContainerDefinition],
+        options: SyncOptions,
+        waiting: deque[int] | None = None,
+        counts: SlotCounts | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Yields the record of each container as it finishes. Raises KeyboardInterrupt after a run was cancelled.
 
         ``waiting``: the positions of the containers to be synced; None: all. They are taken from its left end one by one, and others may
-        take some from its right end meanwhile. Raises ConfigurationError before the first run where the options do not apply to one of the
-        containers.
+        take some from its right end meanwhile. ``counts``: where the command syncs more containers than these; None: these are all of them.
+        Raises ConfigurationError before the first run where the options do not apply to one of the containers.
         """
+        counts = SlotCounts(chosen, lake_root()) if counts is None else counts
         waiting = deque(range(len(chosen))) if waiting is None else waiting
         requests = [(d, first_round(d, options.request(d, self._instance))) for d in (chosen[position] for position in tuple(waiting))]
-        with PlansAhead([functools.partial(self._plan, *one) for one in requests]) as ahead:
+        with PlansAhead([functools.partial(self._plan, *one, counts) for one in requests]) as ahead:
             for definition, request in requests:
                 try:
                     waiting.popleft()
@@ -135,11 +142,11 @@ class Runner:
             one["message"] = one["message"] if one["status"] != "synced" else ""
         return in_one(lines)
 
-    def _plan(self, definition: ContainerDefinition, request: Request) -> tuple[Plan, list[str]]:
+    def _plan(self, definition: ContainerDefinition, request: Request, counts: SlotCounts | None = None) -> tuple[Plan, list[str]]:
         """The plan, and the partition keys that its run would have. Raises SyncError."""
         # This marks a killed run as failed, which would otherwise keep its slot in the container's pool.
         holder_of(dagster_home(), definition.container, self._instance)
-        return adapter_of(definition).plan(self._instance, request, lake_root())
+        return adapter_of(definition).plan(self._instance, request, lake_root(), counts=counts)
 
     def _round(
         self, definition: ContainerDefinition, request: Request, started_by: str, plan_now: MakePlan | None = None
@@ -165,6 +172,8 @@ class Runner:
         except ContainerMissing as error:
             return [line(container.label, "failed" if is_named(definition) else "warning", message=str(error), **common)], None
         except SyncError as error:
+            if isinstance(error, LogLost):
+                report_lost_without_run(self._instance, definition, error)
             return [line(container.label, "failed", message=str(error), seconds=time.monotonic() - started, **common)], None
         self._left = self._done = 0
         lines = [self._run(definition, plan, launch.run_config, tags, started_by) for tags in launch.tags]

@@ -32,6 +32,7 @@ from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.project import dagster_home, lake_root
 from incremental_assets.dagster.runs.side_by_side import ParallelPlanning
 from incremental_assets.dagster.watermarks import newest_watermarks
+from incremental_assets.databases.slot_counts import SlotCounts
 
 TICK_SECONDS = 40.0
 """How long a tick may plan: most of the 60 seconds that Dagster's daemon waits for it."""
@@ -90,21 +91,25 @@ class NotDue:
 
 @dataclass(frozen=True)
 class LookedUp:
-    """The parts of Dagster's storage that a tick reads once for all of its containers, before it plans the first one.
+    """What a tick looks up once for all of its containers. The parts of Dagster's storage are read before it plans the first one.
 
     ``waiting``: by label, the newest run that is about to sync the container. ``events``: see ``watermarks.newest_watermarks``. A run that
     ends or begins after that is not missed: the watermark in the Delta table is read with the plan, the lower of both counts, and a run
     that is requested in spite of another one waits for its lock and makes a plan of its own.
+
+    ``counts``: of the logs of the sources, which the first plan of a datastore looks at for all of its containers.
     """
 
     waiting: Mapping[str, str]
     events: Mapping[str, int | None]
+    counts: SlotCounts
 
     @classmethod
     def now(cls, instance: dg.DagsterInstance, definitions: Sequence[ContainerDefinition]) -> "LookedUp":
         runs = [run for run in instance.get_runs(dg.RunsFilter(statuses=_WAITING)) if CONTAINER_TAG in run.tags and is_sync(run)]
         waiting = {run.tags[CONTAINER_TAG]: run.run_id for run in reversed(runs)}
-        return cls(waiting, newest_watermarks(instance, [definition.container for definition in definitions]))
+        events = newest_watermarks(instance, [definition.container for definition in definitions])
+        return cls(waiting, events, SlotCounts(definitions, lake_root()))
 
 
 class _Tick:
@@ -212,7 +217,8 @@ def launch_if_due(instance: dg.DagsterInstance, definition: ContainerDefinition,
         return busy
     try:
         adapter = adapter_of(definition)
-        plan, keys = adapter.plan(instance, adapter.due, lake_root(), None if known is None else known.events)
+        events, counts = (known.events, known.counts) if known is not None else (None, None)
+        plan, keys = adapter.plan(instance, adapter.due, lake_root(), events, counts)
     except ContainerMissing as error:
         if is_named(definition):
             raise

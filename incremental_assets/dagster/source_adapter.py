@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import dagster as dg
 
 from incremental_assets.core.plan import Plan, Request
+from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import LakeTable
@@ -31,12 +32,18 @@ class SourceAdapter(Protocol):
         ...
 
     def plan(
-        self, instance: dg.DagsterInstance, request: Request, lake: str, events: Mapping[str, int | None] | None = None
+        self,
+        instance: dg.DagsterInstance,
+        request: Request,
+        lake: str,
+        events: Mapping[str, int | None] | None = None,
+        counts: SlotCounts | None = None,
     ) -> tuple[Plan, list[str]]:
         """Plans a sync without Spark and without the container's lock. Returns the plan and the partition keys that its run would have.
 
         ``lake``: the folder or URL of the lake. ``events``: the watermarks of the newest events, by label, of those containers whose the
-        caller has read already (``watermarks.newest_watermarks``). Raises SyncError.
+        caller has read already (``watermarks.newest_watermarks``). ``counts``: for all containers that the caller plans together; None: it
+        plans this one alone. Raises SyncError.
         """
         ...
 

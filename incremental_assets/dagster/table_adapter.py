@@ -29,6 +29,7 @@ from incremental_assets.databases.plan import TablePlan, integer_keys, make_plan
 from incremental_assets.databases.postgres.capture.slot import captured_names
 from incremental_assets.databases.postgres.extract import carried_columns, describe_read
 from incremental_assets.databases.postgres.source import PostgresSource
+from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.databases.sync import TableSync
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
@@ -49,7 +50,12 @@ class TableAdapter:
         return Request(Mode.INCREMENTAL)
 
     def plan(
-        self, instance: dg.DagsterInstance, request: Request, lake: str, events: Mapping[str, int | None] | None = None
+        self,
+        instance: dg.DagsterInstance,
+        request: Request,
+        lake: str,
+        events: Mapping[str, int | None] | None = None,
+        counts: SlotCounts | None = None,
     ) -> tuple[TablePlan, list[str]]:
         """See ``SourceAdapter``. Raises ContainerMissing where the catalog has found the table gone, and it still is.
 
@@ -72,7 +78,7 @@ class TableAdapter:
                 partitions = self._listed_again(instance, reader, partitions)
             known = events or {}
             event = known[container.label] if container.label in known else newest_watermark(instance, container)
-            plan = self._made(container, reader, table, partitions, request, event)
+            plan = self._made(container, reader, table, partitions, request, event, counts)
             keys = run_keys(plan, reader, partitions) if plan.action is not Action.SKIP else []
         return plan, keys
 
@@ -182,11 +188,13 @@ class TableAdapter:
         partitions: Partitions | None,
         request: Request,
         event: int | None,
+        counts: SlotCounts | None = None,
     ) -> TablePlan:
         if not container.is_captured:
             return make_plan(container, reader, table, partitions, request, event)
-        log = reader.change_log(self.definition.settings.slot)
-        return make_capture_plan(container, reader, log, table, partitions, request, event)
+        settings, counts = self.definition.settings, counts or SlotCounts()
+        log, most = reader.change_log(settings.slot), settings.capture_warning_bytes
+        return make_capture_plan(container, reader, log, table, partitions, request, event, counts, most)
 
     def _captured_tables(self, lake: str, reader: PostgresSource) -> Sequence[LakeTable]:
         """The tables in the lake of all containers whose changes the datastore's slot keeps."""

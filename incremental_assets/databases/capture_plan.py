@@ -6,15 +6,16 @@ Belongs here: the decision and its reason in words. Does not belong: carrying it
 
 from dataclasses import replace
 
-from incremental_assets.core.capture import CapturePosition, lsn_text
+from incremental_assets.core.capture import CapturePosition, RetainedLog, lsn_text
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action, Mode, Request
 from incremental_assets.core.watermark import TableState
-from incremental_assets.core.window import EVERYTHING, Window
-from incremental_assets.databases.change_log import ChangeLog, LogState
-from incremental_assets.databases.plan import TablePlan, checked_state
+from incremental_assets.core.window import EVERYTHING
+from incremental_assets.databases.change_log import ChangeLog, LogState, Since
+from incremental_assets.databases.plan import TablePlan, checked_state, undecided
+from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import LakeTable
@@ -22,8 +23,6 @@ from incremental_assets.delta.table import LakeTable
 IDLE_BYTES = 16 << 20
 """How much log may come to lie behind an idle container before its position is moved, by a small commit. PostgreSQL keeps and removes its
 log in files of this size."""
-RETAINED_WARNING_BYTES = 1 << 30
-"""From so many bytes of retained log on, each sync warns."""
 
 
 def make_capture_plan(
@@ -34,10 +33,14 @@ def make_capture_plan(
     partitions: Partitions | None,
     request: Request,
     event: int | None,
+    counts: SlotCounts,
+    warning_bytes: int,
 ) -> TablePlan:
     """Plans one sync. The parameters, and what is raised, are those of ``plan.make_plan``.
 
-    Raises ConfigurationError, too, if the source does not capture the container's table as it has to.
+    ``counts``: answers for all containers that are planned together whether they have changed. ``warning_bytes``: from so many bytes of
+    retained log on, the plan has a warning. Raises ConfigurationError, too, if the source does not capture the container's table as it has
+    to.
     """
     if container.identifier is None and request.mode is Mode.INCREMENTAL and request.keys is not None:
         raise ConfigurationError(f"{container.label}: it has no partitions.")
@@ -47,26 +50,12 @@ def make_capture_plan(
     state = checked_state(container, table, head, source, request)
     now = log.state()
     domain = container.identifier.domain if container.identifier else EVERYTHING
-    watermark = state.counting_watermark(event) if state else None
-
-    def plan(
-        action: Action, reason: str, windows: tuple[Window, ...], nulls: bool, *, whole: bool = False, applies: bool = False
-    ) -> TablePlan:
-        return TablePlan(
-            container=container,
-            request=request,
-            action=action,
-            reason=reason,
-            windows=windows,
-            include_nulls=nulls,
-            watermark=watermark,
-            state=state,
-            base_version=head.version if head else None,
-            warnings=tuple(_warnings(now)),
-            whole=whole,
-            applies=applies,
-        )
-
+    retained = RetainedLog(now.slot, now.retained, warning_bytes)
+    warnings = [retained.warning] if retained.warning is not None else []
+    # What an earlier plan has seen in the log is no part of this one.
+    common = undecided(container, replace(request, changed_at=None), head, state, event, warnings)
+    common = replace(common, retained=retained)
+    plan = common.decided
     nulls = container.has_null_identifiers or container.identifier is None
     if request.reset:
         return plan(Action.LOAD, "loads the whole container anew, as asked by --reset-watermarks", (domain,), nulls, whole=True)
@@ -89,16 +78,21 @@ def make_capture_plan(
     if position is None or gap is not None:
         return plan(Action.LOAD, f"loads the whole container anew: {gap}", (domain,), nulls, whole=True)
     if not position.loaded and container.identifier is not None:
-        window = container.lag_window.window(watermark)
+        window = container.lag_window.window(common.watermark)
         return plan(Action.SYNC, "goes on with a load that was not finished", (window,), nulls)
-    found = log.changed(position.lsn, now.shape)
+    # The plan by which the run was started has seen a change, and the log still has it. What else it has, the sync finds in its snapshot.
+    if request.changed_at is not None and position.lsn <= request.changed_at and request.audit is None:
+        return plan(Action.SYNC, f"applies what the log has from {lsn_text(position.lsn)} on", (), False, applies=True)
+    found = counts.changed(container, log, Since.of(position.lsn, now.shape))
+    plan = replace(common, retained=replace(retained, seconds=found.kept)).decided
     if found.reload is not None:
         return plan(Action.LOAD, f"loads the whole container anew: {found.reload}", (domain,), nulls, whole=True)
     where = f"from {lsn_text(position.lsn)} to {lsn_text(found.end)}"
     new_parts = position.shape.new_parts(now.shape)
     if found.changes or new_parts or position.shape.columns != now.shape.columns:
         what = f"{found.changes:,} changes" if found.changes else "new partitions" if new_parts else "other columns"
-        return plan(Action.SYNC, f"applies what the log has {where}: {what}", (), False, applies=True)
+        seen = replace(request, changed_at=found.last)
+        return plan(Action.SYNC, f"applies what the log has {where}: {what}", (), False, applies=True, request=seen)
     skipped = plan(Action.SKIP, f"nothing to do: the log has no change {where}", (), False, applies=True)
     if found.end - position.lsn < IDLE_BYTES or not is_set_without_spark(table):
         return skipped
@@ -133,12 +127,3 @@ def _foreign_rows(container: Container, table: LakeTable, state: TableState) -> 
         if commit.commit_metadata.get("container") != container.label and commit.operation != "RESTORE":
             return f"another program has changed rows of the Delta table (version {commit.version}, {commit.operation})"
     return None
-
-
-def _warnings(now: LogState) -> list[str]:
-    if now.retained < RETAINED_WARNING_BYTES:
-        return []
-    return [
-        f"the source keeps {now.retained / 1e9:.1f} GB of its log for the replication slot {now.slot}: incremental-assets capture status "
-        "says which container has not been synced for so long"
-    ]

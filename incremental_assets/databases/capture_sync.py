@@ -9,6 +9,7 @@ docs/decisions/capture.md says why no change is lost and none is undone.
 
 import contextlib
 import itertools
+import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from incremental_assets.core.capture import CapturePosition, lsn_text
+from incremental_assets.core.errors import LakeError
 from incremental_assets.core.plan import Action
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.capture_plan import gap_of
-from incremental_assets.databases.change_log import ChangeLog, Key, LogState
+from incremental_assets.databases.change_log import ChangeLog, Key, LogState, Peeked
 from incremental_assets.databases.rows import MOST_LOCAL_BYTES
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.databases.sync import TableSync, gone_from_source
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
+module_log = logging.getLogger(__name__)
 NO_LIMIT = 1 << 62
 KEYS_A_COMMIT = 50_000
 """The number of keys whose rows one commit writes. More than so many changed rows are several commits."""
@@ -55,8 +58,6 @@ class CapturedSync(TableSync):
         """Keys whose rows are still to be written, of those that the log had; ``_pieces`` has more of them."""
         self._next: CapturePosition | None = None
         """The position of the table once the rows of all these keys are written; None before the log was read."""
-        self._retained: int | None = None
-        """How many bytes of its log the source kept for the slot when it was last asked."""
         self._commits = 0
         """How many commits the round has that is applied now."""
         self._is_done = False
@@ -103,13 +104,15 @@ class CapturedSync(TableSync):
         if before is not None and not before.loaded:
             return replace(before, loaded=last)
         found = self._change_log.state()
-        lsn = self._change_log.point(found.confirmed)
-        return self._position(found, lsn, loaded=last)
+        return self._position(found, self._change_log.point(found.confirmed), loaded=last)
 
-    def _position(self, found: LogState, lsn: int, *, loaded: bool = True) -> CapturePosition:
-        source, self._retained = self._source, found.retained
+    def _position(self, found: LogState, seen: Peeked, *, loaded: bool = True) -> CapturePosition:
+        """The position that a look has reached. ``found``: the log right before it."""
+        source = self._source
+        if self._plan.retained is not None:
+            self.result.retained = replace(self._plan.retained, bytes=found.retained, seconds=seen.kept)
         return CapturePosition(
-            found.slot, source.server.source, found.timeline, lsn, found.membership, source.settings_text(), found.shape, loaded
+            found.slot, source.server.source, found.timeline, seen.end, found.membership, source.settings_text(), found.shape, loaded
         )
 
     # ------------------------------------------------------------------ what the log has
@@ -145,7 +148,7 @@ class CapturedSync(TableSync):
             captured.close()
             return reason
         self._keys, self._pieces = deque[Sequence[Key]](), captured.pieces(KEYS_A_COMMIT)
-        self._next = self._position(found, max(before.lsn, captured.found.end))
+        self._next = self._position(found, replace(captured.found, end=max(before.lsn, captured.found.end)))
         self._log(f"{self._container.label}: {len(captured):,} keys have changed up to {lsn_text(self._next.lsn)}")
         self._fetch_keys()
         return None
@@ -227,8 +230,8 @@ class CapturedSync(TableSync):
         position = write_batch.state.capture
         if position is not None:
             self.result.more |= {"capture/slot": position.slot, LSN: lsn_text(position.lsn)}
-            if self._retained is not None:
-                self.result.more["capture/retained_bytes"] = self._retained
+            if self.result.retained is not None:
+                self.result.more["capture/retained_bytes"] = self.result.retained.bytes
 
     def changed_partitions(self) -> Collection[str]:
         return self._partitions_changed
@@ -246,7 +249,12 @@ def advance_slot(log: ChangeLog, table: LakeTable, others: Sequence[LakeTable]) 
     mine = head.captured_to if head is not None else None
     if mine is None:
         return
-    heads = [other.head() for other in others]
+    try:
+        heads = [other.head() for other in others]
+    except LakeError as error:
+        # How much of the log that container still needs is not known, so all of it is kept. Its own sync fails, and says why.
+        module_log.warning("the replication slot stays where it is: %s", error)
+        return
     reached = [head.captured_to for head in heads if head is not None]
     log.advance(min([mine[1], *(lsn for slot, lsn in filter(None, reached) if slot == mine[0])]))
 

@@ -7,7 +7,7 @@ The log tells *which* rows have changed. What they are now is read from a snapsh
 through the log, and the rows of the lake never become older (docs/decisions/capture.md).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -39,18 +39,34 @@ class LogState:
 
 
 @dataclass(frozen=True)
+class Since:
+    """What is asked about one container: what has changed from the position ``lsn`` on in the tables ``parts`` (their OIDs, ascending)."""
+
+    lsn: int
+    parts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, lsn: int, shape: Shape) -> "Since":
+        return cls(lsn, tuple(sorted(shape.parts)))
+
+
+@dataclass(frozen=True)
 class Peeked:
     """What a look at the log has found for one container.
 
     ``changes``: how many rows were inserted, updated or deleted. ``reload``: why these are not enough, in words; None if they are.
     ``end``: all transactions below this position were found, and are visible in the snapshot in which the look was made. ``oldest``: how
-    many seconds ago the first of the changes was committed; None if there is none, or if that was not asked for.
+    many seconds ago the first of the changes was committed. ``last``: where the last transaction with a change was committed. Both are None
+    if there is no change, or if they were not asked for. ``kept``: how many seconds ago the first transaction was committed that the slot
+    still has, whichever tables it has changed; None if there is none.
     """
 
     changes: int
     reload: str | None
     end: int
     oldest: float | None = None
+    last: int | None = None
+    kept: float | None = None
 
 
 class CapturedKeys(Protocol):
@@ -78,12 +94,13 @@ class ChangeLog(Protocol):
         """
         ...
 
-    def changed(self, since: int, known: Shape) -> Peeked:
-        """Whether anything has changed from the position ``since`` on. Only numbers come from the source."""
+    def changed(self, asked: Mapping[str, Since]) -> Mapping[str, Peeked]:
+        """Whether anything has changed in each of several containers, by their labels. The source reads its log once for all of them, and
+        only numbers come from it."""
         ...
 
-    def point(self, confirmed: int) -> int:
-        """A position below which all transactions are visible in the snapshot that is held. It is inside ``snapshot()``."""
+    def point(self, confirmed: int) -> Peeked:
+        """A look whose ``end`` alone matters. It is inside ``snapshot()``. ``confirmed``: the position of the slot."""
         ...
 
     def captured(self, since: int, before: Shape, now: Shape) -> CapturedKeys:

@@ -28,6 +28,7 @@ from incremental_assets.core.rules.checks import check_rules
 from incremental_assets.databases.postgres.connection import PostgresAddress
 from incremental_assets.databases.postgres.watch import Limits
 
+CAPTURE_WARNING_BYTES = 1 << 30
 ROWS_A_SECOND = 10_000
 """The number of rows that even a slow source and a slow lake read and write in a second; 200,000 were measured on two cores."""
 
@@ -42,6 +43,7 @@ class DatastoreSettings:
     clock. ``load_rows``: a load of more rows goes window by window. ``limits``: those of one snapshot. ``timezone``: the time
     zone of columns without one. ``capture``: whether containers follow the source's log that do not say it themselves.
     ``capture_slot``: the name of the replication slot and of the publication; None: one that is made of the datastore's name.
+    ``capture_warning_bytes``: from so many bytes of log on that the source keeps for the slot, syncs warn.
     ``schedule`` and ``maintenance``: when syncs and maintenance run. ``keep_days``: how many days runs and records of scans are kept (None:
     for ever). ``incremental``: the incremental identifiers. ``options``: the settings of containers, by table. ``exclude``: patterns
     (fnmatch) of tables that are not synced. ``auto_identifiers``: identifiers that the catalog detected are used where the YAML names none.
@@ -64,6 +66,7 @@ class DatastoreSettings:
     audit: AuditSettings | None = None
     capture: Capture = Capture.NONE
     capture_slot: str | None = None
+    capture_warning_bytes: int = CAPTURE_WARNING_BYTES
     incremental: tuple[IncrementalSpec, ...] = ()
     options: Mapping[str, ContainerOptions] = field(default_factory=dict[str, ContainerOptions])
     exclude: tuple[str, ...] = ()

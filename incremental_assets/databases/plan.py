@@ -6,9 +6,11 @@ A plan takes milliseconds. It asks the source through psycopg and reads the Delt
 Dagster.
 """
 
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from incremental_assets.core.container import Container, HoldBack, Kind
 from incremental_assets.core.cursor_type import CursorType, format_value
@@ -49,6 +51,28 @@ class TablePlan(Plan):
             return "what the log has"
         return in_words(self.container.cursor_type, self.windows)
 
+    def decided(self, action: Action, reason: str, windows: tuple[Window, ...], include_nulls: bool, **more: Any) -> "TablePlan":
+        """The plan with this decision. ``more``: further fields that are to be replaced."""
+        return replace(self, action=action, reason=reason, windows=windows, include_nulls=include_nulls, **more)
+
+
+def undecided(
+    container: Container, request: Request, head: Head | None, state: TableState | None, event: int | None, warnings: Sequence[str]
+) -> TablePlan:
+    """What all plans of a container in this state have in common. ``event``: see ``make_plan``."""
+    return TablePlan(
+        container=container,
+        request=request,
+        action=Action.SKIP,
+        reason="nothing is decided yet",
+        windows=(),
+        include_nulls=False,
+        watermark=state.counting_watermark(event) if state else None,
+        state=state,
+        base_version=head.version if head else None,
+        warnings=tuple(warnings),
+    )
+
 
 def fresh_state(container: Container, source: str) -> TableState:
     """The sync state of a table that has no rows yet. ``source`` identifies the source database (``Server.source``)."""
@@ -85,37 +109,21 @@ def make_plan(
     server = source.server
     head = table.head()
     state = checked_state(container, table, head, source, request)
-    watermark = state.counting_watermark(event) if state else None
-    warnings = [*server_warnings(container, server), *_index_warning(container)]
+    common = undecided(container, request, head, state, event, [*server_warnings(container, server), *_index_warning(container)])
+    plan, watermark = common.decided, common.watermark
+    load = functools.partial(plan, Action.LOAD, warnings=(*common.warnings, *lag_warning(container)))
     domain = (container.identifier.domain if container.identifier else EVERYTHING,)
-
-    def plan(action: Action, reason: str, windows: tuple[Window, ...], nulls: bool, whole: bool = False, sweep: bool = False) -> TablePlan:
-        return TablePlan(
-            container=container,
-            request=request,
-            action=action,
-            reason=reason,
-            windows=windows,
-            include_nulls=nulls,
-            whole=whole,
-            watermark=watermark,
-            state=state,
-            base_version=head.version if head else None,
-            warnings=(*warnings, *lag_warning(container)) if action is Action.LOAD else tuple(warnings),
-            sweep=sweep,
-        )
-
     nulls = container.has_null_identifiers
     if request.reset:
-        return plan(Action.LOAD, "loads the whole container anew, as asked by --reset-watermarks", domain, nulls, whole=True)
+        return load("loads the whole container anew, as asked by --reset-watermarks", domain, nulls, whole=True)
     asked_all = request.mode is Mode.REFRESH and request.keys is None
     # A table that has no known watermark is loaded whole and replaced; rows are never appended to it blindly. A refresh of chosen
     # partitions replaces only those, so it needs no watermark.
     if head is not None and (state is None or not state.loaded) and (asked_all or request.mode is Mode.INCREMENTAL):
         empty = state is not None and head.version == 0  # an earlier first load was killed before its first commit of rows
-        return plan(Action.LOAD, "loads the whole container: the table carries no watermark yet", domain, nulls, whole=not empty)
+        return load("loads the whole container: the table carries no watermark yet", domain, nulls, whole=not empty)
     if head is None and (asked_all or request.mode is Mode.INCREMENTAL):
-        return plan(Action.LOAD, "first sync: loads the whole container", domain, nulls)
+        return load("first sync: loads the whole container", domain, nulls)
     if container.identifier is None:
         reason = _unchanged(container, source, table, state, domain, True) if request.mode is Mode.INCREMENTAL else None
         if reason:

@@ -7,6 +7,7 @@ Watermarks are ISO 8601 text or integers; counts stay numbers, so that Dagster's
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from incremental_assets.core.capture import RetainedLog
 from incremental_assets.core.comparison import Comparison
 from incremental_assets.core.cursor_type import json_value
 from incremental_assets.core.plan import Plan
@@ -27,8 +28,8 @@ class SyncResult:
 
     ``previous`` and ``new`` are the watermarks before and after the sync, as integers of the cursor type (None: no watermark). The counts
     of rows are None if they are unknown. ``version``: the table's newest Delta version. ``null_rows``: the number of rows in the source
-    that have no identifier. ``seconds``: the duration of the sync. ``audited``: what its audit has found; None if there was none. ``more``:
-    further metadata by key.
+    that have no identifier. ``seconds``: the duration of the sync. ``audited``: what its audit has found; None if there was none.
+    ``retained``: as in ``Plan``, when the log was last read. ``more``: further metadata by key.
     """
 
     plan: Plan
@@ -45,6 +46,7 @@ class SyncResult:
     warnings: list[str] = field(default_factory=list[str])
     seconds: float = 0.0
     audited: Comparison | None = None
+    retained: RetainedLog | None = None
     more: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def add(self, outcome: WriteResult) -> None:

@@ -36,7 +36,7 @@ from incremental_assets.dagster.components.datastore import (
     run_limit,
 )
 from incremental_assets.dagster.components.quality import QualityEntry, placed_checks, rules_of
-from incremental_assets.databases.definition import DatastoreSettings, TableDefinition, definitions_of
+from incremental_assets.databases.definition import CAPTURE_WARNING_BYTES, DatastoreSettings, TableDefinition, definitions_of
 from incremental_assets.databases.postgres.connection import PostgresAddress
 from incremental_assets.databases.postgres.introspect import PostgresCatalog
 from incremental_assets.databases.postgres.watch import Limits
@@ -137,6 +137,7 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
     audit: Annotated[AuditEntry | None, AUDIT_RESOLVER] = None
     capture: Literal["none", "log"] = "none"
     capture_slot: str | None = None
+    capture_warning_bytes: int = CAPTURE_WARNING_BYTES
     incremental: Annotated[
         Sequence[str | IncrementalEntry],
         dg.Resolver(_entries, model_field_type=list[str | IncrementalEntry]),  # pyright: ignore[reportArgumentType]
@@ -196,6 +197,8 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
                 raise ConfigurationError(
                     f"{self.name}: max_{what}_seconds is {limit}; a sync needs at least 1, and {_MOST_SECONDS} (a week) is the most."
                 )
+        if self.capture_warning_bytes < 1:
+            raise ConfigurationError(f"{self.name}: capture_warning_bytes is {self.capture_warning_bytes}; it is at least 1.")
         return DatastoreSettings(
             name=self.name,
             address=PostgresAddress.parse(self.name, self.url),
@@ -214,6 +217,7 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
             audit=settings_of_all(self.name, self.audit),
             capture=Capture(self.capture),
             capture_slot=_slot(self.name, self.capture_slot),
+            capture_warning_bytes=self.capture_warning_bytes,
             incremental=tuple(_spec(self.name, self.schema, entry) for entry in self.incremental),
             options={table: _options(self.name, table, entry) for table, entry in self.containers.items()},
             exclude=tuple(self.exclude),

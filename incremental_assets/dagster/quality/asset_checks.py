@@ -19,7 +19,7 @@ from incremental_assets.core.rules.rule import Rule
 from incremental_assets.dagster.event_log import asset_events_of
 from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
 from incremental_assets.dagster.partitions import container_key, expect_files, keys_of_run, partitions_definition
-from incremental_assets.dagster.quality.evaluations import COMPLETE, enforce, log_evaluations, repeat_complete
+from incremental_assets.dagster.quality.evaluations import COMPLETE, RETAINED, enforce, log_evaluations, repeat_complete, repeat_retained
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest
 from incremental_assets.dagster.quality.scanning import ScanOrigin, scan_container
 from incremental_assets.dagster.quality.summary import ScanSummary
@@ -63,14 +63,17 @@ def scan_op_name(definition: ContainerDefinition) -> str:
 
 
 def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefinition]:
-    """The asset checks of the container, which one op carries out together; empty where it has no rules, and is not audited regularly.
+    """The asset checks of the container, which one op carries out together.
 
-    The op logs its evaluations and yields nothing (see ``quality.evaluations``). Audits evaluate their check themselves.
+    It is empty where the container has no rules, is not audited regularly, and does not follow the log of its source. The op logs its
+    evaluations and yields nothing (see ``quality.evaluations``). Audits evaluate their check themselves, and syncs that of the log.
     """
     container = definition.container
     specs = [_spec(definition, rule) for rule in container.options.checks]
     if audit_settings(definition) is not None:
         specs.append(complete_check(definition))
+    if container.is_captured:
+        specs.append(retained_check(definition))
     if not specs:
         return []
 
@@ -87,6 +90,8 @@ def container_checks(definition: ContainerDefinition) -> list[dg.AssetChecksDefi
         inner = context.op_execution_context
         if COMPLETE in chosen:
             repeat_complete(inner, definition)
+        if RETAINED in chosen:
+            repeat_retained(inner, definition)
         if not rules:
             return
         keys = keys_of_run(inner, definition)
@@ -255,3 +260,12 @@ def complete_check(definition: ContainerDefinition) -> dg.AssetCheckSpec:
             description="The lake has the rows of the source: all of them, and no others. Audits find out.",
             partitions_def=partitions_definition(definition),
         )
+
+
+def retained_check(definition: ContainerDefinition) -> dg.AssetCheckSpec:
+    """The check that shows how much of its log the source keeps until the container and others have read it."""
+    return dg.AssetCheckSpec(
+        RETAINED,
+        asset=container_key(definition.container),
+        description="The source keeps the log that this container has not read yet, and not too much of it. Syncs find out.",
+    )

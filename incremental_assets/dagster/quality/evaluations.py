@@ -26,6 +26,8 @@ from incremental_assets.dagster.runs.event_batches import log_evaluations_togeth
 
 COMPLETE = "complete"
 """The name of the check that audits evaluate."""
+RETAINED = "retained_log"
+"""The name of the check of a container that follows the log of its source: how much of it the source keeps."""
 _SEVERITY = {Severity.WARN: dg.AssetCheckSeverity.WARN, Severity.ERROR: dg.AssetCheckSeverity.ERROR}
 
 
@@ -73,11 +75,18 @@ def repeat_evaluations(context: Any, definition: ContainerDefinition) -> None:
         _repeat(context, definition, rule.id, _SEVERITY[rule.severity])
     if audit_settings(definition) is not None:
         repeat_complete(context, definition)
+    if definition.container.is_captured:
+        repeat_retained(context, definition)
 
 
 def repeat_complete(context: Any, definition: ContainerDefinition) -> None:
     """Does the same for the check that audits evaluate. In a run that has audited, nothing is left to be logged."""
     _repeat(context, definition, COMPLETE, dg.AssetCheckSeverity.ERROR)
+
+
+def repeat_retained(context: Any, definition: ContainerDefinition) -> None:
+    """Does the same for the check of the retained log. In a run that has read the log, nothing is left."""
+    _repeat(context, definition, RETAINED, dg.AssetCheckSeverity.WARN)
 
 
 def _repeat(context: Any, definition: ContainerDefinition, name: str, severity: dg.AssetCheckSeverity) -> None:

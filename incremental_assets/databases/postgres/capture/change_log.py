@@ -5,7 +5,7 @@ Belongs here: the order of the questions that one answer needs. Does not belong:
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -15,8 +15,8 @@ from psycopg import sql
 from incremental_assets.core.capture import Shape, lsn_text, parse_lsn
 from incremental_assets.core.container import HoldBack
 from incremental_assets.core.errors import SourceError
-from incremental_assets.databases.change_log import Key, LogState, Peeked
-from incremental_assets.databases.postgres.capture.log import SLOT_LOCK, WAIT, Captured, Look, SnapshotIds, anything, look, slot_session
+from incremental_assets.databases.change_log import Key, LogState, Peeked, Since
+from incremental_assets.databases.postgres.capture.log import SLOT_LOCK, WAIT, Captured, Look, SnapshotIds, count, look, slot_session
 from incremental_assets.databases.postgres.capture.lookup import keys_in_lake, keys_of_part, rows_with
 from incremental_assets.databases.postgres.capture.slot import SlotQueries
 from incremental_assets.databases.postgres.connection import ask, source_errors
@@ -40,15 +40,15 @@ class PostgresChangeLog:
         with self._errors():
             return SlotQueries(self._reader.live, self._slot, container.datastore).state(container)
 
-    def changed(self, since: int, known: Shape) -> Peeked:
+    def changed(self, asked: Mapping[str, Since]) -> Mapping[str, Peeked]:
         until = parse_lsn(self._one("select pg_current_wal_flush_lsn()::text"))
         with self._errors():
-            return anything(self._reader.address, self._look(since, until, sorted(known.parts)))
+            return count(self._reader.address, self._slot, asked, until)
 
-    def point(self, confirmed: int) -> int:
+    def point(self, confirmed: int) -> Peeked:
         captured = self._captured(confirmed, ())
         captured.close()
-        return captured.found.end
+        return captured.found
 
     def captured(self, since: int, before: Shape, now: Shape) -> Captured:
         captured = self._captured(since, sorted({*before.parts, *now.parts}))

@@ -18,7 +18,7 @@ from psycopg import sql
 
 from incremental_assets.core.capture import lsn_text
 from incremental_assets.core.errors import SourceError
-from incremental_assets.databases.change_log import Key, Peeked
+from incremental_assets.databases.change_log import Key, Peeked, Since
 from incremental_assets.databases.postgres.capture.changed_keys import ChangedKeys
 from incremental_assets.databases.postgres.capture.pgoutput import (
     Begin,
@@ -46,19 +46,28 @@ _SETTINGS = (
     " set local extra_float_digits = 1; set local client_encoding = 'UTF8'; set local statement_timeout = '1h';"
     f" set local lock_timeout = '{WAIT}'; {OWN_MARK}"
 )
-# Only the messages that matter to the container are sent: of a change, its kind is followed by the OID of its table.
+# Only the messages that matter to the containers are sent: of a change, its kind is followed by the OID of its table.
 _RELEVANT = """get_byte(data, 0) in (66, 84) or (get_byte(data, 0) in (68, 73, 82, 85)
   and ('x' || encode(substring(data from 2 for 4), 'hex'))::bit(32)::bigint = any({parts}::bigint[]))"""
-
+# Each transaction (t) begins with where (lsn) and when (at) it was committed. The message of a TRUNCATE has the number of its tables from
+# its second byte on, and their OIDs from its seventh byte on. The result has a row for each container that has changed, and a last one
+# with the first transaction that the slot has.
 _COUNT = """
-with log as materialized (select row_number() over () as n, data from {peek} where {relevant}),
-parts as (select data, get_byte(data, 0) as kind, sum((get_byte(data, 0) = 66)::int) over (order by n) as t from log),
-late as (select t, encode(substring(data from 10 for 8), 'hex') as at from parts
-  where kind = 66 and substring(data from 2 for 8) >= decode({since}, 'hex'))
-select kind, count(*), array_agg(distinct case kind when 84 then encode(data, 'hex') end), min(at)
-from parts join late using (t) where kind in (68, 73, 84, 85) group by 1"""
+with wanted as (select number, oid, decode(since, 'hex') as since
+  from unnest({numbers}::int[], {oids}::bigint[], {sinces}::text[]) as given(number, oid, since)),
+log as materialized (select row_number() over () as n, get_byte(data, 0) as kind,
+  case get_byte(data, 0) when 84 then data else substring(data from 1 for 17) end as data from {peek} where {relevant}),
+sent as (select kind, data, sum((kind = 66)::int) over (order by n) as t from log),
+begun as (select t, substring(data from 2 for 8) as lsn, encode(substring(data from 10 for 8), 'hex') as at from sent where kind = 66),
+changed as (
+  select t, false as truncated, ('x' || encode(substring(data from 2 for 4), 'hex'))::bit(32)::bigint as oid, count(*) as changes
+    from sent where kind in (68, 73, 85) group by 1, 3
+  union all select t, true, ('x' || encode(substring(data from 7 + 4 * i for 4), 'hex'))::bit(32)::bigint, 0
+    from sent, generate_series(0, ('x' || encode(substring(data from 2 for 4), 'hex'))::bit(32)::int - 1) as i where kind = 84)
+select number, bool_or(truncated), sum(changes)::bigint, min(at collate "C"), max(encode(lsn, 'hex') collate "C")
+  from changed join begun using (t) join wanted using (oid) where lsn >= since group by number
+union all select -1, false, 0, min(at collate "C"), null from begun"""
 TRUNCATED = "the table, or a partition of it, was truncated"
-_TRUNCATE = ord("T")
 _YEAR_2000 = 946_684_800
 
 
@@ -128,22 +137,22 @@ def look(address: PostgresAddress, one: Look) -> Captured:
     except BaseException:
         captured.close()
         raise
-    captured.found = Peeked(found.changes, found.reload, found.end)
+    kept = None if found.first is None else _seconds_since(found.first)
+    captured.found = Peeked(found.changes, found.reload, found.end, kept=kept)
     log.debug("%s: %d changes up to %s in %.2f s", one.slot, found.changes, lsn_text(one.until), time.monotonic() - started)
     return captured
 
 
 def _messages(address: PostgresAddress, one: Look) -> Iterator[bytes]:
-    query = sql.SQL("select data from {} where {}").format(_peek(one), sql.SQL(_RELEVANT).format(parts=sql.Literal(list(one.parts))))
+    relevant = sql.SQL(_RELEVANT).format(parts=sql.Literal(list(one.parts)))
+    query = sql.SQL("select data from {} where {}").format(_peek(one.slot, one.until), relevant)
     with slot_session(address, one.slot) as connection, connection.cursor() as cursor:
         for (data,) in cursor.stream(query):
             yield bytes(data)
 
 
-def _peek(one: Look) -> sql.Composable:
-    return sql.SQL(_PEEK).format(
-        slot=sql.Literal(one.slot), until=sql.Literal(lsn_text(one.until)), publication=sql.Literal(f'"{one.slot}"')
-    )
+def _peek(slot: str, until: int) -> sql.Composable:
+    return sql.SQL(_PEEK).format(slot=sql.Literal(slot), until=sql.Literal(lsn_text(until)), publication=sql.Literal(f'"{slot}"'))
 
 
 @contextlib.contextmanager
@@ -167,6 +176,8 @@ class _Collector:
         """Whether the changes of the transaction count that is being read."""
         self.changes, self.end = 0, one.until
         self.reload: str | None = None
+        self.first: int | None = None
+        """When the first transaction was committed that the slot has, as in ``Begin``."""
 
     def take(self, data: bytes) -> None:
         message = parse(data)
@@ -184,6 +195,7 @@ class _Collector:
 
     def _begin(self, message: Begin) -> None:
         one = self._look
+        self.first = message.committed_at if self.first is None else self.first
         inside = one.since <= message.commit_lsn < one.until
         visible = one.snapshot is None or one.snapshot.sees(message.xid)
         # A transaction may be in the log and not in the snapshot, for a moment, or for as long as it waits for a replica.
@@ -205,21 +217,39 @@ class _Collector:
                 self._keys.add(key)
 
 
-def anything(address: PostgresAddress, one: Look) -> Peeked:
-    """Whether there is a change at all: the server counts, and only numbers are sent. Raises psycopg.Error."""
+def count(address: PostgresAddress, slot: str, asked: Mapping[str, Since], until: int) -> Mapping[str, Peeked]:
+    """Whether there is a change at all, for each of several containers, by their labels: the server decodes the log once up to ``until``,
+    and counts. Raises psycopg.Error."""
+    labels = list(asked)
+    wanted = [(number, oid, f"{asked[label].lsn:016x}") for number, label in enumerate(labels) for oid in asked[label].parts]
+    numbers, oids, sinces = ([one[i] for one in wanted] for i in range(3))
     query = sql.SQL(_COUNT).format(
-        peek=_peek(one), relevant=sql.SQL(_RELEVANT).format(parts=sql.Literal(list(one.parts))), since=sql.Literal(f"{one.since:016x}")
+        peek=_peek(slot, until),
+        relevant=sql.SQL(_RELEVANT).format(parts=sql.Literal(sorted(set(oids)))),
+        numbers=sql.Literal(numbers),
+        oids=sql.Literal(oids),
+        sinces=sql.Literal(sinces),
     )
-    with slot_session(address, one.slot) as connection:
+    started = time.monotonic()
+    with slot_session(address, slot) as connection:
         rows = connection.execute(query).fetchall()
-    changes = sum(number for kind, number, _, _ in rows if kind != _TRUNCATE)
-    truncates = [parse(bytes.fromhex(text)) for kind, _, texts, _ in rows if kind == _TRUNCATE for text in texts]
-    truncated = any(isinstance(found, Truncate) and set(found.relations) & set(one.parts) for found in truncates)
-    oldest = min((_seconds_since(began) for kind, _, _, began in rows if kind != _TRUNCATE or truncated), default=None)
-    return Peeked(changes + truncated, TRUNCATED if truncated else None, one.until, oldest)
+    log.debug("%s: looked for %d containers up to %s in %.2f s", slot, len(asked), lsn_text(until), time.monotonic() - started)
+    kept = next((_seconds_since(_micros(at)) for number, _, _, at, _ in rows if number < 0 and at is not None), None)
+    changed = {
+        labels[number]: Peeked(
+            changes + truncated, TRUNCATED if truncated else None, until, _seconds_since(_micros(at)), int(last, 16), kept
+        )
+        for number, truncated, changes, at, last in rows
+        if number >= 0
+    }
+    return {label: changed.get(label, Peeked(0, None, until, kept=kept)) for label in labels}
 
 
-def _seconds_since(committed_at: str) -> float:
-    """The seconds that have passed since a time of the log. ``committed_at``: in hexadecimal digits, microseconds since the year 2000."""
-    micros = int.from_bytes(bytes.fromhex(committed_at), "big", signed=True)
-    return max(0.0, time.time() - _YEAR_2000 - micros / 1e6)
+def _micros(committed_at: str) -> int:
+    """The hexadecimal digits of a time of the log."""
+    return int.from_bytes(bytes.fromhex(committed_at), "big", signed=True)
+
+
+def _seconds_since(committed_at: int) -> float:
+    """The seconds that have passed since a time of the log, which is in microseconds since the year 2000."""
+    return max(0.0, time.time() - _YEAR_2000 - committed_at / 1e6)

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from incremental_assets.core.capture import ColumnShape, PartShape, Shape, parse_lsn
 from incremental_assets.core.container import Container, Kind
-from incremental_assets.core.errors import ConfigurationError, SourceError
+from incremental_assets.core.errors import ConfigurationError, LogLost
 from incremental_assets.databases.change_log import LogState
 from incremental_assets.databases.postgres.connection import ask
 
@@ -85,7 +85,7 @@ class SlotQueries:
                 f"own: capture_slot"
             )
         if wal_status == "lost" or confirmed is None:
-            raise SourceError(f"{container.label}: {lost(self._datastore, self.slot)}")
+            raise LogLost(f"{container.label}: {lost(self._datastore, self.slot)}")
         relation = _regclass(container)
         shape = self.shape(relation, server.version)
         membership = self._membership(container, shape, server.version)
