@@ -23,7 +23,7 @@ LONG = {"long", "s3"}
 
 @cache
 def named_tests(file: str) -> dict[str, bool]:
-    """The tests of a file, by name, with whether each is marked as long."""
+    """The tests of a file, by name, with whether each is marked as long as a whole: of all its parameters."""
     tree = ast.parse(file_named(file).read_text(encoding="utf-8"))
     whole = any(isinstance(node, ast.Assign) and _marks(node.value) & LONG for node in tree.body)
     return {
@@ -34,7 +34,11 @@ def named_tests(file: str) -> dict[str, bool]:
 
 
 def _marks(node: ast.AST) -> set[str]:
-    return {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+    """The attributes that a decorator or an assignment names, without those of `pytest.param`: they mark one parameter, not the test."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "param":
+        return set()
+    own = {node.attr} if isinstance(node, ast.Attribute) else set()
+    return own.union(*(_marks(child) for child in ast.iter_child_nodes(node)))
 
 
 def test_each_test_that_a_promise_names_exists() -> None:
