@@ -4,6 +4,8 @@ Belongs here: the three writes by real runs. Does not belong: what the metadata 
 partitions (``test_own_partition_kinds``).
 """
 
+import os
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -59,6 +61,32 @@ def test_a_step_that_is_tried_again_does_not_append_twice(own_lake: OwnLake, par
     assert event.metadata["write/rows_inserted"].value == 0 and event.metadata["dagster/row_count"].value == 2
     own_lake.run(events, key=key)  # another run appends its rows
     assert own_lake.rows("events", "id") == [(1,), (1,), (2,), (2,)]
+
+
+def events_job() -> dg.JobDefinition:
+    """A job of one own asset, as a process loads it that executes a run again. Its lake is that of the environment."""
+    lake = OwnLake(Path(os.environ["DAGSTER_HOME"]).parent, Path(os.environ["OWN_SPARK_HOME"]))
+    events = own("events", lambda _: "select 1 as id", {"write": "append"})
+    resources = dict(lake.resources(FailsAfterItsFirstWrite))
+    return dg.Definitions([events], resources=resources, executor=dg.in_process_executor).resolve_implicit_global_asset_job_def()
+
+
+def test_a_failed_run_that_is_executed_again_does_not_append_twice(own_lake: OwnLake, spark_home: Path, monkeypatch: Any) -> None:
+    """*Re-execute from failure* makes a new run, whose id no commit has. A run that has succeeded is executed again in order to append
+    again."""
+    monkeypatch.setenv("OWN_SPARK_HOME", str(spark_home))
+    FailsAfterItsFirstWrite.failures = 2
+    job = dg.reconstructable(events_job)
+    with own_lake.instance() as instance:
+        runs = [dg.execute_job(job, instance=instance)]
+        for _ in range(2):
+            again = dg.ReexecutionOptions.from_failure(runs[-1].run_id, instance)
+            runs.append(dg.execute_job(job, instance=instance, reexecution_options=again))
+        assert [run.success for run in runs] == [False, False, True]
+        assert own_lake.rows("events") == [(1,)]
+        again = dg.ReexecutionOptions(parent_run_id=runs[-1].run_id)
+        assert dg.execute_job(job, instance=instance, reexecution_options=again).success
+    assert own_lake.rows("events") == [(1,), (1,)]
 
 
 def test_a_merge_updates_rows_of_the_same_key_and_adds_the_others(own_lake: OwnLake) -> None:
@@ -159,6 +187,21 @@ def test_metadata_that_does_not_fit_is_refused_before_anything_is_written(own_la
     with pytest.raises(ConfigurationError, match=said):
         own_lake.run(sums, key="2026-03-01" if parts else None)
     assert not own_lake.lake.joinpath("sums").exists()
+
+
+def test_a_run_may_be_written_otherwise_than_the_asset_is(own_lake: OwnLake) -> None:
+    """To load a table anew that is appended to otherwise, nobody wants to change the code."""
+    modes = iter([None, "overwrite", None])
+
+    @dg.asset(io_manager_key="delta", required_resource_keys={"lake"}, metadata={"write": "append"})
+    def made(context: dg.AssetExecutionContext) -> Any:
+        mode = next(modes)
+        if mode:
+            context.add_output_metadata({"write": mode})
+        return context.resources.lake.assets_spark.sql("select 1 as id")
+
+    counts = [len(own_lake.rows("made")) for _ in range(3) if own_lake.run(made).success]
+    assert counts == [1, 1, 2]
 
 
 def test_names_and_types_that_delta_knows_only_with_a_feature_are_added(own_lake: OwnLake) -> None:

@@ -32,7 +32,7 @@ def write_own_asset(context: dg.OutputContext, scope: LakeScope, returned: objec
     Raises ConfigurationError or FrameRefused, and then nothing was written.
     """
     path, label = tuple(map(encode_name, context.asset_key.path)), "/".join(context.asset_key.path)
-    table, run, metadata = scope.table(*path), context.step_context, plain(context.definition_metadata or {})
+    table, run, metadata = scope.table(*path), context.step_context, _metadata(context)
     write, step = parse_write(label, metadata), run.step.key
     frame = as_spark(label, returned, lambda: scope.assets_spark)
     with scope.held(path, label, run.run_id, run.instance, context.log.info), lake_errors(label, table.url):
@@ -52,6 +52,11 @@ def write_own_asset(context: dg.OutputContext, scope: LakeScope, returned: objec
         _add_metadata(context, scope, table, result)
         if rows is not None:
             _add_counts(context, scope, table, rows)
+
+
+def _metadata(context: dg.OutputContext) -> dict[str, Any]:
+    """The metadata of the asset's definition. What the asset's function has added in this run counts before it."""
+    return plain({**(context.definition_metadata or {}), **(context.output_metadata or {})})
 
 
 def own_predicate(context: dg.InputContext, metadata: Mapping[str, Any], types: Mapping[str, str]) -> str:

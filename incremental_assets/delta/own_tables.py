@@ -100,20 +100,24 @@ def _overwrite(table: LakeTable, head: Head | None, write: FrameWrite) -> None:
 
 
 def _append(table: LakeTable, head: Head | None, write: FrameWrite) -> None:
-    def append(rows: "DataFrame") -> None:
-        writer = _writer(table, head, write, rows).mode("append").option("mergeSchema", "true")
-        # Without these, a query of a killed run that goes on in Spark would append the same rows beside those of the retry.
-        writer.option("txnAppId", write.once).option("txnVersion", "1").save(table.url)
-
     if write.partitioned is None:
-        append(write.fitted.frame)
+        _add(table, head, write, write.fitted.frame)
         return
     held = PersistedRows(write.fitted.frame.sparkSession, write.fitted.frame)  # pyright: ignore[reportArgumentType]
     try:
         _expect_inside(write, held.frame)
-        append(held.frame)
+        _add(table, head, write, held.frame)
     finally:
         held.release()
+
+
+def _add(table: LakeTable, head: Head | None, write: FrameWrite, rows: "DataFrame") -> None:
+    """Adds the rows, unless a commit with the same id has done so.
+
+    A query of a killed run may go on in Spark: without the id, its rows would be in the table beside those of the retry.
+    """
+    writer = _writer(table, head, write, rows).mode("append").option("mergeSchema", "true")
+    writer.option("txnAppId", write.once).option("txnVersion", "1").save(table.url)
 
 
 def _merge(table: LakeTable, head: Head | None, write: FrameWrite) -> None:
@@ -122,7 +126,7 @@ def _merge(table: LakeTable, head: Head | None, write: FrameWrite) -> None:
         _expect_inside(write, held.frame)
         bounds = expect_keys(write.fitted, write.write.merge_keys, held.frame)
         if head is None:
-            _writer(table, head, write, held.frame).mode("append").save(table.url)
+            _add(table, head, write, held.frame)
             return
         _allow_columns(table, head, write)
         held.frame.createOrReplaceTempView(_SOURCE)
