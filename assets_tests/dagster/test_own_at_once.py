@@ -17,8 +17,8 @@ DAYS = dg.DailyPartitionsDefinition(start_date="2026-03-01")
 KEYS = ("2026-03-01", "2026-03-02")
 
 
-@pytest.mark.parametrize("write", ["overwrite", "append", "merge"])
-@pytest.mark.parametrize("locked", [True, False], ids=["of one host", "of two hosts"])
+@pytest.mark.parametrize("write", ["overwrite", pytest.param("append", marks=pytest.mark.long), "merge"])
+@pytest.mark.parametrize("locked", [pytest.param(True, marks=pytest.mark.long), False], ids=["of one host", "of two hosts"])
 def test_two_runs_at_once_write_both_partitions(tmp_path: Path, spark_home: Path, monkeypatch: Any, write: str, locked: bool) -> None:
     """On one host the second waits for the lock. Hosts do not share it: there, Delta refuses one commit, and the step is tried again."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))

@@ -14,6 +14,8 @@ from incremental_assets.core.errors import ConfigurationError, FrameRefused
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-03-01")
 RANGE = dg.BackfillPolicy.single_run()
+LONG = pytest.mark.long
+WRITES = ("overwrite", pytest.param("merge", marks=LONG), pytest.param("append", marks=LONG))
 HOSTILE = "a' or 1=1 --"
 OTHERS = ("\\' OR 1=1 -- ", "x`y", "${spark.app.id}", "ä\nö", "%_", "")
 
@@ -21,19 +23,20 @@ OTHERS = ("\\' OR 1=1 -- ", "x`y", "${spark.app.id}", "ä\nö", "%_", "")
 def partition_counts(result: dg.ExecuteInProcessResult, name: str) -> dict[str, int]:
     """The row count of each partition, as its materialization says."""
     events = result.asset_materializations_for_node(name)
-    return {str(event.partition): event.metadata["dagster/partition_row_count"].value for event in events}  # pyright: ignore
+    counts: dict[Any, Any] = {event.partition: event.metadata["dagster/partition_row_count"].value for event in events}
+    return counts
 
 
 @pytest.mark.parametrize(
     ("type_", "keys"),
     [
-        ("int", ("1", "2", "-3")),
+        pytest.param("int", ("1", "2", "-3"), marks=LONG),
         ("bigint", ("9007199254740993", "9007199254740992", "0")),
         ("string", ("eu", "EU", "eu ")),
-        ("date", ("2026-03-01", "2026-03-02", "1999-12-31")),
+        pytest.param("date", ("2026-03-01", "2026-03-02", "1999-12-31"), marks=LONG),
         ("timestamp", ("2026-03-01 10:00:00", "2026-03-01 10:00:00.000001", "1999-12-31")),
-        ("timestamp_ntz", ("2026-03-01 10:00:00", "2026-03-01 10:00:01", "1999-12-31")),
-        ("decimal(20,0)", ("12345678901234567890", "1", "2")),
+        pytest.param("timestamp_ntz", ("2026-03-01 10:00:00", "2026-03-01 10:00:01", "1999-12-31"), marks=LONG),
+        pytest.param("decimal(20,0)", ("12345678901234567890", "1", "2"), marks=LONG),
     ],
 )
 def test_a_static_key_is_a_value_of_its_column(own_lake: OwnLake, type_: str, keys: tuple[str, str, str]) -> None:
@@ -48,7 +51,7 @@ def test_a_static_key_is_a_value_of_its_column(own_lake: OwnLake, type_: str, ke
     assert own_lake.rows("made", "n") == [(1,), (2,), (3,)]
 
 
-@pytest.mark.parametrize("write", ["overwrite", "merge", "append"])
+@pytest.mark.parametrize("write", WRITES)
 def test_a_dynamic_key_that_looks_like_sql_is_a_text(own_lake: OwnLake, write: str) -> None:
     """Names of files become keys. Taken for SQL, one would replace every other partition, or read all of them."""
     regions = dg.DynamicPartitionsDefinition(name="regions")
@@ -95,7 +98,7 @@ def test_a_range_of_days_is_one_commit_and_each_day_has_its_count(own_lake: OwnL
     assert len(own_lake.rows("made")) == 7
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "America/New_York"])
+@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=LONG), "Asia/Kathmandu", pytest.param("America/New_York", marks=LONG)])
 @pytest.mark.parametrize("type_", ["timestamp", "timestamp_ntz"])
 def test_hours_of_a_range_are_counted_by_the_clock_of_their_zone(own_lake: OwnLake, zone: str, type_: str) -> None:
     """Counts by UTC's hours would be those of other partitions where the zone is 45 minutes off."""
@@ -127,7 +130,7 @@ def test_time_keys_on_a_column_of_texts_are_these_texts(own_lake: OwnLake) -> No
 BY_SHOP = dg.MultiPartitionsDefinition({"shop": dg.StaticPartitionsDefinition(["b", "a", HOSTILE]), "day": DAYS})
 
 
-@pytest.mark.parametrize("write", ["overwrite", "merge", "append"])
+@pytest.mark.parametrize("write", WRITES)
 def test_two_dimensions_are_two_columns(own_lake: OwnLake, write: str) -> None:
     """One shop's day is written anew; the same day of other shops and other days of the shop stay."""
     metadata = {"write": write, "partition_expr": {"day": "on_day", "shop": "of_shop"}}

@@ -136,8 +136,17 @@ def test_a_key_that_occurs_twice_or_is_null_is_refused_by_the_first_merge_too(ow
     assert not own_lake.lake.joinpath("sums", "_delta_log").exists()
 
 
-@pytest.mark.parametrize("write", ["overwrite", "append", "merge"])
-@pytest.mark.parametrize("stray", ["date'2026-03-03'", "null"])
+@pytest.mark.parametrize(
+    ("write", "stray"),
+    [
+        ("overwrite", "date'2026-03-03'"),
+        pytest.param("overwrite", "null", marks=pytest.mark.long),
+        ("append", "date'2026-03-03'"),
+        pytest.param("append", "null", marks=pytest.mark.long),
+        pytest.param("merge", "date'2026-03-03'", marks=pytest.mark.long),
+        ("merge", "null"),
+    ],
+)
 def test_rows_of_other_partitions_are_refused(own_lake: OwnLake, write: str, stray: str) -> None:
     """They would change partitions that the run is not about, or belong to none."""
     queries = iter([values("id, day", "1, date'2026-03-01'"), values("id, day, extra", "2, date'2026-03-01', 1", f"3, {stray}, 1")])
@@ -204,6 +213,7 @@ def test_a_run_may_be_written_otherwise_than_the_asset_is(own_lake: OwnLake) -> 
     assert counts == [1, 1, 2]
 
 
+@pytest.mark.long
 def test_names_and_types_that_delta_knows_only_with_a_feature_are_added(own_lake: OwnLake) -> None:
     """A name with a blank needs column mapping, and a time without zone a feature of the table that new tables alone get by themselves."""
     for write in ("append", "merge", "overwrite"):
