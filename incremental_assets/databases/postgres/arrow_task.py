@@ -147,14 +147,14 @@ def read_ranges(task: ReadTask, ranges: range) -> Iterator[pa.RecordBatch]:
 class SnapshotReader:
     """A connection that has joined the snapshot."""
 
-    def __init__(self, cursor: Any, silence: "Silence") -> None:
-        self._cursor, self._silence = cursor, silence
+    def __init__(self, statement: Any, silence: "Silence") -> None:
+        self._statement, self._silence = statement, silence
 
     def batches(self, query: str) -> Iterator[pa.RecordBatch]:
         """The rows of a query. Raises BrokenRead for errors that come after the first rows: to ADBC they are errors of the stream."""
         with self._silence.listening():
-            self._cursor.execute(query)
-            batches = self._cursor.fetch_record_batch()
+            self._statement.set_sql_query(query)
+            batches = pa.RecordBatchReader.from_stream(self._statement.execute_query()[0])
         while True:
             try:
                 with self._silence.listening():
@@ -167,7 +167,7 @@ class SnapshotReader:
 
     def cancel(self) -> None:
         """Ends a query that another thread is waiting for."""
-        self._cursor.adbc_cancel()
+        self._statement.cancel()
 
 
 @contextlib.contextmanager
@@ -176,16 +176,23 @@ def connected(read: SnapshotRead) -> Iterator[SnapshotReader]:
 
     Raises SourceFailed for each error of the source, also of one that comes while the rows are read.
     """
-    import adbc_driver_manager
-    import adbc_driver_postgresql.dbapi as adbc
+    # The driver's DB-API module would import pandas, which takes longer than a small read.
+    import adbc_driver_manager as adbc
+    import adbc_driver_postgresql
 
     silence = Silence(read.silence)
     try:
-        with adbc.connect(read.connection) as connection, connection.cursor() as cursor, silence.watched(cursor.adbc_cancel):
+        with contextlib.ExitStack() as stack:
+            database = stack.enter_context(adbc_driver_postgresql.connect(read.connection))
+            connection = stack.enter_context(adbc.AdbcConnection(database))
+            connection.set_autocommit(False)
+            statement = stack.enter_context(adbc.AdbcStatement(connection))
+            stack.enter_context(silence.watched(statement.cancel))
             for setting in read.settings:
-                cursor.execute(setting)
-            yield SnapshotReader(cursor, silence)
-    except (adbc_driver_manager.Error, BrokenRead) as error:
+                statement.set_sql_query(setting)
+                statement.execute_update()
+            yield SnapshotReader(statement, silence)
+    except (adbc.Error, BrokenRead) as error:
         if silence.passed:
             what = f"it sent nothing to a reader for {read.silence} s; a query that takes so long to its first row needs a higher"
             raise SourceFailed(f"{SOURCE_FAILED}{what} max_silence_seconds{END_OF_MESSAGE}") from None
