@@ -37,8 +37,10 @@ WIRE_TYPES = {
     "string": pa.string(),
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
+    "numeric": pa.opaque(pa.string(), "numeric", "PostgreSQL"),
 }
-"""The Arrow types in which ADBC returns values of the types that are sent, by the name of their Spark type."""
+"""The Arrow types in which ADBC returns values of the types that are sent, by the name of their Spark type; ``numeric`` is PostgreSQL's, of
+which ADBC makes texts with all digits."""
 
 
 FIRST_TIME = -210_866_803_200_000_000
@@ -50,7 +52,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 @dataclass(frozen=True)
 class WireColumn:
-    """A column: its name and Arrow type in the lake, and the Spark type in which its values are sent (a key of ``WIRE_TYPES``)."""
+    """A column: its name and Arrow type in the lake, and the type in which its values are sent (a key of ``WIRE_TYPES``)."""
 
     name: str
     type: pa.DataType
@@ -262,6 +264,8 @@ def _in_lake(values: pa.Array, column: WireColumn) -> pa.Array:
     if values.type != WIRE_TYPES[column.wire]:
         # ADBC gives some types as something else than they are (money as an integer of cents, nested arrays as flat ones).
         raise UnexpectedValue(f"column {column.name!r} was to arrive as {WIRE_TYPES[column.wire]} and is {values.type}")
+    if isinstance(values, pa.ExtensionArray):
+        return values.storage.cast(column.type)  # it refuses digits that the type does not have, and NaN
     if pa.types.is_string(values.type):
         values.validate(full=True)  # a database in SQL_ASCII sends whatever bytes it has
     if pa.types.is_timestamp(values.type):
@@ -270,14 +274,6 @@ def _in_lake(values: pa.Array, column: WireColumn) -> pa.Array:
             raise UnexpectedValue(f"column {column.name!r} has infinity, or a time after January 294247")
     if values.type == column.type:
         return values
-    if pa.types.is_decimal(column.type):
-        if pa.types.is_string(values.type):
-            return values.cast(column.type)  # it refuses digits that the type does not have
-        # An integer that was scaled in the source has the digits of the decimal: only the label changes.
-        wide = values.cast(pa.decimal128(19, 0))
-        labelled = pa.Array.from_buffers(column.type, len(wide), wide.buffers(), wide.null_count, wide.offset)
-        labelled.validate(full=True)  # it has no more digits than the type
-        return labelled
     return values.view(column.type)  # days since 1970
 
 
