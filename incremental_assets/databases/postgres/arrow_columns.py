@@ -63,8 +63,8 @@ def read_of_queries(reader: PostgresReader, carried: Sequence[Carried], queries:
 def sent_as(column: Carried) -> WireColumn | None:
     """How a column's values travel in Arrow; None for a type of the lake that is not known here.
 
-    The values are those that JDBC gets, but for times and decimals. Decimals are sent in PostgreSQL's own form, of which ADBC makes texts. To
-    send them as bigint, without their point, takes PostgreSQL longer than it takes Arrow to read the texts.
+    The values are those that JDBC gets, but for times and decimals. Decimals are sent in PostgreSQL's own form, of which ADBC makes texts:
+    to send them as bigint, without their point, takes PostgreSQL longer than it takes Arrow to read the texts.
     """
     name, type_ = column.column.name, column.column.type
     decimal = _DECIMAL.fullmatch(type_)
