@@ -161,9 +161,7 @@ def test_values_that_a_table_cannot_hold_exactly_are_refused(own_lake: OwnLake, 
 
 @pytest.mark.parametrize("rows", [None, [1, 2], {"n": 1}, "text"])
 def test_an_asset_that_returns_something_else_is_told_what_can_be_written(own_lake: OwnLake, rows: Any) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"made: the asset returned \w+, which .* Return pyspark\.sql\.DataFrame"
-    ):
+    with pytest.raises(ConfigurationError, match=r"made: the asset returned \w+, which .* Return pyspark\.sql\.DataFrame"):
         returned(own_lake, rows)
 
 
