@@ -68,7 +68,8 @@ def events_job() -> dg.JobDefinition:
     lake = OwnLake(Path(os.environ["DAGSTER_HOME"]).parent, Path(os.environ["OWN_SPARK_HOME"]))
     events = own("events", lambda _: "select 1 as id", {"write": "append"})
     resources = dict(lake.resources(FailsAfterItsFirstWrite))
-    return dg.Definitions([events], resources=resources, executor=dg.in_process_executor).resolve_implicit_global_asset_job_def()
+    jobs = [dg.define_asset_job("events_job", [events], executor_def=dg.in_process_executor)]
+    return dg.Definitions([events], jobs=jobs, resources=resources).resolve_job_def("events_job")
 
 
 def test_a_failed_run_that_is_executed_again_does_not_append_twice(own_lake: OwnLake, spark_home: Path, monkeypatch: Any) -> None:
