@@ -12,8 +12,9 @@ import dagster as dg
 import pytest
 
 from assets_tests.own_lake import OwnLake, own, values
-from incremental_assets.core.errors import ConfigurationError, FrameRefused
+from incremental_assets.core.errors import ConfigurationError, FrameRefused, LakeError
 from incremental_assets.dagster.io_manager import DeltaIOManager
+from incremental_assets.delta.table import CONTAINER_PROPERTY
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-03-01")
 MERGED = {"write": "merge", "merge_keys": ["id"]}
@@ -212,6 +213,17 @@ def test_a_run_may_be_written_otherwise_than_the_asset_is(own_lake: OwnLake) -> 
 
     counts = [len(own_lake.rows("made")) for _ in range(3) if own_lake.run(made).success]
     assert counts == [1, 1, 2]
+
+
+@pytest.mark.long
+def test_the_table_of_a_container_is_left_alone(own_lake: OwnLake) -> None:
+    """An own asset whose key is that of a container in another project would replace the container's rows."""
+    made = own("made", lambda _: "select 1 as id", {})
+    own_lake.run(made)
+    own_lake.table("made").alter.set_table_properties({CONTAINER_PROPERTY: "shop/orders"}, raise_if_not_exists=False)
+    with pytest.raises(LakeError, match=r"made: .* holds the table of shop/orders; give the asset another key"):
+        own_lake.run(made)
+    assert own_lake.rows("made") == [(1,)]
 
 
 @pytest.mark.long
