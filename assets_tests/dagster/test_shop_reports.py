@@ -70,7 +70,7 @@ def test_the_example_reports_what_the_shop_has(shop: Project) -> None:
     (check,) = result.get_asset_check_evaluations()
     assert check.passed and check.metadata["customers"].value == 30
     shop.execute("delete from orders where customer_id = 7; delete from customer where id = 7; update orders set cents = 1 where id = 8")
-    shop.cli("sync", "shop/orders", "--from", first, "--to", (date.today() + timedelta(days=1)).isoformat())
+    shop.cli("sync", "shop/orders", "--from", first, "--to", last)
     with shop.instance() as instance:
         after = dg.evaluate_automation_conditions(load_definitions(shop.path), instance, cursor=before.cursor)
     assert after.get_num_requested(TOTALS) == 1 and after.get_requested_partitions(REVENUE) == {last}
