@@ -78,9 +78,7 @@ def message(label: str, unfilled: Unfilled, partitions: Partitions | None) -> st
     """What is missing where, with the command that fills it. ``label``: of the container."""
     columns, keys = ", ".join(unfilled.columns), keys_of(unfilled, partitions)
     if not keys:
-        return f"refresh needed: older rows are NULL in {columns}, and not in the source: incremental-assets sync {label} --mode refresh"
+        return f"refresh needed: older rows lack values of {columns} that the source has: incremental-assets sync {label} --mode refresh"
     where = f"{len(keys)} partitions ({keys[0]} to {keys[-1]})" if len(keys) > 1 else f"partition {keys[0]}"
     command = f"--from {keys[0]} --to {keys[-1]}" if len(keys) > 1 else f"--partition {keys[0]}"
-    return (
-        f"refresh needed: older rows of {where} are NULL in {columns}, and not in the source: incremental-assets sync {label} {command}"
-    )
+    return f"refresh needed: older rows of {where} lack values of {columns} that the source has: incremental-assets sync {label} {command}"

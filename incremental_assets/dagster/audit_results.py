@@ -53,7 +53,7 @@ def report_unfilled(context: dg.AssetExecutionContext, definition: ContainerDefi
 
 def _unfilled(definition: ContainerDefinition, key: str, columns: str | None) -> dg.AssetCheckEvaluation:
     """The evaluation of one partition. ``columns``: those that older rows lack; None if the partition was refreshed."""
-    lacks = f"refresh needed: older rows are NULL in {columns}, and not in the source"
+    lacks = f"refresh needed: older rows lack values of {columns} that the source has"
     return dg.AssetCheckEvaluation(
         asset_key=container_key(definition.container),
         check_name=COMPLETE,

@@ -159,7 +159,9 @@ def current(
     record = newest or {
         "container": container.label,
         "column": "/".join(container.identifier.columns) if container.identifier else None,
-        **dict.fromkeys(("previous", "new", "rows", "run_id", "started_at", "completed_at", "lsn", "lag_bytes", "lag_seconds", "refresh_needed")),
+        **dict.fromkeys(
+            ("previous", "new", "rows", "run_id", "started_at", "completed_at", "lsn", "lag_bytes", "lag_seconds", "refresh_needed")
+        ),
     }
     head = LakeTable(lake, *container.key_path).head()
     position = head.captured_to if head is not None and container.is_captured else None

@@ -405,7 +405,9 @@ class TableSync(ContainerSync):
             self.result.messages.append(f"column {column.name} ({column.type}) was added")
         self.result.unfilled = after
         if after is not None and after != before:
-            self.result.warnings.append(message(self._container.label, after, self.partitions))
+            is_new = before is None or bool(without(after.windows, before.windows))
+            text = message(self._container.label, after, self.partitions)
+            (self.result.warnings if is_new else self.result.messages).append(text)
         for old, new in outcome.evolution.widen:
             self.result.messages.append(f"column {new.name} was widened from {old.type} to {new.type}")
         if outcome.evolution.widen:
