@@ -21,7 +21,6 @@ from incremental_assets.core.errors import ConfigurationError, FrameRefused
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-03-01")
 WEEKS = dg.WeeklyPartitionsDefinition(start_date="2026-03-01")
 BY_SHOP = dg.MultiPartitionsDefinition({"shop": dg.StaticPartitionsDefinition(["a", "b"]), "day": DAYS})
-LONG = pytest.mark.long
 LOADED = dg.AssetIn(input_manager_key="delta")
 EXACT = {
     "n": [1, None, 2**53 + 1],
@@ -69,7 +68,7 @@ def test_an_input_has_the_mapped_partitions_and_the_chosen_columns(own_lake: Own
     [
         (pandas.DataFrame, lambda rows: list(rows["n"])),
         (pa.Table, lambda rows: rows.column("n").to_pylist()),
-        pytest.param(pa.RecordBatchReader, lambda rows: rows.read_all().column("n").to_pylist(), marks=LONG),
+        pytest.param(pa.RecordBatchReader, lambda rows: rows.read_all().column("n").to_pylist(), marks=pytest.mark.long),
     ],
 )
 def test_an_input_is_of_the_kind_that_its_annotation_names(own_lake: OwnLake, annotation: Any, numbers: Any) -> None:
@@ -87,10 +86,10 @@ def test_an_input_without_an_annotation_is_a_spark_dataframe(own_lake: OwnLake, 
     ("annotation", "more", "said"),
     [
         (dict, {}, r"The input 'daily' \(daily\) is annotated as dict.* Annotate it as pyspark\.sql\.DataFrame, pandas\.DataFrame"),
-        pytest.param(list[int], {}, "Annotate it as", marks=LONG),
-        pytest.param(pandas.Series, {}, r"annotated as pandas\.core\.series\.Series", marks=LONG),
+        pytest.param(list[int], {}, "Annotate it as", marks=pytest.mark.long),
+        pytest.param(pandas.Series, {}, r"annotated as pandas\.core\.series\.Series", marks=pytest.mark.long),
         (Any, {"metadata": {"columns": ["nn"]}}, r"columns names 'nn', and there is no such column\. (Nearest|Known)"),
-        pytest.param(Any, {"metadata": {"columns": []}}, r"columns is \[\]\. Name different columns", marks=LONG),
+        pytest.param(Any, {"metadata": {"columns": []}}, r"columns is \[\]\. Name different columns", marks=pytest.mark.long),
     ],
 )
 def test_an_input_that_is_not_understood_is_refused(own_lake: OwnLake, annotation: Any, more: Any, said: str) -> None:

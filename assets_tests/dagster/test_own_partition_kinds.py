@@ -14,8 +14,7 @@ from incremental_assets.core.errors import ConfigurationError, FrameRefused
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-03-01")
 RANGE = dg.BackfillPolicy.single_run()
-LONG = pytest.mark.long
-WRITES = ("overwrite", pytest.param("merge", marks=LONG), pytest.param("append", marks=LONG))
+WRITES = ("overwrite", pytest.param("merge", marks=pytest.mark.long), pytest.param("append", marks=pytest.mark.long))
 HOSTILE = "a' or 1=1 --"
 OTHERS = ("\\' OR 1=1 -- ", "x`y", "${spark.app.id}", "ä\nö", "%_", "")
 
@@ -30,13 +29,13 @@ def partition_counts(result: dg.ExecuteInProcessResult, name: str) -> dict[str, 
 @pytest.mark.parametrize(
     ("type_", "keys"),
     [
-        pytest.param("int", ("1", "2", "-3"), marks=LONG),
+        pytest.param("int", ("1", "2", "-3"), marks=pytest.mark.long),
         ("bigint", ("9007199254740993", "9007199254740992", "0")),
         ("string", ("eu", "EU", "eu ")),
-        pytest.param("date", ("2026-03-01", "2026-03-02", "1999-12-31"), marks=LONG),
+        pytest.param("date", ("2026-03-01", "2026-03-02", "1999-12-31"), marks=pytest.mark.long),
         ("timestamp", ("2026-03-01 10:00:00", "2026-03-01 10:00:00.000001", "1999-12-31")),
-        pytest.param("timestamp_ntz", ("2026-03-01 10:00:00", "2026-03-01 10:00:01", "1999-12-31"), marks=LONG),
-        pytest.param("decimal(20,0)", ("12345678901234567890", "1", "2"), marks=LONG),
+        pytest.param("timestamp_ntz", ("2026-03-01 10:00:00", "2026-03-01 10:00:01", "1999-12-31"), marks=pytest.mark.long),
+        pytest.param("decimal(20,0)", ("12345678901234567890", "1", "2"), marks=pytest.mark.long),
     ],
 )
 def test_a_static_key_is_a_value_of_its_column(own_lake: OwnLake, type_: str, keys: tuple[str, str, str]) -> None:
@@ -98,7 +97,9 @@ def test_a_range_of_days_is_one_commit_and_each_day_has_its_count(own_lake: OwnL
     assert len(own_lake.rows("made")) == 7
 
 
-@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=LONG), "Asia/Kathmandu", pytest.param("America/New_York", marks=LONG)])
+@pytest.mark.parametrize(
+    "zone", [pytest.param("UTC", marks=pytest.mark.long), "Asia/Kathmandu", pytest.param("America/New_York", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("type_", ["timestamp", "timestamp_ntz"])
 def test_hours_of_a_range_are_counted_by_the_clock_of_their_zone(own_lake: OwnLake, zone: str, type_: str) -> None:
     """Counts by UTC's hours would be those of other partitions where the zone is 45 minutes off."""

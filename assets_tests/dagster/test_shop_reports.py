@@ -58,11 +58,8 @@ def rows(shop: Project, name: str) -> list[dict[str, Any]]:
 
 def test_the_example_reports_what_the_shop_has(shop: Project) -> None:
     """A reader who follows the page would otherwise begin with an error. Months by a range, customers by a merge that keeps the deleted
-    one, the check, and what Dagster's daemon would run after a sync."""
+    one, and the check. What Dagster's daemon makes of the automation condition is not tested here."""
     first, last = ((date.today() - timedelta(days=days)).replace(day=1).isoformat() for days in (59, 0))
-    with shop.instance() as instance:
-        before = dg.evaluate_automation_conditions(load_definitions(shop.path), instance)
-        assert before.total_requested == 0
     run(shop, REVENUE, months=(first, last))
     by_month = shop.source.execute("select date_trunc('month', ordered_on)::date, sum(cents)::bigint from orders group by 1").fetchall()
     assert sorted((row["month"], row["cents"]) for row in rows(shop, "revenue_by_month")) == sorted(by_month)
@@ -71,9 +68,6 @@ def test_the_example_reports_what_the_shop_has(shop: Project) -> None:
     assert check.passed and check.metadata["customers"].value == 30
     shop.execute("delete from orders where customer_id = 7; delete from customer where id = 7; update orders set cents = 1 where id = 8")
     shop.cli("sync", "shop/orders", "--from", first, "--to", last)
-    with shop.instance() as instance:
-        after = dg.evaluate_automation_conditions(load_definitions(shop.path), instance, cursor=before.cursor)
-    assert after.get_num_requested(TOTALS) == 1 and after.get_requested_partitions(REVENUE) == {last}
     (event,) = run(shop, TOTALS).asset_materializations_for_node("customer_totals")
     assert (event.metadata["write/rows_updated"].value, event.metadata["dagster/row_count"].value) == (29, 30)
     of_source = dict(shop.source.execute("select customer_id, sum(cents)::bigint from orders group by 1").fetchall())

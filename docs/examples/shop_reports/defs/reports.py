@@ -5,7 +5,7 @@ import pandas as pd
 
 # The first month must not lie after the first order. `end_offset=1`: the month that is not over yet is a partition, too.
 MONTHS = dg.MonthlyPartitionsDefinition(start_date="2026-01-01", end_offset=1)
-# As soon as a sync has written new rows to a container, Dagster's daemon runs what depends on it.
+# Dagster's daemon requests an asset when what it depends on was updated, once the automation sensor is switched on.
 WHEN_SYNCED = dg.AutomationCondition.eager()
 
 
