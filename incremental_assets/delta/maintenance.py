@@ -52,8 +52,8 @@ def maintain(session: "Callable[[], SparkSession]", table: LakeTable, container:
     spark = session()
     with lake_errors(container.label, table.url):
         before = _files(spark, table)
-        # By default, files are joined up to a gigabyte: a change of a few rows would then write a gigabyte anew, and no query could leave out
-        # files of a table of fewer.
+        # By default, files are joined up to a gigabyte: a change of a few rows would then write a gigabyte anew, and no query could leave
+        # out files of a smaller table.
         for setting in ("minFileSize", "maxFileSize"):
             spark.conf.set(f"spark.databricks.delta.optimize.{setting}", FILE_BYTES)
         spark.sql(f"OPTIMIZE {table.sql_name}").collect()
