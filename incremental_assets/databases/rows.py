@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
-MOST_LOCAL_ROWS = 100_000
+MOST_LOCAL_ROWS = 300_000
 """Up to this estimated number of rows, this process reads them itself. It would take Spark longer to plan the read than to make it."""
 MOST_LOCAL_BYTES = 64 << 20
 """Rows that turn out to be larger in memory are read by Spark instead."""
