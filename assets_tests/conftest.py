@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from assets_tests.harness import Folder, Project, small_spark
+from assets_tests.own_lake import OwnLake
 from assets_tests.rotation import Rotation, commit_number
 from incremental_assets.demo.postgres import EmbeddedPostgres
 
@@ -94,3 +95,10 @@ def folder(tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delenv(name, raising=False)
     numbers = itertools.count()
     return lambda **attributes: Folder(tmp_path / f"f{next(numbers)}", spark_home, **attributes)
+
+
+@pytest.fixture
+def own_lake(tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch) -> OwnLake:
+    """An empty lake for users' own assets, with a DAGSTER_HOME of its own."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    return OwnLake(tmp_path, spark_home)

@@ -488,6 +488,41 @@ MUTANTS = (
         "if answer is not None:",
         "test_slot_counts.py::test_a_table_that_another_sync_has_moved_meanwhile_is_looked_at_alone",
     ),
+    Mutant(
+        "An append of a user's own asset is written again when its step is tried again",
+        "dagster/own_assets.py",
+        'once = f"incremental_assets/{_first_run(context)}/{step}"',
+        'once = f"incremental_assets/{_first_run(context)}/{step}/{run.previous_attempt_count}"',
+        "test_own_writes.py::test_a_step_that_is_tried_again_does_not_append_twice",
+    ),
+    Mutant(
+        "A user's own asset appends and merges rows outside of the run's partitions",
+        "delta/own_tables.py",
+        "    if refused is not None:\n",
+        "    if False:\n",
+        "test_own_writes.py::test_rows_of_other_partitions_are_refused",
+    ),
+    Mutant(
+        "A user's own asset merges rows whose key is NULL",
+        "delta/own_frames.py",
+        "        if nulls:\n",
+        "        if False:\n",
+        "test_own_writes.py::test_a_merge_that_is_refused_leaves_the_table_as_it_was",
+    ),
+    Mutant(
+        "The first merge of a user's own asset writes a key twice",
+        "delta/own_frames.py",
+        "    if examples:\n",
+        "    if False:\n",
+        "test_own_writes.py::test_a_key_that_occurs_twice_or_is_null_is_refused_by_the_first_merge_too",
+    ),
+    Mutant(
+        "The key of a dynamic partition becomes SQL",
+        "delta/sql.py",
+        "{', '.join(map(text, condition.texts))}",
+        "{', '.join(repr(one) for one in condition.texts)}",
+        "test_own_rows.py::test_a_key_does_not_become_sql",
+    ),
 )
 
 

@@ -27,6 +27,7 @@ QUOTING = {
     *("scope_predicate", "window_predicate", "file_predicate", "partition_start", "partition_of", "identifier_expression", "align"),
     *("column", "number", "moment", "condition", "frequent_state", "estimates"),  # the first three are of ScannedTable
     *("cursor_value", "window_condition", "identifier_value"),
+    *("boxes_predicate", "condition_predicate", "axis_value"),  # of users' own tables
     *("int", "len", "round", "range"),
 }
 """Functions whose result is safe in Spark SQL. Functions of the same module are checked themselves."""
@@ -60,6 +61,8 @@ RAW = {
 MESSAGE, NUMBER, OWN_TEXT = "a message to a person", "a number", "a text that this package has made"
 REVIEWED = {
     ("delta/sql.py", "value"): NUMBER,
+    ("delta/own_frames.py", "label"): MESSAGE,
+    ("delta/own_frames.py", "nulls"): MESSAGE,
     ("core/rules/keys.py", "self.broken_groups"): OWN_TEXT,
     ("core/rules/sql.py", "value"): NUMBER,
     ("core/rules/table.py", "column"): "quoted by ScannedTable.column",

@@ -12,7 +12,7 @@ import pytest
 
 from assets_tests.harness import Project
 from assets_tests.test_kill import other_host
-from incremental_assets.dagster import io_manager
+from incremental_assets.dagster import container_output
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.delta import write
 from incremental_assets.delta.local_write import WRITE_BY
@@ -29,7 +29,7 @@ class Killed(Exception):
 STAGES: dict[str, tuple[Any, str]] = {
     "before the data is committed": (PostgresReader, "still_there"),
     "between data and state": (write, "set_property"),
-    "after the state, before the event": (io_manager, "commit"),
+    "after the state, before the event": (container_output, "commit"),
 }
 
 
@@ -93,7 +93,7 @@ def test_a_commit_of_another_host_after_the_plan_is_not_overwritten(
     project: MakeProject, monkeypatch: pytest.MonkeyPatch, container: str
 ) -> None:
     """The rows of this sync's snapshot are older than the other host's and must not replace them below the other's higher watermark."""
-    _sync_while_another_host_commits(project, monkeypatch, container, io_manager, "commit")
+    _sync_while_another_host_commits(project, monkeypatch, container, container_output, "commit")
 
 
 @pytest.mark.parametrize("write_by", ["", "spark"])

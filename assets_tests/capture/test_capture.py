@@ -13,7 +13,7 @@ import pytest
 
 from assets_tests.harness import Project, wait_for
 from incremental_assets.core.capture import parse_lsn
-from incremental_assets.dagster import io_manager
+from incremental_assets.dagster import container_output
 from incremental_assets.databases import capture_sync
 from incremental_assets.databases.postgres.capture import change_log
 from incremental_assets.databases.postgres.reader import PostgresReader
@@ -375,7 +375,7 @@ STAGES: dict[str, tuple[Any, str]] = {
     "after the log was read": (change_log.PostgresChangeLog, "rows"),
     "before the rows are committed": (PostgresReader, "still_there"),
     "between rows and position": (write, "set_property"),
-    "after the position, before the event": (io_manager, "commit"),
+    "after the position, before the event": (container_output, "commit"),
     "before the slot is advanced": (change_log.PostgresChangeLog, "advance"),
 }
 
@@ -417,7 +417,7 @@ def test_a_sync_that_ends_between_two_commits_is_repeated(loaded: Project, monke
     """The position of the table may pass a change only when the rows of all keys are written."""
     monkeypatch.setattr(capture_sync, "KEYS_A_COMMIT", 10)
     loaded.execute("update orders set note = 'changed' where id <= 25; delete from orders where id between 26 and 30")
-    real, commits = io_manager.commit, list[int]()
+    real, commits = container_output.commit, list[int]()
 
     def dies(*arguments: Any, **named: Any) -> Any:
         commits.append(1)
@@ -426,7 +426,7 @@ def test_a_sync_that_ends_between_two_commits_is_repeated(loaded: Project, monke
         return real(*arguments, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(io_manager, "commit", dies)
+        patched.setattr(container_output, "commit", dies)
         assert loaded.one("orders", ok=False)["status"] == "failed"
     loaded.one("orders")
     loaded.assert_equal("orders")

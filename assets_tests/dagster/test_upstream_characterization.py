@@ -37,7 +37,7 @@ from dagster.components.utils.project_paths import get_local_state_path
 from dagster_shared.utils.config import discover_config_file, load_toml_as_dict
 from deltalake import DeltaTable
 
-from incremental_assets.dagster.io_manager import add_metadata_of_partitions
+from incremental_assets.dagster.metadata import add_metadata_of_partitions
 from incremental_assets.dagster.runs.event_batches import BATCH_VARIABLE, log_evaluations_together, store_events_in_batches
 from incremental_assets.dagster.runs.ordinary_run import REPOSITORY
 

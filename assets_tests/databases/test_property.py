@@ -28,7 +28,7 @@ from assets_tests import hostile
 from assets_tests.harness import Project
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster import io_manager, learned
+from incremental_assets.dagster import container_output, learned
 from incremental_assets.databases import sync
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.transactions import Transactions
@@ -765,7 +765,7 @@ def watch(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     before(sync, "sweep", POINTS[8])
     before(sweep, "set_property", POINTS[9])
     monkeypatch.setattr(PostgresReader, "snapshot", snapshot)
-    monkeypatch.setattr(io_manager, "commit", commit)
+    monkeypatch.setattr(container_output, "commit", commit)
 
 
 @pytest.mark.long

@@ -28,7 +28,7 @@ from assets_tests.harness import Folder
 from incremental_assets.core.files import encode_path
 from incremental_assets.core.names import literal
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster import io_manager
+from incremental_assets.dagster import container_output
 from incremental_assets.delta import staged_files, write
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.files import sync as files_sync
@@ -76,7 +76,7 @@ def killed_at(point: str | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
                 patch.setattr(staged_files, "commit_files", dies)
                 patch.setattr(staged_files, "_discard", lambda *_: None)  # a process that is killed removes nothing
             case "before the rows":
-                patch.setattr(io_manager, "commit", dies)
+                patch.setattr(container_output, "commit", dies)
             case "after the rows":
                 patch.setattr(write, "set_property", dies)
             case "after the state":

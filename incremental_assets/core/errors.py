@@ -64,6 +64,10 @@ class EmptyRefused(SyncError):
     """
 
 
+class FrameRefused(SyncError):
+    """The rows that a user's own asset returned do not fit its table or its partitions. Remedy: correct the asset. Nothing was written."""
+
+
 class ConcurrentWriteError(SyncError):
     """A concurrent write: another writer committed to the Delta table while this sync was reading. Remedy: sync again."""
 

@@ -1,10 +1,11 @@
 """Partitions of assets that are not containers: which rows of a user's own table a partition key means.
 
-Belongs here: the conversion of Dagster's partition keys to windows of the column that the partitions go by. Does not belong: partitions of
+Belongs here: the conversion of Dagster's partition keys to values of the columns that the partitions go by. Does not belong: partitions of
 containers, whose first and last partition reach to −∞ and ∞ (``partitioning``), or predicates (``delta.sql``).
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
@@ -12,10 +13,73 @@ import dagster as dg
 
 from incremental_assets.core.cursor_type import MICROS_PER_DAY, CursorType, parse_value
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.own_rows import Axis, OwnRows
 from incremental_assets.core.window import Window, merge
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
+_CURSOR_TYPES = {"date": CursorType.DATE, "timestamp_ntz": CursorType.TIMESTAMP_NTZ, "timestamp": CursorType.TIMESTAMP}
+_INTEGERS, _TEXTS = re.compile(r"bigint|int|smallint|tinyint|decimal\(.*\)"), re.compile(r"string|(char|varchar)\(\d+\)")
+
+
+def dimensions_of(definition: dg.PartitionsDefinition) -> tuple[str, ...]:
+    """The names of the dimensions, in the order of ``own_rows``: dimensions of time first. Empty if the partitions have only one."""
+    return tuple(name for name, _ in _dimensions(definition)) if isinstance(definition, dg.MultiPartitionsDefinition) else ()
+
+
+def own_rows(label: str, definition: dg.PartitionsDefinition, columns: Mapping[str, str], keys: Sequence[str]) -> OwnRows:
+    """The rows of the partition keys. ``columns``: the column of each dimension with its Spark type, in the order of ``dimensions_of``.
+
+    Raises ConfigurationError where a key is no value of its column, or where the column cannot tell two partitions apart.
+    """
+    split = {key: _split(definition, key) for key in keys}
+    dimensions = _dimensions(definition)
+    axes = [
+        _axis(label, dimension, column, list(dict.fromkeys(parts[at] for parts in split.values())), len(dimensions) == 1)
+        for at, ((_, dimension), column) in enumerate(zip(dimensions, columns.items(), strict=True))
+    ]
+    return OwnRows(tuple(axes), {parts: key for key, parts in split.items()})
+
+
+def _dimensions(definition: dg.PartitionsDefinition) -> list[tuple[str, dg.PartitionsDefinition]]:
+    """The dimensions of the partitions with their names, those of time first, so that their windows can be joined."""
+    if not isinstance(definition, dg.MultiPartitionsDefinition):
+        return [("", definition)]
+    named = [(one.name, one.partitions_def) for one in definition.partitions_defs]
+    return sorted(named, key=lambda one: not isinstance(one[1], dg.TimeWindowPartitionsDefinition))
+
+
+def _split(definition: dg.PartitionsDefinition, key: str) -> tuple[str, ...]:
+    """The key of each dimension."""
+    if not isinstance(definition, dg.MultiPartitionsDefinition):
+        return (key,)
+    parts = definition.get_partition_key_from_str(key).keys_by_dimension
+    return tuple(parts[name] for name, _ in _dimensions(definition))
+
+
+def _axis(label: str, definition: dg.PartitionsDefinition, column: tuple[str, str], keys: Sequence[str], is_alone: bool) -> Axis:
+    """One dimension. ``is_alone``: whether the partitions have no other one."""
+    name, type_ = column
+    if _TEXTS.fullmatch(type_):
+        return Axis(name, None, {})
+    cursor_type = _CURSOR_TYPES.get(type_, CursorType.INTEGER)
+    if cursor_type is CursorType.INTEGER and not _INTEGERS.fullmatch(type_):
+        raise ConfigurationError(
+            f"{label}: partition_expr names {name!r}, which is {type_}; a date, timestamp, integer or string is needed."
+        )
+    windows: dict[str, tuple[Window, ...]] = {}
+    apart: ConfigurationError | None = None
+    for key in keys:
+        try:
+            windows[key] = own_windows(label, cursor_type, definition, [key])
+        except ConfigurationError as error:
+            apart = error
+    if apart is None:
+        return Axis(name, cursor_type, windows)
+    if not is_alone:
+        raise apart
+    # Some column tells the rows of a whole range from others, and not those of each key: hours of whole days by a date.
+    return Axis(name, cursor_type, windows, own_windows(label, cursor_type, definition, keys))
 
 
 def own_windows(label: str, cursor_type: CursorType, definition: dg.PartitionsDefinition, keys: Sequence[str]) -> tuple[Window, ...]:
@@ -27,13 +91,20 @@ def own_windows(label: str, cursor_type: CursorType, definition: dg.PartitionsDe
     it.
     """
     if not cursor_type.is_time or not isinstance(definition, dg.TimeWindowPartitionsDefinition):
-        return merge(Window(value, value + 1) for value in (parse_value(cursor_type, key) for key in keys))
+        return merge(Window(value, value + 1) for value in (_value(label, cursor_type, key) for key in keys))
     spans = (definition.time_window_for_partition_key(key) for key in keys)
     instants = merge(Window(_micros(span.start), _micros(span.end)) for span in spans)
     if cursor_type is CursorType.TIMESTAMP:
         return instants
     zone = ZoneInfo(definition.timezone)
     return merge(_on_the_clock(label, cursor_type, zone, window) for window in instants)
+
+
+def _value(label: str, cursor_type: CursorType, key: str) -> int:
+    try:
+        return parse_value(cursor_type, key)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{label}: a partition key is no value of the column that partition_expr names: {error}") from error
 
 
 def _on_the_clock(label: str, cursor_type: CursorType, zone: ZoneInfo, window: Window) -> Window:

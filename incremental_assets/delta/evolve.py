@@ -32,10 +32,7 @@ def evolve_table(spark: "Callable[[], SparkSession]", table: LakeTable, head: He
     """Adds and widens the columns of a table. Dropped columns stay in the table; new rows have NULL in them."""
     allow_names(spark, table, head, evolution.add)
     session = spark()
-    new = [*evolution.add, *(wide for _, wide in evolution.widen)]
-    if any(_NTZ in column.type for column in new) and not any(_NTZ in column.type for column in head.columns):
-        # Delta enables this feature by itself for new tables only.
-        session.sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
+    allow_types(spark, table, head, [*evolution.add, *(wide for _, wide in evolution.widen)])
     if evolution.add:
         added = ", ".join(f"{quote(c.name)} {c.type}{_place(head, evolution, i)}" for i, c in enumerate(evolution.add))
         session.sql(f"ALTER TABLE {table.sql_name} ADD COLUMNS ({added})")
@@ -58,6 +55,15 @@ def allow_names(spark: "Callable[[], SparkSession]", table: LakeTable, head: Hea
     """Switches on column mapping by name, if one of these columns needs it and the table does not have it yet."""
     if are_mapped(columns) and head.properties.get("delta.columnMapping.mode", "none") == "none":
         spark().sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({assignments(MAPPING)})")
+
+
+def allow_types(spark: "Callable[[], SparkSession]", table: LakeTable, head: Head, columns: Sequence[Column]) -> None:
+    """Switches on the feature of times without time zone, if one of these columns needs it and the table does not have it yet.
+
+    Delta does so by itself for new tables only.
+    """
+    if any(_NTZ in column.type for column in columns) and not any(_NTZ in column.type for column in head.columns):
+        spark().sql(f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
 
 
 def are_mapped(columns: Sequence[Column]) -> bool:

@@ -218,7 +218,7 @@ class _Compared:
 
 def _compared_here(spark: "SparkSession", write_batch: WriteBatch, here: LocalComparison, types: Mapping[str, str]) -> _Compared:
     found, first = here.differences, write_batch.container.primary_key[0]
-    bounds = _key_bounds(bounds_of(here.new.column(first)), types[first])
+    bounds = key_bounds(bounds_of(here.new.column(first)), types[first])
     missing = local_frame(spark, found.missing) if found.missing.num_rows else None
     there, _ = still_there(write_batch, iter(key_texts(found.missing)))
     return _Compared(here.new.num_rows, True, bounds, local_frame(spark, found.changed), missing, there)
@@ -268,10 +268,10 @@ def _extent(read: "DataFrame", keys: Sequence[str], type_: str) -> tuple[int, bo
     distinct = f"count(DISTINCT {', '.join(map(quote, keys))})"  # it leaves out each key of which a part is NULL
     low, high = as_text.format(f"min({first})"), as_text.format(f"max({first})")
     rows, unique, *ends = read.selectExpr("count(*)", distinct, low, high).collect()[0]
-    return int(rows), rows == unique, _key_bounds(ends, type_)
+    return int(rows), rows == unique, key_bounds(ends, type_)
 
 
-def _key_bounds(ends: Sequence[str | None], type_: str) -> KeyBounds | None:
+def key_bounds(ends: Sequence[str | None], type_: str) -> KeyBounds | None:
     """The bounds of the two texts; None without rows, or if a value of this type cannot be written exactly as a literal."""
     literal = _LITERALS.get(type_) or ("{}BD" if type_.startswith("decimal") else None)
     shown = [end for end in ends if end is not None and len(end) <= 200 and end.isprintable()]

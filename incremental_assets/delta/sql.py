@@ -11,6 +11,7 @@ from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
+from incremental_assets.core.own_rows import Axis, Box, Condition, identifier_of
 from incremental_assets.core.partitions import Granularity, Partitions, TimePartitions
 from incremental_assets.core.window import Window
 
@@ -71,6 +72,33 @@ def cursor_value(identifier: Identifier, aggregate: str) -> str:
 def file_predicate(keys: Sequence[str]) -> str:
     """A condition for the rows of the files with these partition keys."""
     return f"{quote(FILE.name)} IN ({', '.join(map(text, keys))})" if keys else "false"
+
+
+def condition_predicate(condition: Condition) -> str:
+    """A condition for the rows of a user's own table that belong to keys of one dimension. It is not true for rows with NULL there."""
+    if condition.cursor_type is not None:
+        return scope_predicate(identifier_of(condition.column, condition.cursor_type), condition.windows, False)
+    return f"{quote(condition.column)} IN ({', '.join(map(text, condition.texts))})" if condition.texts else "false"
+
+
+def boxes_predicate(boxes: Sequence[Box]) -> str:
+    """A condition for the rows of a user's own table that belong to any of the boxes."""
+    either = [" AND ".join(f"({condition_predicate(condition)})" for condition in box) for box in boxes]
+    return " OR ".join(f"({both})" for both in either) if either else "false"
+
+
+def axis_value(axis: Axis) -> str:
+    """An expression for a value that lies in the same partition as the row on this axis, and that is equal for many rows.
+
+    The session's time zone must be UTC.
+    """
+    name = quote(axis.column)
+    if axis.cursor_type is None:
+        return name
+    if axis.cursor_type is CursorType.INTEGER:
+        return f"cast(floor({name}) AS decimal(38,0))"
+    value = f"unix_date({name})" if axis.cursor_type is CursorType.DATE else f"unix_micros(cast({name} AS timestamp))"
+    return f"{value} - pmod({value}, {int(axis.step)}L)"
 
 
 def partition_start(identifier: Identifier, partitioning: Partitioning) -> str:

@@ -1,0 +1,189 @@
+"""Own assets by partitions of every kind: of time, static, dynamic and of two dimensions, on columns of every type, one and in ranges.
+
+Belongs here: which rows are written and read by which keys, in real runs. Does not belong: the three writes themselves
+(``test_own_writes``), and the nights in which clocks are set (``test_own_partitions``).
+"""
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets_tests.own_lake import OwnLake, own, values
+from incremental_assets.core.errors import ConfigurationError, FrameRefused
+
+DAYS = dg.DailyPartitionsDefinition(start_date="2026-03-01")
+RANGE = dg.BackfillPolicy.single_run()
+LONG = pytest.mark.long
+WRITES = ("overwrite", pytest.param("merge", marks=LONG), pytest.param("append", marks=LONG))
+HOSTILE = "a' or 1=1 --"
+OTHERS = ("\\' OR 1=1 -- ", "x`y", "${spark.app.id}", "ä\nö", "%_", "")
+
+
+def partition_counts(result: dg.ExecuteInProcessResult, name: str) -> dict[str, int]:
+    """The row count of each partition, as its materialization says."""
+    events = result.asset_materializations_for_node(name)
+    counts: dict[Any, Any] = {event.partition: event.metadata["dagster/partition_row_count"].value for event in events}
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("type_", "keys"),
+    [
+        pytest.param("int", ("1", "2", "-3"), marks=LONG),
+        ("bigint", ("9007199254740993", "9007199254740992", "0")),
+        ("string", ("eu", "EU", "eu ")),
+        pytest.param("date", ("2026-03-01", "2026-03-02", "1999-12-31"), marks=LONG),
+        ("timestamp", ("2026-03-01 10:00:00", "2026-03-01 10:00:00.000001", "1999-12-31")),
+        pytest.param("timestamp_ntz", ("2026-03-01 10:00:00", "2026-03-01 10:00:01", "1999-12-31"), marks=LONG),
+        pytest.param("decimal(20,0)", ("12345678901234567890", "1", "2"), marks=LONG),
+    ],
+)
+def test_a_static_key_is_a_value_of_its_column(own_lake: OwnLake, type_: str, keys: tuple[str, str, str]) -> None:
+    """One key is written anew, and the rows of keys that differ by a blank, a case or a microsecond stay."""
+    parts = dg.StaticPartitionsDefinition(list(keys))
+    numbers = iter(range(10))
+    query = lambda c: f"select cast('{c.partition_key}' as {type_}) as part, {next(numbers)} as n"  # noqa: E731
+    made = own("made", query, {"partition_expr": "part"}, partitions_def=parts)
+    for key in (*keys, keys[0]):
+        result = own_lake.run(made, key=key)
+        assert partition_counts(result, "made") == {key: 1}
+    assert own_lake.rows("made", "n") == [(1,), (2,), (3,)]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_dynamic_key_that_looks_like_sql_is_a_text(own_lake: OwnLake, write: str) -> None:
+    """Names of files become keys. Taken for SQL, one would replace every other partition, or read all of them."""
+    regions = dg.DynamicPartitionsDefinition(name="regions")
+    with own_lake.instance() as instance:
+        instance.add_dynamic_partitions("regions", [HOSTILE, *OTHERS[:5]])
+
+    @dg.asset(
+        partitions_def=regions,
+        io_manager_key="delta",
+        required_resource_keys={"lake"},
+        metadata={"partition_expr": "region", "write": write, **({"merge_keys": ["region"]} if write == "merge" else {})},
+    )
+    def sales(context: dg.AssetExecutionContext) -> Any:
+        return context.resources.lake.assets_spark.createDataFrame([(context.partition_key, 1)], "region string, n int")
+
+    seen: dict[str, list[str]] = {}
+
+    @dg.asset(partitions_def=regions, ins={"sales": dg.AssetIn(input_manager_key="delta")})
+    def read(context: dg.AssetExecutionContext, sales: Any) -> None:
+        seen[context.partition_key] = [row.region for row in sales.collect()]
+
+    keys = [HOSTILE, *OTHERS[:5]]
+    for key in keys:
+        own_lake.run(sales, read, key=key)
+    assert seen == {key: [key] for key in keys}
+    own_lake.run(sales, key=HOSTILE)
+    assert len(own_lake.rows("sales")) == len(keys) + (write == "append")
+
+
+def test_a_range_of_days_is_one_commit_and_each_day_has_its_count(own_lake: OwnLake) -> None:
+    """A backfill of a range is one run; a day without rows counts 0, and days outside of the range stay."""
+    rows = [f"date'2026-03-{day:02d}', {n}" for day in (1, 2, 4) for n in range(day)]
+
+    def query(context: dg.AssetExecutionContext) -> str:
+        span = context.partition_key_range
+        return f"{values('day, n', *rows)} where day between '{span.start}' and '{span.end}'"
+
+    made = own("made", query, {"partition_expr": "day"}, partitions_def=DAYS, backfill_policy=RANGE)
+    result = own_lake.run(made, keys=("2026-03-01", "2026-03-04"))
+    assert partition_counts(result, "made") == {"2026-03-01": 1, "2026-03-02": 2, "2026-03-03": 0, "2026-03-04": 4}
+    assert own_lake.table("made").version() == 0
+    result = own_lake.run(made, keys=("2026-03-02", "2026-03-03"))
+    assert partition_counts(result, "made") == {"2026-03-02": 2, "2026-03-03": 0}
+    assert len(own_lake.rows("made")) == 7
+
+
+@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=LONG), "Asia/Kathmandu", pytest.param("America/New_York", marks=LONG)])
+@pytest.mark.parametrize("type_", ["timestamp", "timestamp_ntz"])
+def test_hours_of_a_range_are_counted_by_the_clock_of_their_zone(own_lake: OwnLake, zone: str, type_: str) -> None:
+    """Counts by UTC's hours would be those of other partitions where the zone is 45 minutes off."""
+    hours = dg.HourlyPartitionsDefinition(start_date="2026-03-01-00:00", timezone=zone)
+    span = "sequence(lower, upper - interval 20 minutes, interval 20 minutes)"
+
+    def query(context: dg.AssetExecutionContext) -> str:
+        window = context.partition_time_window
+        bounds = [window.start, window.end]
+        if type_ == "timestamp":
+            literals = [f"timestamp'{bound.isoformat()}'" for bound in bounds]
+        else:
+            literals = [f"timestamp_ntz'{bound:%Y-%m-%d %H:%M:%S}'" for bound in bounds]
+        return f"select explode({span}) as at from (select {literals[0]} as lower, {literals[1]} as upper)"
+
+    made = own("made", query, {"partition_expr": "at"}, partitions_def=hours, backfill_policy=RANGE)
+    result = own_lake.run(made, keys=("2026-03-01-05:00", "2026-03-01-08:00"))
+    assert partition_counts(result, "made") == {f"2026-03-01-{hour:02d}:00": 3 for hour in range(5, 9)}
+
+
+def test_time_keys_on_a_column_of_texts_are_these_texts(own_lake: OwnLake) -> None:
+    """A column may hold the day as text; hours and months then go by the text of their keys."""
+    made = own("made", lambda c: values("day", f"'{c.partition_key}'"), {"partition_expr": "day"}, partitions_def=DAYS)
+    for key in ("2026-03-01", "2026-03-02", "2026-03-01"):
+        own_lake.run(made, key=key)
+    assert own_lake.rows("made") == [("2026-03-01",), ("2026-03-02",)]
+
+
+BY_SHOP = dg.MultiPartitionsDefinition({"shop": dg.StaticPartitionsDefinition(["b", "a", HOSTILE]), "day": DAYS})
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_two_dimensions_are_two_columns(own_lake: OwnLake, write: str) -> None:
+    """One shop's day is written anew; the same day of other shops and other days of the shop stay."""
+    metadata = {"write": write, "partition_expr": {"day": "on_day", "shop": "of_shop"}}
+    metadata |= {"merge_keys": ["on_day", "of_shop", "n"]} if write == "merge" else {}
+
+    def query(context: dg.AssetExecutionContext) -> str:
+        parts = context.partition_key.keys_by_dimension  # pyright: ignore[reportAttributeAccessIssue]
+        shop = parts["shop"].replace("'", "\\'")
+        return values("of_shop, on_day, n", f"'{shop}', date'{parts['day']}', 1", f"'{shop}', date'{parts['day']}', 2")
+
+    made = own("made", query, metadata, partitions_def=BY_SHOP)
+    seen: dict[str, int] = {}
+
+    @dg.asset(partitions_def=BY_SHOP, ins={"made": dg.AssetIn(input_manager_key="delta")})
+    def read(context: dg.AssetExecutionContext, made: Any) -> None:
+        seen[context.partition_key] = made.count()
+
+    keys = [dg.MultiPartitionKey({"shop": shop, "day": day}) for shop in ("a", "b", HOSTILE) for day in ("2026-03-01", "2026-03-02")]
+    for key in keys:
+        result = own_lake.run(made, read, key=key)
+        assert partition_counts(result, "made") == {key: 2}
+    assert seen == {str(key): 2 for key in keys}
+    own_lake.run(made, key=keys[0])
+    assert len(own_lake.rows("made")) == 12 + 2 * (write == "append")
+
+
+def test_a_range_of_two_dimensions_is_one_commit(own_lake: OwnLake) -> None:
+    """Its partitions are those between the two keys on both dimensions. Others are refused."""
+    rows = [f"'{shop}', date'2026-03-{day:02d}'" for shop in "ab" for day in (1, 2, 3)]
+    queries = iter([values("shop, day", *rows), values("shop, day", *rows[:2], *rows[3:5]), values("shop, day", *rows)])
+    metadata = {"partition_expr": {"day": "day", "shop": "shop"}}
+    made = own("made", lambda _: next(queries), metadata, partitions_def=BY_SHOP, backfill_policy=RANGE)
+    first, last, before = (str(dg.MultiPartitionKey({"shop": s, "day": f"2026-03-0{d}"})) for s, d in (("b", 1), ("a", 3), ("a", 2)))
+    assert set(partition_counts(own_lake.run(made, keys=(first, last)), "made").values()) == {1}
+    counts = partition_counts(own_lake.run(made, keys=(first, before)), "made")
+    assert counts == {f"2026-03-0{day}|{shop}": 1 for day in (1, 2) for shop in "ab"}
+    assert len(own_lake.rows("made")) == 6
+    with pytest.raises(FrameRefused, match=r"2 of the 6 rows .* such as one with day = 2026-03-03, shop = [ab]"):
+        own_lake.run(made, keys=(first, before))
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("1.5d", "is double; a date, timestamp, integer or string is needed"),
+        ("array(1)", "is array<int>; a date, timestamp, integer or string is needed"),
+        ("date'2026-01-01'", "made: a partition key is no value of the column that partition_expr names: 'eu' is not a date"),
+        ("1", "'eu' is not an integer"),
+    ],
+)
+def test_a_column_that_cannot_hold_the_keys_is_refused(own_lake: OwnLake, column: str, said: str) -> None:
+    """Compared in another type, a key would select no row or several keys' rows."""
+    parts = dg.StaticPartitionsDefinition(["eu"])
+    made = own("made", lambda _: f"select {column} as part", {"partition_expr": "part"}, partitions_def=parts)
+    with pytest.raises(ConfigurationError, match=said):
+        own_lake.run(made, key="eu")

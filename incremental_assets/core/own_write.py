@@ -1,0 +1,108 @@
+"""How an asset of the user's own is written, as its metadata says: ``write``, ``merge_keys`` and ``partition_expr``.
+
+Belongs here: the write modes, and parsing this metadata. Does not belong: Dagster's metadata values (``dagster.own_assets`` unwraps them),
+and the writes themselves (``delta.own_tables``).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, cast
+
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.names import nearest
+
+WRITE, MERGE_KEYS, PARTITION_EXPR = "write", "merge_keys", "partition_expr"
+"""The keys of the asset's metadata. The last one is Dagster's own convention for the column that an asset's partitions go by."""
+
+
+class WriteMode(str, Enum):
+    """What a write does with the rows that the table has.
+
+    ``OVERWRITE``: the rows of the run's partitions are replaced, or those of the whole table. ``APPEND``: they stay, and rows are added.
+    ``MERGE``: rows with the same keys are updated, others are added.
+    """
+
+    OVERWRITE = "overwrite"
+    APPEND = "append"
+    MERGE = "merge"
+
+
+@dataclass(frozen=True)
+class OwnWrite:
+    """``merge_keys``: the columns that tell two rows apart; empty unless ``mode`` is ``MERGE``."""
+
+    mode: WriteMode = WriteMode.OVERWRITE
+    merge_keys: tuple[str, ...] = ()
+
+
+def parse_write(label: str, metadata: Mapping[str, Any]) -> OwnWrite:
+    """Parses ``write`` and ``merge_keys``; without them, an asset is overwritten. ``label``: names the asset in messages.
+
+    Raises ConfigurationError, which says what to write.
+    """
+    given, keys = metadata.get(WRITE, WriteMode.OVERWRITE.value), metadata.get(MERGE_KEYS)
+    modes = {mode.value: mode for mode in WriteMode}
+    mode = modes.get(given) if isinstance(given, str) else None
+    if mode is None:
+        raise ConfigurationError(
+            f"{label}: its metadata says write: {given!r}, which is unknown. Write one of {', '.join(map(repr, modes))}; without `write`, "
+            f"the partitions of the run are overwritten."
+        )
+    if mode is not WriteMode.MERGE:
+        if keys is not None:
+            raise ConfigurationError(
+                f"{label}: its metadata has merge_keys, and write is {mode.value!r}. Add {{'write': 'merge'}}, or remove merge_keys."
+            )
+        return OwnWrite(mode)
+    names = column_names(keys)
+    if not names:
+        raise ConfigurationError(
+            f"{label}: write is 'merge', and merge_keys {'names no column' if keys is None else f'is {keys!r}'}. Name the columns that "
+            f"tell two rows apart: @asset(metadata={{'write': 'merge', 'merge_keys': ['<column>', …]}})."
+        )
+    return OwnWrite(mode, names)
+
+
+def column_names(given: object) -> tuple[str, ...] | None:
+    """The names of different columns from a text or a list of texts; None if it is something else, or if a name occurs twice."""
+    listed = [given] if isinstance(given, str) else given
+    if not isinstance(listed, Sequence) or not all(isinstance(name, str) and name for name in cast(Sequence[object], listed)):
+        return None
+    names = tuple(cast(Sequence[str], listed))
+    return names if len({name.lower() for name in names}) == len(names) else None
+
+
+def parse_partition_expr(label: str, metadata: Mapping[str, Any], dimensions: Sequence[str]) -> tuple[str, ...]:
+    """The column of each dimension of the asset's partitions. ``dimensions``: their names; empty if the partitions have only one.
+
+    Raises ConfigurationError, which says what to write.
+    """
+    given = metadata.get(PARTITION_EXPR)
+    if not dimensions:
+        if isinstance(given, str) and given:
+            return (given,)
+        found = "is not known" if given is None else f"cannot be {given!r}"
+        raise ConfigurationError(f"{label}: the column of its partitions {found}. Add @asset(metadata={{'partition_expr': '<column>'}}).")
+    wanted = "{" + ", ".join(f"{name!r}: '<column>'" for name in dimensions) + "}"
+    columns: Mapping[str, Any] = cast(Mapping[str, Any], given) if isinstance(given, Mapping) else {}
+    missing = [name for name in dimensions if not (isinstance(columns.get(name), str) and columns[name])]
+    unknown = [name for name in columns if name not in dimensions]
+    if missing or unknown:
+        what = f"names no column for {', '.join(missing)}" if missing else f"has no such dimension: {', '.join(unknown)}"
+        raise ConfigurationError(f"{label}: partition_expr {what}. Add @asset(metadata={{'partition_expr': {wanted}}}).")
+    if len({columns[name].lower() for name in dimensions}) < len(dimensions):
+        raise ConfigurationError(f"{label}: partition_expr names one column for two dimensions; each dimension needs a column of its own.")
+    return tuple(columns[name] for name in dimensions)
+
+
+def expect_columns(label: str, what: str, named: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
+    """The columns of ``there`` with these names, compared without case as Delta does. ``what``: the metadata that names them.
+
+    Raises ConfigurationError if there is no such column.
+    """
+    spelled = {name.lower(): name for name in there}
+    for name in named:
+        if name.lower() not in spelled:
+            raise ConfigurationError(f"{label}: {what} names {name!r}, and there is no such column.{nearest(name, there)}")
+    return tuple(spelled[name.lower()] for name in named)

@@ -1,0 +1,93 @@
+"""Commits what the asset of a container returned, and finds the rows of a container that a user's own asset depends on.
+
+Belongs here: the conversion between Dagster's contexts and ``delta.write``. Does not belong: planning a sync, the write strategies
+themselves, and the tables of users' own assets (``own_assets``).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.window import Window, merge
+from incremental_assets.dagster.metadata import add_metadata_of_partitions, as_metadata
+from incremental_assets.dagster.partitioning import from_windows_metadata
+from incremental_assets.dagster.partitions import add_keys
+from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
+from incremental_assets.delta.counts import partition_rows, row_count
+from incremental_assets.delta.errors import lake_errors
+from incremental_assets.delta.scope import LakeScope
+from incremental_assets.delta.sql import file_predicate, scope_predicate
+from incremental_assets.delta.write import commit
+from incremental_assets.delta.write_batch import WriteResult
+
+
+def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerSync) -> None:
+    """Commits the write batches of a container's sync one by one, then adds metadata and events.
+
+    Each partition that was written gets its own row count.
+    """
+    container, table = sync.container, sync.table
+    written: list[Window] = []
+    outcomes: list[WriteResult] = []
+    replaced_whole = False
+    for step in sync.write_batches():
+        if sync.needs_spark():
+            # The session is opened before the step opens its snapshot of the source, so that none is held while a JVM starts.
+            sync.prepare_spark(scope.spark)
+        try:
+            with step as write_batch:
+                # Another host may have taken the container over while the rows were read.
+                scope.expect_lease()
+                outcome = commit(lambda: scope.spark, table, write_batch, context.log.info)
+                sync.sweep(lambda: scope.spark, write_batch, outcome, scope.expect_lease)
+                sync.inspect(lambda: scope.spark, outcome)
+        except ReadAgain as again:
+            context.log.info(f"{container.label}: {again}")
+            continue
+        sync.committed(write_batch, outcome)
+        written += write_batch.windows
+        outcomes.append(outcome)
+        # An append that is one commit without NULL identifiers replaces exactly the windows that it read. An upsert leaves other rows
+        # in them.
+        replaced_whole = container.strategy is Strategy.APPEND and not write_batch.include_nulls and len(outcomes) == 1
+    with lake_errors(container.label, table.url):
+        keys = sorted(context.asset_partition_keys) if context.has_asset_partitions else []
+        partitions, known = sync.partitions, sync.rows_of(keys)
+        rows: dict[str, int] = {}
+        if known is not None:
+            rows = dict(known)
+        elif partitions is not None and replaced_whole and len(keys) == 1 and tuple(written) == partitions.windows_of(keys):
+            # One partition was replaced as a whole by the rows that were read, so their number is known without counting.
+            rows = {keys[0]: outcomes[0].rows_read}
+        elif partitions is not None:
+            counted = sorted({*keys, *sync.changed_partitions()})
+            rows = partition_rows(lambda: scope.spark, table, container, partitions, merge(written), counted)
+        total = sync.total_rows()
+        if total is None:
+            total = row_count(lambda: scope.spark, table)
+    common = {**as_metadata(sync.metadata()), "dagster/row_count": total}
+    context.add_output_metadata(common)
+    of_the_run = set(keys)
+    # Rows may also have landed in partitions that the run was not launched with. Their keys must exist before there is an event of
+    # them, and the events of these partitions are logged here, because Dagster makes those of the run's own partitions only.
+    # That holds for a run without partitions too, such as one that materializes all assets.
+    add_keys(context.step_context.instance, context.asset_spec.partitions_def, [key for key in rows if key not in of_the_run])
+    own = {key: {**as_metadata(sync.partition_metadata(key)), "dagster/partition_row_count": count} for key, count in rows.items()}
+    add_metadata_of_partitions(context, {key: metadata for key, metadata in own.items() if key in of_the_run})
+    for key, metadata in own.items():
+        if key not in of_the_run:
+            context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, **metadata}))
+
+
+def container_predicate(context: dg.InputContext, windows: Mapping[str, Any]) -> str:
+    """A condition for the rows of a container's partitions that an input is limited to. ``windows``: of ``windows_metadata``.
+
+    Containers have windows of their own: the first one reaches down to −∞ and the last one up to ∞, so that rows outside Dagster's time
+    windows are loaded too.
+    """
+    if windows.get("by_file"):
+        return file_predicate(list(context.asset_partition_keys))
+    identifier, partitions = from_windows_metadata(windows, context.asset_partitions_def, context.instance)
+    return scope_predicate(identifier, partitions.windows_of(context.asset_partition_keys), False)

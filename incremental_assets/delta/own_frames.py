@@ -1,0 +1,148 @@
+"""Fits a DataFrame of a user's own asset to the table that it is written to, or refuses it before anything is written.
+
+Belongs here: names and types of columns, keys that are NULL or occur twice, and rows outside of the run's partitions. Does not belong: the
+writes (``own_tables``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from incremental_assets.core.errors import FrameRefused
+from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.schema import Column, widens
+from incremental_assets.core.spark_types import UnknownType, type_text
+from incremental_assets.delta.merge import KeyBounds, key_bounds
+from incremental_assets.delta.sql import key_text
+from incremental_assets.delta.table import Head
+
+if TYPE_CHECKING:
+    from pyspark.sql.dataframe import DataFrame
+
+_VOID = "void"
+"""Spark's type of a column that is NULL in every row, and of which nothing else is known."""
+
+
+@dataclass(frozen=True)
+class FittedFrame:
+    """A DataFrame whose columns have the names and types of the table, as far as it has them.
+
+    ``columns``: those of the DataFrame. ``new``: those of them that the table does not have yet.
+    """
+
+    label: str
+    frame: "DataFrame"
+    columns: tuple[Column, ...]
+    new: tuple[Column, ...]
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The type of each column by its name."""
+        return {column.name: column.type for column in self.columns}
+
+
+def fit(label: str, frame: "DataFrame", head: Head | None) -> FittedFrame:
+    """Gives the DataFrame the names and types of the table's columns. ``head``: None if nothing in the table is to be kept.
+
+    Raises FrameRefused if a type of the DataFrame does not go into the table's type without loss, or if a column occurs twice.
+    """
+    given = _columns(label, frame)
+    there = {column.name.lower(): column for column in head.columns} if head is not None else {}
+    fitted: list[Column] = []
+    chosen: list[str] = []
+    for column in given:
+        kept = there.get(column.name.lower(), column)
+        if kept.type == _VOID:
+            raise FrameRefused(
+                f"{label}: column {column.name!r} is NULL in every row and has no type; nothing was written. Give it one: "
+                f"cast(NULL AS string), or a type in the schema."
+            )
+        if not (kept.type == column.type or column.type == _VOID or widens(column.type, kept.type)):
+            raise FrameRefused(
+                f"{label}: column {column.name!r} is {column.type} in the rows that the asset returned, and {kept.type} in its table; "
+                f"nothing was written. Cast it to {kept.type}, or give it another name."
+            )
+        fitted.append(kept)
+        same = kept == column
+        chosen.append(quote(column.name) if same else f"cast({quote(column.name)} AS {kept.type}) AS {quote(kept.name)}")
+    if tuple(fitted) != given:
+        frame = frame.selectExpr(*chosen)
+    return FittedFrame(label, frame, tuple(fitted), tuple(column for column in fitted if column.name.lower() not in there))
+
+
+def _columns(label: str, frame: "DataFrame") -> tuple[Column, ...]:
+    columns: list[Column] = []
+    for field in frame.schema.fields:
+        try:
+            columns.append(Column(field.name, type_text(field.dataType.jsonValue())))
+        except UnknownType as error:
+            raise FrameRefused(
+                f"{label}: column {field.name!r} is {error}, which a Delta table cannot hold; nothing was written. Cast it to another type."
+            ) from error
+    names = [column.name.lower() for column in columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise FrameRefused(f"{label}: the asset returned two columns called {twice[0]!r}; nothing was written. Rename or drop one of them.")
+    if not columns:
+        raise FrameRefused(f"{label}: the asset returned rows without any column; nothing was written.")
+    return tuple(columns)
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """Which rows the run may write. ``predicate``: the condition for them. ``columns``: those it is about. ``words``: the partitions in
+    words."""
+
+    predicate: str
+    columns: tuple[str, ...]
+    words: str
+
+
+def outside(fitted: FittedFrame, partitioned: Partitioned, rows: "DataFrame") -> FrameRefused | None:
+    """The error if some of the ``rows``, which are those of ``fitted``, are outside of the partitions; else None."""
+    is_outside = f"NOT coalesce({partitioned.predicate}, false)"
+    total, found = rows.selectExpr("count(*)", f"count(CASE WHEN {is_outside} THEN 1 END)").collect()[0]
+    if not found:
+        return None
+    shown = [f"coalesce(cast({quote(name)} AS string), 'NULL')" for name in partitioned.columns]
+    example = rows.where(is_outside).selectExpr(*shown).limit(1).collect()[0]
+    return refused_outside(fitted.label, partitioned, f"{found:,} of the {total:,} rows that the asset returned are", tuple(example))
+
+
+def refused_outside(label: str, partitioned: Partitioned, which: str, example: Sequence[str] = ()) -> FrameRefused:
+    """The error for rows outside of the partitions. ``which``: says how many; ``example``: the values of one of them."""
+    such = ", ".join(f"{name} = {value}" for name, value in zip(partitioned.columns, example, strict=False))
+    return FrameRefused(
+        f"{label}: {which} not of the run's partitions ({partitioned.words}){f', such as one with {such}' if such else ''}; nothing was "
+        f"written. Return only rows of context.partition_keys, or correct partition_expr."
+    )
+
+
+def expect_keys(fitted: FittedFrame, keys: Sequence[str], rows: "DataFrame") -> Sequence[KeyBounds | None]:
+    """Raises FrameRefused if a key is NULL in some of the ``rows``, or if two of them have the same keys.
+
+    Returns the bounds of each key's values, or None for a key whose bounds are not known.
+    """
+    label, types = fitted.label, fitted.types
+    measures = [f"count(CASE WHEN {quote(key)} IS NULL THEN 1 END)" for key in keys]
+    texts = [key_text("{}", types[key]) for key in keys]
+    ends = [text.format(f"{end}({quote(key)})") for key, text in zip(keys, texts, strict=True) for end in ("min", "max")]
+    found = rows.selectExpr(*measures, *ends).collect()[0]
+    for key, nulls in zip(keys, found, strict=False):
+        if nulls:
+            raise FrameRefused(
+                f"{label}: the merge key {key!r} is NULL in {nulls:,} of the rows that the asset returned; nothing was written. A NULL is "
+                f"equal to no other one, so each merge would add these rows again. Leave them out, or give them a key."
+            )
+    names = [quote(key) for key in keys]
+    twice = rows.selectExpr(*names).groupBy(*names).count().where("count > 1")
+    examples = twice.selectExpr(*(f"cast({name} AS string)" for name in names), "count", "count(*) OVER ()").limit(1).collect()
+    if examples:
+        *values, times, total = examples[0]
+        such = ", ".join(f"{key} = {value}" for key, value in zip(keys, values, strict=True))
+        raise FrameRefused(
+            f"{label}: {total:,} of the merge keys occur more than once in the rows that the asset returned, such as {such} "
+            f"({times} rows); nothing was written. Keep one row of each key, or name more columns in merge_keys."
+        )
+    pairs = [found[at : at + 2] for at in range(len(keys), len(found), 2)]
+    return [key_bounds(pair, types[key]) for pair, key in zip(pairs, keys, strict=True)]
