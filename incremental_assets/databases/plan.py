@@ -317,10 +317,15 @@ def server_warnings(container: Container, server: Server) -> list[str]:
     by_session = (
         container.identifier is not None and container.identifier.cursor_type.is_time and container.options.hold_back is HoldBack.ALL
     )
-    if by_session and not server.shows_activity:
+    if container.identifier is not None and not server.shows_activity and server.hides_transactions:
+        warnings.append(
+            "this user cannot see which transactions are open: one of them may commit rows below the watermark later; a safety_lag must "
+            f"cover the longest of them (now {container.lag}), or: {server.privilege}"
+        )
+    elif by_session and not server.shows_activity:
         warnings.append(
             "this role cannot see what other roles' sessions are doing: a transaction whose now() is older than it shows may commit rows "
-            f"below the watermark; a safety_lag must cover that (now {container.lag}), or: GRANT pg_read_all_stats TO <this role>;"
+            f"below the watermark; a safety_lag must cover that (now {container.lag}), or: {server.privilege}"
         )
     if container.kind in (Kind.FOREIGN, Kind.MATERIALIZED_VIEW) and container.identifier is not None:
         hidden = "transactions open on its own server" if container.kind is Kind.FOREIGN else "what was uncommitted when it was refreshed"
