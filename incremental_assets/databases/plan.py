@@ -109,7 +109,7 @@ def make_plan(
     server = source.server
     head = table.head()
     state = checked_state(container, table, head, source, request)
-    common = undecided(container, request, head, state, event, [*server_warnings(container, server), *_index_warning(container)])
+    common = undecided(container, request, head, state, event, [*server_warnings(container, server), *_index_warning(container, source)])
     plan, watermark = common.decided, common.watermark
     load = functools.partial(plan, Action.LOAD, warnings=(*common.warnings, *lag_warning(container)))
     domain = (container.identifier.domain if container.identifier else EVERYTHING,)
@@ -341,15 +341,14 @@ def server_warnings(container: Container, server: Server) -> list[str]:
     return warnings
 
 
-def _index_warning(container: Container) -> list[str]:
+def _index_warning(container: Container, source: SourceDatabase) -> list[str]:
     """A warning for each identifier column without index, as each plan then scans the table. Tables under 10,000 rows are left out."""
     identifier = container.identifier
     if identifier is None or (container.rows or 0) < 10_000:
         return []
     missing = [name for name in identifier.columns if name not in container.indexed]
     return [
-        f"the identifier {name!r} leads no index, so each sync scans the table; this would help: "
-        f'CREATE INDEX CONCURRENTLY ON "{container.schema}"."{container.name}" ("{name}");'
+        f"the identifier {name!r} leads no index, so each sync scans the table; this would help: {source.index_statement(name)}"
         for name in missing
     ]
 

@@ -118,6 +118,11 @@ class SourceSnapshot(Protocol):
         """The same rows as those of ``windows``, for Spark's tasks to read into files of the lake; None if this source has no such way."""
         ...
 
+    @property
+    def why_no_ranges(self) -> str:
+        """Why ``key_ranges`` may be empty, for a message."""
+        ...
+
     def key_ranges(self, rows: int, readers: int) -> Sequence[Any]:
         """Divides the container into ranges of its primary key of about ``rows`` rows; empty if the source has no statistics of it."""
         ...
@@ -187,6 +192,10 @@ class SourceDatabase(Protocol):
 
     def change_log(self, slot: str) -> ChangeLog:
         """The log of the source, as far as it is kept by this slot."""
+        ...
+
+    def index_statement(self, column: str) -> str:
+        """The statement that makes an index which a column leads, for a message."""
         ...
 
     # ------------------------------------------------------------------ identifiers

@@ -26,6 +26,13 @@ class MySQLProject(Workspace):
         self.server, self.database, self.url = server, database, server.url(database)
         self.source = self.session()
 
+    @property
+    def server_errors(self) -> type[Exception]:
+        """What PyMySQL raises, for example where a session has waited too long for a lock."""
+        import pymysql
+
+        return pymysql.Error
+
     def session(self) -> Any:
         """A further session of an application."""
         return self.server.connect(self.database)

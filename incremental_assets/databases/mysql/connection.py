@@ -31,6 +31,8 @@ ACCESS_DENIED, UNKNOWN_DATABASE, UNKNOWN_TABLE, UNKNOWN_COLUMN = 1045, 1049, 114
 DENIED = (1044, 1142, 1143, 1227, 1370)
 """The numbers of errors about privileges: on a database, a table, a column, a global one, a routine."""
 LOCK_TIMEOUT, TABLE_CHANGED, KILLED, TIMED_OUT = 1205, 1412, 1317, (1969, 3024)
+HIDDEN_VIEW = 1345
+"""EXPLAIN of a view needs privileges on the tables that it reads."""
 
 Row = tuple[str | None, ...]
 
@@ -265,7 +267,7 @@ def source_errors(label: str, address: MySQLAddress) -> Iterator[None]:
     pymysql = driver()
     try:
         yield
-    except (pymysql.Error, OSError) as error:
+    except pymysql.Error as error:
         what, number = reason(error, address.password), number_of(error)
         if number in DENIED:
             message = f"{label}: {what} Grant it: GRANT SELECT ON <database>.<table> TO <this user>;"
@@ -281,7 +283,7 @@ def source_errors(label: str, address: MySQLAddress) -> Iterator[None]:
             raise OutOfTime(f"{label}: a query took longer than there was time for it: {what}") from error
         elif number in TIMED_OUT or number == KILLED:
             message = f"{label}: a query was ended: {what} Nothing was written; sync again."
-        elif isinstance(error, pymysql.OperationalError | pymysql.InterfaceError | OSError):
+        elif isinstance(error, pymysql.OperationalError | pymysql.InterfaceError):
             message = f"{label}: the source was lost while reading: {what} Nothing half-read was written; sync again."
         else:
             message = f"{label}: the source refused a query: {what}"

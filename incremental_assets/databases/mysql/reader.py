@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from incremental_assets.core.container import Identifier, SourceTable
 from incremental_assets.core.cursor_type import MICROS_PER_DAY, MICROS_PER_SECOND, CursorType, parse_value
 from incremental_assets.core.window import Window
-from incremental_assets.databases.mysql.connection import source_errors
+from incremental_assets.databases.mysql.connection import HIDDEN_VIEW, driver, number_of, source_errors
 from incremental_assets.databases.mysql.introspect import AUTO_INCREMENT, read_tables
 from incremental_assets.databases.mysql.queries import (
     identifier_expression,
@@ -144,7 +144,12 @@ class MySQLReader(MySQLSession):
         """The number of rows in the windows, as MySQL's optimizer estimates it."""
         scope = scope_predicate(self.container, windows, include_nulls)
         with source_errors(self.container.label, self.address):
-            return self.live.estimated_rows(f"select 1 from {relation(self.container)} where {scope}")
+            try:
+                return self.live.estimated_rows(f"select 1 from {relation(self.container)} where {scope}")
+            except driver().Error as error:
+                if number_of(error) != HIDDEN_VIEW:
+                    raise
+                return self.container.rows or 0
 
     def count(self, windows: Sequence[Window], include_nulls: bool) -> int:
         """The exact number of rows in the windows. MySQL has to read them for it."""
@@ -165,6 +170,10 @@ class MySQLReader(MySQLSession):
         assert self.container.identifier is not None
         parts = [null_predicate(self.container.identifier), *where_clause(self.container)]
         return int(self.value(f"select count(*) from {relation(self.container)} where {' and '.join(parts)}"))
+
+    def index_statement(self, column: str) -> str:
+        """The statement that makes an index which a column leads."""
+        return f"ALTER TABLE {relation(self.container)} ADD INDEX ({quoted(column)});"
 
     def free_connections(self, most: int) -> int:
         """One: only the connection that has taken the snapshot sees it."""

@@ -45,6 +45,8 @@ class MySQLSession:
         self._watch: SnapshotWatch | None = None
         self._connection: MySQLConnection | None = None
         self._server: Server | None = None
+        self._is_limited = False
+        """Whether the server ends the queries of this session after a time."""
 
     def __enter__(self: _Self) -> _Self:
         self._connection = self.address.connect()
@@ -143,9 +145,11 @@ class MySQLSession:
         """The rows of one query, as texts. It is ended when the current time limit has passed."""
         with source_errors(self.container.label, self.address):
             connection, left = self.live, seconds_left()
-            if left is not None:
-                limit = f"max_statement_time = {max(0.01, left):.3f}"
-                milliseconds = f"max_execution_time = {max(1, int(left * 1000))}"
+            if left is not None or self._is_limited:
+                self._is_limited = left is not None
+                left = left or 0.0
+                limit = f"max_statement_time = {max(0.01, left) if self._is_limited else 0:.3f}"
+                milliseconds = f"max_execution_time = {max(1, int(left * 1000)) if self._is_limited else 0}"
                 connection.execute(f"set session {limit if connection.is_mariadb else milliseconds}")
             return connection.rows(query, parameters)
 

@@ -94,6 +94,10 @@ class MySQLSnapshot:
     def in_files(self, read: WindowRead) -> MySQLFiles:
         return MySQLFiles(self._batches, self._frame, read.windows, read.include_nulls)
 
+    @property
+    def why_no_ranges(self) -> str:
+        return "one connection reads all rows"
+
     def key_ranges(self, rows: int, readers: int) -> Sequence[Any]:
         return ()
 
