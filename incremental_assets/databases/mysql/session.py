@@ -74,14 +74,15 @@ class MySQLSession:
         if self._server is None:
             connection = self.live
             identity = "server_uid" if connection.is_mariadb else "server_uuid"
-            listed = self.rows("show global variables where variable_name in ('server_uid', 'server_uuid', 'read_only')")
+            listed = self.rows("show global variables where variable_name in ('server_uid', 'server_uuid', 'read_only', 'wsrep_on')")
             found = {name: value for name, value in listed}
             system = quote(found.get(identity) or "hidden", safe="")
             self._server = Server(
                 source=f"{system}/{quote(self.container.schema, safe='')}",
                 version=connection.version,
                 started=0,  # sessions are told apart in another way: see ``transactions``
-                is_replica=found.get("read_only") in ("ON", "1"),
+                # In a Galera cluster, too, transactions are open that this server does not show.
+                is_replica="ON" in (found.get("read_only"), found.get("wsrep_on")),
                 is_pooled=False,
                 shows_activity=self._sees_transactions(),
                 privilege=PRIVILEGE,

@@ -9,6 +9,7 @@ or statement, so that it is released as soon as it is in another one. A transact
 session is gone is noted by its own id.
 """
 
+import random
 import secrets
 import time
 from collections.abc import Callable
@@ -20,15 +21,17 @@ from incremental_assets.core.watermark import Activity, Holder, OpenTransactions
 from incremental_assets.databases.mysql.connection import Row
 
 FRESH_SECONDS = 0.11
-"""InnoDB keeps its list for a tenth of a second after anybody has read it."""
-MOST_TRIES = 30
-"""After so many readings of an outdated list it is given up."""
+"""InnoDB keeps its list for a tenth of a second after anybody has read it, be it an outdated one."""
+MOST_SECONDS = 20.0
+"""After so long a time of outdated lists it is given up."""
+MOST_BETWEEN_TRIES = 1.5
+"""Syncs that wait for each other's readings wait for a time that differs and grows up to this, so that one of them comes through."""
 # What is no client's statement: a session that waits for one, the server's own threads, and those of replication.
 _STATEMENTS = """
 select id, floor(unix_timestamp(utc_timestamp(6)) * 1000000) - (cast(time as signed) + 1) * 1000000
 from information_schema.processlist
-where id <> connection_id()
-  and command not in ('Sleep', 'Daemon', 'Binlog Dump', 'Binlog Dump GTID', 'Slave_IO', 'Slave_SQL', 'Slave_worker')
+where id <> connection_id() and user <> 'system user'
+  and command not in ('Sleep', 'Daemon', 'Binlog Dump', 'Binlog Dump GTID', 'Delayed insert', 'Slave_IO', 'Slave_SQL', 'Slave_worker')
 """
 _TRANSACTIONS = """
 select trx_mysql_thread_id, trx_id, trx_started, trx_is_read_only and not trx_autocommit_non_locking,
@@ -91,11 +94,13 @@ class Transactions:
         """
         self.rows("start transaction with consistent snapshot, read only")
         try:
-            for _ in range(MOST_TRIES):
+            deadline, most = time.monotonic() + MOST_SECONDS, 2 * FRESH_SECONDS
+            while time.monotonic() < deadline:
                 found = self.rows(_TRANSACTIONS, (secrets.token_hex(8),))
                 if any(row[4] == "1" for row in found):
                     return [row for row in found if row[4] != "1"]
-                time.sleep(FRESH_SECONDS)
+                time.sleep(random.uniform(FRESH_SECONDS, most))
+                most = min(2 * most, MOST_BETWEEN_TRIES)
         finally:
             self.rows("rollback")
         raise SourceError(
@@ -112,7 +117,7 @@ class Transactions:
         first = self.look()
         left, now = OpenTransactions(prepared=first.activity.prepared, sessions=first.noted, noted_at=clock), first.activity
         while left and time.monotonic() < deadline:
-            time.sleep(min(FRESH_SECONDS, max(0.0, deadline - time.monotonic())))
+            time.sleep(min(random.uniform(FRESH_SECONDS, 2 * FRESH_SECONDS), max(0.0, deadline - time.monotonic())))
             now = self.look().activity
             left = left.still_open(now)
         return left, now
