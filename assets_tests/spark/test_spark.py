@@ -111,7 +111,7 @@ def test_a_python_worker_begins_with_the_packages_of_our_functions(state: Path) 
     """Spark's setting ``spark.python.daemon.module`` is documented nowhere. Without it each load begins a second later."""
 
     def imported(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        names = "pyarrow.parquet", "adbc_driver_postgresql.dbapi"
+        names = "pyarrow.parquet", "adbc_driver_postgresql"
         there = [name for name in names if name in sys.modules]
         for _ in batches:
             yield pa.RecordBatch.from_pydict({"name": there})

@@ -20,8 +20,6 @@ from incremental_assets.databases.postgres.types import MARKED, Carried
 from incremental_assets.databases.source import WindowRead
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-_MOST_SCALED = 18
-"""Decimals of up to so many digits fit into a bigint, without their point."""
 # The types of PostgreSQL as which times are sent in their own binary form. To compute integers of them, as for JDBC, takes PostgreSQL three
 # times as long: ``extract`` returns a numeric.
 _TIMES = {"timestamp": sql.SQL("{}::timestamptz"), "timestamp_ntz": sql.SQL("{}::timestamp")}
@@ -65,14 +63,14 @@ def read_of_queries(reader: PostgresReader, carried: Sequence[Carried], queries:
 def sent_as(column: Carried) -> WireColumn | None:
     """How a column's values travel in Arrow; None for a type of the lake that is not known here.
 
-    The values are those that JDBC gets, but for times and decimals. Of decimals ADBC makes texts, so that those of up to 18 digits are sent
-    as bigint, without their point, and only longer ones as text.
+    The values are those that JDBC gets, but for times and decimals. Decimals are sent in PostgreSQL's own form, of which ADBC makes texts:
+    to send them as bigint, without their point, takes PostgreSQL longer than it takes Arrow to read the texts.
     """
     name, type_ = column.column.name, column.column.type
     decimal = _DECIMAL.fullmatch(type_)
     if decimal:
         precision, scale = int(decimal[1]), int(decimal[2])
-        return WireColumn(name, pa.decimal128(precision, scale), "bigint" if precision <= _MOST_SCALED else "string")
+        return WireColumn(name, pa.decimal128(precision, scale), "numeric")
     if type_ in _TIMES and column.wire == "bigint":
         return WireColumn(name, WIRE_TYPES[type_], type_)
     if type_ == "date" and column.wire == "int":
@@ -88,9 +86,6 @@ def _select(column: Carried) -> sql.Composable:
         return sql.Identifier(column.column.name)
     if column.column.type in _TIMES:
         return _TIMES[column.column.type].format(sql.Identifier(column.column.name))
-    decimal = _DECIMAL.fullmatch(column.column.type)
-    if not decimal:
-        return column.select
-    if int(decimal[1]) > _MOST_SCALED:
-        return sql.SQL("({})::text").format(column.select)
-    return sql.SQL("(({}) * {})::bigint").format(column.select, sql.Literal(10 ** int(decimal[2])))
+    if _DECIMAL.fullmatch(column.column.type):
+        return sql.SQL("({})::numeric").format(column.select)
+    return column.select

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
-PACKAGES = ("pyarrow.parquet", "adbc_driver_postgresql.dbapi")
+PACKAGES = ("pyarrow.parquet", "adbc_driver_postgresql")
 """What a task imports."""
 TRAVELLING = (arrow_task, parquet_files)
 """The modules that travel with the tasks, which run where this project need not be installed."""

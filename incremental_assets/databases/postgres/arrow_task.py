@@ -37,8 +37,10 @@ WIRE_TYPES = {
     "string": pa.string(),
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
+    "numeric": pa.opaque(pa.string(), "numeric", "PostgreSQL"),
 }
-"""The Arrow types in which ADBC returns values of the types that are sent, by the name of their Spark type."""
+"""The Arrow types in which ADBC returns values of the types that are sent, by the name of their Spark type; ``numeric`` is PostgreSQL's, of
+which ADBC makes texts with all digits."""
 
 
 FIRST_TIME = -210_866_803_200_000_000
@@ -50,7 +52,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 @dataclass(frozen=True)
 class WireColumn:
-    """A column: its name and Arrow type in the lake, and the Spark type in which its values are sent (a key of ``WIRE_TYPES``)."""
+    """A column: its name and Arrow type in the lake, and the type in which its values are sent (a key of ``WIRE_TYPES``)."""
 
     name: str
     type: pa.DataType
@@ -147,14 +149,14 @@ def read_ranges(task: ReadTask, ranges: range) -> Iterator[pa.RecordBatch]:
 class SnapshotReader:
     """A connection that has joined the snapshot."""
 
-    def __init__(self, cursor: Any, silence: "Silence") -> None:
-        self._cursor, self._silence = cursor, silence
+    def __init__(self, statement: Any, silence: "Silence") -> None:
+        self._statement, self._silence = statement, silence
 
     def batches(self, query: str) -> Iterator[pa.RecordBatch]:
         """The rows of a query. Raises BrokenRead for errors that come after the first rows: to ADBC they are errors of the stream."""
         with self._silence.listening():
-            self._cursor.execute(query)
-            batches = self._cursor.fetch_record_batch()
+            self._statement.set_sql_query(query)
+            batches = pa.RecordBatchReader.from_stream(self._statement.execute_query()[0])
         while True:
             try:
                 with self._silence.listening():
@@ -167,7 +169,7 @@ class SnapshotReader:
 
     def cancel(self) -> None:
         """Ends a query that another thread is waiting for."""
-        self._cursor.adbc_cancel()
+        self._statement.cancel()
 
 
 @contextlib.contextmanager
@@ -176,16 +178,23 @@ def connected(read: SnapshotRead) -> Iterator[SnapshotReader]:
 
     Raises SourceFailed for each error of the source, also of one that comes while the rows are read.
     """
-    import adbc_driver_manager
-    import adbc_driver_postgresql.dbapi as adbc
+    # The driver's DB-API module would import pandas, which takes longer than a small read.
+    import adbc_driver_manager as adbc
+    import adbc_driver_postgresql
 
     silence = Silence(read.silence)
     try:
-        with adbc.connect(read.connection) as connection, connection.cursor() as cursor, silence.watched(cursor.adbc_cancel):
+        with contextlib.ExitStack() as stack:
+            database = stack.enter_context(adbc_driver_postgresql.connect(read.connection))
+            connection = stack.enter_context(adbc.AdbcConnection(database))
+            connection.set_autocommit(False)
+            statement = stack.enter_context(adbc.AdbcStatement(connection))
+            stack.enter_context(silence.watched(statement.cancel))
             for setting in read.settings:
-                cursor.execute(setting)
-            yield SnapshotReader(cursor, silence)
-    except (adbc_driver_manager.Error, BrokenRead) as error:
+                statement.set_sql_query(setting)
+                statement.execute_update()
+            yield SnapshotReader(statement, silence)
+    except (adbc.Error, BrokenRead) as error:
         if silence.passed:
             what = f"it sent nothing to a reader for {read.silence} s; a query that takes so long to its first row needs a higher"
             raise SourceFailed(f"{SOURCE_FAILED}{what} max_silence_seconds{END_OF_MESSAGE}") from None
@@ -255,6 +264,8 @@ def _in_lake(values: pa.Array, column: WireColumn) -> pa.Array:
     if values.type != WIRE_TYPES[column.wire]:
         # ADBC gives some types as something else than they are (money as an integer of cents, nested arrays as flat ones).
         raise UnexpectedValue(f"column {column.name!r} was to arrive as {WIRE_TYPES[column.wire]} and is {values.type}")
+    if isinstance(values, pa.ExtensionArray):
+        return values.storage.cast(column.type)  # it refuses digits that the type does not have, and NaN
     if pa.types.is_string(values.type):
         values.validate(full=True)  # a database in SQL_ASCII sends whatever bytes it has
     if pa.types.is_timestamp(values.type):
@@ -263,14 +274,6 @@ def _in_lake(values: pa.Array, column: WireColumn) -> pa.Array:
             raise UnexpectedValue(f"column {column.name!r} has infinity, or a time after January 294247")
     if values.type == column.type:
         return values
-    if pa.types.is_decimal(column.type):
-        if pa.types.is_string(values.type):
-            return values.cast(column.type)  # it refuses digits that the type does not have
-        # An integer that was scaled in the source has the digits of the decimal: only the label changes.
-        wide = values.cast(pa.decimal128(19, 0))
-        labelled = pa.Array.from_buffers(column.type, len(wide), wide.buffers(), wide.null_count, wide.offset)
-        labelled.validate(full=True)  # it has no more digits than the type
-        return labelled
     return values.view(column.type)  # days since 1970
 
 

@@ -10,7 +10,7 @@ import importlib
 from pyspark.daemon import manager
 
 # Where one is missing, the functions that need it say so (``spark.python_packages``).
-for package in ("pyarrow.parquet", "adbc_driver_postgresql.dbapi"):
+for package in ("pyarrow.parquet", "adbc_driver_postgresql"):
     with contextlib.suppress(ImportError):
         importlib.import_module(package)
 
