@@ -8,10 +8,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from deltalake import QueryBuilder
+
 from assets_tests.harness import Workspace
 from incremental_assets.dagster.components.datastore import CatalogEntry
 from incremental_assets.dagster.components.mysql import MySQLDatastore
 from incremental_assets.dagster.components.tables import ContainerEntry, IncrementalEntry
+from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.mariadb import EmbeddedMariaDB
 
 
@@ -72,6 +76,7 @@ class MySQLProject(Workspace):
 
     def rows_as_known(self, name: str) -> list[tuple[Any, ...]]:
         """The rows in the lake of a table that the source may no longer have."""
-        from deltalake import DeltaTable
-
-        return DeltaTable(f"{self.lake}/shop/{name}").to_pyarrow_table().to_pylist()
+        table = LakeTable(self.lake, "shop", name).opened()
+        assert table is not None
+        found = QueryBuilder().register("lake", table).execute("select * from lake").read_all()
+        return [tuple(row.values()) for row in pa.table(found).to_pylist()]

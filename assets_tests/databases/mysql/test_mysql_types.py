@@ -144,7 +144,7 @@ def test_a_type_that_cannot_be_carried_is_refused_by_name(shop: Callable[..., My
 
     project = shop()
     project.execute("create table places (id int primary key, at point)", "insert into places values (1, point(1, 2))")
-    with pytest.raises(ConfigurationError, match=r"shop/places: column 'at' is point, .* exclude_columns: \[at\]"):
+    with pytest.raises(ConfigurationError, match=r"shop/places: column 'at' is point, .*exclude_columns: \[at\]"):
         project.catalog()
     project.configure(containers={"places": {"exclude_columns": ["at"]}})
     project.one("places")

@@ -25,7 +25,7 @@ from incremental_assets.databases.mysql.queries import (
 )
 from incremental_assets.databases.mysql.session import MySQLSession
 from incremental_assets.databases.mysql.transactions import Transactions
-from incremental_assets.databases.mysql.types import Carried, Wire, carried_columns
+from incremental_assets.databases.mysql.types import Carried, Wire, carry, is_known
 from incremental_assets.databases.source import Highest
 
 _NEXT = "select auto_increment from information_schema.tables where table_schema = %s and table_name = %s"
@@ -52,14 +52,18 @@ class MySQLReader(MySQLSession):
         MySQL marks rows with nothing that changes with them, so that this hashes all their values: number of rows, sum of 60 bits of a hash
         of each row, hash of the columns and the settings.
         """
-        carried = carried_columns(self.container)
+        # The columns are those of this moment: the catalog's may be older.
+        table, options = self.table(), self.container.options
+        listed = [] if table is None else [column for column in table.columns if column.name not in options.exclude_columns]
+        carried = [carry(column, options.text_columns) for column in listed if is_known(column)]
+        texts = ", ".join(["''", *map(_hashed, carried)])
         # A text that is too long for max_allowed_packet is NULL to MySQL. Such rows then never count as unchanged.
-        row_hash = f"coalesce(cast(conv(substr(md5(concat({', '.join(map(_hashed, carried))})), 1, 15), 16, 10) as unsigned), rand() * 1e9)"
+        row_hash = f"coalesce(cast(conv(substr(md5(concat({texts})), 1, 15), 16, 10) as unsigned), rand() * 1e9)"
         count, total = self.rows(
             f"select count(*), coalesce(sum({row_hash}), 0) from {relation(self.container)}"
             f" where {scope_predicate(self.container, windows, include_nulls)}"
         )[0]
-        columns = json.dumps([(one.column.name, one.column.type) for one in carried])
+        columns = json.dumps([(column.name, column.type, column.not_null) for column in listed])
         said = hashlib.md5(f"{columns}{self.settings_text()}".encode(), usedforsecurity=False).hexdigest()
         return f"{count}.{total}.{said}"
 
