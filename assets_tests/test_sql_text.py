@@ -27,6 +27,7 @@ QUOTING = {
     *("scope_predicate", "window_predicate", "file_predicate", "partition_start", "partition_of", "identifier_expression", "align"),
     *("column", "number", "moment", "condition", "frequent_state", "estimates"),  # the first three are of ScannedTable
     *("cursor_value", "window_condition", "identifier_value"),
+    *("quoted", "relation", "text_literal", "domain_predicate"),  # of MySQL
     *("int", "len", "round", "range"),
 }
 """Functions whose result is safe in Spark SQL. Functions of the same module are checked themselves."""
@@ -109,6 +110,22 @@ REVIEWED = {
     ("files/hashed_rows.py", "chosen"): NUMBER,
     ("files/sync.py", "column.name"): MESSAGE,
     ("databases/postgres/infinite.py", "quoted"): MESSAGE,
+    ("databases/mysql/connection.py", "label"): MESSAGE,
+    **{("databases/mysql/rows.py", one): MESSAGE for one in ("container.label", "where", "container.name", "one.column.name")},
+    **{("databases/mysql/session.py", one): MESSAGE for one in ("container.label", "found[0][0]", "container.name")},
+    **{
+        ("databases/mysql/hashed_rows.py", one): "made of quoted names of columns"
+        for one in ("plain", "text", "self._key_hash", "self._hash", "self._where(scope)")
+    },
+    ("databases/mysql/keys.py", "one.name"): "quoted: see types.Carried",
+    ("databases/mysql/types.py", "name"): "quoted",
+    ("databases/mysql/reader.py", "where"): "the YAML's own SQL",
+    **{("databases/mysql/reader.py", one): "made of quoted names of columns" for one in ("value", "texts", "carried.select", "row_hash")},
+    **{("databases/mysql/reader.py", one): "made of quoted names of columns" for one in ("null", "', '.join(keys)", "' and '.join(parts)")},
+    (
+        "databases/mysql/reader.py",
+        "', '.join((f'coalesce(max({quoted(name)}), {_NULL})' for name in self.container.primary_key))",
+    ): "quoted",
     **{("databases/plan.py", one): MESSAGE for one in ("container.schema", "container.name", "name")},
     **{("databases/sync.py", one): MESSAGE for one in ("names", "container.label", "', '.join(container.primary_key)", "wrong")},
 }
