@@ -121,12 +121,11 @@ REVIEWED = {
     ("databases/mysql/types.py", "name"): "quoted",
     ("databases/mysql/reader.py", "where"): "the YAML's own SQL",
     **{("databases/mysql/reader.py", one): "made of quoted names of columns" for one in ("value", "texts", "carried.select", "row_hash")},
-    **{("databases/mysql/reader.py", one): "made of quoted names of columns" for one in ("null", "', '.join(keys)", "' and '.join(parts)")},
+    ("databases/mysql/reader.py", "' and '.join(parts)"): "made of quoted names of columns",
     (
         "databases/mysql/reader.py",
         "', '.join((f'coalesce(max({quoted(name)}), {_NULL})' for name in self.container.primary_key))",
     ): "quoted",
-    **{("databases/plan.py", one): MESSAGE for one in ("container.schema", "container.name", "name")},
     **{("databases/sync.py", one): MESSAGE for one in ("names", "container.label", "', '.join(container.primary_key)", "wrong")},
 }
 """Interpolations that the lint cannot judge and a person has reviewed: module and interpolation, with why it has no unquoted text of a

@@ -104,11 +104,11 @@ def test_rows_too_large_for_memory_are_written_all_the_same(shop: Callable[..., 
 def test_columns_that_come_are_added_and_a_dropped_one_is_null(shop: Callable[..., MySQLProject]) -> None:
     """An ALTER in the source must neither stop the syncs nor shift values into other columns."""
     project = shop(incremental=["orders:id:integer"])
-    project.execute("create table orders (id int primary key, value int, old int)", "insert into orders values (1, 10, 100)")
+    project.execute("create table orders (id int primary key, value int, old int)", "insert into orders values (1, 10, 100), (2, 20, 200)")
     project.one("orders")
-    project.execute("alter table orders drop old, add more varchar(5) first", "insert into orders values ('x', 2, 20)")
+    project.execute("alter table orders drop old, add more varchar(5) first", "insert into orders values ('x', 3, 30)")
     project.one("orders", stale=True)
-    assert sorted(project.rows("orders", "id, value, old, more")) == [(1, 10, 100, None), (2, 20, None, "x")]
+    assert sorted(project.rows("orders", "id, value, old, more")) == [(1, 10, 100, None), (2, 20, None, None), (3, 30, None, "x")]
 
 
 def test_a_table_that_was_renamed_or_truncated_is_named(shop: Callable[..., MySQLProject]) -> None:
