@@ -258,6 +258,20 @@ MUTANTS = (
         "test_sweep.py::test_a_row_that_was_deleted_below_the_watermark_leaves_the_lake",
     ),
     Mutant(
+        "After a kill, a column that is in the lake already counts as filled",
+        "databases/sync.py",
+        "known = before.columns\n",
+        "known = None\n",
+        "test_new_columns.py::test_a_sync_that_was_killed_after_it_had_added_the_column_lists_them",
+    ),
+    Mutant(
+        "Partitions with older rows of a new column are forgotten by the next sync",
+        "databases/sync.py",
+        "unfilled = left(before.unfilled, windows)",
+        "unfilled = None",
+        "test_new_columns.py::test_partitions_whose_rows_lack_a_default_are_listed_until_they_are_refreshed",
+    ),
+    Mutant(
         "A refresh marks rows anew that are marked already",
         "delta/local_rows.py",
         "differences(unmarked(self.old), self.new, self.key).missing",

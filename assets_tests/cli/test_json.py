@@ -130,7 +130,7 @@ def test_a_line_of_watermarks_has_the_documented_fields(folder: Callable[..., Fo
     workspace = folder(containers={"all": {"glob": "*.csv"}})
     container = workspace.definition("all").container
     with workspace.instance() as instance:
-        same("watermarks", current(instance, container, workspace.lake, None))
+        same("watermarks", current(instance, container, workspace.lake, None, None))
         instance.report_runless_asset_event(dg.AssetMaterialization(container_key(container), metadata={"sync/rows_read": 1}))
         [told] = history(instance, container)
     same("watermarks", told)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from incremental_assets.core.window import EVERYTHING, Window, covered_from, merge
+from incremental_assets.core.window import EVERYTHING, Window, covered_from, merge, without
 
 VALUES = range(-2, 23)
 """All values that the bounds drawn below can separate, and one beyond each end."""
@@ -52,6 +52,14 @@ def test_an_intersection_covers_what_both_windows_cover(one: Window, other: Wind
     both = one.intersect(other)
     assert covered([both] if both else []) == covered([one]) & covered([other])
     assert both is None or both.lower is None or both.upper is None or both.lower < both.upper
+
+
+@given(sets, sets)
+def test_what_is_left_of_windows_covers_what_was_not_taken_out(windows: list[Window], removed: list[Window]) -> None:
+    """Otherwise rows that lack values are no longer listed although no refresh has read them."""
+    rest = without(windows, removed)
+    assert covered(rest) == covered(windows) - covered(removed)
+    assert rest == merge(rest)
 
 
 @given(sets)

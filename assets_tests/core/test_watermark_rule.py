@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import NewerFormat
 from incremental_assets.core.lag_window import LagWindow
+from incremental_assets.core.unfilled import Unfilled
 from incremental_assets.core.watermark import Activity, Advance, OpenTransactions, Pending, Session, TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, covered_from
 
@@ -268,6 +269,13 @@ states = st.builds(
     loaded=st.booleans(),
     start=st.none() | st.text(),
     text_columns=st.lists(st.text()).map(tuple),
+    columns=st.none() | st.lists(st.text()).map(tuple),
+    unfilled=st.none()
+    | st.builds(
+        Unfilled,
+        st.lists(st.text()).map(tuple),
+        st.lists(st.builds(Window, st.none() | st.integers(0, 500), st.none() | st.integers(501, 1000))).map(tuple),
+    ),
 )
 
 

@@ -194,6 +194,7 @@ def watermarks(
     """Show the watermark of each container: everything below it is in the lake."""
     from incremental_assets.dagster.capture import with_lag
     from incremental_assets.dagster.loading import load_datastores, select
+    from incremental_assets.dagster.partitions import container_partitions
     from incremental_assets.dagster.project import lake_root
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
     from incremental_assets.dagster.watermarks import current
@@ -213,7 +214,8 @@ def watermarks(
             if history:
                 records += found
             else:
-                newest = current(instance, definition.container, lake, next(found, None))
+                partitions = container_partitions(definition, instance)
+                newest = current(instance, definition.container, lake, next(found, None), partitions)
                 records.append(with_lag(newest, definition, lake, counts))
     if history:
         records.sort(key=lambda record: record["completed_at"], reverse=True)
@@ -222,5 +224,6 @@ def watermarks(
             out(record)
     else:
         columns = ("container", "column", "previous", "new", "rows", "run_id", "completed_at")
-        captured = any(record["lsn"] is not None for record in records)
-        print_table("watermarks", records, (*columns, "lsn", "lag_bytes", "lag_seconds") if captured else columns)
+        more = ("lsn", "lag_bytes", "lag_seconds") if any(record["lsn"] is not None for record in records) else ()
+        needed = ("refresh_needed",) if any(record["refresh_needed"] for record in records) else ()
+        print_table("watermarks", records, (*columns, *more, *needed))

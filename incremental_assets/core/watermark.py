@@ -13,6 +13,7 @@ from typing import Any
 from incremental_assets.core.capture import CapturePosition
 from incremental_assets.core.cursor_type import CursorType, json_value, value_from_json
 from incremental_assets.core.errors import NewerFormat
+from incremental_assets.core.unfilled import Unfilled
 
 STATE_FORMAT = 1
 """The version of the JSON of ``TableState``. A table with a higher one is refused."""
@@ -142,7 +143,9 @@ class TableState:
     ``data_version``: the Delta version that this sync wrote. ``loaded``: whether rows were ever written. ``text_columns``: columns that
     became text at the first load, because they hold values such as infinity. ``excluded_columns``: the YAML's ``exclude_columns`` at the
     last sync. ``swept_at``: when all keys of the table were last compared with those of the source, whatever came of it, in microseconds
-    since 1970 UTC; None: never. ``capture``: how far the table has come in the source's log; None if it does not follow it.
+    since 1970 UTC; None: never. ``capture``: how far the table has come in the source's log; None if it does not follow it. ``columns``:
+    those that the last sync has read; None if an earlier version of this product wrote the state. ``unfilled``: where older rows lack
+    values of columns that were added; None: nowhere.
     """
 
     identifier: str
@@ -161,6 +164,8 @@ class TableState:
     relation: str | None = None
     swept_at: int | None = None
     capture: CapturePosition | None = None
+    columns: tuple[str, ...] | None = None
+    unfilled: Unfilled | None = None
 
     def counting_watermark(self, event: int | None) -> int | None:
         """The watermark in effect: the lower of the table's own one and ``event``, the newest one in Dagster's event log.
@@ -209,6 +214,10 @@ class TableState:
         }
         if self.capture is not None:
             data["capture"] = self.capture.to_json()
+        if self.columns is not None:
+            data["columns"] = list(self.columns)
+        if self.unfilled is not None:
+            data["unfilled"] = self.unfilled.to_json(value)
         return json.dumps(data, separators=(",", ":"))
 
     @classmethod
@@ -256,6 +265,8 @@ class TableState:
             relation=data.get("relation"),
             swept_at=data.get("swept_at"),
             capture=CapturePosition.from_json(data.get("capture")),
+            columns=tuple(data["columns"]) if data.get("columns") is not None else None,
+            unfilled=Unfilled.from_json(data.get("unfilled"), value),
         )
 
 

@@ -51,6 +51,19 @@ def merge(windows: Iterable[Window]) -> tuple[Window, ...]:
     return tuple(merged)
 
 
+def without(windows: Iterable[Window], removed: Iterable[Window]) -> tuple[Window, ...]:
+    """What is left of the windows once all values of the removed ones are taken out, as disjoint windows in ascending order."""
+    rest = list(merge(windows))
+    for gone in merge(removed):
+        parts: list[Window] = []
+        for window in rest:
+            below = window if gone.lower is None else window.intersect(Window(None, gone.lower))
+            above = window if gone.upper is None else window.intersect(Window(gone.upper, None))
+            parts += [part for part, is_left in ((below, gone.lower is not None), (above, gone.upper is not None)) if part and is_left]
+        rest = parts
+    return tuple(rest)
+
+
 def covered_from(windows: Iterable[Window], start: int | None) -> int | bool | None:
     """The end of the range that the windows cover without a gap, beginning at ``start`` (None: at −∞).
 

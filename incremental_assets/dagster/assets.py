@@ -21,7 +21,7 @@ from incremental_assets.core.comparison import Comparison
 from incremental_assets.core.errors import ConfigurationError, ContainerBusy, LogLost
 from incremental_assets.core.plan import AuditRequest, Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
-from incremental_assets.dagster.audit_results import report_audit
+from incremental_assets.dagster.audit_results import report_audit, report_unfilled
 from incremental_assets.dagster.catalog_asset import RESULT_TAG
 from incremental_assets.dagster.io_manager import OF_A_CONTAINER
 from incremental_assets.dagster.locks import container_lock
@@ -187,6 +187,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
         context.log_event(dg.AssetObservation(container_key(container), metadata=as_metadata(begun.metadata())))
     begun.finish()
     report_retained(context, definition, begun.result.retained or begun.result.plan.retained)
+    report_unfilled(context, definition, begun)
     # The audit of a table is among the metadata of its materialization; that of files comes after it.
     if begun.result.audited is not None and SUMMARY in begun.result.more:
         report_audit(context, definition, begun.result.audited)

@@ -14,10 +14,12 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition, audit_settings
 from incremental_assets.core.audit import message_of, summary_of
 from incremental_assets.core.comparison import Checksum, Comparison, PartitionDifference
+from incremental_assets.core.unfilled import keys_of
 from incremental_assets.dagster.partitions import container_key, keys_of_run, partitions_definition
 from incremental_assets.dagster.quality.asset_checks import started_by
 from incremental_assets.dagster.quality.evaluations import COMPLETE
 from incremental_assets.dagster.runs.event_batches import log_evaluations_together
+from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.quality.records import Records
 
@@ -32,6 +34,32 @@ def report_audit(context: dg.AssetExecutionContext, definition: ContainerDefinit
     scope: LakeScope = context.resources.lake
     Records(scope.lake, container.key_path[0]).record_audit(
         container.label, context.run.run_id, summary, message_of(found), started_by(context.run.tags), time.time_ns() // 1000
+    )
+
+
+def report_unfilled(context: dg.AssetExecutionContext, definition: ContainerDefinition, sync: ContainerSync) -> None:
+    """Logs that partitions differ, where a sync has found older rows without values of a column that was added; and that they no longer
+    do, where a refresh has read all of their rows. Without the check nothing is logged."""
+    state, after = sync.result.plan.state, sync.result.unfilled
+    before = state.unfilled if state is not None else None
+    if audit_settings(definition) is None or before == after:
+        return
+    had, has = keys_of(before, sync.partitions), keys_of(after, sync.partitions)
+    columns = ", ".join(after.columns) if after is not None else ""
+    made = [_unfilled(definition, key, None) for key in had if key not in has]
+    made += [_unfilled(definition, key, columns) for key in has if key not in had]
+    log_evaluations_together(context.op_execution_context, made)
+
+
+def _unfilled(definition: ContainerDefinition, key: str, columns: str | None) -> dg.AssetCheckEvaluation:
+    """The evaluation of one partition. ``columns``: those that older rows lack; None if the partition was refreshed."""
+    lacks = f"refresh needed: older rows lack values of {columns} that the source has"
+    return dg.AssetCheckEvaluation(
+        asset_key=container_key(definition.container),
+        check_name=COMPLETE,
+        passed=columns is None,
+        description="a refresh has read all rows anew" if columns is None else lacks,
+        partition=key,
     )
 
 

@@ -13,11 +13,14 @@ from typing import Any
 import dagster as dg
 
 from incremental_assets.catalog.definition import missing
+from incremental_assets.core.comparison import Comparison
 from incremental_assets.core.container import Container, SourceColumn
 from incremental_assets.core.errors import ContainerMissing, SourceError
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.plan import Action, Mode, Plan, Request
+from incremental_assets.core.unfilled import left, proven
+from incremental_assets.core.watermark import TableState
 from incremental_assets.dagster.learned import keep_learned
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
 from incremental_assets.dagster.partitions import add_keys, container_key, container_partitions, partitions_definition
@@ -103,7 +106,7 @@ class TableAdapter:
                     rows = reader.snapshot_rows(container, plan.state.text_columns if plan.state is not None else ())
                     most = definition.settings.rows_a_window
                     found = audit(rows, spark, table, container, partitions, request.audit, reader, most)
-                    return replace(plan, audited=found)
+                    return replace(plan, audited=found, confirmed=_confirmed(plan, found, partitions))
         if plan.action is Action.SKIP:
             return plan
         if plan.applies:
@@ -250,3 +253,11 @@ class TableAdapter:
 def _came_from(source: SourceColumn | None) -> str:
     """What a column of the lake is in the source; the marks of deleted rows (``deletes: soft``) are nothing there."""
     return "when it was found that the source no longer has the row" if source is None else f"{source.type} in the source"
+
+
+def _confirmed(plan: TablePlan, found: Comparison, partitions: Partitions | None) -> TableState | None:
+    """The state to store after an audit of a sync that had nothing to do: older rows that it has found equal need no refresh."""
+    state = plan.confirmed or plan.state
+    if state is None or state.unfilled is None:
+        return plan.confirmed
+    return replace(state, unfilled=left(state.unfilled, proven(found, partitions)))

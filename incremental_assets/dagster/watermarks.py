@@ -13,6 +13,8 @@ import dagster as dg
 from incremental_assets.core.capture import lsn_text
 from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import json_value, value_from_json
+from incremental_assets.core.partitions import Partitions
+from incremental_assets.core.unfilled import keys_of
 from incremental_assets.dagster.metadata import plain
 from incremental_assets.dagster.newest_events import MOST_OBSERVATIONS, newest_events
 from incremental_assets.delta.result import LSN, NEW, PREVIOUS, SIGNATURE
@@ -134,6 +136,7 @@ def history(instance: dg.DagsterInstance, container: Container) -> Iterator[dict
             "lsn": values.get(LSN),
             "lag_bytes": None,
             "lag_seconds": None,
+            "refresh_needed": None,
         }
 
 
@@ -142,18 +145,23 @@ def _column(signature: Any) -> str | None:
     return None if signature in (None, "none") else str(signature).rsplit(":", 2)[0].replace("+", "/")
 
 
-def current(instance: dg.DagsterInstance, container: Container, lake: str, newest: dict[str, Any] | None) -> dict[str, Any]:
+def current(
+    instance: dg.DagsterInstance, container: Container, lake: str, newest: dict[str, Any] | None, partitions: Partitions | None
+) -> dict[str, Any]:
     """The record of the watermark that counts now.
 
     It is the record ``newest`` of the history, with ``new`` corrected by the table's property: the lower of the property and the newest
     event counts. A container without identifier has no watermark. ``new`` is None where there is no table, or where the table belongs to
     another identifier: the next sync then loads the whole container. ``lsn``: how far a container with ``capture: log`` has come; how far
-    it lags is not known here. ``newest``: None where the event log has no record.
+    it lags is not known here. ``refresh_needed``: the keys of the ``partitions`` whose older rows lack values of columns that were added
+    (``core.unfilled``). ``newest``: None where the event log has no record.
     """
     record = newest or {
         "container": container.label,
         "column": "/".join(container.identifier.columns) if container.identifier else None,
-        **dict.fromkeys(("previous", "new", "rows", "run_id", "started_at", "completed_at", "lsn", "lag_bytes", "lag_seconds")),
+        **dict.fromkeys(
+            ("previous", "new", "rows", "run_id", "started_at", "completed_at", "lsn", "lag_bytes", "lag_seconds", "refresh_needed")
+        ),
     }
     head = LakeTable(lake, *container.key_path).head()
     position = head.captured_to if head is not None and container.is_captured else None
@@ -165,4 +173,4 @@ def current(instance: dg.DagsterInstance, container: Container, lake: str, newes
     if state is None:
         return record | {"new": None}
     counts = state.counting_watermark(newest_watermark(instance, container))
-    return record | {"new": json_value(container.cursor_type, counts)}
+    return record | {"new": json_value(container.cursor_type, counts), "refresh_needed": keys_of(state.unfilled, partitions)}

@@ -173,6 +173,7 @@ class CapturedSync(TableSync):
             relation=source.relation(),
             excluded_columns=container.options.exclude_columns,
             fingerprint=None,
+            columns=tuple(column.name for column in snapshot.columns),
         )
         self._audited, self._is_judged = snapshot, is_last and self._commits == 0
         return WriteBatch(

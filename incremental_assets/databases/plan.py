@@ -20,6 +20,7 @@ from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.lag import lag_warning
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.plan import Action, Mode, Plan, Request
+from incremental_assets.core.unfilled import message
 from incremental_assets.core.watermark import TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, in_words
 from incremental_assets.databases.source import Server, SourceDatabase
@@ -109,7 +110,10 @@ def make_plan(
     server = source.server
     head = table.head()
     state = checked_state(container, table, head, source, request)
-    common = undecided(container, request, head, state, event, [*server_warnings(container, server), *_index_warning(container, source)])
+    warnings = [*server_warnings(container, server), *_index_warning(container, source)]
+    if state is not None and state.unfilled is not None and request.mode is Mode.INCREMENTAL and not request.reset:
+        warnings.append(message(container.label, state.unfilled, partitions))
+    common = undecided(container, request, head, state, event, warnings)
     plan, watermark = common.decided, common.watermark
     load = functools.partial(plan, Action.LOAD, warnings=(*common.warnings, *lag_warning(container)))
     domain = (container.identifier.domain if container.identifier else EVERYTHING,)

@@ -6,7 +6,7 @@ what a plan or a sync makes of the answers (``databases.plan``, ``databases.sync
 A second kind of database implements both protocols in a folder beside ``postgres``. All methods raise SourceError if a query fails.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -226,6 +226,13 @@ class SourceDatabase(Protocol):
 
     def without_rows(self, windows: Sequence[Window]) -> list[Window]:
         """Those of the windows in which there is no row."""
+        ...
+
+    def partitions_with_values(self, columns: Sequence[str], windows: Sequence[Window]) -> Mapping[str, Sequence[int]]:
+        """By column, a value of each partition that has a row in the windows with a value in this column. It reads all rows of the windows.
+
+        Columns without values are left out.
+        """
         ...
 
     def count_nulls(self) -> int:

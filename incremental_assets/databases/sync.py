@@ -22,8 +22,9 @@ from incremental_assets.core.errors import LakeError, RebuildNeeded, SourceError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
+from incremental_assets.core.unfilled import Unfilled, left, message, proven, windows_of_values
 from incremental_assets.core.watermark import Activity, Advance, Holder, OpenTransactions, TableState, advance
-from incremental_assets.core.window import Window, covered_from, merge
+from incremental_assets.core.window import Window, covered_from, merge, without
 from incremental_assets.databases.audit import audit
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.pieces import pieces_of
@@ -32,8 +33,9 @@ from incremental_assets.databases.rows import TableRows, may_be_in_files, may_be
 from incremental_assets.databases.source import Highest, SourceDatabase, SourceSnapshot
 from incremental_assets.databases.sweep import Sweep, is_swept_here, sweep, swept_batch
 from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
+from incremental_assets.delta.properties import set_property
 from incremental_assets.delta.result import SyncResult
-from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.table import STATE_PROPERTY, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 
 if TYPE_CHECKING:
@@ -76,6 +78,8 @@ class TableSync(ContainerSync):
         self._audited: SourceSnapshot | None = None
         """The rows of the last snapshot, which an audit or a sweep compares with the lake; None before that."""
         self._swept: Sweep | None = None
+        self._written = plan.state or fresh_state(plan.container, "")
+        """The state that the newest write batch stores with its rows."""
 
     def needs_spark(self) -> bool:
         replaces_table = self._whole and self._base_version is not None
@@ -133,7 +137,8 @@ class TableSync(ContainerSync):
             self._check_rows(container, windows, nulls, highest)
             state = self._next_state(container, moved, windows, nulls)
             snapshot = source.snapshot_rows(container, state.text_columns)
-            self._audited = snapshot if last else None
+            state = self._with_unfilled(state, snapshot, windows)
+            self._written, self._audited = state, snapshot if last else None
             rows = TableRows(
                 replace(plan, container=container), source, snapshot, self.partitions, settings, windows, nulls, highest.value, self._log
             )
@@ -282,6 +287,34 @@ class TableSync(ContainerSync):
             capture=None,
         )
 
+    def _with_unfilled(self, state: TableState, snapshot: SourceSnapshot, windows: Sequence[Window]) -> TableState:
+        """The state with the columns that are read, and with the older rows that lack values of columns which were added.
+
+        What the source has of these columns outside of ``windows`` is looked for once, in the snapshot of the first commit that has them.
+        """
+        container, before = self._container, self._state
+        columns = tuple(column.name for column in snapshot.columns)
+        state = replace(state, columns=columns, unfilled=None)
+        # All rows are read anew, or the log tells whose values have changed.
+        if before is None or not before.loaded or self._whole or container.identifier is None or container.is_captured:
+            return state
+        unfilled = left(before.unfilled, windows)
+        known = before.columns
+        if known is None:
+            head = self.table.head()
+            known = tuple(column.name for column in head.columns) if head is not None else columns
+        lower = {name.lower() for name in known}
+        added = [name for name in columns if name.lower() not in lower]
+        unread = without((container.identifier.domain,), windows) if added else ()
+        if unread:
+            assert self.partitions is not None
+            found = self._source.partitions_with_values(added, unread)
+            values = {value for some in found.values() for value in some}
+            self._log(f"{container.label}: looked for older rows with values of {', '.join(added)}: in {len(values)} partitions")
+            if found:
+                unfilled = Unfilled(tuple(found), windows_of_values(self.partitions, list(values))).joined(unfilled)
+        return replace(state, unfilled=unfilled)
+
     def _is_sampled(self) -> bool:
         """Whether values that no type of the lake can hold are looked for in a sample, and if it has none, only when the read has failed.
 
@@ -346,27 +379,35 @@ class TableSync(ContainerSync):
         self.result.audited, self.result.more[SUMMARY] = found, summary_of(found)
         (self.result.messages if found.equal else self.result.warnings).append(message_of(found))
         self._log(f"{self._container.label}: {message_of(found)}")
+        state = self._confirmed(replace(self._written, data_version=outcome.data_version))
+        if state.unfilled != self._written.unfilled:
+            text = state.to_json(self._container.cursor_type)
+            set_property(spark, self.table, STATE_PROPERTY, text, outcome.version)
+
+    def _confirmed(self, state: TableState) -> TableState:
+        """The state without the older rows that the audit of this sync, if there was one, has found equal to the source's."""
+        if self.result.audited is None or state.unfilled is None:
+            return state
+        return replace(state, unfilled=left(state.unfilled, proven(self.result.audited, self.partitions)))
 
     def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
         # The state that was committed is the starting point of the next write batch.
         self.result.add(outcome)
         if self._swept is not None:
             self.result.add(self._swept.result)
-        excluded_before = self._state.excluded_columns if self._state is not None else ()
-        self._state = replace(write_batch.state, data_version=outcome.data_version)
+        before = self._state.unfilled if self._state is not None else None
+        self._state = self._confirmed(replace(write_batch.state, data_version=outcome.data_version))
+        after = self._state.unfilled
         self._base_version, self._whole = outcome.version, False
         self.result.seconds = time.monotonic() - self._started
         self.result.more["sync/snapshot_seconds"] = round(self._source.snapshot_seconds, 3)
         for column in outcome.evolution.add:
-            in_source = next((c for c in write_batch.container.columns if c.name == column.name), None)
-            older = ""
-            # Without an identifier, all rows were read anew, so old rows have the new column's values, too.
-            if in_source is not None and write_batch.container.identifier is not None:
-                if in_source.default:
-                    older = "; older rows are NULL in the lake, refresh needed: they have its default in the source"
-                elif column.name in excluded_before:
-                    older = "; it was excluded before: older rows are NULL in the lake, refresh needed"
-            (self.result.warnings if older else self.result.messages).append(f"column {column.name} ({column.type}) was added{older}")
+            self.result.messages.append(f"column {column.name} ({column.type}) was added")
+        self.result.unfilled = after
+        if after is not None and after != before:
+            is_new = before is None or bool(without(after.windows, before.windows))
+            text = message(self._container.label, after, self.partitions)
+            (self.result.warnings if is_new else self.result.messages).append(text)
         for old, new in outcome.evolution.widen:
             self.result.messages.append(f"column {new.name} was widened from {old.type} to {new.type}")
         if outcome.evolution.widen:

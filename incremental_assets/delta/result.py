@@ -11,6 +11,7 @@ from incremental_assets.core.capture import RetainedLog
 from incremental_assets.core.comparison import Comparison
 from incremental_assets.core.cursor_type import json_value
 from incremental_assets.core.plan import Plan
+from incremental_assets.core.unfilled import Unfilled
 from incremental_assets.core.watermark import Holder
 from incremental_assets.delta.write_batch import WriteResult
 
@@ -29,7 +30,8 @@ class SyncResult:
     ``previous`` and ``new`` are the watermarks before and after the sync, as integers of the cursor type (None: no watermark). The counts
     of rows are None if they are unknown. ``version``: the table's newest Delta version. ``null_rows``: the number of rows in the source
     that have no identifier. ``seconds``: the duration of the sync. ``audited``: what its audit has found; None if there was none.
-    ``retained``: as in ``Plan``, when the log was last read. ``more``: further metadata by key.
+    ``retained``: as in ``Plan``, when the log was last read. ``unfilled``: as in ``TableState``, after the sync. ``more``: further metadata
+    by key.
     """
 
     plan: Plan
@@ -47,6 +49,7 @@ class SyncResult:
     seconds: float = 0.0
     audited: Comparison | None = None
     retained: RetainedLog | None = None
+    unfilled: Unfilled | None = None
     more: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def add(self, outcome: WriteResult) -> None:

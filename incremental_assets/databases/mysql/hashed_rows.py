@@ -9,18 +9,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, PartitionValue, RowScope, key_of
-from incremental_assets.core.cursor_type import CursorType
-from incremental_assets.core.partitions import Granularity
 from incremental_assets.core.schema import Column
-from incremental_assets.databases.mysql.queries import identifier_expression, relation, scope_predicate
+from incremental_assets.databases.mysql.queries import days_of, micros_of, partition_value, relation, scope_predicate
 from incremental_assets.databases.mysql.reader import MySQLReader
 from incremental_assets.databases.mysql.types import Carried, Wire
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _BUCKETS_A_QUERY = 4000
 """One query has the rows of so many buckets, which this process holds at once. The snapshot's connection has no room for two questions."""
-_DAY_0 = 719_528
-"""What ``to_days`` gives for 1970-01-01."""
 _UNKNOWN = -1
 """The hash of a row whose text MySQL cannot make, as it is longer than max_allowed_packet. It equals no other one."""
 
@@ -28,14 +24,6 @@ _UNKNOWN = -1
 def as_text(sql: str) -> str:
     """A value as text in UTF-8, in one collation for all columns."""
     return f"convert({sql} using utf8mb4) collate utf8mb4_bin"
-
-
-def days_of(sql: str) -> str:
-    return f"(to_days({sql}) - {_DAY_0})"
-
-
-def micros_of(sql: str) -> str:
-    return f"timestampdiff(microsecond, timestamp'1970-01-01 00:00:00', {sql})"
 
 
 def double_text(sql: str) -> str:
@@ -107,7 +95,10 @@ class MySQLHashedRows:
         self._key_values = [plain_text(one, in_lake[one.column.name.lower()]) for one in key]
 
     def by_partition(self, scope: RowScope) -> Mapping[PartitionValue, Checksum]:
-        return {None if part is None else int(part): checksum for part, checksum in self._grouped(self._partition(), scope)}
+        return {
+            None if part is None else int(part): checksum
+            for part, checksum in self._grouped(partition_value(self._reader.container), scope)
+        }
 
     def by_bucket(self, scope: RowScope, buckets: int) -> Mapping[int, Checksum]:
         return {int(bucket or 0): checksum for bucket, checksum in self._grouped(f"mod({self._key_hash}, {int(buckets)})", scope)}
@@ -140,19 +131,3 @@ class MySQLHashedRows:
             inside = (window.intersect(container.identifier.domain) for window in windows)
             windows, nulls = tuple(window for window in inside if window is not None), nulls and container.has_null_identifiers
         return scope_predicate(container, windows, nulls)
-
-    def _partition(self) -> str:
-        """A value of the row's partition as an integer of the cursor type; NULL where the row has no identifier."""
-        container = self._reader.container
-        identifier, partitioning = container.identifier, container.partitioning
-        if identifier is None or partitioning is None:
-            return "null"
-        value = identifier_expression(identifier)
-        if identifier.cursor_type is CursorType.INTEGER:
-            wide, number = int(partitioning.width or 1), f"cast({value} as decimal(40,0))"
-            return f"({number} - mod(mod({number}, {wide}) + {wide}, {wide}))"
-        if identifier.cursor_type is CursorType.DATE:
-            return days_of(value)
-        if partitioning.granularity is Granularity.HOUR:
-            return f"({micros_of(value)} div 3600000000 * 3600000000)"
-        return f"({days_of(value)} * 86400000000)"

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 
 from incremental_assets.core.container import Container, Identifier
 from incremental_assets.core.cursor_type import CursorType, days_from_civil, format_value
+from incremental_assets.core.partitions import Granularity
 from incremental_assets.core.window import Window
 
 _FIRST_DAY, _END = days_from_civil(1, 1, 1), days_from_civil(10000, 1, 1)
 """The days between which MySQL has literals. Its columns have no others, but for zero dates, which lie below all of them."""
+_DAY_0 = 719_528
+"""What ``to_days`` gives for 1970-01-01."""
 _LITERAL = {CursorType.DATE: "date", CursorType.TIMESTAMP_NTZ: "timestamp", CursorType.TIMESTAMP: "timestamp"}
 
 
@@ -51,6 +54,33 @@ def identifier_expression(identifier: Identifier) -> str:
     if len(names) == 1:
         return names[0]
     return f"greatest(coalesce({names[0]}, {names[1]}), coalesce({names[1]}, {names[0]}))"
+
+
+def days_of(sql: str) -> str:
+    """SQL for the number of days from 1970 to a date, or to the day of a date and time."""
+    return f"(to_days({sql}) - {_DAY_0})"
+
+
+def micros_of(sql: str) -> str:
+    """SQL for the number of microseconds from 1970 to a date and time."""
+    return f"timestampdiff(microsecond, timestamp'1970-01-01 00:00:00', {sql})"
+
+
+def partition_value(container: Container) -> str:
+    """SQL for a value of the row's partition as an integer of the cursor type; NULL where the row has no identifier."""
+    identifier, partitioning = container.identifier, container.partitioning
+    if identifier is None or partitioning is None:
+        return "null"
+    value = identifier_expression(identifier)
+    if identifier.cursor_type is CursorType.INTEGER:
+        # As decimals, the difference of unsigned integers cannot overflow, and the remainder of a negative one is brought above 0.
+        wide, number = int(partitioning.width or 1), f"cast({value} as decimal(40,0))"
+        return f"({number} - mod(mod({number}, {wide}) + {wide}, {wide}))"
+    if identifier.cursor_type is CursorType.DATE:
+        return days_of(value)
+    if partitioning.granularity is Granularity.HOUR:
+        return f"({micros_of(value)} div 3600000000 * 3600000000)"
+    return f"({days_of(value)} * 86400000000)"
 
 
 def window_predicate(identifier: Identifier, window: Window) -> str:

@@ -6,7 +6,7 @@ Belongs here: these queries, each of which is one short statement. Does not belo
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
@@ -18,6 +18,7 @@ from incremental_assets.databases.mysql.introspect import AUTO_INCREMENT, read_t
 from incremental_assets.databases.mysql.queries import (
     identifier_expression,
     null_predicate,
+    partition_value,
     quoted,
     relation,
     scope_predicate,
@@ -168,6 +169,20 @@ class MySQLReader(MySQLSession):
     def without_rows(self, windows: Sequence[Window]) -> list[Window]:
         """Those of the windows in which there is no row."""
         return [window for window in windows if self.is_empty([window], False)]
+
+    def partitions_with_values(self, columns: Sequence[str], windows: Sequence[Window]) -> Mapping[str, Sequence[int]]:
+        """See ``SourceDatabase.partitions_with_values``."""
+        own = {column.name for column in self.container.columns}
+        names = [name for name in columns if name in own]
+        if not names:
+            return {}
+        filled = ", ".join(f"max({quoted(name)} is not null)" for name in names)
+        rows = self.rows(
+            f"select {partition_value(self.container)} as part, {filled} from {relation(self.container)}"
+            f" where {scope_predicate(self.container, windows, False)} group by part"
+        )
+        found = {name: [int(row[0] or 0) for row in rows if row[i + 1] == "1"] for i, name in enumerate(names)}
+        return {name: sorted(values) for name, values in found.items() if values}
 
     def count_nulls(self) -> int:
         """The number of rows without identifier."""

@@ -14,10 +14,8 @@ from typing import Any
 from psycopg import sql
 
 from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, PartitionValue, RowScope, key_of
-from incremental_assets.core.cursor_type import CursorType
-from incremental_assets.core.partitions import Granularity
 from incremental_assets.core.schema import Column
-from incremental_assets.databases.postgres.queries import cursor_value_text, identifier_expression, relation, scope_predicate
+from incremental_assets.databases.postgres.queries import partition_value, relation, scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.postgres.types import Carried
 
@@ -78,7 +76,7 @@ class PostgresHashedRows:
         self._key_values = [plain_text(one, in_lake[one.column.name.lower()]) for one in key]
 
     def by_partition(self, scope: RowScope) -> Mapping[PartitionValue, Checksum]:
-        rows = self._rows(scope, sql.SQL("{} as part").format(self._partition()))
+        rows = self._rows(scope, sql.SQL("{} as part").format(partition_value(self._reader.container)))
         return {None if part is None else int(part): Checksum(n, int(total)) for part, n, total in self._grouped("part", rows)}
 
     def by_bucket(self, scope: RowScope, buckets: int) -> Mapping[int, Checksum]:
@@ -121,23 +119,3 @@ class PostgresHashedRows:
         # PostgreSQL hashes the bytes of a text as they are stored.
         bytes_ = text if self._is_utf8 else sql.SQL("convert_to({}, 'UTF8')").format(text)
         return sql.SQL("('x' || substr(md5({}), 1, 15))::bit(60)::bigint").format(bytes_)
-
-    def _partition(self) -> sql.Composable:
-        """A value of the row's partition as text, as an integer of the cursor type; NULL where the row has no identifier."""
-        container = self._reader.container
-        identifier, partitioning = container.identifier, container.partitioning
-        if identifier is None or partitioning is None:
-            return sql.SQL("null::text")
-        value = identifier_expression(identifier)
-        if identifier.cursor_type is CursorType.INTEGER:
-            return sql.SQL("(floor({0}::numeric / {1}) * {1})::text").format(value, sql.Literal(partitioning.width or 1))
-        if identifier.cursor_type is CursorType.TIMESTAMP:
-            value = sql.SQL("({} at time zone 'UTC')").format(value)
-        if partitioning.granularity is Granularity.MONTH:
-            value = sql.SQL("date_trunc('month', {}::timestamp)").format(value)
-        elif partitioning.granularity is Granularity.HOUR and identifier.cursor_type is not CursorType.DATE:
-            value = sql.SQL("date_trunc('hour', {})").format(value)
-        else:  # weeks are put together of their days
-            value = sql.SQL("date_trunc('day', {}::timestamp)").format(value)
-        cursor_type = CursorType.DATE if identifier.cursor_type is CursorType.DATE else CursorType.TIMESTAMP_NTZ
-        return cursor_value_text(cursor_type, sql.SQL("({})::date").format(value) if cursor_type is CursorType.DATE else value)

@@ -13,6 +13,7 @@ from psycopg import sql
 
 from incremental_assets.core.container import Container, Identifier
 from incremental_assets.core.cursor_type import CursorType, format_value
+from incremental_assets.core.partitions import Granularity
 from incremental_assets.core.window import Window
 
 _LITERAL = {CursorType.DATE: "date {}", CursorType.TIMESTAMP_NTZ: "timestamp {}", CursorType.TIMESTAMP: "timestamptz {}"}
@@ -57,6 +58,26 @@ def cursor_value_text(cursor_type: CursorType, expression: sql.Composable) -> sq
     else:
         exact = sql.SQL("((extract(epoch from {}) * 1000000)::bigint)::text").format(expression)
     return sql.SQL("case when isfinite({0}) then {1} else ({0})::text end").format(expression, exact)
+
+
+def partition_value(container: Container) -> sql.Composable:
+    """A value of the row's partition as text, as an integer of the cursor type; NULL where the row has no identifier."""
+    identifier, partitioning = container.identifier, container.partitioning
+    if identifier is None or partitioning is None:
+        return sql.SQL("null::text")
+    value = identifier_expression(identifier)
+    if identifier.cursor_type is CursorType.INTEGER:
+        return sql.SQL("(floor({0}::numeric / {1}) * {1})::text").format(value, sql.Literal(partitioning.width or 1))
+    if identifier.cursor_type is CursorType.TIMESTAMP:
+        value = sql.SQL("({} at time zone 'UTC')").format(value)
+    if partitioning.granularity is Granularity.MONTH:
+        value = sql.SQL("date_trunc('month', {}::timestamp)").format(value)
+    elif partitioning.granularity is Granularity.HOUR and identifier.cursor_type is not CursorType.DATE:
+        value = sql.SQL("date_trunc('hour', {})").format(value)
+    else:  # weeks are put together of their days
+        value = sql.SQL("date_trunc('day', {}::timestamp)").format(value)
+    cursor_type = CursorType.DATE if identifier.cursor_type is CursorType.DATE else CursorType.TIMESTAMP_NTZ
+    return cursor_value_text(cursor_type, sql.SQL("({})::date").format(value) if cursor_type is CursorType.DATE else value)
 
 
 def window_predicate(identifier: Identifier, window: Window) -> sql.Composable:

@@ -22,6 +22,7 @@ from incremental_assets.databases.postgres.queries import (
     identifier_expression,
     literal,
     null_predicate,
+    partition_value,
     relation,
     scope_predicate,
     where_clause,
@@ -251,6 +252,19 @@ class PostgresReader(PostgresSession):
         first = [0 if window.lower is None else edges.index(window.lower) + 1 for window in windows]
         last = [len(edges) if window.upper is None else edges.index(window.upper) for window in windows]
         return [window for window, a, b in zip(windows, first, last, strict=True) if filled.isdisjoint(range(a, b + 1))]
+
+    def partitions_with_values(self, columns: Sequence[str], windows: Sequence[Window]) -> Mapping[str, Sequence[int]]:
+        """See ``SourceDatabase.partitions_with_values``."""
+        filled = [sql.SQL("bool_or({} is not null)").format(sql.Identifier(name)) for name in columns]
+        query = sql.SQL("select {}, {} from {} where {} group by 1").format(
+            partition_value(self.container),
+            sql.SQL(", ").join(filled),
+            relation(self.container),
+            scope_predicate(self.container, windows, False),
+        )
+        rows = self.rows(query)
+        found = {name: [int(row[0]) for row in rows if row[i + 1]] for i, name in enumerate(columns)}
+        return {name: sorted(values) for name, values in found.items() if values}
 
     def count_nulls(self) -> int:
         """The number of rows without identifier."""
