@@ -122,10 +122,6 @@ REVIEWED = {
     ("databases/mysql/reader.py", "where"): "the YAML's own SQL",
     **{("databases/mysql/reader.py", one): "made of quoted names of columns" for one in ("value", "texts", "carried.select", "row_hash")},
     ("databases/mysql/reader.py", "' and '.join(parts)"): "made of quoted names of columns",
-    (
-        "databases/mysql/reader.py",
-        "', '.join((f'coalesce(max({quoted(name)}), {_NULL})' for name in self.container.primary_key))",
-    ): "quoted",
     **{("databases/sync.py", one): MESSAGE for one in ("names", "container.label", "', '.join(container.primary_key)", "wrong")},
 }
 """Interpolations that the lint cannot judge and a person has reviewed: module and interpolation, with why it has no unquoted text of a

@@ -111,6 +111,20 @@ def test_columns_that_come_are_added_and_a_dropped_one_is_null(shop: Callable[..
     assert sorted(project.rows("orders", "id, value, old, more")) == [(1, 10, 100, None), (2, 20, None, None), (3, 30, None, "x")]
 
 
+def test_older_rows_of_a_new_column_are_listed(shop: Callable[..., MySQLProject]) -> None:
+    """The source fills a new column with its default in rows that no sync reads again: they are NULL in the lake until a refresh."""
+    project = shop(incremental=["orders:id:integer"], containers={"orders": {"partition_by": 10}})
+    project.execute("create table orders (id int unsigned primary key, value int)")
+    project.execute(*(f"insert into orders values ({n}, 0)" for n in range(30)))
+    project.one("orders")
+    project.execute("alter table orders add more int default 5", "update orders set more = null where id between 10 and 19")
+    line = project.one("orders")
+    assert "more" in line["message"] and "0" in line["message"], line["message"]
+    for key in ("0", "20"):
+        project.one("orders", keys=(key, key))
+    project.assert_equal("orders", "id, value, more")
+
+
 def test_a_table_that_was_renamed_or_truncated_is_named(shop: Callable[..., MySQLProject]) -> None:
     """Its rows in the lake must stay, and the message must say what to do."""
     project = shop(incremental=["orders:id:integer"])
