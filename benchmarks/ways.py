@@ -61,7 +61,8 @@ class PeakOfWorkers:
         while not self._over.wait(0.2):
             for process in self._top.children(recursive=True):
                 try:
-                    if "pyspark.daemon" in process.cmdline():
+                    # By the embedded server's own daemon, or by Spark's.
+                    if {"pyspark.worker", "pyspark.daemon"} & set(process.cmdline()):
                         self.mb = max(self.mb, process.memory_info().rss / 2**20)
                 except psutil.Error:
                     continue
