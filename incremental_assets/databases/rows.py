@@ -115,9 +115,7 @@ class TableRows:
         container, most = self._plan.container, self._most
         ranges = self._snapshot.key_ranges(most, self._read.most_readers)
         if len(ranges) < 2:
-            self.messages.append(
-                f"more than {most:,} rows were read in one snapshot, as there are no statistics to cut the key by; ANALYZE makes some"
-            )
+            self.messages.append(f"more than {most:,} rows were read in one snapshot, as {self._snapshot.why_no_ranges}")
             return self._snapshot.windows(spark, self._read)
         message = (
             f"more than {most:,} rows: read in {len(ranges)} ranges of {container.primary_key[0]}, each in a snapshot of its own, and "
