@@ -23,7 +23,8 @@ from incremental_assets.dagster.audit import AuditOptions, audit_lines
 from incremental_assets.dagster.catalog_asset import catalog_definitions
 from incremental_assets.dagster.components.datastore import CatalogEntry, DatastoreComponent
 from incremental_assets.dagster.components.files import FileDatastore, FilesEntry
-from incremental_assets.dagster.components.postgres import ContainerEntry, IncrementalEntry, PostgresDatastore
+from incremental_assets.dagster.components.postgres import PostgresDatastore
+from incremental_assets.dagster.components.tables import ContainerEntry, IncrementalEntry
 from incremental_assets.dagster.datastore import datastore_definitions
 from incremental_assets.dagster.io_manager import delta_io_manager
 from incremental_assets.dagster.locks import table_lock

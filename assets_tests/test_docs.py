@@ -20,7 +20,9 @@ from incremental_assets.cli import app, reference
 from incremental_assets.core.grammar import parse_incremental
 from incremental_assets.dagster.components.datastore import CatalogEntry
 from incremental_assets.dagster.components.files import FileDatastore, FilesEntry
-from incremental_assets.dagster.components.postgres import ContainerEntry, IncrementalEntry, PostgresDatastore
+from incremental_assets.dagster.components.mysql import MySQLDatastore
+from incremental_assets.dagster.components.postgres import PostgresDatastore
+from incremental_assets.dagster.components.tables import ContainerEntry, IncrementalEntry, TableDatastore
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "incremental_assets"
@@ -103,6 +105,10 @@ def _documented(section: str) -> set[str]:
     ("section", "names"),
     [
         ("A datastore", {f.name for f in dataclasses.fields(PostgresDatastore)} - FROM_DAGSTER),
+        (
+            "A database of MySQL or MariaDB",
+            {f.name for f in dataclasses.fields(MySQLDatastore)} - {f.name for f in dataclasses.fields(TableDatastore)},
+        ),
         ("An entry of `incremental`", set(IncrementalEntry.model_fields)),
         ("An entry of `catalog`", set(CatalogEntry.model_fields)),
         ("An entry of `containers`", set(ContainerEntry.model_fields)),
@@ -131,12 +137,14 @@ def test_yaml_examples_are_accepted(path: Path) -> None:
             files = {name: FilesEntry(**entry) for name, entry in attributes.get("containers", {}).items()}
             FileDatastore(**{**attributes, "path": "/landing", "containers": files}).settings()
             continue
-        assert data["type"] == "incremental_assets.PostgresDatastore"
+        assert data["type"] in ("incremental_assets.PostgresDatastore", "incremental_assets.MySQLDatastore")
+        is_mysql = data["type"].endswith("MySQLDatastore")
         entries = [e if isinstance(e, str) else IncrementalEntry(**e) for e in attributes.get("incremental", [])]
         containers = {name: ContainerEntry(**entry) for name, entry in attributes.get("containers", {}).items()}
-        url = "postgresql://user:password@db:5432/shop"
+        url = f"{'mysql' if is_mysql else 'postgresql'}://user:password@db:5432/shop"
         looks = CatalogEntry(**attributes.get("catalog", {}))
-        PostgresDatastore(**{**attributes, "url": url, "incremental": entries, "containers": containers, "catalog": looks}).settings()
+        component = MySQLDatastore if is_mysql else PostgresDatastore
+        component(**{**attributes, "url": url, "incremental": entries, "containers": containers, "catalog": looks}).settings()
 
 
 @page

@@ -25,9 +25,13 @@ LONG = {"long", "s3"}
 def named_tests(file: str) -> dict[str, bool]:
     """The tests of a file, by name, with whether each is marked as long as a whole: of all its parameters."""
     tree = ast.parse(file_named(file).read_text(encoding="utf-8"))
-    whole = any(isinstance(node, ast.Assign) and _marks(node.value) & LONG for node in tree.body)
+    long = {ast.unparse(node.targets[0]) for node in tree.body if isinstance(node, ast.Assign) and _marks(node.value) & LONG}
+
+    def is_long(mark: ast.AST) -> bool:
+        return bool(_marks(mark) & LONG) or (isinstance(mark, ast.Name) and mark.id in long)
+
     return {
-        node.name: whole or any(_marks(mark) & LONG for mark in node.decorator_list)
+        node.name: "pytestmark" in long or any(map(is_long, node.decorator_list))
         for node in tree.body
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
     }

@@ -28,6 +28,7 @@ QUOTING = {
     *("column", "number", "moment", "condition", "frequent_state", "estimates"),  # the first three are of ScannedTable
     *("cursor_value", "window_condition", "identifier_value"),
     *("boxes_predicate", "condition_predicate", "axis_value"),  # of users' own tables
+    *("quoted", "relation", "text_literal", "domain_predicate"),  # of MySQL
     *("int", "len", "round", "range"),
 }
 """Functions whose result is safe in Spark SQL. Functions of the same module are checked themselves."""
@@ -112,7 +113,18 @@ REVIEWED = {
     ("files/hashed_rows.py", "chosen"): NUMBER,
     ("files/sync.py", "column.name"): MESSAGE,
     ("databases/postgres/infinite.py", "quoted"): MESSAGE,
-    **{("databases/plan.py", one): MESSAGE for one in ("container.schema", "container.name", "name")},
+    ("databases/mysql/connection.py", "label"): MESSAGE,
+    **{("databases/mysql/rows.py", one): MESSAGE for one in ("container.label", "where", "container.name", "one.column.name")},
+    **{("databases/mysql/session.py", one): MESSAGE for one in ("container.label", "found[0][0]", "container.name")},
+    **{
+        ("databases/mysql/hashed_rows.py", one): "made of quoted names of columns"
+        for one in ("plain", "text", "self._key_hash", "self._hash", "self._where(scope)")
+    },
+    ("databases/mysql/keys.py", "one.name"): "quoted: see types.Carried",
+    ("databases/mysql/types.py", "name"): "quoted",
+    ("databases/mysql/reader.py", "where"): "the YAML's own SQL",
+    **{("databases/mysql/reader.py", one): "made of quoted names of columns" for one in ("value", "texts", "carried.select", "row_hash")},
+    ("databases/mysql/reader.py", "' and '.join(parts)"): "made of quoted names of columns",
     **{("databases/sync.py", one): MESSAGE for one in ("names", "container.label", "', '.join(container.primary_key)", "wrong")},
 }
 """Interpolations that the lint cannot judge and a person has reviewed: module and interpolation, with why it has no unquoted text of a

@@ -7,6 +7,7 @@ The rows lie in the order of their orders, and the identifier is their shipping 
 """
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -17,6 +18,7 @@ import yaml
 from benchmarks.figures import Figure, report
 from benchmarks.measure import Project
 from incremental_assets.dagster.loading import load_datastores, select
+from incremental_assets.dagster.project import enter_project
 from incremental_assets.delta.maintenance import maintain
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.postgres import EmbeddedPostgres
@@ -58,6 +60,8 @@ def measure(scale: float, rounds: int) -> None:
         url = server.create_database("bench")
         load(url, scale)
         project = project_of(Path(work) / "project", url)
+        os.environ.update(project.environment)
+        enter_project(project.folder)
         try:
             for name in WAYS:
                 loaded = project.command("sync", name, "--json").lines[0]["seconds"]

@@ -17,7 +17,8 @@ import dagster as dg
 
 from incremental_assets.catalog.state import Catalog, Known
 from incremental_assets.core.container import Kind, SourceColumn, SourceTable
-from incremental_assets.dagster.components.postgres import ContainerEntry, PostgresDatastore
+from incremental_assets.dagster.components.postgres import PostgresDatastore
+from incremental_assets.dagster.components.tables import ContainerEntry
 from incremental_assets.dagster.datastore import datastore_definitions
 from incremental_assets.dagster.io_manager import delta_io_manager
 from incremental_assets.databases.definition import definitions_of

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from incremental_assets.catalog.definition import ContainerDefinition
     from incremental_assets.dagster.components.files import FileDatastore
+    from incremental_assets.dagster.components.mysql import MySQLDatastore
     from incremental_assets.dagster.components.postgres import PostgresDatastore
     from incremental_assets.dagster.definitions import build_definitions
     from incremental_assets.dagster.io_manager import DeltaIOManager, delta_io_manager
@@ -20,12 +21,21 @@ if TYPE_CHECKING:
 # process of this package forks and then goes on using a gRPC channel. The variable has to be set before grpc is imported.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
-__all__ = ["ContainerDefinition", "DeltaIOManager", "FileDatastore", "PostgresDatastore", "build_definitions", "delta_io_manager"]
+__all__ = [
+    "ContainerDefinition",
+    "DeltaIOManager",
+    "FileDatastore",
+    "MySQLDatastore",
+    "PostgresDatastore",
+    "build_definitions",
+    "delta_io_manager",
+]
 
 _MODULES = {
     "ContainerDefinition": "incremental_assets.catalog.definition",
     "DeltaIOManager": "incremental_assets.dagster.io_manager",
     "FileDatastore": "incremental_assets.dagster.components.files",
+    "MySQLDatastore": "incremental_assets.dagster.components.mysql",
     "PostgresDatastore": "incremental_assets.dagster.components.postgres",
     "build_definitions": "incremental_assets.dagster.definitions",
     "delta_io_manager": "incremental_assets.dagster.io_manager",

@@ -26,9 +26,9 @@ from incremental_assets.core.errors import ConfigurationError, SourceError
 from incremental_assets.dagster.jobs import job_name
 from incremental_assets.dagster.loggers import LOGGERS
 from incremental_assets.dagster.runs.ordinary_run import run_here
+from incremental_assets.databases.limits import Limits
 from incremental_assets.databases.postgres import connection
 from incremental_assets.databases.postgres.reader import PostgresReader
-from incremental_assets.databases.postgres.watch import Limits
 from incremental_assets.delta.add_files import READ_BY
 from incremental_assets.demo.postgres import EmbeddedPostgres
 

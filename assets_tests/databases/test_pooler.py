@@ -16,8 +16,8 @@ import pytest
 
 from assets_tests.harness import Project
 from incremental_assets.core.errors import SourceError
+from incremental_assets.databases.limits import Limits
 from incremental_assets.databases.postgres.reader import PostgresReader
-from incremental_assets.databases.postgres.watch import Limits
 from incremental_assets.demo.server_home import account
 
 PROGRAM = shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin:/usr/bin") or shutil.which("pgbouncer")

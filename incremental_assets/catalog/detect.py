@@ -14,7 +14,7 @@ from pydantic import AliasChoices, Field
 
 from incremental_assets.core.container import Kind, SourceColumn, SourceTable
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
-from incremental_assets.core.evidence import ColumnEvidence, TableEvidence
+from incremental_assets.core.evidence import ON_UPDATE, ColumnEvidence, TableEvidence
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
 from incremental_assets.core.partitions import Granularity, default_granularity
 from incremental_assets.core.resolve import AT_INSERT, DEFAULT_WIDTH_PARTITIONS, cursor_type_of, round_width
@@ -233,7 +233,8 @@ def _judge(table: SourceTable, column: SourceColumn, evidence: TableEvidence) ->
         # inserts, and unless that is a trigger or a default, it is the application.
         always = known.at_insert is not None or by_default or not _is_complete(column, evidence)
         beside = "" if always else ", though not when a row arrives"
-        return _Candidate(column, _Role.CHANGED, always and clock_goes_on, f"the trigger {known.at_update} sets it at each change{beside}")
+        setter = known.at_update if known.at_update == ON_UPDATE else f"the trigger {known.at_update}"
+        return _Candidate(column, _Role.CHANGED, always and clock_goes_on, f"{setter} sets it at each change{beside}")
     if words & _CHANGED:
         set_by = f" (its default is {column.default})" if by_default else ""
         why = f"its name says that it is {_Role.CHANGED.value}{set_by}, though nothing in the source sets it at an update"

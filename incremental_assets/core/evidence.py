@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 
 from incremental_assets.core.container import Kind
 
+ON_UPDATE = "ON UPDATE CURRENT_TIMESTAMP"
+"""Stands in the place of a trigger's name: the definition of a column in MySQL has this clause."""
+
 
 @dataclass(frozen=True)
 class ListedContainer:
@@ -34,8 +37,8 @@ class ColumnEvidence:
 
     ``correlation``: between the order of the values and the physical order of the rows, -1 to 1 (``pg_stats.correlation``). ``null_share``:
     0 to 1. ``distinct``: as ``pg_stats.n_distinct`` (a negative value is minus a share of the rows). ``at_insert``, ``at_update``: the name
-    of a trigger that sets the column to the clock at each insert or update. ``in_turn``: its sequence returns values one by one and
-    ascending across all sessions (CACHE 1, a positive increment, no CYCLE).
+    of a trigger that sets the column to the clock at each insert or update, or ``ON_UPDATE``. ``in_turn``: its sequence returns values one
+    by one and ascending across all sessions (CACHE 1, a positive increment, no CYCLE).
     """
 
     correlation: float | None = None

@@ -24,6 +24,10 @@ class Window:
         if self.lower is not None and self.upper is not None and self.lower > self.upper:
             raise ValueError(f"window ends before it begins: [{self.lower}, {self.upper})")
 
+    @property
+    def is_empty(self) -> bool:
+        return self.lower is not None and self.lower == self.upper
+
     def contains(self, value: int) -> bool:
         return (self.lower is None or value >= self.lower) and (self.upper is None or value < self.upper)
 
@@ -53,8 +57,10 @@ def merge(windows: Iterable[Window]) -> tuple[Window, ...]:
 
 def without(windows: Iterable[Window], removed: Iterable[Window]) -> tuple[Window, ...]:
     """What is left of the windows once all values of the removed ones are taken out, as disjoint windows in ascending order."""
-    rest = list(merge(windows))
+    rest = [window for window in merge(windows) if not window.is_empty]
     for gone in merge(removed):
+        if gone.is_empty:
+            continue
         parts: list[Window] = []
         for window in rest:
             below = window if gone.lower is None else window.intersect(Window(None, gone.lower))

@@ -6,6 +6,7 @@ Belongs here: opening one connection for a plan or a sync, and passing on what i
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,11 +29,10 @@ from incremental_assets.databases.audit import audit
 from incremental_assets.databases.capture_plan import make_capture_plan
 from incremental_assets.databases.capture_sync import CapturedSync, advance_slot
 from incremental_assets.databases.definition import TableDefinition
+from incremental_assets.databases.dialect import Dialect
 from incremental_assets.databases.plan import TablePlan, integer_keys, make_plan, run_keys
-from incremental_assets.databases.postgres.capture.slot import captured_names
-from incremental_assets.databases.postgres.extract import carried_columns, describe_read
-from incremental_assets.databases.postgres.source import PostgresSource
 from incremental_assets.databases.slot_counts import SlotCounts
+from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.databases.sync import TableSync
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
@@ -137,14 +137,14 @@ class TableAdapter:
         if plan.action is not Action.SKIP:
             with self._reader() as reader:
                 rows = reader.count(plan.windows, plan.include_nulls)
-        return {"rows": rows, "sql": describe_read(container, carried_columns(container), plan.windows, plan.include_nulls)}
+        return {"rows": rows, "sql": self._dialect.describe_read(container, plan.windows, plan.include_nulls)}
 
     def source(self) -> dg.AssetSpec:
         container, address = self.definition.container, self.definition.settings.address
         return dg.AssetSpec(
             self._source_key,
             group_name=f"{container.key_path[0]}_source",
-            kinds={"postgres", "view" if "view" in container.kind.value else "table"},
+            kinds={self._dialect.kind, "view" if "view" in container.kind.value else "table"},
             description=container.comment or f"The {container.kind.value} {container.schema}.{container.name} of {address.display}.",
             metadata={
                 "dagster/table_name": f"{address.database}.{container.schema}.{container.name}",
@@ -159,8 +159,8 @@ class TableAdapter:
         metadata: dict[str, Any] = {
             "dagster/column_schema": dg.TableSchema(
                 [
-                    dg.TableColumn(c.column.name, c.column.type, description=_came_from(source))
-                    for c, source in itertools.zip_longest(carried_columns(container), columns)
+                    dg.TableColumn(c.name, c.type, description=_came_from(source))
+                    for c, source in itertools.zip_longest(self._dialect.columns(container), columns)
                 ]
             ),
             "dagster/column_lineage": dg.TableColumnLineage(lineage),
@@ -174,7 +174,7 @@ class TableAdapter:
         return dg.AssetSpec(
             container_key(container),
             deps=[self._source_key],
-            kinds={"postgres", "deltalake", "spark"},
+            kinds={self._dialect.kind, "deltalake", "spark"},
             description=self._description(),
             metadata=metadata,
         )
@@ -186,7 +186,7 @@ class TableAdapter:
     def _made(
         self,
         container: Container,
-        reader: PostgresSource,
+        reader: SourceDatabase,
         table: LakeTable,
         partitions: Partitions | None,
         request: Request,
@@ -199,13 +199,13 @@ class TableAdapter:
         log, most = reader.change_log(settings.slot), settings.capture_warning_bytes
         return make_capture_plan(container, reader, log, table, partitions, request, event, counts, most)
 
-    def _captured_tables(self, lake: str, reader: PostgresSource) -> Sequence[LakeTable]:
+    def _captured_tables(self, lake: str, reader: SourceDatabase) -> Sequence[LakeTable]:
         """The tables in the lake of all containers whose changes the datastore's slot keeps."""
         settings = self.definition.settings
-        names = captured_names(reader.live, settings.slot, settings.schema)
+        names = self._dialect.captured_names(reader, settings)
         return [LakeTable(lake, encode_name(settings.name), encode_name(name)) for name in names if settings.may_capture(name)]
 
-    def _seen_by(self, reader: PostgresSource) -> TableDefinition:
+    def _seen_by(self, reader: SourceDatabase) -> TableDefinition:
         """The definition as it has to be for the role of this connection.
 
         If the role may not see the activity of other sessions, the container needs a safety lag where it would have none otherwise
@@ -223,13 +223,14 @@ class TableAdapter:
         container = self.definition.container
         return dg.AssetKey([container.key_path[0], encode_name(container.schema), container.key_path[1]])
 
-    def _reader(self) -> PostgresSource:
-        settings = self.definition.settings
-        return PostgresSource(
-            settings.address, self.definition.container, timezone=settings.timezone, margin_seconds=settings.watermark_margin_seconds
-        )
+    @property
+    def _dialect(self) -> Dialect:
+        return self.definition.settings.dialect
 
-    def _listed_again(self, instance: dg.DagsterInstance, reader: PostgresSource, partitions: IntegerPartitions) -> IntegerPartitions:
+    def _reader(self) -> AbstractContextManager[SourceDatabase]:
+        return self._dialect.source(self.definition.settings, self.definition.container)
+
+    def _listed_again(self, instance: dg.DagsterInstance, reader: SourceDatabase, partitions: IntegerPartitions) -> IntegerPartitions:
         """Adds the integer partitions of the whole table to Dagster again, and returns them.
 
         Dagster stores the keys of dynamic partitions in DAGSTER_HOME. If that was lost, they are derived from the rows of the source.

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS, CatalogSettings
 from incremental_assets.catalog.detect import Proposal
@@ -25,8 +25,8 @@ from incremental_assets.core.lag import where_sessions_are_hidden
 from incremental_assets.core.names import nearest
 from incremental_assets.core.resolve import CAPTURED_KINDS, resolve
 from incremental_assets.core.rules.checks import check_rules
-from incremental_assets.databases.postgres.connection import PostgresAddress
-from incremental_assets.databases.postgres.watch import Limits
+from incremental_assets.databases.dialect import Dialect
+from incremental_assets.databases.limits import Limits
 
 CAPTURE_WARNING_BYTES = 1 << 30
 ROWS_A_SECOND = 10_000
@@ -37,7 +37,8 @@ ROWS_A_SECOND = 10_000
 class DatastoreSettings:
     """The settings of a whole datastore, as the YAML says them.
 
-    ``schema``: the PostgreSQL schema that is read. ``safety_lag_seconds``: the safety lag of containers that have none of their own.
+    ``address``: of the database, of its dialect's own class, with ``display``, the address without password, and ``database``. ``dialect``:
+    the kind of database. ``schema``: the schema that is read. ``safety_lag_seconds``: that of containers that have none of their own.
     ``max_source_connections``: how many connections the datastore may use at once. ``settle_seconds``: how long a sync waits for open
     transactions to end before it takes its snapshot. ``watermark_margin_seconds``: how far a time's watermark stays below the source's
     clock. ``load_rows``: a load of more rows goes window by window. ``limits``: those of one snapshot. ``timezone``: the time
@@ -50,7 +51,8 @@ class DatastoreSettings:
     """
 
     name: str
-    address: PostgresAddress
+    address: Any
+    dialect: Dialect
     schema: str = "public"
     safety_lag_seconds: int | Literal["auto"] = "auto"
     max_source_connections: int = 8
@@ -201,7 +203,9 @@ class TableDefinition:
         spec = settings.specs.get(table.name)
 
         def resolved(spec: IncrementalSpec | None, options: ContainerOptions) -> Container:
-            return resolve(settings.name, settings.schema, table, spec, options, settings.safety_lag_seconds, self.found_on)
+            made = resolve(settings.name, settings.schema, table, spec, options, settings.safety_lag_seconds, self.found_on)
+            settings.dialect.check(made.label, table, made)
+            return made
 
         if spec is None and settings.is_auto(table.name):
             if detected is not None:

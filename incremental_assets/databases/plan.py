@@ -110,7 +110,7 @@ def make_plan(
     server = source.server
     head = table.head()
     state = checked_state(container, table, head, source, request)
-    warnings = [*server_warnings(container, server), *_index_warning(container)]
+    warnings = [*server_warnings(container, server), *_index_warning(container, source)]
     if state is not None and state.unfilled is not None and request.mode is Mode.INCREMENTAL and not request.reset:
         warnings.append(message(container.label, state.unfilled, partitions))
     common = undecided(container, request, head, state, event, warnings)
@@ -321,10 +321,15 @@ def server_warnings(container: Container, server: Server) -> list[str]:
     by_session = (
         container.identifier is not None and container.identifier.cursor_type.is_time and container.options.hold_back is HoldBack.ALL
     )
-    if by_session and not server.shows_activity:
+    if container.identifier is not None and not server.shows_activity and server.hides_transactions:
+        warnings.append(
+            "this user cannot see which transactions are open: one of them may commit rows below the watermark later; a safety_lag must "
+            f"cover the longest of them (now {container.lag}), or: {server.privilege}"
+        )
+    elif by_session and not server.shows_activity:
         warnings.append(
             "this role cannot see what other roles' sessions are doing: a transaction whose now() is older than it shows may commit rows "
-            f"below the watermark; a safety_lag must cover that (now {container.lag}), or: GRANT pg_read_all_stats TO <this role>;"
+            f"below the watermark; a safety_lag must cover that (now {container.lag}), or: {server.privilege}"
         )
     if container.kind in (Kind.FOREIGN, Kind.MATERIALIZED_VIEW) and container.identifier is not None:
         hidden = "transactions open on its own server" if container.kind is Kind.FOREIGN else "what was uncommitted when it was refreshed"
@@ -340,15 +345,14 @@ def server_warnings(container: Container, server: Server) -> list[str]:
     return warnings
 
 
-def _index_warning(container: Container) -> list[str]:
+def _index_warning(container: Container, source: SourceDatabase) -> list[str]:
     """A warning for each identifier column without index, as each plan then scans the table. Tables under 10,000 rows are left out."""
     identifier = container.identifier
     if identifier is None or (container.rows or 0) < 10_000:
         return []
     missing = [name for name in identifier.columns if name not in container.indexed]
     return [
-        f"the identifier {name!r} leads no index, so each sync scans the table; this would help: "
-        f'CREATE INDEX CONCURRENTLY ON "{container.schema}"."{container.name}" ("{name}");'
+        f"the identifier {name!r} leads no index, so each sync scans the table; this would help: {source.index_statement(name)}"
         for name in missing
     ]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
 
-MOST_LOCAL_ROWS = 100_000
+MOST_LOCAL_ROWS = 300_000
 """Up to this estimated number of rows, this process reads them itself. It would take Spark longer to plan the read than to make it."""
 MOST_LOCAL_BYTES = 64 << 20
 """Rows that turn out to be larger in memory are read by Spark instead."""
@@ -115,9 +115,7 @@ class TableRows:
         container, most = self._plan.container, self._most
         ranges = self._snapshot.key_ranges(most, self._read.most_readers)
         if len(ranges) < 2:
-            self.messages.append(
-                f"more than {most:,} rows were read in one snapshot, as there are no statistics to cut the key by; ANALYZE makes some"
-            )
+            self.messages.append(f"more than {most:,} rows were read in one snapshot, as {self._snapshot.why_no_ranges}")
             return self._snapshot.windows(spark, self._read)
         message = (
             f"more than {most:,} rows: read in {len(ranges)} ranges of {container.primary_key[0]}, each in a snapshot of its own, and "

@@ -19,6 +19,7 @@ from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import Activity, Holder, OpenTransactions
 from incremental_assets.core.window import Window
 from incremental_assets.databases.change_log import ChangeLog
+from incremental_assets.databases.limits import Limits
 from incremental_assets.delta.write_batch import RowsInFiles
 from incremental_assets.spark.persisted import PersistedRows
 
@@ -34,7 +35,9 @@ class Server:
     ``source``: identifies the database as ``<system identifier>/<id of the database>``; it is stored in the sync state. The system
     identifier is ``hidden`` if the role may not read it. ``version``: a number that grows with the server's version, e.g. 140000.
     ``started``: when the server was started, in microseconds since 1970 UTC. ``is_replica``: it is in recovery. ``is_pooled``: the
-    connection goes through a connection pooler. ``shows_activity``: this role may see what the sessions of other roles are doing.
+    connection goes through a connection pooler. ``shows_activity``: this role may see what the sessions of other roles are doing; if not,
+    ``privilege`` is the statement that permits it. ``hides_transactions``: without that privilege, it does not even see which transactions
+    are open.
     """
 
     source: str
@@ -43,6 +46,8 @@ class Server:
     is_replica: bool
     is_pooled: bool
     shows_activity: bool = True
+    privilege: str = "GRANT pg_read_all_stats TO <this role>;"
+    hides_transactions: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,11 @@ class SourceSnapshot(Protocol):
         """The same rows as those of ``windows``, for Spark's tasks to read into files of the lake; None if this source has no such way."""
         ...
 
+    @property
+    def why_no_ranges(self) -> str:
+        """Why ``key_ranges`` may be empty, for a message."""
+        ...
+
     def key_ranges(self, rows: int, readers: int) -> Sequence[Any]:
         """Divides the container into ranges of its primary key of about ``rows`` rows; empty if the source has no statistics of it."""
         ...
@@ -141,11 +151,12 @@ class SourceSnapshot(Protocol):
 class SourceDatabase(Protocol):
     """A connection to the source for one container, with the queries of its plan and its sync.
 
-    ``container``: what the queries are about; a sync replaces it where the source's columns have changed. ``interrupt``: cancels the write
-    that reads from the snapshot; it is called if the snapshot had to be ended.
+    ``container``: what the queries are about; a sync replaces it where the source's columns have changed. ``limits``: those of each
+    snapshot. ``interrupt``: cancels the write that reads from the snapshot; it is called if the snapshot had to be ended.
     """
 
     container: Container
+    limits: Limits
     interrupt: Callable[[], None]
 
     @property
@@ -181,6 +192,10 @@ class SourceDatabase(Protocol):
 
     def change_log(self, slot: str) -> ChangeLog:
         """The log of the source, as far as it is kept by this slot."""
+        ...
+
+    def index_statement(self, column: str) -> str:
+        """The statement that makes an index which a column leads, for a message."""
         ...
 
     # ------------------------------------------------------------------ identifiers

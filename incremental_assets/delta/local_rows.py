@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_OLD_ROWS, MOST_OLD_BYTES = 200_000, 256 << 20
+MOST_OLD_ROWS, MOST_OLD_BYTES = 600_000, 256 << 20
 """Up to so many rows of the lake, which take so much memory, are compared here."""
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _TYPES = {

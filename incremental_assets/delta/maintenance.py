@@ -14,6 +14,7 @@ from deltalake.exceptions import CommitFailedError
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import LakeError
 from incremental_assets.delta.errors import lake_errors, place_errors
+from incremental_assets.delta.parquet_files import FILE_BYTES
 from incremental_assets.delta.table import LakeTable
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ def maintain(session: "Callable[[], SparkSession]", table: LakeTable, container:
     spark = session()
     with lake_errors(container.label, table.url):
         before = _files(spark, table)
+        # By default, files are joined up to a gigabyte: a change of a few rows would then write a gigabyte anew, and no query could leave
+        # out files of a smaller table.
+        for setting in ("minFileSize", "maxFileSize"):
+            spark.conf.set(f"spark.databricks.delta.optimize.{setting}", FILE_BYTES)
         spark.sql(f"OPTIMIZE {table.sql_name}").collect()
         # Delta's default retention of a week is kept: queries on the last week's versions, and writes that a killed client has left
         # running on the Spark server, still find their files.

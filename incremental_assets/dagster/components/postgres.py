@@ -1,155 +1,46 @@
 """``incremental_assets.PostgresDatastore``: a PostgreSQL schema as a Dagster component.
 
-Belongs here: the schema of ``defs.yaml`` and its conversion to ``DatastoreSettings``. Does not belong: checks of a container against its
-source (``core.resolve``).
+Belongs here: what ``defs.yaml`` has for PostgreSQL alone, and its conversion to ``DatastoreSettings``. Does not belong: what all databases
+have (``components.tables``), or checks of a container against its source (``core.resolve``).
 """
 
 import contextlib
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, cast
-from zoneinfo import ZoneInfo
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import dagster as dg
-from dagster.components import ResolvedDefsStateConfig
-from pydantic import Field
 
-from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
-from incremental_assets.catalog.inspect import CatalogDeclarations, CatalogSource
+from incremental_assets.catalog.inspect import CatalogSource
 from incremental_assets.catalog.state import Catalog
 from incremental_assets.core.capture import Capture
-from incremental_assets.core.container import ContainerOptions, HoldBack, OnNull
-from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
-from incremental_assets.core.duration import seconds_of
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.grammar import IncrementalSpec, parse_incremental, parse_strategy, parse_type
-from incremental_assets.dagster.components.audit import AUDIT_RESOLVER, AuditEntry, settings_of_all
-from incremental_assets.dagster.components.datastore import (
-    CATALOG_RESOLVER,
-    CatalogEntry,
-    DatastoreComponent,
-    checked_days,
-    local_state,
-    maintenance_cron,
-    run_limit,
-)
-from incremental_assets.dagster.components.quality import QualityEntry, placed_checks, rules_of
-from incremental_assets.databases.definition import CAPTURE_WARNING_BYTES, DatastoreSettings, TableDefinition, definitions_of
+from incremental_assets.dagster.components.tables import TableDatastore
+from incremental_assets.databases.definition import CAPTURE_WARNING_BYTES, DatastoreSettings
 from incremental_assets.databases.postgres.connection import PostgresAddress
+from incremental_assets.databases.postgres.dialect import PostgresDialect
 from incremental_assets.databases.postgres.introspect import PostgresCatalog
-from incremental_assets.databases.postgres.watch import Limits
 
 # The attribute is called `schema` in the YAML. Pydantic's base class has a deprecated method of that name, which is not used; the warning
 # would be shown at each load of a project.
 warnings.filterwarnings("ignore", message='Field name "schema" in "PostgresDatastoreModel" shadows', category=UserWarning)
 
-_MOST_SECONDS = 7 * 24 * 3600
-"""The largest time limit in seconds, a week. PostgreSQL counts such times in milliseconds, in 31 bits, which are 24 days."""
 
-
-class IncrementalEntry(dg.Model):
-    """One entry of ``incremental:`` as a mapping, for names that the short grammar cannot express, and for an identifier of two columns."""
-
-    table: str = Field(description="schema.table, or table")
-    column: str | list[str] = Field(description="the identifier; two columns of one type: the greater of them")
-    type: str = Field(description="date, datetime, timestamp or integer")
-    start: str | int | None = Field(default=None, description="inclusive; lower values are never synced")
-    strategy: str = Field(default="append", description="append or upsert")
-    exclude: bool = Field(default=False, description="synced whole each time instead")
-
-
-class ContainerEntry(QualityEntry):
-    """One entry of ``containers:``: the options of a container that the grammar of ``incremental:`` cannot express."""
-
-    partition_by: str | int | None = Field(default=None, description="hour, day, week, month; a width or 'batch' for integers")
-    schedule: str | None = Field(default=None, description="cron; runs by default")
-    safety_lag: int | Literal["auto"] | None = Field(
-        default=None, description="seconds for time (whole days for dates), values for integers; auto: by who makes the values"
-    )
-    primary_key: list[str] = Field(default_factory=list, description="where the source declares none, or another is meant")
-    on_null: OnNull = Field(default=OnNull.INCLUDE, description="rows without identifier: include, exclude or error")
-    exclude_columns: list[str] = Field(default_factory=list)
-    text_columns: list[str] = Field(default_factory=list, description="carried as PostgreSQL's own text")
-    readers: int | None = Field(default=None, description="parallel reads of the source")
-    deletion_vectors: bool = True
-    cluster: bool = Field(default=False, description="CLUSTER BY the identifier")
-    hold_back: HoldBack = Field(default=HoldBack.ALL, description="which open transactions hold the watermark: all, or writers")
-    hold_back_warning_seconds: int = 3600
-    where: str | None = Field(default=None, description="SQL of the source; rows that do not match are not synced")
-    identifiers: Literal["auto", "yaml"] | None = Field(default=None, description="auto: as the catalog detected it, where it is sure")
-    max_runtime_seconds: int | None = Field(default=None, description="what a run may take; default: as the datastore says")
-    audit: AuditEntry | None = Field(default=None, description="regular audits, instead of those of the datastore")
-    deletes: Deletes | None = Field(default=None, description="sweep: rows that the source has deleted are; soft: they are marked")
-    deletes_every: str | None = Field(default=None, description="from one sweep to the next, such as 36 hours; default: 1 day")
-    max_deleted_share: float | None = Field(default=None, description="a sweep that would delete more is refused; default: 0.05")
-    capture: Capture | None = Field(default=None, description="log: follows the source's log; none; default: as the datastore says")
-    owners: list[str] = Field(default_factory=list)
-    tags: dict[str, str] = Field(default_factory=dict)
-
-
-def _entries(context: dg.ResolutionContext, value: Sequence[str | IncrementalEntry]) -> list[str | IncrementalEntry]:
-    """Resolves templates such as ``{{ env.X }}`` inside the entries of ``incremental:`` too."""
-    return [
-        str(context.resolve_value(entry))
-        if isinstance(entry, str)
-        else IncrementalEntry(**context.resolve_value(entry.model_dump(mode="json")))
-        for entry in value
-    ]
-
-
-def _containers(context: dg.ResolutionContext, value: Mapping[str, ContainerEntry]) -> dict[str, ContainerEntry]:
-    """Resolves templates inside the entries of ``containers:``, and adds to each rule its place in the file."""
-    return {
-        name: ContainerEntry(
-            # The rules are resolved apart, by `placed_checks`: Dagster's templates would turn a pattern such as [0-9] into a list.
-            **context.resolve_value(entry.model_dump(mode="json", exclude={"checks"})),
-            checks=placed_checks(context, name, entry),
-        )
-        for name, entry in value.items()
-    }
-
-
-@dataclass
-class PostgresDatastore(DatastoreComponent, dg.Resolvable):
+@dataclass(kw_only=True)
+class PostgresDatastore(TableDatastore, dg.Resolvable):
     """A PostgreSQL schema whose tables and views are kept in step as Delta tables, one partitioned asset each.
 
     The attributes are those of ``defs.yaml``; docs/configuration.md describes them.
     """
 
-    name: Annotated[str, dg.Resolver.default(description="Asset key prefix, and folder in the lake.", examples=["shop"])]
     url: Annotated[str, dg.Resolver.default(description="postgresql://user:password@host:port/database", examples=["{{ env.SHOP_URL }}"])]
     schema: str = "public"
-    safety_lag_seconds: int | Literal["auto"] = "auto"
     max_source_connections: int = 8
-    settle_seconds: float = 2.0
-    watermark_margin_seconds: float = 1.0
-    load_rows: int = 20_000_000
-    max_snapshot_seconds: int = 3600
-    max_blocking_seconds: int = 30
-    max_silence_seconds: int = 600
-    timezone: str = "UTC"
-    schedule: str | None = None
-    max_runtime_seconds: int = MAX_RUNTIME_SECONDS
-    maintenance: str | None = "daily"
-    keep_days: int | None = KEEP_DAYS
-    audit: Annotated[AuditEntry | None, AUDIT_RESOLVER] = None
     capture: Literal["none", "log"] = "none"
     capture_slot: str | None = None
     capture_warning_bytes: int = CAPTURE_WARNING_BYTES
-    incremental: Annotated[
-        Sequence[str | IncrementalEntry],
-        dg.Resolver(_entries, model_field_type=list[str | IncrementalEntry]),  # pyright: ignore[reportArgumentType]
-    ] = field(default_factory=list)
-    containers: Annotated[
-        Mapping[str, ContainerEntry],
-        dg.Resolver(_containers, model_field_type=dict[str, ContainerEntry]),  # pyright: ignore[reportArgumentType]
-    ] = field(default_factory=dict)
-    exclude: Sequence[str] = field(default_factory=list)
-    identifiers: Literal["auto", "yaml"] = "yaml"
-    catalog: Annotated[CatalogEntry, CATALOG_RESOLVER] = field(default_factory=CatalogEntry)
-    defs_state: ResolvedDefsStateConfig = field(default_factory=local_state)
 
     # ------------------------------------------------------------------ for the catalog operation
     @property
@@ -164,65 +55,22 @@ class PostgresDatastore(DatastoreComponent, dg.Resolvable):
         with settings.address.connect() as connection:
             yield PostgresCatalog(connection, settings.name, settings.schema, settings.address)
 
-    def declarations(self) -> CatalogDeclarations:
-        """The parts of the YAML that the catalog operation needs."""
-        settings = self.settings()
-        return CatalogDeclarations(settings.specs, settings.named, settings.is_excluded, settings.is_auto)
-
-    def definitions(self, catalog: Catalog) -> list[TableDefinition]:
-        """The containers of the catalog. Raises ConfigurationError where the YAML does not fit it."""
-        return definitions_of(self.settings(), catalog)
-
     # ------------------------------------------------------------------ YAML → settings
     def settings(self) -> DatastoreSettings:
-        """The settings of the YAML. Raises ConfigurationError that names the attribute which is wrong."""
-        if not self.name.strip():
-            raise ConfigurationError("a datastore needs a name.")
-        self.read_numbers()
-        try:
-            ZoneInfo(self.timezone)
-        except (KeyError, ValueError, OSError):
-            raise ConfigurationError(f"{self.name}: there is no time zone {self.timezone!r}; write one such as Europe/Berlin.") from None
-        lag = 0 if self.safety_lag_seconds == "auto" else self.safety_lag_seconds
-        for what, number in (("safety_lag_seconds", lag), ("settle_seconds", self.settle_seconds),
-                             ("watermark_margin_seconds", self.watermark_margin_seconds)):  # fmt: skip
-            if number < 0:
-                raise ConfigurationError(f"{self.name}: {what} is {number}; it cannot be negative.")
+        common = self.common_settings(self.schema)
         # A sync has a connection for its plan and snapshot, one to see who waits for its lock, and at least one reader.
         if self.max_source_connections < 3:
             raise ConfigurationError(f"{self.name}: max_source_connections is {self.max_source_connections}; a sync needs at least 3.")
-        limits = Limits(self.max_snapshot_seconds, self.max_blocking_seconds, self.max_silence_seconds)
-        for what, limit in (("snapshot", limits.snapshot), ("blocking", limits.blocking), ("silence", limits.silence)):
-            if not 1 <= limit <= _MOST_SECONDS:
-                raise ConfigurationError(
-                    f"{self.name}: max_{what}_seconds is {limit}; a sync needs at least 1, and {_MOST_SECONDS} (a week) is the most."
-                )
         if self.capture_warning_bytes < 1:
             raise ConfigurationError(f"{self.name}: capture_warning_bytes is {self.capture_warning_bytes}; it is at least 1.")
         return DatastoreSettings(
-            name=self.name,
+            **common,
             address=PostgresAddress.parse(self.name, self.url),
-            schema=self.schema,
-            safety_lag_seconds=self.safety_lag_seconds,
+            dialect=PostgresDialect(),
             max_source_connections=self.max_source_connections,
-            settle_seconds=self.settle_seconds,
-            watermark_margin_seconds=self.watermark_margin_seconds,
-            load_rows=self.load_rows,
-            limits=limits,
-            timezone=self.timezone,
-            schedule=self.schedule,
-            max_runtime_seconds=run_limit(self.name, self.max_runtime_seconds),
-            maintenance=maintenance_cron(self.name, self.maintenance),
-            keep_days=checked_days(self.name, self.keep_days),
-            audit=settings_of_all(self.name, self.audit),
             capture=Capture(self.capture),
             capture_slot=_slot(self.name, self.capture_slot),
             capture_warning_bytes=self.capture_warning_bytes,
-            incremental=tuple(_spec(self.name, self.schema, entry) for entry in self.incremental),
-            options={table: _options(self.name, table, entry) for table, entry in self.containers.items()},
-            exclude=tuple(self.exclude),
-            auto_identifiers=self.identifiers == "auto",
-            catalog=self.catalog.settings(self.name),
         )
 
 
@@ -233,47 +81,3 @@ def _slot(datastore: str, name: str | None) -> str | None:
             f"{datastore}: capture_slot is {name!r}; the name of a replication slot has small letters, digits and underscores, up to 63."
         )
     return name
-
-
-def _spec(datastore: str, own_schema: str, entry: str | IncrementalEntry) -> IncrementalSpec:
-    """The incremental identifier of one entry of ``incremental:``, text or mapping. ``own_schema``: the datastore's schema."""
-    try:
-        if isinstance(entry, str):
-            return parse_incremental(entry)
-        # Without this prefix the last dot separates schema and table. With it, the table's name may contain dots.
-        own = entry.table.startswith(own_schema + ".")
-        schema, table = (own_schema, entry.table[len(own_schema) + 1 :]) if own else entry.table.rpartition(".")[::2]
-        columns = (entry.column,) if isinstance(entry.column, str) else tuple(entry.column)
-        start = None if entry.start is None else str(entry.start)
-        return IncrementalSpec(schema or None, table, columns, parse_type(entry.type), start, parse_strategy(entry.strategy), entry.exclude)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{datastore}: {error}") from error
-
-
-def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOptions:
-    """The options of one entry of ``containers:``. ``table``: its name."""
-    lag = 0 if entry.safety_lag in (None, "auto") else entry.safety_lag
-    if lag < 0 or (entry.readers is not None and entry.readers < 1):
-        raise ConfigurationError(f"{datastore}/{table}: safety_lag cannot be negative, and readers is at least 1.")
-    run_limit(f"{datastore}/{table}", entry.max_runtime_seconds)
-    values: dict[str, Any] = {name: getattr(entry, name) for name in ContainerEntry.model_fields}
-    values["identifiers"] = None if entry.identifiers is None else entry.identifiers == "auto"
-    values["audit"] = None if entry.audit is None else entry.audit.settings(f"{datastore}/{table}")
-    values |= _deletes(f"{datastore}/{table}", entry)
-    values["checks"] = rules_of(f"{datastore}/{table}", entry)
-    frozen: dict[str, Any] = {name: tuple(cast(list[Any], v)) if isinstance(v, list) else v for name, v in values.items()}
-    return ContainerOptions(**frozen)
-
-
-def _deletes(label: str, entry: ContainerEntry) -> dict[str, Any]:
-    """The options of one entry that are about deleted rows. ``label``: the container's name, for messages. Raises ConfigurationError."""
-    if entry.deletes is None and (entry.deletes_every is not None or entry.max_deleted_share is not None):
-        raise ConfigurationError(f"{label}: deletes_every and max_deleted_share belong to deletes: sweep or deletes: soft; add it.")
-    try:
-        every = EVERY_SECONDS if entry.deletes_every is None else seconds_of("deletes_every", entry.deletes_every)
-    except ValueError as error:
-        raise ConfigurationError(f"{label}: {error}.") from error
-    share = MOST_SHARE if entry.max_deleted_share is None else entry.max_deleted_share
-    if not 0 <= share <= 1:
-        raise ConfigurationError(f"{label}: max_deleted_share is {share:g}; it is a number between 0 and 1: 0.05 means 5 percent.")
-    return {"deletes": entry.deletes, "deletes_every": every, "max_deleted_share": share}

@@ -295,6 +295,11 @@ class PostgresReader(PostgresSession):
         chosen = [bounds[len(bounds) * i // parts] for i in range(1, parts)]
         return list(dict.fromkeys(chosen))
 
+    def index_statement(self, column: str) -> str:
+        """The statement that makes an index which a column leads."""
+        statement = sql.SQL("CREATE INDEX CONCURRENTLY ON {} ({});")
+        return statement.format(relation(self.container), sql.Identifier(column)).as_string(None)
+
     def free_connections(self, most: int) -> int:
         """How many more connections may be opened until this product has ``most`` of them on the database; at least one."""
         used = self._row(

@@ -14,10 +14,11 @@ from psycopg import sql
 
 from incremental_assets.core.container import Container, Kind
 from incremental_assets.core.errors import SourceError
+from incremental_assets.databases.limits import Limits
 from incremental_assets.databases.postgres.connection import OWN_LOCK, PostgresAddress, ask, source_errors
 from incremental_assets.databases.postgres.kept_connections import give_back, taken
 from incremental_assets.databases.postgres.queries import relation
-from incremental_assets.databases.postgres.watch import Limits, SnapshotWatch, settings_at
+from incremental_assets.databases.postgres.watch import SnapshotWatch, settings_at
 from incremental_assets.databases.source import Server
 
 LOCK_TIMEOUT = "set local lock_timeout = '30s'"

@@ -72,6 +72,10 @@ class PostgresSnapshot:
     def in_files(self, read: WindowRead) -> PostgresFiles:
         return PostgresFiles(self._reader, self._carried, read)
 
+    @property
+    def why_no_ranges(self) -> str:
+        return "there are no statistics to cut the key by; ANALYZE makes some"
+
     def key_ranges(self, rows: int, readers: int) -> "Sequence[Sequence[sql.Composable]]":
         return key_ranges(self._reader, rows, readers)
 

@@ -1,7 +1,7 @@
 """Watches a snapshot of the source while it is held, and ends it if it is held too long or blocks somebody for too long.
 
-Belongs here: the limits, the checks over a second connection, and ending the readers. Does not belong: opening a snapshot (``session``),
-and the write that reads from it (``delta``).
+Belongs here: the checks over a second connection, and ending the readers. Does not belong: the limits
+(``databases.limits``), opening a snapshot (``session``), and the write that reads from it (``delta``).
 """
 
 import contextlib
@@ -10,12 +10,12 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
 from incremental_assets.core.errors import SourceError
+from incremental_assets.databases.limits import Limits
 from incremental_assets.databases.postgres.connection import APPLICATION_NAME, OWN_LOCK, PostgresAddress, ask
 
 log = logging.getLogger(__name__)
@@ -45,19 +45,6 @@ select count(pg_terminate_backend(pid)) from pg_locks where locktype = 'advisory
   and classid = %(mark)s and objid = %(holder)s and pid <> %(holder)s and pid <> pg_backend_pid()
 """
 _END_HOLDER = "select pg_terminate_backend(pid) from pg_stat_activity where pid = %(holder)s and application_name = %(ours)s"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The limits of one snapshot, in seconds.
-
-    ``snapshot``: how long it may be held. ``blocking``: how long somebody may wait for the lock that it holds. ``silence``: how long a
-    reader waits for the next bytes from the source.
-    """
-
-    snapshot: int = 3600
-    blocking: int = 30
-    silence: int = 600
 
 
 def settings_at(server_version: int, seconds: float) -> str:

@@ -200,6 +200,33 @@ def _fetch_jars(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jar"))
 
 
+def fetched_packages(work: Path, coordinate: str) -> list[Path]:
+    """Fetches one package without its dependencies into the folder ``work``, by Spark's own resolver and with the user's mirrors.
+
+    Returns the files, whose digests the caller has to check. Raises SparkUnavailable if they cannot be fetched.
+    """
+    own = {key: value for key, value in own_settings().items() if key in ("spark.jars.repositories", "spark.jars.ivySettings")}
+    # Everything else that the resolver finds is a dependency.
+    others = {"spark.jars.packages": coordinate, "spark.jars.ivy": str(work / "ivy"), "spark.master": "local"}
+    write_properties(work / "fetch.properties", own | others)
+    try:
+        answer = subprocess.run(
+            command(java(), work / "fetch.properties", "scala.util.Properties", []),
+            capture_output=True,
+            text=True,
+            timeout=FETCH_SECONDS,
+            env=environment(java(), work),
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SparkUnavailable(f"Fetching {coordinate} took more than {FETCH_SECONDS} s. Is there a network?") from error
+    found = sorted((work / "ivy" / "jars").glob("*.jar"))
+    if answer.returncode != 0 or not found:
+        output = "\n".join((answer.stdout + answer.stderr).strip().splitlines()[-15:])
+        raise SparkUnavailable(f"Spark could not fetch {coordinate}. Its resolver ends with:\n{output}")
+    return found
+
+
 # ------------------------------------------------------------------------------------------------ settings
 def settings(folder: Path) -> dict[str, str]:
     """All settings of the server; ``folder`` is the server's folder (``server.Home``).

@@ -1,0 +1,165 @@
+"""Rows that are committed late, below the highest identifier: the watermark of a MariaDB container stays below them.
+
+Belongs here: open transactions in each form in which MariaDB has them, and what a user without PROCESS gets. Does not belong: the rule
+itself (``core/test_watermark_rule``).
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from assets_tests.databases.mysql.project import MySQLProject
+from assets_tests.harness import wait_for
+from incremental_assets.databases.mysql.source import MySQLSource
+
+ORDERS = "create table orders (id int primary key auto_increment, value varchar(20), at timestamp(6) not null default current_timestamp(6))"
+BY = pytest.mark.parametrize("by", ["orders:id:integer", "orders:at:timestamp", "orders:at:timestamp!upsert"])
+
+
+@contextlib.contextmanager
+def opened(project: MySQLProject) -> Iterator[Any]:
+    """A session with an open transaction; it is rolled back at the end, unless it was committed."""
+    with contextlib.closing(project.session()) as session, session.cursor() as cursor:
+        cursor.execute("begin")
+        yield cursor
+        cursor.execute("rollback")
+
+
+@BY
+def test_a_row_that_is_committed_late_is_not_lost(by: str, shop: Callable[..., MySQLProject]) -> None:
+    """The heart of it: a watermark that moves to the highest row passes those of transactions that are still open, for ever."""
+    project = shop(incremental=[by])
+    project.execute(ORDERS, "insert into orders (value) values ('before')")
+    project.one("orders")
+    with opened(project) as late:
+        late.execute("insert into orders (value) values ('late')")
+        project.execute("insert into orders (value) values ('early')")
+        line = project.one("orders")
+        assert line["status"] == "synced" and ("early",) in project.rows("orders", "value"), "fresh rows are not held back"
+        assert line["watermark"]["held_back_by"], "the one who holds the watermark back is named"
+        assert project.one("orders")["status"] == "skipped"
+        late.execute("commit")
+    project.one("orders")
+    project.assert_equal("orders")
+    project.execute("insert into orders (value) values ('after')")
+    assert project.one("orders")["rows_read"] <= 2, "nobody is open any more, so that the watermark has moved"
+    project.assert_equal("orders")
+
+
+@BY
+def test_a_prepared_transaction_whose_session_is_gone_holds_the_watermark(by: str, shop: Callable[..., MySQLProject]) -> None:
+    """XA: after a crash of the application, its transaction belongs to no session, and may be committed days later."""
+    project = shop(incremental=[by])
+    project.execute(ORDERS)
+    project.one("orders")
+    name = f"'{project.database}-{by[-6:]}'"
+    with contextlib.closing(project.session()) as session, session.cursor() as cursor:
+        cursor.execute(f"xa start {name}")
+        cursor.execute("insert into orders (value) values ('late')")
+        project.execute("insert into orders (value) values ('early')")
+        project.one("orders")
+        cursor.execute(f"xa end {name}")
+        cursor.execute(f"xa prepare {name}")
+    try:
+        assert "XA transaction" in str(project.one("orders", ok=False)) or project.one("orders")["status"] == "skipped"
+    finally:
+        project.execute(f"xa commit {name}")
+    project.one("orders")
+    project.assert_equal("orders")
+
+
+def test_a_statement_that_waits_for_a_lock_holds_the_watermark(shop: Callable[..., MySQLProject]) -> None:
+    """Its NOW() was taken when it arrived, but InnoDB has no transaction of it until it gets the lock."""
+    project = shop(incremental=["orders:at:timestamp"])
+    project.execute(ORDERS, "insert into orders (value) values ('before')")
+    project.one("orders")
+    with contextlib.closing(project.session()) as locker, contextlib.closing(project.session()) as late:
+        locker.cursor().execute("lock tables orders read")
+        late.cursor().execute("begin")
+        waiting = threading.Thread(target=lambda: late.cursor().execute("insert into orders (value) values ('late')"))
+        waiting.start()
+        wait_for(lambda: project.ask("select 1 from information_schema.processlist where state like 'Waiting for table%'"), "it waits", 20)
+        with MySQLSource(definition(project).settings.address, definition(project).container, timezone="UTC") as source:
+            noted, _ = source.transactions.settle(0, 0)
+            mine = {one for one in noted.sessions if one.startswith(f"{late.thread_id()}/")}
+            assert mine == {f"{late.thread_id()}/statement"}
+            locker.cursor().execute("unlock tables")
+            waiting.join(20)
+            left = noted.still_open(source.transactions.look().activity)
+            assert mine <= left.sessions, "it is idle in the transaction that began after the clock, and may still commit"
+            late.cursor().execute("commit")
+            assert not mine & left.still_open(source.transactions.look().activity).sessions
+
+
+def definition(project: MySQLProject) -> Any:
+    return project.definition("orders")
+
+
+def test_a_busy_pool_releases_the_watermark(shop: Callable[..., MySQLProject]) -> None:
+    """A session that is always in some transaction would hold it back for ever, if sessions and not transactions were noted."""
+    project = shop(incremental=["orders:id:integer"])
+    project.execute(ORDERS)
+    with (
+        opened(project) as busy,
+        MySQLSource(definition(project).settings.address, definition(project).container, timezone="UTC") as source,
+    ):
+        busy.execute("insert into orders (value) values ('first')")
+        noted, _ = source.transactions.settle(0, 0)
+        assert noted.sessions
+        busy.execute("commit")
+        busy.execute("do sleep(1.1)")  # InnoDB shows the second in which a transaction has begun
+        busy.execute("begin")
+        busy.execute("insert into orders (value) values ('second')")
+        assert not noted.still_open(source.transactions.look().activity)
+
+
+def test_an_outdated_list_of_transactions_is_not_believed(shop: Callable[..., MySQLProject]) -> None:
+    """InnoDB answers from a copy that may be older than the transaction in question, as long as somebody else reads it all the time."""
+    project = shop(incremental=["orders:id:integer"])
+    project.execute(ORDERS)
+    over = threading.Event()
+
+    def monitor() -> None:
+        with contextlib.closing(project.session()) as session, session.cursor() as cursor:
+            while not over.is_set():
+                cursor.execute("select count(*) from information_schema.innodb_trx")
+
+    thread = threading.Thread(target=monitor)
+    thread.start()
+    try:
+        with opened(project) as late:
+            late.execute("insert into orders (value) values ('late')")
+            project.execute("insert into orders (value) values ('early')")
+            line = project.one("orders", ok=False)
+            late.execute("commit")
+    finally:
+        over.set()
+        thread.join()
+    assert line["status"] == "synced" or "outdated" in line["message"], line["message"]
+    project.one("orders")
+    project.assert_equal("orders")
+
+
+def test_without_process_a_lag_finds_late_rows_and_a_warning_says_so(shop: Callable[..., MySQLProject]) -> None:
+    """A user without PROCESS sees no open transaction. It must be told, and its lag must be what finds late rows."""
+    project = shop(incremental=["orders:id:integer"])
+    project.execute(
+        ORDERS,
+        "create or replace user plain@'%' identified by 'secret'",
+        f"grant select on `{project.database}`.* to plain@'%'",
+        "insert into orders (value) values ('before')",
+    )
+    project.url = project.server.url(project.database, user="plain", password="secret")
+    project.configure(containers={"orders": {"safety_lag": 10}})
+    first = project.one("orders")
+    assert "GRANT PROCESS" in first["message"] and "now 10" in first["message"], first["message"]
+    with opened(project) as late:
+        late.execute("insert into orders (value) values ('late')")
+        project.execute("insert into orders (value) values ('early')")
+        project.one("orders")
+        late.execute("commit")
+    project.one("orders")
+    project.assert_equal("orders")

@@ -1,0 +1,183 @@
+"""Values of every type of MariaDB in the lake: each arrives as it is, or is refused with what to do.
+
+Belongs here: values. Does not belong: which rows are read (``test_mysql_sync``).
+"""
+
+import struct
+from collections.abc import Callable
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from assets_tests.databases.mysql.project import MySQLProject
+
+UTC = timezone.utc
+
+
+def as_float(value: float) -> float:
+    return struct.unpack("f", struct.pack("f", value))[0]
+
+
+VALUES: dict[str, list[tuple[str, Any]]] = {
+    "tinyint": [("-128", -128), ("127", 127)],
+    "tinyint unsigned": [("255", 255)],
+    "tinyint(1)": [("2", 2)],
+    "smallint": [("-32768", -32768)],
+    "smallint unsigned": [("65535", 65535)],
+    "mediumint": [("-8388608", -8388608)],
+    "mediumint unsigned": [("16777215", 16777215)],
+    "int": [("-2147483648", -2147483648)],
+    "int unsigned": [("4294967295", 4294967295)],
+    "int(8) zerofill": [("42", 42)],
+    "bigint": [("-9223372036854775808", -(2**63)), ("9223372036854775807", 2**63 - 1)],
+    "bigint unsigned": [("18446744073709551615", Decimal(2**64 - 1)), ("0", Decimal(0))],
+    "bit": [("b'1'", True), ("b'0'", False)],
+    "bit(20)": [("b'11111111111111111111'", 2**20 - 1)],
+    "bit(64)": [("0xffffffffffffffff", Decimal(2**64 - 1))],
+    "year": [("0", 0), ("2155", 2155)],
+    "decimal(38,10)": [("-1234567890123456789012345678.0123456789", Decimal("-1234567890123456789012345678.0123456789"))],
+    "decimal(10,2) zerofill": [("12.5", Decimal("12.50"))],
+    "decimal(65,30)": [("12345678901234567890123456789012345.123456789012345678901234567890",
+                        "12345678901234567890123456789012345.123456789012345678901234567890")],
+    "float": [("0.1", as_float(0.1)), ("1.17549e-38", as_float(1.17549e-38)), ("16777215", 16777215.0)],
+    "float(7,4)": [("123.4567", as_float(123.4567))],
+    "double": [("0.1", 0.1), ("1.7976931348623157e308", 1.7976931348623157e308), ("4.9e-324", 5e-324), ("1e15", 1e15)],
+    "double(20,3)": [("1234567.125", 1234567.125)],
+    "date": [("'0001-01-01'", date(1, 1, 1)), ("'9999-12-31'", date(9999, 12, 31)), ("'1582-10-10'", date(1582, 10, 10))],
+    "datetime": [("'2024-02-29 23:59:59'", datetime(2024, 2, 29, 23, 59, 59))],
+    "datetime(6)": [("'1000-01-01 00:00:00.000001'", datetime(1000, 1, 1, 0, 0, 0, 1)),
+                    ("'9999-12-31 23:59:59.999999'", datetime(9999, 12, 31, 23, 59, 59, 999999)),
+                    ("'2024-03-31 02:30:00'", datetime(2024, 3, 31, 2, 30))],  # an hour that many zones do not have
+    "timestamp(6) null": [("'1970-01-01 00:00:01.5'", datetime(1970, 1, 1, 0, 0, 1, 500000, UTC)),
+                          ("'2038-01-19 03:14:07.999999'", datetime(2038, 1, 19, 3, 14, 7, 999999, UTC))],
+    "time(6)": [("'-838:59:59'", "-838:59:59.000000"), ("'12:34:56.123456'", "12:34:56.123456")],
+    "char(5)": [("'ab '", "ab")],
+    "varchar(50)": [("'ü😀  '", "ü😀  "), ("''", ""), ("'a\\\\b\\'c\"'", "a\\b'c\"")],
+    "varchar(50) character set latin1": [("'café €'", "café €")],
+    "varchar(50) character set utf16": [("'𝄞x'", "𝄞x")],
+    "longtext": [("repeat('é', 70000)", "é" * 70000)],
+    "enum('a','ö')": [("'ö'", "ö")],
+    "set('a','b','c')": [("'a,c'", "a,c"), ("''", "")],
+    "json": [("'{\"a\": [1, 2.50]}'", '{"a": [1, 2.50]}')],
+    "binary(4)": [("x'00ff'", b"\x00\xff\x00\x00")],
+    "varbinary(10)": [("x'00ff27'", b"\x00\xff'")],
+    "longblob": [("repeat(x'ff', 70000)", b"\xff" * 70000)],
+    "uuid": [("'123e4567-e89b-12d3-a456-426614174000'", "123e4567-e89b-12d3-a456-426614174000")],
+    "inet6": [("'2001:db8::1'", "2001:db8::1")],
+}  # fmt: skip
+WAYS = {"in memory": None, "into files": "arrow", "through Spark": "jdbc"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_values_of_every_type_arrive_unchanged(way: str, shop: Callable[..., MySQLProject], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that is rounded, shifted by a time zone or decoded with another character set would be wrong in the lake, silently."""
+    if WAYS[way] is not None:
+        monkeypatch.setenv("INCREMENTAL_ASSETS_READ_BY", str(WAYS[way]))
+    project = shop(incremental=["things:id:integer"])
+    project.execute(f"create table things (id int primary key, {', '.join(f'c{i} {type_}' for i, type_ in enumerate(VALUES))})")
+    most = max(map(len, VALUES.values()))
+    for n in range(most + 1):  # the last row has NULL everywhere
+        values = [listed[n][0] if n < len(listed) else "null" for listed in VALUES.values()]
+        project.execute(f"insert into things values ({n}, {', '.join(values)})")
+    assert project.one("things")["rows_read"] == most + 1
+    rows = {row[0]: row[1:] for row in project.rows("things")}
+    for i, (type_, listed) in enumerate(VALUES.items()):
+        expected = [value for _, value in listed] + [None] * (most + 1 - len(listed))
+        assert [rows[n][i] for n in range(most + 1)] == expected, type_
+    if way == "in memory":
+        assert project.one("things")["status"] == "skipped", "the fingerprint of the same rows must not change"
+
+
+def test_a_character_set_of_the_server_or_a_mode_changes_nothing(shop: Callable[..., MySQLProject]) -> None:
+    """Settings of the server or of a role must not change what arrives."""
+    project = shop()
+    project.execute(
+        "create table texts (id int primary key, value varchar(20), at timestamp null, pad char(10))",
+        "insert into texts values (1, 'ä', '2024-07-01 12:00:00', 'x')",
+        "set global time_zone = '+05:00', global sql_mode = 'PAD_CHAR_TO_FULL_LENGTH,ANSI_QUOTES', global character_set_server = 'latin1'",
+    )
+    before = project.ask("select unix_timestamp(at) from texts")
+    try:
+        project.one("texts")
+        rows = project.rows("texts")
+    finally:
+        project.execute("set global time_zone = 'SYSTEM', global sql_mode = default, global character_set_server = 'utf8mb4'")
+    assert rows == [(1, "ä", datetime.fromtimestamp(int(before[0][0]), UTC), "x")]
+
+
+DATES = ("create table days (id int primary key, value date, at datetime)", "set session sql_mode = ''",
+         "insert into days values (1, '2024-01-01', null), (7, '0000-00-00', '2024-01-00 00:00:00')")  # fmt: skip
+
+
+def test_a_zero_date_is_refused_with_its_row(shop: Callable[..., MySQLProject]) -> None:
+    """Read as NULL or as some other day without a word, it would be a wrong value in the lake."""
+    project = shop()
+    project.execute(*DATES)
+    line = project.one("days", ok=False)
+    assert line["status"] == "failed"
+    for part in ("'value'", "'0000-00-00'", "id = 7", "text_columns: [value]", "zero_dates"):
+        assert part in line["message"], line["message"]
+    assert project.table("days").head() is None or project.rows("days") == []
+
+
+def test_zero_dates_are_null_if_the_user_says_so(shop: Callable[..., MySQLProject]) -> None:
+    """The message of the refusal names this way out."""
+    project = shop(zero_dates="null")
+    project.execute(*DATES)
+    project.one("days")
+    assert sorted(project.rows("days"), key=repr) == [(1, date(2024, 1, 1), None), (7, None, None)]
+
+
+def test_zero_dates_are_carried_as_text_if_the_user_says_so(shop: Callable[..., MySQLProject]) -> None:
+    """The message of the refusal names this way out, too."""
+    project = shop(containers={"days": {"text_columns": ["value", "at"]}})
+    project.execute(*DATES)
+    project.one("days")
+    assert (7, "0000-00-00", "2024-01-00 00:00:00") in project.rows("days")
+
+
+def test_a_type_that_cannot_be_carried_is_refused_by_name(shop: Callable[..., MySQLProject]) -> None:
+    """Left out without a word, the column would be missed later."""
+    from incremental_assets.core.errors import ConfigurationError
+
+    project = shop()
+    project.execute("create table places (id int primary key, at point)", "insert into places values (1, point(1, 2))")
+    with pytest.raises(ConfigurationError, match=r"shop/places: column 'at' is point, .*exclude_columns: \[at\]"):
+        project.catalog()
+    project.configure(containers={"places": {"exclude_columns": ["at"]}})
+    project.one("places")
+    assert project.rows("places") == [(1,)]
+
+
+def test_a_table_without_snapshots_is_refused(shop: Callable[..., MySQLProject]) -> None:
+    """MyISAM and the like show each change at once: a read would see some rows before it and some after."""
+    project = shop()
+    project.execute("create table plain (id int primary key) engine = MyISAM")
+    line = project.one("plain", ok=False)
+    assert line["status"] == "failed" and "its engine is MyISAM" in line["message"]
+
+
+@pytest.mark.parametrize("type_", ["date", "datetime(6)", "timestamp(6)", "bigint unsigned", "decimal(20,0)", "int"])
+def test_source_and_lake_mean_the_same_rows_by_a_partition(type_: str, shop: Callable[..., MySQLProject]) -> None:
+    """A refreshed partition replaces rows of the lake by rows of the source: if both mean different ones, some are lost or doubled."""
+    is_time = type_.startswith(("date", "time"))
+    values = ["'2024-01-31'", "'2024-02-01'", "'2024-02-29'", "'2024-03-01'"] if is_time else ["9", "10", "19", "20"]
+    if type_.endswith("(6)"):
+        values += ["'2024-01-31 23:59:59.999999'", "'2024-02-29 23:59:59.999999'"]
+    kind = "integer" if not is_time else "date" if type_ == "date" else "timestamp"
+    by: Any = "month" if is_time else 10
+    project = shop(incremental=[f"rows_of:k:{kind}"], containers={"rows_of": {"partition_by": by}})
+    project.execute(
+        f"create table rows_of (id int primary key auto_increment, k {type_} not null, value int default 0, key (k))",
+        *(f"insert into rows_of (k) values ({value})" for value in values),
+    )
+    project.one("rows_of")
+    project.execute("update rows_of set value = 1")
+    key = "2024-02-01" if is_time else "10"
+    project.one("rows_of", keys=(key, key))
+    inside = "k >= '2024-02-01' and k < '2024-03-01'" if is_time else "k >= 10 and k < 20"
+    expected = {row[0] for row in project.ask(f"select id from rows_of where {inside}")}
+    assert {row[0] for row in project.rows("rows_of", "id", "value = 1")} == expected
+    assert len(project.rows("rows_of")) == len(values)

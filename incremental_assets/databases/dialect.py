@@ -1,0 +1,46 @@
+"""The protocol of a kind of database: what the datastore, its containers and Dagster ask of PostgreSQL, or of MySQL and MariaDB.
+
+Belongs here: this protocol. Does not belong: an implementation (``databases.postgres.dialect``, ``databases.mysql.dialect``), or what is
+asked of one open connection (``databases.source``).
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+from incremental_assets.core.container import Container, SourceTable
+from incremental_assets.core.schema import Column
+from incremental_assets.core.window import Window
+from incremental_assets.databases.source import SourceDatabase
+
+if TYPE_CHECKING:
+    from incremental_assets.databases.definition import DatastoreSettings
+
+
+class Dialect(Protocol):
+    """One kind of database. A datastore's settings have it, so that all that is made of them knows where to ask."""
+
+    @property
+    def kind(self) -> str:
+        """Dagster's kind of the assets that stand for the database's tables, for their icons: ``postgres``."""
+        ...
+
+    def source(self, settings: "DatastoreSettings", container: Container) -> AbstractContextManager[SourceDatabase]:
+        """A connection to the source for one container, which is closed at the end of the block. Raises SourceUnreachable."""
+        ...
+
+    def check(self, label: str, table: SourceTable, container: Container) -> None:
+        """Raises ConfigurationError if this kind of database cannot do what the YAML asks for this container. ``label``: its name."""
+        ...
+
+    def columns(self, container: Container) -> Sequence[Column]:
+        """The columns of the container in the lake, in the order of those of the source; last, if there is one, that of the marks."""
+        ...
+
+    def describe_read(self, container: Container, windows: Sequence[Window], include_nulls: bool) -> str:
+        """The SQL of a read, for ``--dry-run``. Nothing is run."""
+        ...
+
+    def captured_names(self, source: SourceDatabase, settings: "DatastoreSettings") -> Sequence[str]:
+        """The tables whose changes the source keeps for this datastore."""
+        ...

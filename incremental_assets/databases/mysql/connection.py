@@ -1,0 +1,290 @@
+"""Connects to a MySQL or MariaDB datastore through PyMySQL, without ever showing a password.
+
+Belongs here: the URL, connections and their settings, and the messages of failures. Does not belong: queries about data (``reader``,
+``introspect``).
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from incremental_assets.core.errors import ConfigurationError, OutOfTime, SourceError, SourceUnreachable
+from incremental_assets.core.time_limit import seconds_left
+
+APPLICATION_NAME = "incremental-assets"
+"""The program name of our connections, which MySQL shows in ``performance_schema.session_connect_attrs``."""
+CONNECT_TIMEOUT_SECONDS = 15
+LOCK_WAIT_SECONDS = 30
+"""How long a statement waits behind somebody's ALTER or TRUNCATE of the table."""
+ANSWER_SECONDS = 3600
+"""How long a query outside of a snapshot may take until its first row."""
+SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+"""The mode of our sessions, whatever that of the server is. With others, ``||`` or ``"a"`` in the YAML's ``where:`` would mean something
+else, and ``char`` would be padded."""
+_OPTIONS = ("ssl_mode", "ssl_ca", "ssl_cert", "ssl_key")
+_SSL_MODES = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
+_EXAMPLE = "mysql://user:password@host:port/database"
+
+ACCESS_DENIED, UNKNOWN_DATABASE, UNKNOWN_TABLE, UNKNOWN_COLUMN = 1045, 1049, 1146, 1054
+DENIED = (1044, 1142, 1143, 1227, 1370)
+"""The numbers of errors about privileges: on a database, a table, a column, a global one, a routine."""
+LOCK_TIMEOUT, TABLE_CHANGED, KILLED, TIMED_OUT = 1205, 1412, 1317, (1969, 3024)
+HIDDEN_VIEW = 1345
+"""EXPLAIN of a view needs privileges on the tables that it reads."""
+
+Row = tuple[str | None, ...]
+
+
+def driver() -> Any:
+    """The module ``pymysql``. Raises ConfigurationError if it is not installed, as it comes with an extra."""
+    try:
+        import pymysql
+    except ImportError:
+        raise ConfigurationError("MySQL and MariaDB need the package pymysql: pip install 'incremental-assets[mysql]'") from None
+    return pymysql
+
+
+@dataclass(frozen=True)
+class MySQLAddress:
+    """The address of a database, and the user and password for it. ``repr`` does not show the password.
+
+    ``options``: those of ``ssl_mode``, ``ssl_ca``, ``ssl_cert`` and ``ssl_key`` that the URL has.
+    """
+
+    host: str
+    port: int
+    database: str
+    user: str
+    password: str = field(repr=False, default="")
+    options: Mapping[str, str] = field(repr=False, default_factory=dict[str, str])
+
+    @classmethod
+    def parse(cls, datastore: str, url: str | None) -> "MySQLAddress":
+        """The address that a URL names. ``datastore`` is the name for messages.
+
+        Raises ConfigurationError if the URL is not ``mysql://user:password@host:port/database``, or has an option that is not known here.
+        """
+        wanted = f"{datastore}: url is not {_EXAMPLE}"
+        if not url:
+            raise ConfigurationError(f"{datastore}: url is empty; is the environment variable set that it refers to?")
+        if not url.startswith(("mysql://", "mariadb://")):
+            raise ConfigurationError(f"{wanted}.")
+        try:
+            parts = urlsplit(url)
+            port = parts.port or 3306
+        except ValueError:  # its message may repeat the end of a password
+            raise ConfigurationError(f"{wanted}; special characters in the password are written as %XX (@ as %40, / as %2F).") from None
+        user, database = unquote(parts.username or ""), unquote(parts.path.lstrip("/"))
+        if not user or not database or "/" in parts.path.lstrip("/"):
+            missing = "the user" if not user else "the database"
+            raise ConfigurationError(f"{wanted}: {missing} is missing; special characters in the password are written as %XX (@ as %40).")
+        options = dict(parse_qsl(parts.query))
+        unknown = sorted(set(options) - set(_OPTIONS))
+        if unknown:
+            raise ConfigurationError(f"{datastore}: url has the option {unknown[0]!r}, which is not known here: {', '.join(_OPTIONS)} are.")
+        if options.get("ssl_mode", "preferred").lower() not in _SSL_MODES:
+            raise ConfigurationError(f"{datastore}: url has an unknown ssl_mode; it is one of {', '.join(_SSL_MODES)}.")
+        return cls(parts.hostname or "localhost", port, database, user, unquote(parts.password or ""), options)
+
+    @property
+    def display(self) -> str:
+        """The address without the password, for messages and metadata."""
+        return f"mysql://{quote(self.user)}@{self.host}:{self.port}/{self.database}"
+
+    def connect(self, silence: int = ANSWER_SECONDS) -> "MySQLConnection":
+        """A new connection in autocommit mode with our settings. Raises SourceUnreachable, with what to do.
+
+        ``silence``: how many seconds it waits for the next bytes of an answer.
+        """
+        pymysql = driver()
+        try:
+            found = pymysql.connect(
+                host=self.host,
+                port=self.port,
+                user=self.user,
+                password=self.password.encode(),  # as text, PyMySQL would encode it as Latin-1
+                charset="utf8mb4",
+                use_unicode=False,
+                conv={},  # values arrive as the bytes of their text, which is exact
+                autocommit=True,
+                connect_timeout=CONNECT_TIMEOUT_SECONDS,
+                read_timeout=silence,
+                write_timeout=silence,
+                program_name=APPLICATION_NAME,
+                **self._ssl(),
+            )
+        except (
+            pymysql.Error,
+            OSError,
+            RuntimeError,
+        ) as error:  # RuntimeError: a package for the server's way to prove passwords is missing
+            raise SourceUnreachable(f"{self.display}: cannot connect: {reason(error, self.password)} {_remedy(error)}") from None
+        connection = MySQLConnection(found, self)
+        try:
+            connection.set_up(silence)
+            # The database is chosen last, so that a wrong name is told from a wrong password.
+            connection.select_database()
+        except pymysql.Error as error:
+            connection.close()
+            raise SourceUnreachable(f"{self.display}: cannot connect: {reason(error, self.password)} {_remedy(error)}") from None
+        return connection
+
+    def _ssl(self) -> dict[str, Any]:
+        mode = self.options.get("ssl_mode", "preferred").lower()
+        files = {name: self.options[name] for name in ("ssl_ca", "ssl_cert", "ssl_key") if name in self.options}
+        if mode == "disabled":
+            return {"ssl_disabled": True}
+        if mode == "preferred" and not files:
+            return {}
+        return {**files, "ssl_verify_cert": mode in ("verify_ca", "verify_identity"), "ssl_verify_identity": mode == "verify_identity"} | (
+            {"ssl": {"check_hostname": False}} if mode == "required" and not files else {}
+        )
+
+
+class MySQLConnection:
+    """One connection. Its methods raise PyMySQL's errors.
+
+    ``is_mariadb``: the server is MariaDB and not MySQL. ``version``: a number that grows with the server's version, e.g. 110405.
+    """
+
+    def __init__(self, connection: Any, address: MySQLAddress) -> None:
+        self._connection, self._address = connection, address
+        text = str(connection.get_server_info())
+        self.is_mariadb = "mariadb" in text.lower()
+        # MariaDB before 11 begins its version with "5.5.5-", so that old replicas accept it.
+        numbers = text.removeprefix("5.5.5-").split("-")[0].split(".") if self.is_mariadb else text.split("-")[0].split(".")
+        self.version = sum(int(n) * 100 ** (2 - i) for i, n in enumerate(numbers[:3]) if n.isdigit())
+
+    @property
+    def id(self) -> int:
+        """The id of its session in the server."""
+        return int(self._connection.thread_id())
+
+    def set_up(self, silence: int) -> None:
+        """Fixes the settings on which values and their texts depend, and those that would end a long read."""
+        settings = {
+            "time_zone": "'+00:00'",
+            "sql_mode": f"'{SQL_MODE}'",
+            "lock_wait_timeout": str(LOCK_WAIT_SECONDS),
+            "net_write_timeout": str(silence),
+            "sql_select_limit": "default",
+            "autocommit": "1",
+        }
+        if self.is_mariadb:
+            settings |= {"max_statement_time": "0", "idle_transaction_timeout": "0", "idle_readonly_transaction_timeout": "0"}
+        else:
+            settings |= {"max_execution_time": "0"}
+            if self.version >= 80000:
+                settings |= {"information_schema_stats_expiry": "0"}
+        self.execute("set session " + ", ".join(f"{name} = {value}" for name, value in settings.items()))
+        self.execute("set session transaction isolation level repeatable read")
+
+    def select_database(self) -> None:
+        self._connection.select_db(self._address.database)
+
+    def execute(self, statement: str) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    def rows(self, query: str, parameters: Sequence[str] = ()) -> list[Row]:
+        """The rows of a query, each value as its text. ``parameters`` take the places of ``%s`` in the query."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(query, tuple(parameters) or None)
+            return [tuple(None if value is None else value.decode() for value in row) for row in cursor.fetchall()]
+
+    def estimated_rows(self, query: str) -> int:
+        """How many rows the optimizer expects of a query."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(f"explain {query}")
+            at = [column[0].lower() for column in cursor.description].index("rows")
+            # A view is explained by several lines; those of one SELECT are joined, and none has more rows than their product.
+            return max((int(row[at]) for row in cursor.fetchall() if row[at] is not None), default=0)
+
+    @contextlib.contextmanager
+    def streamed(self, query: str) -> Iterator[Any]:
+        """A cursor whose rows arrive one by one. If the block ends before the last one, the connection is closed.
+
+        The server cannot be told to stop sending otherwise: PyMySQL would read all that is left.
+        """
+        cursor = self._connection.cursor(driver().cursors.SSCursor)
+        finished = False
+        try:
+            cursor.execute(query)
+            yield cursor
+            finished = True
+        finally:
+            if not finished:
+                self.close()
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._connection.open)
+
+    def close(self) -> None:
+        """Closes the connection; the server ends its transaction."""
+        if self._connection.open:
+            with contextlib.suppress(driver().Error, OSError):
+                self._connection.close()
+
+
+def reason(error: BaseException, password: str) -> str:
+    """The message of an error in one line, without the password."""
+    arguments = getattr(error, "args", ())
+    text = str(arguments[1]) if len(arguments) > 1 else str(error)
+    text = " ".join(text.split()) or type(error).__name__
+    return (text.replace(password, "****") if password else text).rstrip(".?! ") + "."
+
+
+def number_of(error: BaseException) -> int | None:
+    """The number of an error of the server or of PyMySQL; None if it has none."""
+    arguments = getattr(error, "args", ())
+    return arguments[0] if arguments and isinstance(arguments[0], int) else None
+
+
+def _remedy(error: BaseException) -> str:
+    number, text = number_of(error), str(error).lower()
+    if number in (ACCESS_DENIED, 1698):
+        return "Check user and password in the datastore's url, and from which hosts the user may connect."
+    if number == UNKNOWN_DATABASE or number in DENIED:
+        return "Check the database's name in the datastore's url, and that the user may use it (GRANT SELECT ON <database>.*)."
+    if "cryptography" in text:
+        return "Run: pip install 'incremental-assets[mysql]'"
+    if "ssl" in text or "certificate" in text or "tls" in text:
+        return "Check ssl_mode and ssl_ca in the datastore's url: is it this server's authority?"
+    if number in (2002, 2003, 2005):
+        return "Check host and port in the datastore's url, and that the server runs and accepts connections from this machine."
+    return "Check the datastore's url."
+
+
+@contextlib.contextmanager
+def source_errors(label: str, address: MySQLAddress) -> Iterator[None]:
+    """Raises an error of PyMySQL inside the block as SourceError, whose message names the container and says what to do.
+
+    Raises OutOfTime, which is a SourceError, too, if a query was ended while a time limit was set.
+    """
+    pymysql = driver()
+    try:
+        yield
+    except pymysql.Error as error:
+        what, number = reason(error, address.password), number_of(error)
+        if number in DENIED:
+            message = f"{label}: {what} Grant it: GRANT SELECT ON <database>.<table> TO <this user>;"
+        elif number == UNKNOWN_TABLE:
+            message = f"{label}: {what} Dropped or renamed? Run: incremental-assets catalog"
+        elif number == UNKNOWN_COLUMN:
+            message = f"{label}: {what} Run: incremental-assets catalog"
+        elif number == LOCK_TIMEOUT:
+            message = f"{label}: the table is locked by an ALTER, TRUNCATE or LOCK TABLES of another session; sync again later."
+        elif number == TABLE_CHANGED:
+            message = f"{label}: the table was altered or truncated while its snapshot was taken; nothing was written. Sync again."
+        elif number in TIMED_OUT and seconds_left() is not None:
+            raise OutOfTime(f"{label}: a query took longer than there was time for it: {what}") from error
+        elif number in TIMED_OUT or number == KILLED:
+            message = f"{label}: a query was ended: {what} Nothing was written; sync again."
+        elif isinstance(error, pymysql.OperationalError | pymysql.InterfaceError):
+            message = f"{label}: the source was lost while reading: {what} Nothing half-read was written; sync again."
+        else:
+            message = f"{label}: the source refused a query: {what}"
+        raise SourceError(message) from error

@@ -1,0 +1,66 @@
+"""Implements the protocol of a kind of database (``databases.dialect``) for MySQL and MariaDB.
+
+Belongs here: what MySQL cannot do for a container, and passing the other questions on. Does not belong: any query.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from incremental_assets.core.container import Container, HoldBack, SourceTable
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.schema import Column
+from incremental_assets.core.window import Window
+from incremental_assets.databases.mysql.queries import scope_predicate
+from incremental_assets.databases.mysql.rows import select_of
+from incremental_assets.databases.mysql.source import MySQLSource
+from incremental_assets.databases.mysql.types import carried_columns, is_known
+from incremental_assets.databases.source import SourceDatabase
+
+if TYPE_CHECKING:
+    from incremental_assets.databases.definition import DatastoreSettings
+
+
+@dataclass(frozen=True)
+class MySQLDialect:
+    """The ``Dialect`` of MySQL and MariaDB. ``zero_dates_are_null``: see ``MySQLSource``."""
+
+    zero_dates_are_null: bool = False
+
+    @property
+    def kind(self) -> str:
+        return "mysql"
+
+    def source(self, settings: "DatastoreSettings", container: Container) -> MySQLSource:
+        return MySQLSource(
+            settings.address,
+            container,
+            timezone=settings.timezone,
+            margin_seconds=settings.watermark_margin_seconds,
+            zero_dates_are_null=self.zero_dates_are_null,
+        )
+
+    def check(self, label: str, table: SourceTable, container: Container) -> None:
+        options = container.options
+        refused = {
+            "hold_back: writers": options.hold_back is HoldBack.WRITERS,
+            "readers above 1": (options.readers or 1) > 1,
+        }
+        for what, is_asked in refused.items():
+            if is_asked:
+                raise ConfigurationError(f"{label}: {what} is not possible for containers of MySQL and MariaDB yet. Leave it out.")
+        for column in container.columns:
+            if not is_known(column):
+                raise ConfigurationError(
+                    f"{label}: column {column.name!r} is {column.type}, which cannot be carried. Leave it out: "
+                    f"containers: {{{table.name}: {{exclude_columns: [{column.name}]}}}}"
+                )
+
+    def columns(self, container: Container) -> Sequence[Column]:
+        return [one.column for one in carried_columns(container)]
+
+    def describe_read(self, container: Container, windows: Sequence[Window], include_nulls: bool) -> str:
+        return select_of(container, carried_columns(container), scope_predicate(container, windows, include_nulls))
+
+    def captured_names(self, source: SourceDatabase, settings: "DatastoreSettings") -> Sequence[str]:
+        return ()
