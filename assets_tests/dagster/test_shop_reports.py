@@ -58,7 +58,7 @@ def rows(shop: Project, name: str) -> list[dict[str, Any]]:
 
 def test_the_example_reports_what_the_shop_has(shop: Project) -> None:
     """A reader who follows the page would otherwise begin with an error. Months by a range, customers by a merge that keeps the deleted
-    one, and the check. What Dagster's daemon makes of the automation condition is not tested here."""
+    one, and the check."""
     first, last = ((date.today() - timedelta(days=days)).replace(day=1).isoformat() for days in (59, 0))
     run(shop, REVENUE, months=(first, last))
     by_month = shop.source.execute("select date_trunc('month', ordered_on)::date, sum(cents)::bigint from orders group by 1").fetchall()
@@ -73,3 +73,23 @@ def test_the_example_reports_what_the_shop_has(shop: Project) -> None:
     of_source = dict(shop.source.execute("select customer_id, sum(cents)::bigint from orders group by 1").fetchall())
     reported = {row["customer_id"]: row["cents"] for row in rows(shop, "customer_totals")}
     assert reported.pop(7) > 0 and reported == of_source
+
+
+def test_a_sync_that_brings_rows_lets_the_reports_be_requested(shop: Project) -> None:
+    """The daemon would never run the reports by itself, or at each of its ticks."""
+    definitions = load_definitions(shop.path)
+
+    def requested(cursor: Any) -> tuple[dict[str, int], Any]:
+        with shop.instance() as instance:
+            result = dg.evaluate_automation_conditions(definitions, instance, cursor=cursor)
+        return {key.to_user_string(): result.get_num_requested(key) for key in (REVENUE, TOTALS)}, result.cursor
+
+    _, cursor = requested(None)
+    none, cursor = requested(cursor)
+    assert none == {"revenue_by_month": 0, "customer_totals": 0}
+    shop.execute("insert into orders select max(id) + 1, 1, current_date, 500 from orders")
+    shop.cli("sync", "shop/orders")
+    found, cursor = requested(cursor)
+    assert found == {"revenue_by_month": 1, "customer_totals": 1}
+    again, _ = requested(cursor)
+    assert again == {"revenue_by_month": 0, "customer_totals": 0}
