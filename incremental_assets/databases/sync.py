@@ -293,7 +293,8 @@ class TableSync(ContainerSync):
         What the source has of these columns outside of ``windows`` is looked for once, in the snapshot of the first commit that has them.
         """
         container, before = self._container, self._state
-        columns = tuple(column.name for column in snapshot.columns)
+        in_source = {column.name for column in container.columns}  # the marks of deleted rows are not
+        columns = tuple(column.name for column in snapshot.columns if column.name in in_source)
         state = replace(state, columns=columns, unfilled=None)
         # All rows are read anew, or the log tells whose values have changed.
         if before is None or not before.loaded or self._whole or container.identifier is None or container.is_captured:

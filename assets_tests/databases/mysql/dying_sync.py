@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import Any
 
-from incremental_assets.dagster import io_manager
+from incremental_assets.dagster import container_output
 from incremental_assets.databases.mysql import rows
 from incremental_assets.databases.mysql.source import MySQLSource
 from incremental_assets.delta import write
@@ -18,7 +18,7 @@ STAGES: dict[str, tuple[Any, str]] = {
     "while rows are read": (rows, "_in_lake"),
     "before the rows are committed": (MySQLSource, "still_there"),
     "between rows and state": (write, "set_property"),
-    "before the event": (io_manager, "commit"),
+    "before the event": (container_output, "commit"),
 }
 
 
