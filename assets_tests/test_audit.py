@@ -77,7 +77,7 @@ def test_what_no_sync_sees_is_found_and_repaired(shop: Project) -> None:
     assert shop.audit("notes")["notes"]["status"] == "equal"
 
 
-@pytest.mark.parametrize("load_rows", [20_000_000, 1000], ids=["one snapshot", "several snapshots"])
+@pytest.mark.parametrize("load_rows", [20_000_000, pytest.param(1000, marks=pytest.mark.long)], ids=["one snapshot", "several snapshots"])
 def test_a_source_that_changes_all_the_time_is_compared_exactly(project: MakeProject, load_rows: int) -> None:
     """Rows that were changed after the sync would be reported, or hide those that were lost."""
     made = project(

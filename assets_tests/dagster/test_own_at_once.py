@@ -35,7 +35,7 @@ def materialize(path: Path, write: str, locked: bool, key: str) -> None:
     assert own_lake.run(own("made", query, metadata, partitions_def=DAYS), key=key).success
 
 
-@pytest.mark.parametrize("write", ["overwrite", pytest.param("append", marks=pytest.mark.long), "merge"])
+@pytest.mark.parametrize("write", ["overwrite", *(pytest.param(write, marks=pytest.mark.long) for write in ("append", "merge"))])
 @pytest.mark.parametrize("locked", [pytest.param(True, marks=pytest.mark.long), False], ids=["of one host", "of two hosts"])
 def test_two_runs_at_once_write_both_partitions(
     tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, write: str, locked: bool

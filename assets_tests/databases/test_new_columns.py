@@ -23,7 +23,7 @@ ORDERS = """create table orders (id int primary key, at timestamp not null, note
 NEWER = "insert into orders (id, at, note) values (1000, '2026-04-30 12:00', 'new')"
 
 
-@pytest.fixture(params=["append", "upsert"])
+@pytest.fixture(params=["upsert", pytest.param("append", marks=pytest.mark.long)])
 def shop(project: MakeProject, request: pytest.FixtureRequest) -> Project:
     entry = "public.orders:at:timestamp" + ("!upsert" if request.param == "upsert" else "")
     made = project(incremental=[entry], containers={"orders": {"partition_by": "month", "audit": AuditEntry()}})

@@ -787,7 +787,7 @@ def test_a_short_history_loses_and_doubles_no_row(
     _played(seed, 12, database, tmp_path, spark_home, monkeypatch, short=True)
 
 
-@pytest.mark.parametrize("lake", ["upsert_sweep", "upsert_soft"])
+@pytest.mark.parametrize("lake", ["upsert_sweep", pytest.param("upsert_soft", marks=pytest.mark.long)])
 def test_after_a_sweep_the_lake_has_no_row_that_the_source_does_not_have(
     request: pytest.FixtureRequest, database: str, tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, lake: str
 ) -> None:

@@ -258,7 +258,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("by", ["here", pytest.param("spark", marks=pytest.mark.long)])
-@pytest.mark.parametrize("deletes", ["sweep", "soft"])
+@pytest.mark.parametrize("deletes", ["sweep", pytest.param("soft", marks=pytest.mark.long)])
 def test_keys_of_every_type_are_swept_exactly(
     project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch, by: str, deletes: str
 ) -> None:
