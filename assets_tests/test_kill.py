@@ -254,7 +254,7 @@ def python_workers(project: Project) -> list[psutil.Process]:
     """The processes in which the Spark server runs tasks of Python."""
     record = server.Home(project.home).record()
     assert record is not None, "no server is running"
-    daemons = [one for one in psutil.Process(record.jvm_pid).children() if "pyspark.daemon" in one.cmdline()]
+    daemons = [one for one in psutil.Process(record.jvm_pid).children() if {"pyspark.daemon", "pyspark.worker"} & set(one.cmdline())]
     return [worker for daemon in daemons for worker in daemon.children()]
 
 
