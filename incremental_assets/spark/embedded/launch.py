@@ -154,9 +154,8 @@ def _fetch_jars(folder: Path) -> list[Path]:
         work = Path(tempfile.mkdtemp(dir=folder.parent, prefix="fetching-"))
     except OSError as error:
         raise SparkUnavailable(f"Cannot write {folder.parent}: {error}. INCREMENTAL_ASSETS_TOOLS names another folder.") from error
-    settings = {key: value for key, value in own_settings().items() if key in ("spark.jars.repositories", "spark.jars.ivySettings")}
     wanted = coordinates()
-    settings |= {
+    settings = {
         "spark.jars.packages": ",".join(wanted),
         "spark.jars.excludes": ",".join([*(f"*:{artifact}" for artifact in sorted(shipped)), *_own_list("spark.jars.excludes")]),
         "spark.jars.ivy": str(work / "ivy"),
@@ -164,15 +163,7 @@ def _fetch_jars(folder: Path) -> list[Path]:
     }
     log.info("fetching Spark's JARs once: %s", ", ".join(wanted))
     try:
-        write_properties(work / "fetch.properties", settings)
-        answer = subprocess.run(
-            command(java(), work / "fetch.properties", "scala.util.Properties", []),
-            capture_output=True,
-            text=True,
-            timeout=FETCH_SECONDS,
-            env=environment(java(), work),
-            check=False,
-        )
+        answer = _run_resolver(work, settings)
         found = sorted((work / "ivy" / "jars").glob("*.jar"))
         artifacts = [coordinate.split(":")[1] for coordinate in own_coordinates()]
         if answer.returncode != 0 or not all(any(a in jar.name for jar in found) for a in artifacts):
@@ -200,24 +191,29 @@ def _fetch_jars(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jar"))
 
 
+def _run_resolver(work: Path, settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Lets Spark's own resolver fetch what ``settings`` name, from the user's repositories. Raises subprocess.TimeoutExpired."""
+    own = {key: value for key, value in own_settings().items() if key in ("spark.jars.repositories", "spark.jars.ivySettings")}
+    write_properties(work / "fetch.properties", own | settings)
+    return subprocess.run(
+        command(java(), work / "fetch.properties", "scala.util.Properties", []),
+        capture_output=True,
+        text=True,
+        timeout=FETCH_SECONDS,
+        env=environment(java(), work),
+        check=False,
+    )
+
+
 def fetched_packages(work: Path, coordinate: str) -> list[Path]:
     """Fetches one package without its dependencies into the folder ``work``, by Spark's own resolver and with the user's mirrors.
 
     Returns the files, whose digests the caller has to check. Raises SparkUnavailable if they cannot be fetched.
     """
-    own = {key: value for key, value in own_settings().items() if key in ("spark.jars.repositories", "spark.jars.ivySettings")}
     # Everything else that the resolver finds is a dependency.
     others = {"spark.jars.packages": coordinate, "spark.jars.ivy": str(work / "ivy"), "spark.master": "local"}
-    write_properties(work / "fetch.properties", own | others)
     try:
-        answer = subprocess.run(
-            command(java(), work / "fetch.properties", "scala.util.Properties", []),
-            capture_output=True,
-            text=True,
-            timeout=FETCH_SECONDS,
-            env=environment(java(), work),
-            check=False,
-        )
+        answer = _run_resolver(work, others)
     except subprocess.TimeoutExpired as error:
         raise SparkUnavailable(f"Fetching {coordinate} took more than {FETCH_SECONDS} s. Is there a network?") from error
     found = sorted((work / "ivy" / "jars").glob("*.jar"))
