@@ -6,15 +6,27 @@ asked of one open connection (``databases.source``).
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from incremental_assets.core.container import Container, SourceTable
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.databases.source import SourceDatabase
 
-if TYPE_CHECKING:
-    from incremental_assets.databases.definition import DatastoreSettings
+
+class SourceSettings(Protocol):
+    """What a dialect needs of a datastore's settings (``databases.definition.DatastoreSettings``, which say what each means)."""
+
+    @property
+    def address(self) -> Any: ...
+    @property
+    def schema(self) -> str: ...
+    @property
+    def timezone(self) -> str: ...
+    @property
+    def watermark_margin_seconds(self) -> float: ...
+    @property
+    def slot(self) -> str: ...
 
 
 class Dialect(Protocol):
@@ -25,7 +37,7 @@ class Dialect(Protocol):
         """Dagster's kind of the assets that stand for the database's tables, for their icons: ``postgres``."""
         ...
 
-    def source(self, settings: "DatastoreSettings", container: Container) -> AbstractContextManager[SourceDatabase]:
+    def source(self, settings: SourceSettings, container: Container) -> AbstractContextManager[SourceDatabase]:
         """A connection to the source for one container, which is closed at the end of the block. Raises SourceUnreachable."""
         ...
 
@@ -41,6 +53,6 @@ class Dialect(Protocol):
         """The SQL of a read, for ``--dry-run``. Nothing is run."""
         ...
 
-    def captured_names(self, source: SourceDatabase, settings: "DatastoreSettings") -> Sequence[str]:
+    def captured_names(self, source: SourceDatabase, settings: SourceSettings) -> Sequence[str]:
         """The tables whose changes the source keeps for this datastore."""
         ...

@@ -5,20 +5,17 @@ Belongs here: what MySQL cannot do for a container, and passing the other questi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from incremental_assets.core.container import Container, HoldBack, SourceTable
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
+from incremental_assets.databases.dialect import SourceSettings
 from incremental_assets.databases.mysql.queries import scope_predicate
 from incremental_assets.databases.mysql.rows import select_of
 from incremental_assets.databases.mysql.source import MySQLSource
 from incremental_assets.databases.mysql.types import carried_columns, is_known
 from incremental_assets.databases.source import SourceDatabase
-
-if TYPE_CHECKING:
-    from incremental_assets.databases.definition import DatastoreSettings
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,7 @@ class MySQLDialect:
     def kind(self) -> str:
         return "mysql"
 
-    def source(self, settings: "DatastoreSettings", container: Container) -> MySQLSource:
+    def source(self, settings: SourceSettings, container: Container) -> MySQLSource:
         return MySQLSource(
             settings.address,
             container,
@@ -62,5 +59,5 @@ class MySQLDialect:
     def describe_read(self, container: Container, windows: Sequence[Window], include_nulls: bool) -> str:
         return select_of(container, carried_columns(container), scope_predicate(container, windows, include_nulls))
 
-    def captured_names(self, source: SourceDatabase, settings: "DatastoreSettings") -> Sequence[str]:
+    def captured_names(self, source: SourceDatabase, settings: SourceSettings) -> Sequence[str]:
         return ()

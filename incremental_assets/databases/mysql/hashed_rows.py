@@ -16,7 +16,7 @@ from incremental_assets.databases.mysql.types import Carried, Wire
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _BUCKETS_A_QUERY = 4000
-"""One query has the rows of so many buckets, which this process holds at once. The snapshot's connection has no room for two questions."""
+"""One query has the rows of so many buckets, which this process holds at once. The snapshot's connection serves one query at a time."""
 _UNKNOWN = -1
 """The hash of a row whose text MySQL cannot make, as it is longer than max_allowed_packet. It equals no other one."""
 

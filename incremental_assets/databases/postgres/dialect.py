@@ -5,18 +5,15 @@ Belongs here: passing each question on to the module that answers it. Does not b
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from incremental_assets.core.container import Container, SourceTable
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
+from incremental_assets.databases.dialect import SourceSettings
 from incremental_assets.databases.postgres.capture.slot import captured_names
 from incremental_assets.databases.postgres.extract import carried_columns, describe_read
 from incremental_assets.databases.postgres.source import PostgresSource
 from incremental_assets.databases.source import SourceDatabase
-
-if TYPE_CHECKING:
-    from incremental_assets.databases.definition import DatastoreSettings
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class PostgresDialect:
     def kind(self) -> str:
         return "postgres"
 
-    def source(self, settings: "DatastoreSettings", container: Container) -> PostgresSource:
+    def source(self, settings: SourceSettings, container: Container) -> PostgresSource:
         return PostgresSource(settings.address, container, timezone=settings.timezone, margin_seconds=settings.watermark_margin_seconds)
 
     def check(self, label: str, table: SourceTable, container: Container) -> None:
@@ -39,6 +36,6 @@ class PostgresDialect:
     def describe_read(self, container: Container, windows: Sequence[Window], include_nulls: bool) -> str:
         return describe_read(container, carried_columns(container), windows, include_nulls)
 
-    def captured_names(self, source: SourceDatabase, settings: "DatastoreSettings") -> Sequence[str]:
+    def captured_names(self, source: SourceDatabase, settings: SourceSettings) -> Sequence[str]:
         assert isinstance(source, PostgresSource)
         return captured_names(source.live, settings.slot, settings.schema)

@@ -1,29 +1,26 @@
 """Watches a snapshot of the source while it is held, and ends it if it is held too long or blocks somebody for too long.
 
-Belongs here: the checks over a second connection, and ending the readers. Does not belong: the limits
-(``databases.limits``), opening a snapshot (``session``), and the write that reads from it (``delta``).
+Belongs here: the checks over a second connection, and ending the readers. Does not belong: the thread and the limit of time
+(``databases.snapshot_watch``), opening a snapshot (``session``), and the write that reads from it (``delta``).
 """
 
 import contextlib
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import psycopg
 
-from incremental_assets.core.errors import SourceError
 from incremental_assets.databases.limits import Limits
 from incremental_assets.databases.postgres.connection import APPLICATION_NAME, OWN_LOCK, PostgresAddress, ask
+from incremental_assets.databases.snapshot_watch import WatchedSnapshot
 
 log = logging.getLogger(__name__)
 
 LOST_SECONDS = 60.0
 """A source that has not answered for so many seconds is taken for lost."""
-MOST_BETWEEN_LOOKS = 5.0
-"""The longest time between two checks, in seconds."""
 GRACE_SECONDS = 5.0
 """The server's own time-outs end a transaction so many seconds after this process does, because this process can say why."""
 
@@ -61,45 +58,20 @@ def settings_at(server_version: int, seconds: float) -> str:
     return "; ".join(f"set local {name} = {value}" for name, value in [*((name, limit) for name in names), *probes.items()])
 
 
-class SnapshotWatch:
-    """Watches one snapshot from a thread and over a connection of its own.
-
-    ``holder``: the id of the server process that holds the snapshot. ``interrupt``: cancels the write that reads from the snapshot.
-    ``reason``: why the snapshot was ended; None as long as it was not.
-    """
+class SnapshotWatch(WatchedSnapshot[psycopg.Connection]):
+    """Watches one snapshot. ``holder``: the id of the server process that holds it."""
 
     def __init__(self, address: PostgresAddress, label: str, limits: Limits, holder: int, interrupt: Callable[[], None]) -> None:
-        self._address, self._label, self._limits, self._holder, self._interrupt = address, label, limits, holder, interrupt
-        self._since = time.monotonic()
-        self._answered = self._since
+        super().__init__(label, limits, interrupt)
+        self._address, self._holder = address, holder
+        self._answered = time.monotonic()
         self._first_seen: dict[tuple[Any, ...], float] = {}
-        self._connection: psycopg.Connection | None = None
-        self._over, self._at_work = threading.Event(), threading.Lock()
-        self._thread = threading.Thread(target=self._run, name=f"snapshot-{label}", daemon=True)
-        self.reason: str | None = None
 
     def start(self) -> None:
         """Checks once and starts the thread. The first check opens the connection, so that it is counted by ``free_connections``."""
         with self._at_work:
             self._look()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stops the thread. Nothing is ended after this."""
-        self._over.set()
-        with self._at_work:
-            if self._connection is not None:
-                self._connection.close()
-
-    @property
-    def seconds(self) -> float:
-        """For how many seconds the snapshot has been held."""
-        return time.monotonic() - self._since
-
-    @property
-    def seconds_left(self) -> float:
-        """For how many seconds the snapshot may still be held."""
-        return max(0.0, self._limits.snapshot - self.seconds)
+        super().start()
 
     def explanation(self) -> str | None:
         """The reason for a failure, if a limit of the snapshot was passed; else None.
@@ -108,41 +80,7 @@ class SnapshotWatch:
         """
         return self.reason or (self._out_of_time() if self.seconds >= self._limits.snapshot else None)
 
-    def _out_of_time(self) -> str:
-        return (
-            f"{self._label}: the snapshot of the source was held for {self._limits.snapshot} s, which is all that max_snapshot_seconds "
-            "allows; nothing of it was written, and what was committed before stays. Let it be held for longer (max_snapshot_seconds), or "
-            "read less at a time: a lower load_rows for a load that goes window by window, fewer partitions in one refresh."
-        )
-
-    def check(self) -> None:
-        """Checks once more, right before a commit. Raises SourceError if a limit is passed."""
-        with self._at_work:
-            if self.reason is None:
-                self._look()
-        if self.reason is not None:
-            raise SourceError(self.reason)
-
-    # ------------------------------------------------------------------ the thread
-    def _run(self) -> None:
-        """Checks until ``stop`` is called or a limit is passed: often enough to see a session that waits, and once the time is over."""
-        while not self._over.wait(min(MOST_BETWEEN_LOOKS, max(0.2, self._limits.blocking / 4), self.seconds_left + 0.01)):
-            with self._at_work:
-                if self._over.is_set():
-                    return
-                self._look()
-                ended = self.reason is not None
-            if ended:
-                try:
-                    self._interrupt()
-                except Exception as error:  # noqa: BLE001 the readers' queries are ended, so the write fails anyway
-                    log.warning("%s: could not interrupt the write: %s", self._label, type(error).__name__)
-                return
-
-    def _look(self) -> None:
-        if self.seconds >= self._limits.snapshot:
-            self._end(self._out_of_time())
-            return
+    def _look_for_waiting(self) -> None:
         try:
             waiting = {(row[0], row[4]): row for row in self._ask(_WAITING)}
             self._answered = time.monotonic()
@@ -170,9 +108,8 @@ class SnapshotWatch:
                 "max_blocking_seconds."
             )
 
-    def _end(self, reason: str) -> None:
-        """Ends the readers and the holder of the snapshot, which have the locks. The write is cancelled separately, by ``_interrupt``."""
-        self.reason = reason
+    def _end_sessions(self) -> None:
+        """Ends the readers and the holder of the snapshot, which have the locks."""
         # This fails if the source is gone or the role may not end sessions. The server's own time-outs then end them.
         with contextlib.suppress(psycopg.Error):
             self._ask(_END_READERS)
@@ -182,8 +119,3 @@ class SnapshotWatch:
         if self._connection is None or self._connection.closed:
             self._connection = self._address.opened()
         return ask(self._connection, query, {"holder": self._holder, "mark": OWN_LOCK, "ours": APPLICATION_NAME})
-
-    def _drop(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
