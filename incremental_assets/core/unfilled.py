@@ -7,7 +7,7 @@ A column that is added to a source may have values in old rows at once: a defaul
 does not read these rows, as nothing says that they have changed. In the lake they are NULL until their partitions are refreshed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,19 +51,26 @@ def left(unfilled: Unfilled | None, windows: Sequence[Window]) -> Unfilled | Non
 
 def windows_of_values(partitions: Partitions, values: Sequence[int]) -> tuple[Window, ...]:
     """The windows of the partitions that the values belong to, whether these have a key yet or not."""
-    keys = {partitions.key_of(value) for value in values}
+    return _windows_of(partitions, {partitions.key_of(value) for value in values})
+
+
+def _windows_of(partitions: Partitions, keys: Collection[str]) -> tuple[Window, ...]:
+    """The windows of the keys, of which ranges of integers may not know all yet."""
     known = partitions.with_keys(keys) if isinstance(partitions, IntegerPartitions) else partitions
-    return known.windows_of(sorted(keys))
+    return known.windows_of(keys)
 
 
-def proven(found: Comparison, partitions: Partitions | None) -> tuple[Window, ...]:
+def left_by_audit(unfilled: Unfilled | None, found: Comparison, partitions: Partitions | None) -> Unfilled | None:
+    """What is left of it once an audit has compared rows: those that it has found equal need no refresh."""
+    return left(unfilled, _equal_windows(found, partitions))
+
+
+def _equal_windows(found: Comparison, partitions: Partitions | None) -> tuple[Window, ...]:
     """The windows in which an audit has found source and lake equal. Windows without any row are not among them."""
     if partitions is None:
         return (EVERYTHING,) if found.equal and found.following is None else ()
     different = {one.key for one in found.different}
-    equal = [key for key in found.keys if key is not None and key not in different]
-    known = partitions.with_keys(equal) if isinstance(partitions, IntegerPartitions) else partitions
-    return known.windows_of(equal)
+    return _windows_of(partitions, [key for key in found.keys if key is not None and key not in different])
 
 
 def keys_of(unfilled: Unfilled | None, partitions: Partitions | None) -> list[str]:

@@ -8,6 +8,8 @@ logs its last state again (``quality.evaluations.repeat_evaluations``).
 """
 
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import dagster as dg
 
@@ -54,13 +56,7 @@ def report_unfilled(context: dg.AssetExecutionContext, definition: ContainerDefi
 def _unfilled(definition: ContainerDefinition, key: str, columns: str | None) -> dg.AssetCheckEvaluation:
     """The evaluation of one partition. ``columns``: those that older rows lack; None if the partition was refreshed."""
     lacks = f"refresh needed: older rows lack values of {columns} that the source has"
-    return dg.AssetCheckEvaluation(
-        asset_key=container_key(definition.container),
-        check_name=COMPLETE,
-        passed=columns is None,
-        description="a refresh has read all rows anew" if columns is None else lacks,
-        partition=key,
-    )
+    return _complete(definition, key, columns is None, "a refresh has read all rows anew" if columns is None else lacks)
 
 
 def _evaluations(definition: ContainerDefinition, found: Comparison, planned: list[str] | None) -> list[dg.AssetCheckEvaluation]:
@@ -87,11 +83,19 @@ def _evaluation(
     differs = f"source and lake differ: {sides[0].rows:,} rows in the source, {sides[1].rows:,} in the lake"
     if different is not None and different.reason is not None:
         differs = different.reason
+    said = "source and lake have equal rows" if different is None else differs
+    return _complete(definition, key, different is None, said, {"audit/delta_version": found.version})
+
+
+def _complete(
+    definition: ContainerDefinition, key: str, passed: bool, description: str, metadata: Mapping[str, Any] | None = None
+) -> dg.AssetCheckEvaluation:
+    """An evaluation of the check for one partition."""
     return dg.AssetCheckEvaluation(
         asset_key=container_key(definition.container),
         check_name=COMPLETE,
-        passed=different is None,
-        description="source and lake have equal rows" if different is None else differs,
+        passed=passed,
+        description=description,
         partition=key,
-        metadata={"audit/delta_version": found.version},
+        metadata=metadata or {},
     )

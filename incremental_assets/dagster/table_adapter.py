@@ -19,7 +19,7 @@ from incremental_assets.core.errors import ContainerMissing, SourceError
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.plan import Action, Mode, Plan, Request
-from incremental_assets.core.unfilled import left, proven
+from incremental_assets.core.unfilled import left_by_audit
 from incremental_assets.core.watermark import TableState
 from incremental_assets.dagster.learned import keep_learned
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
@@ -260,4 +260,4 @@ def _confirmed(plan: TablePlan, found: Comparison, partitions: Partitions | None
     state = plan.confirmed or plan.state
     if state is None or state.unfilled is None:
         return plan.confirmed
-    return replace(state, unfilled=left(state.unfilled, proven(found, partitions)))
+    return replace(state, unfilled=left_by_audit(state.unfilled, found, partitions))

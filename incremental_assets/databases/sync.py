@@ -22,7 +22,7 @@ from incremental_assets.core.errors import LakeError, RebuildNeeded, SourceError
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
-from incremental_assets.core.unfilled import Unfilled, left, message, proven, windows_of_values
+from incremental_assets.core.unfilled import Unfilled, left, left_by_audit, message, windows_of_values
 from incremental_assets.core.watermark import Activity, Advance, Holder, OpenTransactions, TableState, advance
 from incremental_assets.core.window import Window, covered_from, merge, without
 from incremental_assets.databases.audit import audit
@@ -387,9 +387,9 @@ class TableSync(ContainerSync):
 
     def _confirmed(self, state: TableState) -> TableState:
         """The state without the older rows that the audit of this sync, if there was one, has found equal to the source's."""
-        if self.result.audited is None or state.unfilled is None:
+        if self.result.audited is None:
             return state
-        return replace(state, unfilled=left(state.unfilled, proven(self.result.audited, self.partitions)))
+        return replace(state, unfilled=left_by_audit(state.unfilled, self.result.audited, self.partitions))
 
     def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
         # The state that was committed is the starting point of the next write batch.
