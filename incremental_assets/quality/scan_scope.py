@@ -44,7 +44,7 @@ class ScanScope:
 
     @property
     def is_one_partition(self) -> bool:
-        """Whether all rows that ``predicate`` selects are certainly of one partition: of the only key in ``keys``, or of a table without any."""
+        """Whether all rows that ``predicate`` selects are certainly of one partition: the only key in ``keys``, or a table without any."""
         return self.partition is None or (self.keys is not None and len(self.keys) == 1 and not self.nulls and not self.with_open_anomalies)
 
     def key_of(self, value: object) -> str:
