@@ -84,7 +84,7 @@ def test_rules_are_not_evaluated_for_months_that_were_only_covered(orders: Proje
         containers={
             "orders": {
                 "partition_by": "month",
-                "checks": [{"rule": "metric", "name": "some", "expression": "count(*)", "min": 1, "severity": "warning"}],
+                "checks": [{"rule": "metric", "name": "some", "expression": "count(*)", "min": 1, "severity": "warn"}],
             }
         }
     )
