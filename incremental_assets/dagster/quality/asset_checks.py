@@ -189,8 +189,8 @@ def _request_after_sync(context: dg.OpExecutionContext, definition: ContainerDef
     """The request for what the sync in the same run has written, by its materialization events. ``keys``: the run's partitions.
 
     The sync may have written rows in other partitions than those of the run. The scan reads those that were written, and all of the run's
-    partitions, because Dagster expects an evaluation of each of these. It leaves out those that were only found to be empty. The events are read from the event log, so that it does not matter
-    whether the executor runs the sync and its checks in one process.
+    partitions, because Dagster expects an evaluation of each of these. It leaves out those that were only found to be empty. The events are
+    read from the event log, so that it does not matter whether the executor runs the sync and its checks in one process.
     """
     key = container_key(definition.container)
     written = [e.step_materialization_data.materialization for e in asset_events_of(context.instance, context.run_id) if _is_of(e, key)]
