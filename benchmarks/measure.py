@@ -60,6 +60,8 @@ class Project:
             "RUNTIME__DLTHUB_TELEMETRY": "false",
         }  # fmt: skip
         self.environment.pop("INCREMENTAL_ASSETS_PROJECT", None)
+        # A user's packages are compiled once. Where this is set, each process would compile this project's modules anew.
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def define(self, datastore: str, text: str) -> None:
         """Writes the datastore's `defs.yaml`."""

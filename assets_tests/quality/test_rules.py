@@ -3,7 +3,7 @@
 Belongs here: what a rule says of rows, partitions and tables; its words; what is refused before anything runs. Does not belong: runs, the
 command line (``test_scans``), anomalies (``test_anomalies``), what is kept of a scan (``test_quality_records``).
 
-One table, one sync, three scans; each case then only compares. Beside each case stands its question: what a bad row is in SQL, or the
+One table, one sync, five scans; each case then only compares. Beside each case stands its question: what a bad row is in SQL, or the
 number. What cannot be asked here, PostgreSQL has to refuse as well.
 """
 
@@ -17,6 +17,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from psycopg.sql import quote
 from pydantic import TypeAdapter, ValidationError
 from pyspark.errors import PySparkException
@@ -28,7 +30,7 @@ from incremental_assets.core.rules.checks import AnyRule, check_rules
 from incremental_assets.core.rules.numbers import within
 from incremental_assets.core.rules.rule import Rule, Severity, Status, Verdict
 from incremental_assets.core.rules.sql import RuleNotApplicable, ScannedTable, constant
-from incremental_assets.core.rules.values import RowRule
+from incremental_assets.core.rules.values import EMAIL, RowRule
 from incremental_assets.core.schema import Column
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, requested_scope
 from incremental_assets.delta.scope import LakeScope
@@ -356,12 +358,13 @@ OPEN = [
 # ---------------------------------------------------------------- the scans
 @dataclass(frozen=True)
 class Scanned:
-    """``asked``: for which rules and partitions earlier scans' numbers were wanted."""
+    """``alone``: scans of single partitions. ``asked``: for which rules and partitions earlier scans' numbers were wanted."""
 
     source: psycopg.Connection
     whole: ScanResult
     part: ScanResult
     passing: ScanResult
+    alone: Sequence[ScanResult]
     asked: list[tuple[list[str], list[str | None]]] = field(repr=False)
 
     def verdicts(self, case: Case) -> dict[str | None, Verdict]:
@@ -410,9 +413,10 @@ def scanned(postgres: EmbeddedPostgres, spark_home: Any, tmp_path_factory: pytes
             january = Verdict("stored", JANUARY, Status.PASSED, rows=7, value=7.0, asks=asks)
             february = Verdict("stored", FEBRUARY, Status.UNASSERTED, rows=0, value=0.0, asks=asks)
             records.record(ScanOperation("earlier", "shop/mixed", 0, 1, OperationResult.SUCCESS), [january, february], (), ())
+            alone = [scanned_by([case.rule for case in WHOLE if case.kind != TABLE], (key,), False) for key in (FEBRUARY, MARCH)]
             patch.setattr(failed_rows, "MOST_ROWS", 2)
             part = scanned_by([*(case.rule for case in PART), STORED], (MARCH,), False, OPEN)
-        yield Scanned(project.source, whole, part, passing, records.asked)
+        yield Scanned(project.source, whole, part, passing, alone, records.asked)
         project.source.close()
 
 
@@ -538,6 +542,18 @@ def test_rules_of_the_table_are_judged_as_by_sql(scanned: Scanned, case: Case) -
         assert verdict.value == pytest.approx(float(row[0])), verdict
 
 
+def test_a_partition_scanned_alone_is_judged_as_among_others(scanned: Scanned) -> None:
+    """Its rows are aggregated without groups. A number that differs, or a rule that cannot be evaluated over no rows, would be a verdict
+    that depends on how a scan was started."""
+    for place, result in zip((FEBRUARY, MARCH), scanned.alone, strict=True):
+        among = {one.rule: (one.status, one.rows, one.asserted, one.failed) for one in scanned.whole.verdicts if one.partition == place}
+        found = {one.rule: (one.status, one.rows, one.asserted, one.failed) for one in result.verdicts if one.partition == place}
+        assert found == {rule: among[rule] for rule in found} and len(found) > 50
+        values = {one.rule: one.value for one in scanned.whole.verdicts if one.partition == place}
+        for one in result.verdicts:
+            assert one.partition is None or one.value == (None if values[one.rule] is None else pytest.approx(values[one.rule])), one
+
+
 def test_a_failed_row_is_kept_as_it_was(scanned: Scanned) -> None:
     """The row may be corrected or gone when somebody looks at it, so the record must keep its microseconds, digits and NULLs."""
     (row,) = [row for row in scanned.whole.failed_rows if row.key == '{"id":"3"}']
@@ -571,6 +587,13 @@ def test_rules_share_passes_over_the_rows(scanned: Scanned) -> None:
 
 # ---------------------------------------------------------------- without Spark
 IN_SQL = ScannedTable([Column("day", "date"), Column("at", "timestamp_ntz"), Column("seen", "timestamp")], NOW, "Asia/Tokyo")
+
+
+@given(st.lists(st.sampled_from(["a", "Z", "7", "@", ".", "-", "_", "%", " ", "é", "com", "x@y.de", "\n"]), max_size=12).map("".join))
+def test_an_address_is_found_wherever_there_is_one(text: str) -> None:
+    """The expression begins with the @, as that is faster. It must find what the one that people would write finds."""
+    plain = r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}"
+    assert bool(re.search(EMAIL, text)) == bool(re.search(plain, text))
 
 
 def rule(words: Mapping[str, Any]) -> Rule:

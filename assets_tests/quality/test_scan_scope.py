@@ -79,6 +79,22 @@ def test_rows_without_identifier_are_scanned_although_none_is_left(
     assert scope_of_partitions(container(), MONTHS, keys, nulls=nulls).with_open_anomalies == ()
 
 
+def test_only_rows_of_one_partition_are_aggregated_without_groups() -> None:
+    """Rows without identifier, or of a file that is gone, would be counted in the partition that was asked for."""
+    files = container(CursorType.TIMESTAMP, Partitioning(by_file=True))
+    one = scope_of_partitions(container(), MONTHS, ["2026-02-01"], nulls=False)
+    assert one.is_one_partition and whole_table(container()).is_one_partition
+    assert scope_of_files(files, ["a.csv"], ["a.csv"], None, ()).is_one_partition
+    others = [
+        scope_of_partitions(container(), MONTHS, ["2026-02-01"], nulls=True),
+        scope_of_partitions(container(), MONTHS, ["2026-02-01", "2026-03-01"], nulls=False),
+        scope_of_partitions(container(), MONTHS, since=day("2026-06-01"), nulls=False),
+        scope_of_files(files, ["a.csv"], ["a.csv"], None, (), ["gone.csv"]),
+        scope_of_files(files, ["a.csv"], None, "modified > 1", ()),
+    ]
+    assert not any(scope.is_one_partition for scope in others)
+
+
 def test_every_scan_includes_files_that_are_gone() -> None:
     """Otherwise the anomaly of a file that was taken away stays on the list until somebody scans everything."""
     files = container(CursorType.TIMESTAMP, Partitioning(by_file=True))

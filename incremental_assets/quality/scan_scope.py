@@ -42,6 +42,11 @@ class ScanScope:
     windows: tuple[Window, ...] = (EVERYTHING,)
     nulls: bool = False
 
+    @property
+    def is_one_partition(self) -> bool:
+        """Whether all rows that ``predicate`` selects are certainly of one partition: the only key in ``keys``, or a table without any."""
+        return self.partition is None or (self.keys is not None and len(self.keys) == 1 and not self.nulls and not self.with_open_anomalies)
+
     def key_of(self, value: object) -> str:
         """Return the partition key for a value of the expression ``partition``."""
         return str(value)
