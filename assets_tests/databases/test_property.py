@@ -832,6 +832,15 @@ def test_after_a_sweep_the_lake_has_no_row_that_the_source_does_not_have(
     _played(seed, 20, database, tmp_path, spark_home, monkeypatch, short=True, only=lake)
 
 
+@pytest.mark.parametrize("number", range(2))
+def test_a_container_that_is_partitioned_by_another_column_loses_no_row_and_reports_each_count(
+    request: pytest.FixtureRequest, database: str, tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The same promise, and in the end the newest event of each partition has the number of its rows, whatever was killed and moved."""
+    seed = int(request.config.getoption("--seed") or 0) + number
+    _played(seed, 20, database, tmp_path, spark_home, monkeypatch, short=True, only="upsert_apart")
+
+
 def _played(
     seed: int,
     steps: int,
