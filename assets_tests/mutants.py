@@ -253,8 +253,8 @@ MUTANTS = (
     Mutant(
         "The partitions that lost rows in a sweep are not told",
         "databases/sync.py",
-        "return self.partitions.keys_of(self._swept.values)",
-        "return ()",
+        "            self._note_partitions(self._swept.values)\n",
+        "",
         "test_sweep.py::test_a_row_that_was_deleted_below_the_watermark_leaves_the_lake",
     ),
     Mutant(
@@ -267,8 +267,8 @@ MUTANTS = (
     Mutant(
         "Partitions with older rows of a new column are forgotten by the next sync",
         "databases/sync.py",
-        "unfilled = left(before.unfilled, windows)",
-        "unfilled = None",
+        "before.unfilled if is_apart else left(before.unfilled, windows)",
+        "None",
         "test_new_columns.py::test_partitions_whose_rows_lack_a_default_are_listed_until_they_are_refreshed",
     ),
     Mutant(
@@ -522,6 +522,34 @@ MUTANTS = (
         "{', '.join(map(text, condition.texts))}",
         "{', '.join(repr(one) for one in condition.texts)}",
         "test_own_rows.py::test_a_key_does_not_become_sql",
+    ),
+    Mutant(
+        "The partitions that rows have left are not reported",
+        "delta/local_write.py",
+        "values = axis_values(apart, [*place.replaced, chosen.rows])",
+        "values = axis_values(apart, [chosen.rows])",
+        "test_partition_column.py::test_a_sync_reports_the_partitions_of_old_and_new_rows_and_no_others",
+    ),
+    Mutant(
+        "Spark does not tell which partitions rows have left",
+        "delta/merge.py",
+        "    starts = old.selectExpr(*start).unionAll(",
+        "    starts = old.selectExpr(*start).limit(0).unionAll(",
+        "test_partition_column.py::test_a_sync_reports_the_partitions_of_old_and_new_rows_and_no_others",
+    ),
+    Mutant(
+        "A refresh of a partition moves the watermark by windows of another column",
+        "databases/sync.py",
+        "        if self._plan.by_partition:\n            return Advance(old, pending, False)\n",
+        "        if self._plan.by_partition:\n            return Advance(highest.value, pending, False)\n",
+        "test_partition_column.py::test_a_refresh_never_moves_the_watermark",
+    ),
+    Mutant(
+        "A refresh of a partition reads by the identifier",
+        "databases/plan.py",
+        "return self.container.along_axis if self.by_partition else self.container",
+        "return self.container",
+        "test_partition_column.py::test_a_refresh_replaces_the_rows_of_a_partition_and_no_others",
     ),
 )
 

@@ -354,7 +354,9 @@ def test_a_stored_catalog_keeps_its_keys(tmp_path: Path) -> None:
     """After an upgrade a container whose identifier was detected would have none, and be loaded whole without a word."""
     origin = Origin(identity=True, in_turn=True, block=1, at_insert="now", at_update="now")
     column = SourceColumn("updated_at", "timestamptz", "timestamptz", True, "now()", "s", origin)
-    table = SourceTable("orders", Kind.TABLE, (column,), ("id",), ("id",), 5, 9, "all", "2026", "2027", 7, "*.csv", "csv", 3, True)
+    table = SourceTable(
+        "orders", Kind.TABLE, (column,), ("id",), ("id",), 5, 9, "all", "2026", "2027", 7, "*.csv", "csv", 3, True, ("day",)
+    )
     proposal = Proposal(("updated_at",), CursorType.TIMESTAMP, Strategy.UPSERT, "month", ("id",), True, ("why",))
     catalog = Catalog(
         20_000, "2026-01-01", (Known(table, "f", "2026-01-01", 4, Presence.MISSING, (column,), proposal, proposal, "doubt", "1"),)
@@ -389,6 +391,7 @@ def test_a_stored_catalog_keeps_its_keys(tmp_path: Path) -> None:
             "first",
             "last",
             "span",
+            "spanned",
             "glob",
             "files",
             "subscribed",

@@ -16,8 +16,9 @@ from incremental_assets.core.container import Kind, SourceColumn, SourceTable
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.evidence import ON_UPDATE, ColumnEvidence, TableEvidence
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
+from incremental_assets.core.identifier_types import cursor_type_of
 from incremental_assets.core.partitions import Granularity, default_granularity
-from incremental_assets.core.resolve import AT_INSERT, DEFAULT_WIDTH_PARTITIONS, cursor_type_of, round_width
+from incremental_assets.core.resolve import AT_INSERT, DEFAULT_WIDTH_PARTITIONS, round_width
 
 
 def _words(text: str) -> frozenset[str]:

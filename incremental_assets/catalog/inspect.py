@@ -14,7 +14,8 @@ from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.errors import ConfigurationError, SyncError
 from incremental_assets.core.evidence import ListedContainer, TableEvidence
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
-from incremental_assets.core.resolve import cursor_type_of, identifier_cursor_type
+from incremental_assets.core.identifier_types import cursor_type_of, identifier_cursor_type
+from incremental_assets.core.partition_column import axis_of
 
 BATCH = 200
 """How many containers are inspected at a time. After each batch, progress is reported and the finished entries are kept."""
@@ -82,13 +83,29 @@ class CatalogDeclarations:
             return None
         return (spec.columns, cursor_types.pop()) if len(chosen) == len(spec.columns) and len(cursor_types) == 1 else None
 
+    def axis(self, known: Known) -> tuple[Sequence[str], CursorType] | None:
+        """Returns columns and cursor type of what the partitions are windows of, which is the identifier unless the YAML says otherwise."""
+        spec, used = self.specs.get(known.table.name), self.identifier(known)
+        if used is None or spec is None or spec.partition_by is None:
+            return used
+        axis = axis_of(known.table, spec)
+        return None if axis is None else (axis.columns, axis.cursor_type)
+
     def lacks_span(self, known: Known) -> bool:
         """Whether first and last identifier of an unchanged container have to be queried all the same.
 
         The YAML may have named an identifier since, or switched to ``identifiers: auto``, or an earlier query may have failed.
         """
         undecided = self.detects(known.table.name) and known.pinned is None
-        return undecided or (known.table.span is None and self.identifier(known) is not None)
+        axis = self.axis(known)
+        if axis is None or undecided:
+            return undecided
+        return known.table.span is None or known.table.spanned != self.spanned(known)
+
+    def spanned(self, known: Known) -> tuple[str, ...]:
+        """Returns what ``SourceTable.spanned`` has to be."""
+        spec, axis = self.specs.get(known.table.name), self.axis(known)
+        return () if axis is None or spec is None or spec.partition_by is None else tuple(axis[0])
 
 
 class ContainerInspection:
@@ -143,7 +160,8 @@ class ContainerInspection:
             return self._pinned(entry)
         # The first identifier and the span stay as they were first found: the partitions follow from them, and existing partition keys must
         # not change.
-        table = replace(table, first=before.table.first, last=before.table.last, span=before.table.span)
+        old = before.table
+        table = replace(table, first=old.first, last=old.last, span=old.span, spanned=old.spanned)
         names = {column.name for column in table.columns}
         dropped = {c.name: c for c in (*before.dropped, *before.table.columns) if c.name not in names}
         entry = replace(
@@ -215,9 +233,11 @@ class ContainerInspection:
 
         Without an identifier in use, they are queried only for the proposal, and only where that is cheap.
         """
-        table, used = known.table, self._declarations.identifier(known)
+        table, used = known.table, self._declarations.axis(known)
         if used is not None:
             columns, cursor_type = used
+            if table.span is not None and self._declarations.lacks_span(known):
+                table = replace(table, first=None, last=None, span=None)  # they are those of another column
             if table.span is not None and not set(columns) <= set(table.indexed):
                 return known  # the first value is known; the last one is not worth reading the whole table without an index
             ends = self._source.span(table.name, columns, cursor_type)
@@ -225,7 +245,9 @@ class ContainerInspection:
             pinned = known.pinned
             if pinned is not None and pinned.type is not None and pinned.partition_by is None and table.span is None and ends is not None:
                 pinned = with_partitions(pinned, cursor_type, *ends, table.rows)
-            return replace(known, pinned=pinned, table=_with_ends(table, ends, cursor_type))
+            return replace(
+                known, pinned=pinned, table=replace(_with_ends(table, ends, cursor_type), spanned=self._declarations.spanned(known))
+            )
         proposal = known.proposal
         cheap = set(proposal.columns) <= set(table.indexed) or (table.rows is not None and table.rows <= SMALL_ROWS)
         if proposal.cursor_type is None or proposal.partition_by is not None or not cheap:

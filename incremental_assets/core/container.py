@@ -5,7 +5,7 @@ Belongs here: what the catalog operation found (``SourceTable``), what the YAML 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
 
@@ -104,9 +104,10 @@ class SourceTable:
 
     ``first`` and ``last``: the text of the lowest and the highest identifier. ``rows``: an estimate. ``bytes``: the size including indexes.
     ``span``: the difference between the highest and the lowest integer identifier at the time when the container was first measured; the
-    width of its partitions follows from it and must not change later. ``glob``, ``format`` and ``files`` are set for a container of files:
-    its pattern, the format of the files, and how many files there were. ``subscribed``: a subscription of logical replication fills the
-    table or one of its partitions.
+    width of its partitions follows from it and must not change later. ``spanned``: the column that ``first``, ``last`` and ``span`` are
+    about, where that is not the identifier (``partition_by: {column: …}``). ``glob``, ``format`` and ``files`` are set for a container of
+    files: its pattern, the format of the files, and how many files there were. ``subscribed``: a subscription of logical replication fills
+    the table or one of its partitions.
     """
 
     name: str
@@ -124,6 +125,7 @@ class SourceTable:
     format: str | None = None
     files: int | None = None
     subscribed: bool = False
+    spanned: tuple[str, ...] = ()
 
     def column(self, name: str) -> SourceColumn | None:
         return next((c for c in self.columns if c.name == name), None)
@@ -229,7 +231,9 @@ class Partitioning:
 class Container:
     """Everything that a sync needs to know about one container. It is made by ``core.resolve`` or, for files, ``files.definition``.
 
-    ``identifier`` and ``partitioning`` are both None for the strategy ``snapshot``. ``primary_key``: the columns that identify a row;
+    ``identifier`` and ``partitioning`` are both None for the strategy ``snapshot``. ``identifier`` tells new and changed rows from others,
+    and the watermark is a value of it. ``partitioned_on``: what the partitions are windows of; None if that is the identifier, as it mostly
+    is. Code that means partitions asks for ``axis``, which is right in both cases. ``primary_key``: the columns that identify a row;
     ``key_is_enforced``: the source itself guarantees that they are unique and not NULL, so that a sync need not check it. ``lag``: the
     safety lag, in seconds for times and values for integers. ``lag_is_auto``: the YAML does not set it. ``lag_reason``: why the lag has
     this value, as a sentence. ``indexed``, ``rows``, ``bytes`` and ``comment`` are those of ``SourceTable``.
@@ -253,6 +257,7 @@ class Container:
     comment: str | None = None
     lag_is_auto: bool = False
     lag_reason: str = ""
+    partitioned_on: Identifier | None = None
 
     @property
     def label(self) -> str:
@@ -271,6 +276,21 @@ class Container:
     @property
     def cursor_type(self) -> CursorType | None:
         return self.identifier.cursor_type if self.identifier else None
+
+    @property
+    def axis(self) -> Identifier | None:
+        """What the partitions are windows of: the identifier, or another column with ``partition_by: {column: …}``."""
+        return self.partitioned_on or self.identifier
+
+    @property
+    def along_axis(self) -> "Container":
+        """This container for code that reads or writes rows by the windows of partitions: its identifier is the axis.
+
+        It has no watermark of its own. A container that is partitioned along its identifier is returned as it is.
+        """
+        if self.partitioned_on is None:
+            return self
+        return replace(self, identifier=self.partitioned_on, partitioned_on=None, options=replace(self.options, on_null=OnNull.INCLUDE))
 
     @property
     def lag_window(self) -> LagWindow:

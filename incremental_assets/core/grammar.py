@@ -27,11 +27,23 @@ class Strategy(str, Enum):
 
 
 @dataclass(frozen=True)
+class PartitionColumn:
+    """The column by whose windows a container is partitioned, where that is not its identifier.
+
+    ``every``: as the YAML's ``partition_by`` of a container says it; None: the default.
+    """
+
+    column: str
+    every: str | int | None = None
+
+
+@dataclass(frozen=True)
 class IncrementalSpec:
     """One entry of ``incremental:``.
 
     ``schema`` is None if the entry does not name one. ``columns`` has two names if the identifier is the greater of two columns. ``start``
     is the text of the start value. ``excluded``: the direction is ``e``, and the container is synced without identifier.
+    ``partition_by``: the column by which the container is partitioned; None: the identifier itself.
     """
 
     schema: str | None
@@ -41,6 +53,7 @@ class IncrementalSpec:
     start: str | None = None
     strategy: Strategy = Strategy.APPEND
     excluded: bool = False
+    partition_by: PartitionColumn | None = None
 
 
 def _fail(text: str, position: int, what: str) -> ConfigurationError:

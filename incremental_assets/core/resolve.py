@@ -6,6 +6,7 @@ or the YAML. A container that ``resolve`` returns needs no further checks by its
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from incremental_assets.core.capture import Capture
@@ -19,12 +20,14 @@ from incremental_assets.core.container import (
     SourceColumn,
     SourceTable,
 )
-from incremental_assets.core.cursor_type import CursorType, IdentifierType, parse_value
+from incremental_assets.core.cursor_type import CursorType, parse_value
 from incremental_assets.core.deletes import MARK, Deletes
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
+from incremental_assets.core.identifier_types import identifier_cursor_type
 from incremental_assets.core.lag import SafetyLag, safety_lag
 from incremental_assets.core.names import nearest
+from incremental_assets.core.partition_column import partition_axis
 from incremental_assets.core.partitions import Granularity, default_granularity, floor_to, next_start
 
 DEFAULT_WIDTH_PARTITIONS = 100
@@ -32,48 +35,6 @@ DEFAULT_WIDTH_PARTITIONS = 100
 
 CAPTURED_KINDS = (Kind.TABLE, Kind.PARTITIONED)
 """The kinds of containers whose changes are in the log."""
-_AXES: dict[str, tuple[CursorType, str]] = {
-    "date": (CursorType.DATE, "date"),
-    "timestamp without time zone": (CursorType.TIMESTAMP_NTZ, "timestamp"),
-    "timestamp with time zone": (CursorType.TIMESTAMP, "timestamp"),
-    "smallint": (CursorType.INTEGER, "integer"),
-    "integer": (CursorType.INTEGER, "integer"),
-    "bigint": (CursorType.INTEGER, "integer"),
-    "numeric": (CursorType.INTEGER, "integer"),
-    # MySQL's own names
-    "datetime": (CursorType.TIMESTAMP_NTZ, "timestamp"),
-    "timestamp": (CursorType.TIMESTAMP, "timestamp"),
-    **{name: (CursorType.INTEGER, "integer") for name in ("tinyint", "mediumint", "int", "decimal")},
-    **{f"{name} unsigned": (CursorType.INTEGER, "integer") for name in ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal")},
-}
-_WITH_FRACTIONS = ("numeric", "decimal", "decimal unsigned")
-"""Types that may have fractions, unless their scale is 0."""
-
-
-def cursor_type_of(column: SourceColumn) -> CursorType | None:
-    """The cursor type of a column's values; None if the column cannot be an incremental identifier."""
-    if column.base not in _AXES or (column.base in _WITH_FRACTIONS and ",0)" not in column.type.replace(" ", "")):
-        return None  # a value with a fraction has no exact integer; a numeric without a declared scale may have fractions
-    return _AXES[column.base][0]
-
-
-def identifier_cursor_type(where: str, column: SourceColumn, type_: IdentifierType) -> CursorType:
-    """The cursor type of a column that the YAML declares as an identifier of type ``type_``.
-
-    ``where`` begins the message of the ConfigurationError, which is raised if the declared type does not fit the column's type.
-    """
-    found = _AXES.get(column.base)
-    fits = found is not None and (
-        found[1] == type_.value or (found[1] == "timestamp" and type_ in (IdentifierType.DATETIME, IdentifierType.TIMESTAMP))
-    )
-    if found is None or not fits or cursor_type_of(column) is None:
-        suggestion = (
-            f" Write {found[1]!r}." if found and column.base not in _WITH_FRACTIONS else " Choose a date, timestamp or integer column."
-        )
-        raise ConfigurationError(
-            f"{where}: identifier {column.name!r} is declared {type_.value} but the column is {column.type}.{suggestion}"
-        )
-    return found[0]
 
 
 def resolve(
@@ -115,7 +76,7 @@ def resolve(
                 f"{label}: columns {other!r} and {column.name!r} differ only in case, which Delta Lake does not tell apart. "
                 f"Leave one out: containers: {{{table.name}: {{exclude_columns: [{column.name}]}}}}"
             )
-    identifier, partitioning, strategy = None, None, Strategy.SNAPSHOT
+    identifier, axis, partitioning, strategy = None, None, None, Strategy.SNAPSHOT
     if spec is not None and not spec.excluded:
         known(spec.columns, "incremental")
         for name in spec.columns:
@@ -123,8 +84,13 @@ def resolve(
                 raise ConfigurationError(f"{label}: the identifier {name!r} can be neither excluded nor read as text.")
         identifier = _identifier(label, table, spec)
         strategy = spec.strategy
-        partitioning = _partitioning(label, table, identifier, options.partition_by, today)
-    elif options.partition_by is not None:
+        axis = partition_axis(label, table, spec, options)
+        partition_by = options.partition_by if spec.partition_by is None else spec.partition_by.every
+        # The catalog may have measured another column, before the YAML was changed.
+        is_measured = table.spanned == (axis.columns if axis is not None else ())
+        measured = table if is_measured else replace(table, first=None, last=None, span=None)
+        partitioning = _partitioning(label, measured, axis or identifier, partition_by, today)
+    elif options.partition_by is not None or (spec is not None and spec.partition_by is not None):
         raise ConfigurationError(
             f"{label}: partition_by needs an incremental identifier; add {schema}.{table.name}:<column>:<type> to incremental."
         )
@@ -150,7 +116,9 @@ def resolve(
     lag = (
         SafetyLag(0, False, "it follows the log of its source")
         if options.capture is Capture.LOG
-        else safety_lag(table, identifier, strategy, options, safety_lag_seconds, batch=partitioning is not None and partitioning.batch)
+        else safety_lag(
+            table, identifier, strategy, options, safety_lag_seconds, batch=partitioning is not None and partitioning.batch and axis is None
+        )
     )
     if options.hold_back is HoldBack.WRITERS and identifier is not None and (lag.value == 0 or lag.is_auto):
         _refuse_earlier_times(label, table, identifier)
@@ -184,6 +152,7 @@ def resolve(
         rows=table.rows,
         bytes=table.bytes,
         comment=table.comment,
+        partitioned_on=axis,
     )
 
 
@@ -242,6 +211,7 @@ def _identifier(label: str, table: SourceTable, spec: IncrementalSpec) -> Identi
 
 
 def _partitioning(label: str, table: SourceTable, identifier: Identifier, partition_by: str | int | None, today: int) -> Partitioning:
+    """``identifier``: what the partitions are windows of."""
     cursor_type = identifier.cursor_type
     first, last = _parsed(cursor_type, table.first), _parsed(cursor_type, table.last)
     if identifier.start is not None:

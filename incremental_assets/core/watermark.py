@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from incremental_assets.core.capture import CapturePosition
+from incremental_assets.core.container import Identifier
 from incremental_assets.core.cursor_type import CursorType, json_value, value_from_json
 from incremental_assets.core.errors import NewerFormat
 from incremental_assets.core.unfilled import Unfilled
@@ -174,10 +175,11 @@ class TableState:
         """
         return self.watermark if self.watermark is None or event is None else min(self.watermark, event)
 
-    def to_json(self, cursor_type: CursorType | None) -> str:
+    def to_json(self, cursor_type: CursorType | None, axis: Identifier | None = None) -> str:
         """The state as JSON. It is exact: a watermark is ISO 8601 text or an integer, never a float.
 
-        ``cursor_type`` is the cursor type of the container's identifier; None for a container without identifier.
+        ``cursor_type`` is the cursor type of the container's identifier; None for a container without identifier. ``axis``: what its
+        partitions are windows of, if that is not the identifier (``Container.partitioned_on``).
         """
 
         def value(v: int | None) -> int | str | None:
@@ -217,12 +219,16 @@ class TableState:
         if self.columns is not None:
             data["columns"] = list(self.columns)
         if self.unfilled is not None:
-            data["unfilled"] = self.unfilled.to_json(value)
+            data["unfilled"] = self.unfilled.to_json(value if axis is None else lambda v: json_value(axis.cursor_type, v))
+            if axis is not None:
+                data["unfilled_axis"] = axis.signature
         return json.dumps(data, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, cursor_type: CursorType | None, text: str) -> "TableState":
+    def from_json(cls, cursor_type: CursorType | None, text: str, axis: Identifier | None = None) -> "TableState":
         """The inverse of ``to_json``; also reads what earlier versions of this product wrote.
+
+        If older rows lack values in partitions that were cut along another axis, all partitions may have such rows now.
 
         Raises NewerFormat if a newer version of this product wrote it.
         """
@@ -248,6 +254,9 @@ class TableState:
             assert moved_to is not None
             return Pending(moved_to, opened, p.get("by_margin", False))
 
+        unfilled = data.get("unfilled")
+        if data.get("unfilled_axis") != (axis.signature if axis is not None else None) and unfilled is not None:
+            unfilled = {**unfilled, "windows": [[None, None]]}
         return cls(
             identifier=data["identifier"],
             strategy=data["strategy"],
@@ -266,7 +275,7 @@ class TableState:
             swept_at=data.get("swept_at"),
             capture=CapturePosition.from_json(data.get("capture")),
             columns=tuple(data["columns"]) if data.get("columns") is not None else None,
-            unfilled=Unfilled.from_json(data.get("unfilled"), value),
+            unfilled=Unfilled.from_json(unfilled, value if axis is None else lambda v: value_from_json(axis.cursor_type, v)),
         )
 
 

@@ -48,7 +48,7 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
             context.log.info(f"{container.label}: {again}")
             continue
         sync.committed(write_batch, outcome)
-        written += write_batch.windows
+        written += sync.written_windows(write_batch)
         outcomes.append(outcome)
         # An append that is one commit without NULL identifiers replaces exactly the windows that it read. An upsert leaves other rows
         # in them.

@@ -27,7 +27,8 @@ def keep_learned(instance: dg.DagsterInstance, plan: TablePlan, table: LakeTable
     learned, container = plan.confirmed, plan.container
     if learned is None or plan.base_version is None:
         return plan.watermark
-    if not set_property_without_spark(table, plan.base_version, STATE_PROPERTY, learned.to_json(container.cursor_type)):
+    text = learned.to_json(container.cursor_type, container.partitioned_on)
+    if not set_property_without_spark(table, plan.base_version, STATE_PROPERTY, text):
         return plan.watermark
     if container.cursor_type is not None and learned.watermark != plan.watermark:
         metadata = {

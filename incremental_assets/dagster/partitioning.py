@@ -28,7 +28,7 @@ def dagster_partitions(container: Container, timezone: str) -> dg.PartitionsDefi
     day, week or month is a partition too (Dagster's own default ends with the last complete one), because today's rows must be in a
     partition. ``timezone`` is the datastore's, the zone of its dates and zone-less times.
     """
-    partitioning, cursor_type = container.partitioning, container.cursor_type
+    partitioning, cursor_type = container.partitioning, container.along_axis.cursor_type
     if partitioning is None or cursor_type is None:
         return None
     if partitioning.granularity is None:
@@ -84,12 +84,12 @@ def partitions_of(
 
 
 def windows_metadata(container: Container) -> Mapping[str, Any]:
-    """Describes the container's identifier and partitioning as plain JSON; empty where it has no partitions.
+    """Describes what the container's partitions are windows of, and its partitioning, as plain JSON; empty where it has no partitions.
 
     The IO manager reads it from an upstream asset's metadata, where the container itself is not at hand, to turn partition keys into
     windows.
     """
-    identifier, partitioning = container.identifier, container.partitioning
+    identifier, partitioning = container.axis, container.partitioning
     if identifier is None or partitioning is None:
         return {}
     return {

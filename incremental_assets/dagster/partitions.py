@@ -51,8 +51,8 @@ def is_by_file(definition: ContainerDefinition) -> bool:
 
 
 def container_partitions(definition: ContainerDefinition, instance: dg.DagsterInstance) -> Partitions | None:
-    """The container's partitions as windows of its identifier; None where it has no partitions, and where each partition is a file."""
-    container, in_dagster = definition.container, partitions_definition(definition)
+    """The container's partitions as windows of its axis; None where it has no partitions, and where each partition is a file."""
+    container, in_dagster = definition.container.along_axis, partitions_definition(definition)
     if in_dagster is None or container.cursor_type is None or container.partitioning is None or container.partitioning.by_file:
         return None
     return partitions_of(container.cursor_type, container.partitioning, in_dagster, instance)
@@ -94,7 +94,8 @@ def keys_between(definition: ContainerDefinition, instance: dg.DagsterInstance, 
     except ConfigurationError as error:
         raise ConfigurationError(f"{definition.container.label}: {error}") from error
     keys = dagster_definition.get_partition_keys(dynamic_partitions_store=instance)
-    if definition.container.cursor_type is not None and not definition.container.cursor_type.is_time:
+    axis = definition.container.axis
+    if axis is not None and not axis.cursor_type.is_time:
         chosen = [key for key in keys if int(first) <= int(key) <= int(last)]
     else:
         chosen = [key for key in keys if first <= key <= last]

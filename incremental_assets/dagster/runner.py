@@ -219,7 +219,7 @@ class Runner:
             status, message = "failed", failure
         elif checks is not None and (checks["failed"] or checks["errored"]):
             status, message = "warning", f"{message}; quality: {checks['message']}"
-        partitions = _in_order(container.cursor_type, keys)
+        partitions = _in_order(container.along_axis.cursor_type, keys)
         return line(container.label, status, metadata=metadata, partitions=partitions, message=message, checks=checks, **common)
 
     def _count(self, values: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ import dagster as dg
 
 from incremental_assets.catalog.definition import missing
 from incremental_assets.core.comparison import Comparison
-from incremental_assets.core.container import Container, SourceColumn
+from incremental_assets.core.container import Container, SourceColumn, SourceTable
 from incremental_assets.core.errors import ContainerMissing, SourceError
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
@@ -24,7 +24,7 @@ from incremental_assets.core.watermark import TableState
 from incremental_assets.dagster.learned import keep_learned
 from incremental_assets.dagster.partitioning import WINDOWS_METADATA, windows_metadata
 from incremental_assets.dagster.partitions import add_keys, container_key, container_partitions, partitions_definition
-from incremental_assets.dagster.watermarks import newest_watermark
+from incremental_assets.dagster.watermarks import newest_watermark, reported_version
 from incremental_assets.databases.audit import audit
 from incremental_assets.databases.capture_plan import make_capture_plan
 from incremental_assets.databases.capture_sync import CapturedSync, advance_slot
@@ -32,7 +32,7 @@ from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.dialect import Dialect
 from incremental_assets.databases.plan import TablePlan, integer_keys, make_plan, run_keys
 from incremental_assets.databases.slot_counts import SlotCounts
-from incremental_assets.databases.source import SourceDatabase
+from incremental_assets.databases.source import SourceDatabase, along_axis
 from incremental_assets.databases.sync import TableSync
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.scope import LakeScope
@@ -71,9 +71,10 @@ class TableAdapter:
             table = LakeTable(lake, *container.key_path)
             if definition.missing_since is not None and reader.table() is None:
                 raise ContainerMissing(missing(definition))
-            if container.identifier is not None and definition.table.span is None:
+            axis, table_found = container.axis, definition.table
+            if axis is not None and (table_found.span is None or _is_of_another_column(table_found, container)):
                 raise SourceError(
-                    f"{container.label}: what its {'/'.join(container.identifier.columns)} begins with is not known yet, and its "
+                    f"{container.label}: what its {'/'.join(axis.columns)} begins with is not known yet, and its "
                     f"partitions follow from that. Run: incremental-assets catalog {container.datastore}"
                 )
             # The table exists in the lake, but Dagster has no partition of it: DAGSTER_HOME was deleted or replaced.
@@ -81,7 +82,7 @@ class TableAdapter:
                 partitions = self._listed_again(instance, reader, partitions)
             known = events or {}
             event = known[container.label] if container.label in known else newest_watermark(instance, container)
-            plan = self._made(container, reader, table, partitions, request, event, counts)
+            plan = self._made(instance, container, reader, table, partitions, request, event, counts)
             keys = run_keys(plan, reader, partitions) if plan.action is not Action.SKIP else []
         return plan, keys
 
@@ -96,12 +97,12 @@ class TableAdapter:
         table = scope.table(*container.key_path)
         partitions = container_partitions(self.definition, instance)
         event = newest_watermark(instance, container)
-        plan = self._made(container, reader, table, partitions, request, event)
+        plan = self._made(instance, container, reader, table, partitions, request, event)
         if plan.action is Action.SKIP and request.audit is not None:
             spark = scope.spark  # opened before the snapshot, so that none is held while a JVM starts
             # The lake is compared with a state of the source in which there is still nothing to do. If there is, it is synced first.
             with reader.snapshot():
-                plan = self._made(container, reader, table, partitions, request, event)
+                plan = self._made(instance, container, reader, table, partitions, request, event)
                 if plan.action is Action.SKIP:
                     rows = reader.snapshot_rows(container, plan.state.text_columns if plan.state is not None else ())
                     most = definition.settings.rows_a_window
@@ -116,6 +117,7 @@ class TableAdapter:
             return CapturedSync(
                 definition, plan, reader, table, partitions, run_id, log, log=reader.change_log(definition.settings.slot), others=others
             )
+        reader.container = plan.reading
         expected = reader.estimate(plan.windows, plan.include_nulls)
         log(f"{container.label}: {plan.reason}: {plan.requested}, about {expected:,} rows by {container.strategy.value}")
         return TableSync(definition, plan, reader, table, partitions, run_id, log)
@@ -136,8 +138,10 @@ class TableAdapter:
             return {"rows": None, "sql": plan.reason}
         if plan.action is not Action.SKIP:
             with self._reader() as reader:
+                reader.container = plan.reading
                 rows = reader.count(plan.windows, plan.include_nulls)
-        return {"rows": rows, "sql": self._dialect.describe_read(container, plan.windows, plan.include_nulls)}
+        described = container.along_axis if plan.by_partition else container
+        return {"rows": rows, "sql": self._dialect.describe_read(described, plan.windows, plan.include_nulls)}
 
     def source(self) -> dg.AssetSpec:
         container, address = self.definition.container, self.definition.settings.address
@@ -168,8 +172,8 @@ class TableAdapter:
         if not definition.is_specified and definition.proposal.reasons:
             metadata["catalog/proposal"] = definition.entry or "none"
             metadata["catalog/why"] = "\n".join(definition.proposal.reasons)
-        if container.identifier is not None:
-            metadata["partition_expr"] = container.identifier.columns[0]
+        if container.axis is not None:
+            metadata["partition_expr"] = container.axis.columns[0]
             metadata[WINDOWS_METADATA] = windows_metadata(container)
         return dg.AssetSpec(
             container_key(container),
@@ -185,6 +189,7 @@ class TableAdapter:
     # ------------------------------------------------------------------
     def _made(
         self,
+        instance: dg.DagsterInstance,
         container: Container,
         reader: SourceDatabase,
         table: LakeTable,
@@ -194,7 +199,8 @@ class TableAdapter:
         counts: SlotCounts | None = None,
     ) -> TablePlan:
         if not container.is_captured:
-            return make_plan(container, reader, table, partitions, request, event)
+            reported = None if container.partitioned_on is None else reported_version(instance, container)
+            return make_plan(container, reader, table, partitions, request, event, reported)
         settings, counts = self.definition.settings, counts or SlotCounts()
         log, most = reader.change_log(settings.slot), settings.capture_warning_bytes
         return make_capture_plan(container, reader, log, table, partitions, request, event, counts, most)
@@ -236,8 +242,9 @@ class TableAdapter:
         Dagster stores the keys of dynamic partitions in DAGSTER_HOME. If that was lost, they are derived from the rows of the source.
         """
         container = self.definition.container
-        assert container.identifier is not None and container.partitioning is not None
-        keys = integer_keys(reader, partitions.width, container.partitioning.batch, None, (container.identifier.domain,))
+        assert container.axis is not None and container.partitioning is not None
+        with along_axis(reader):
+            keys = integer_keys(reader, partitions.width, container.partitioning.batch, None, (container.axis.domain,))
         add_keys(instance, partitions_definition(self.definition), keys)
         return partitions.with_keys(keys)
 
@@ -245,9 +252,16 @@ class TableAdapter:
         container = self.definition.container
         what = f"{container.kind.value.capitalize()} `{container.schema}.{container.name}`, kept in step by {container.strategy.value}"
         by = f" on `{'`, `'.join(container.identifier.columns)}`" if container.identifier else ": the whole container each time"
+        if container.partitioned_on is not None:
+            by += f", partitioned by `{container.partitioned_on.columns[0]}`"
         if container.is_captured:
             by = ", by the log of its source"
         return f"{container.comment}\n\n{what}{by}." if container.comment else f"{what}{by}."
+
+
+def _is_of_another_column(found: SourceTable, container: Container) -> bool:
+    """Whether the catalog has measured another column than the one by which the container is partitioned now."""
+    return found.spanned != (container.partitioned_on.columns if container.partitioned_on is not None else ())
 
 
 def _came_from(source: SourceColumn | None) -> str:

@@ -17,7 +17,7 @@ from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.unfilled import keys_of
 from incremental_assets.dagster.metadata import plain
 from incremental_assets.dagster.newest_events import MOST_OBSERVATIONS, newest_events
-from incremental_assets.delta.result import LSN, NEW, PREVIOUS, SIGNATURE
+from incremental_assets.delta.result import LSN, NEW, PREVIOUS, SIGNATURE, VERSION
 from incremental_assets.delta.table import LakeTable
 
 PAGE = 500
@@ -52,6 +52,15 @@ def newest_watermark(instance: dg.DagsterInstance, container: Container) -> int 
     if newest is None:
         return None
     return _watermark_in(container, _values(newest.asset_observation if observed else newest.asset_materialization))
+
+
+def reported_version(instance: dg.DagsterInstance, container: Container) -> int | None:
+    """The Delta version up to which the container's materializations tell what was written; None where there is none."""
+    for record in _events(instance, _key(container), 20):
+        values = _values(record.asset_materialization)
+        if VERSION in values:
+            return int(values[VERSION])
+    return None
 
 
 def newest_watermarks(instance: dg.DagsterInstance, containers: Sequence[Container]) -> Mapping[str, int | None]:

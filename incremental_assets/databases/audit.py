@@ -16,7 +16,7 @@ from incremental_assets.core.errors import LakeError
 from incremental_assets.core.partitions import IntegerPartitions, Partitions
 from incremental_assets.core.plan import AuditRequest
 from incremental_assets.core.window import EVERYTHING, Window
-from incremental_assets.databases.source import SourceDatabase, SourceSnapshot
+from incremental_assets.databases.source import SourceDatabase, SourceSnapshot, along_axis
 from incremental_assets.delta.hashed_rows import LakeHashedRows
 from incremental_assets.delta.table import Head, LakeTable
 
@@ -39,6 +39,20 @@ def audit(
     ``most``: about how many rows are compared at most; more are left to comparisons in later snapshots (``Comparison.following``). Columns
     that only the lake has, because the source has dropped them, are not compared. Raises LakeError if there is no table.
     """
+    with along_axis(source):
+        return _audit(snapshot, spark, table, container, partitions, request, source, most)
+
+
+def _audit(
+    snapshot: SourceSnapshot,
+    spark: "SparkSession",
+    table: LakeTable,
+    container: Container,
+    partitions: Partitions | None,
+    request: AuditRequest,
+    source: SourceDatabase,
+    most: int,
+) -> Comparison:
     started = time.monotonic()
     head = table.head()
     if head is None:
@@ -48,7 +62,7 @@ def audit(
     if request.keys is not None and isinstance(partitions, IntegerPartitions):
         partitions = partitions.with_keys(request.keys)
     scope, following = _scope(source, partitions, request, most)
-    lake = LakeHashedRows(spark, table, head.version, container, columns, _marks(container, head, in_source))
+    lake = LakeHashedRows(spark, table, head.version, container.along_axis, columns, _marks(container, head, in_source))
     found = compare(snapshot.hashed_rows(columns), lake, partitions, scope)
     types = {column.name.lower(): column.type for column in columns}
     key_types = [types[name.lower()] for name in key_of(container, columns)]

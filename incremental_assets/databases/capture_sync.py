@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,6 @@ class CapturedSync(TableSync):
         self._is_done = False
         self._is_judged = True
         """Whether the lake is equal to the snapshot that is held, so that an audit may compare them."""
-        self._partitions_changed: set[str] = set()
 
     def needs_spark(self) -> bool:
         if not self._plan.applies:
@@ -225,16 +224,11 @@ class CapturedSync(TableSync):
 
     def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
         super().committed(write_batch, outcome)
-        if outcome.identifiers is not None and self.partitions is not None:
-            self._partitions_changed |= self.partitions.keys_of(outcome.identifiers.unique().drop_null().to_pylist())
         position = write_batch.state.capture
         if position is not None:
             self.result.more |= {"capture/slot": position.slot, LSN: lsn_text(position.lsn)}
             if self.result.retained is not None:
                 self.result.more["capture/retained_bytes"] = self.result.retained.bytes
-
-    def changed_partitions(self) -> Collection[str]:
-        return self._partitions_changed
 
     def finish(self) -> None:
         advance_slot(self._change_log, self.table, self._others)

@@ -194,7 +194,7 @@ class TableDefinition:
         The safety lag stays the one with which the sync was planned, because its windows were computed with it.
         """
         old, planned = self.table, self.container
-        fresh = replace(now, first=old.first, last=old.last, span=old.span, rows=old.rows, bytes=old.bytes)
+        fresh = replace(now, first=old.first, last=old.last, span=old.span, spanned=old.spanned, rows=old.rows, bytes=old.bytes)
         return replace(self._resolve(fresh), lag=planned.lag, lag_is_auto=planned.lag_is_auto, lag_reason=planned.lag_reason)
 
     def _resolve(self, table: SourceTable) -> Container:

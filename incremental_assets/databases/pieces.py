@@ -22,7 +22,7 @@ def pieces_of(plan: TablePlan, source: SourceDatabase, partitions: Partitions | 
 
     The result is one piece if that is enough, or if the read cannot be divided.
     """
-    container = plan.container
+    container = plan.reading
     if container.identifier is None or source.estimate(plan.windows, plan.include_nulls) <= rows:
         return [plan.windows]
     # A refresh replaces each of its windows independently of the others. The pieces of a load or a sync each move the watermark to their
@@ -42,7 +42,9 @@ def _halves(plan: TablePlan, source: SourceDatabase, partitions: Partitions | No
     The parts are in ascending order and together cover the window exactly. For partitions of time, the bounds are starts of partitions.
     The window is returned undivided if no row is known in it.
     """
-    container, partitioning = plan.container, plan.container.partitioning
+    container, partitioning = plan.reading, plan.container.partitioning
+    if container.partitioned_on is not None:  # the windows are of the identifier, which the partitions are not cut along
+        partitioning = partitions = None
     lowest, highest = window.lower, source.highest().value
     if lowest is None:
         lowest = partitioning.first if partitioning is not None and partitioning.first is not None else source.lowest()

@@ -23,7 +23,7 @@ from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.core.unfilled import message
 from incremental_assets.core.watermark import TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, in_words
-from incremental_assets.databases.source import Server, SourceDatabase
+from incremental_assets.databases.source import Server, SourceDatabase, along_axis
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import Head, LakeTable, expect_owner
 
@@ -37,24 +37,37 @@ class TablePlan(Plan):
     """The plan of one sync of a table or view.
 
     ``windows``: their rows will be read and replaced. ``include_nulls``: the rows without identifier will be, too. ``whole``: the whole
-    table will be replaced, with its schema. ``applies``: what the source's log has is applied, and ``windows`` is empty.
+    table will be replaced, with its schema. ``applies``: what the source's log has is applied, and ``windows`` is empty. ``by_partition``:
+    the windows are those of partitions that are cut along another column than the identifier (``Container.partitioned_on``).
+    ``reports_all``: rows of such a container were written of which no event tells the partitions, so that all of these are reported.
     """
 
     windows: tuple[Window, ...]
     include_nulls: bool
     whole: bool = False
     applies: bool = False
+    by_partition: bool = False
+    reports_all: bool = False
+
+    @property
+    def reading(self) -> Container:
+        """The container as its rows are read: its identifier is the one that the windows are about."""
+        return self.container.along_axis if self.by_partition else self.container
 
     @property
     def requested(self) -> str:
         """The windows in words."""
         if self.applies:
             return "what the log has"
-        return in_words(self.container.cursor_type, self.windows)
+        return in_words(self.reading.cursor_type, self.windows)
 
     def decided(self, action: Action, reason: str, windows: tuple[Window, ...], include_nulls: bool, **more: Any) -> "TablePlan":
         """The plan with this decision. ``more``: further fields that are to be replaced."""
         return replace(self, action=action, reason=reason, windows=windows, include_nulls=include_nulls, **more)
+
+    def decided_along_axis(self) -> "TablePlan":
+        """A plan that reads everything, as it is for a container that is partitioned along its identifier."""
+        return replace(self, container=self.container.along_axis, windows=(EVERYTHING,))
 
 
 def undecided(
@@ -92,13 +105,20 @@ def fresh_state(container: Container, source: str) -> TableState:
 
 
 def make_plan(
-    container: Container, source: SourceDatabase, table: LakeTable, partitions: Partitions | None, request: Request, event: int | None
+    container: Container,
+    source: SourceDatabase,
+    table: LakeTable,
+    partitions: Partitions | None,
+    request: Request,
+    event: int | None,
+    reported: int | None = None,
 ) -> TablePlan:
     """Plans one sync.
 
     ``event`` is the watermark of the newest event in Dagster's log that has one, as an integer of the cursor type; None if there is no such
-    event. Raises ConfigurationError if the request does not fit the container, RebuildNeeded if the table does not fit the container or the
-    source any more, LakeError or SourceError if one of them cannot be read. Planning writes nothing.
+    event. ``reported``: the Delta version that the newest event has reported, for a container whose partitions are cut along another
+    column; None if there is none. Raises ConfigurationError if the request does not fit the container, RebuildNeeded if the table does not
+    fit the container or the source any more, LakeError or SourceError if one of them cannot be read. Planning writes nothing.
     """
     if container.identifier is None and request.mode is Mode.INCREMENTAL and request.keys is not None:
         raise ConfigurationError(f"{container.label}: it has no partitions.")
@@ -114,6 +134,9 @@ def make_plan(
     if state is not None and state.unfilled is not None and request.mode is Mode.INCREMENTAL and not request.reset:
         warnings.append(message(container.label, state.unfilled, partitions))
     common = undecided(container, request, head, state, event, warnings)
+    if container.partitioned_on is not None:
+        # In which partitions a sync has written that has ended before its events is lost, so that all of them are reported.
+        common = replace(common, reports_all=reported is None or bool(table.data_commits_since(reported)))
     plan, watermark = common.decided, common.watermark
     load = functools.partial(plan, Action.LOAD, warnings=(*common.warnings, *lag_warning(container)))
     domain = (container.identifier.domain if container.identifier else EVERYTHING,)
@@ -139,14 +162,19 @@ def make_plan(
         assert partitions is not None
         inside = (window.intersect(domain[0]) for window in partitions.windows_of(request.keys))
         windows = tuple(window for window in inside if window is not None)
+        # All partitions, with the rows that belong to none, are all that the identifier has, too.
         everything = windows == domain
         count = len(request.keys)
-        return plan(Action.REFRESH, f"refreshes {count} partition{'s' if count > 1 else ''} whole", windows, nulls and everything)
+        reason = f"refreshes {count} partition{'s' if count > 1 else ''} whole"
+        by_partition = container.partitioned_on is not None and not everything
+        return plan(Action.REFRESH, reason, windows, nulls and everything, by_partition=by_partition)
     lag_window = container.lag_window.window(watermark)
     reads = f"reads what is new since the watermark {_shown(container, watermark)}"
     sweeps = _sweeps(container, state, request)
     if sweeps is not None:  # even if nothing is new
         return plan(Action.SYNC, f"{reads}, and {sweeps}", (lag_window,), nulls, sweep=True)
+    if common.reports_all:
+        return plan(Action.SYNC, reads, (lag_window,), nulls)
     learned: TableState | None = None
     # The pending values belong to the table's own watermark, so they are used only if the event log does not have a lower one.
     if state is not None and state.pending and state.watermark == watermark:
@@ -366,6 +394,12 @@ def run_keys(plan: TablePlan, source: SourceDatabase, partitions: Partitions | N
         return []
     if plan.request.keys is not None:
         return list(plan.request.keys)
+    if plan.container.partitioned_on is not None:
+        # What is new may lie in any partition. The sync reports those in which it has written.
+        if plan.action is Action.SYNC:
+            return []
+        with along_axis(source):
+            return run_keys(plan.decided_along_axis(), source, partitions)
     lower = plan.windows[0].lower if plan.windows else None
     if not isinstance(partitions, IntegerPartitions):
         # The keys end at the newest row and not today: a table that has had no new rows for years has no partitions for these years.

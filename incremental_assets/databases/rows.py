@@ -83,8 +83,9 @@ class TableRows:
     def emptied(self) -> Sequence[Window]:
         """See ``BatchRows``. If several partitions are refreshed, each is checked by itself; otherwise it is all windows or none."""
         plan, partitions, windows = self._plan, self._partitions, self._read.windows
-        keys, identifier = plan.request.keys, plan.container.identifier
-        if keys is None or len(keys) == 1 or partitions is None or identifier is None or plan.whole:
+        keys, identifier = plan.request.keys, plan.reading.identifier
+        is_apart = plan.container.partitioned_on is not None and not plan.by_partition
+        if keys is None or len(keys) == 1 or partitions is None or identifier is None or plan.whole or is_apart:
             return windows if self._source.is_empty(windows, self._read.include_nulls) else ()
         each = [partitions.window_of(key).intersect(identifier.domain) for key in keys]
         # A piece may contain only one half of a partition, and that half may well have no rows. So the whole partition is checked.

@@ -6,8 +6,8 @@ what a plan or a sync makes of the answers (``databases.plan``, ``databases.sync
 A second kind of database implements both protocols in a folder beside ``postgres``. All methods raise SourceError if a query fails.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -271,3 +271,14 @@ class SourceDatabase(Protocol):
     def free_connections(self, most: int) -> int:
         """How many more connections may be opened until this product has ``most`` of them on the database; at least one."""
         ...
+
+
+@contextmanager
+def along_axis(source: SourceDatabase) -> Iterator[None]:
+    """Lets windows that the source is asked about be those of partitions, until the block ends (``Container.along_axis``)."""
+    before = source.container
+    source.container = before.along_axis
+    try:
+        yield
+    finally:
+        source.container = before

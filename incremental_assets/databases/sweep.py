@@ -110,8 +110,8 @@ def sweep(
         raise moved(container.label, table, "no deleted row was looked for")
     marks = MARK.name if write_batch.deleted_at is not None else None
     key = _key(container, head)
-    assert container.identifier is not None
-    here = read_keys(table, head, key, container.identifier, marks)
+    assert container.axis is not None
+    here = read_keys(table, head, key, container.axis, marks)
     lake = here or LakeHashedRows(session(), table, head.version, container, key, marks)
     found = _compared(snapshot, lake, table, key, container, allow_any)
     gone = keys_of(found.gone, key)

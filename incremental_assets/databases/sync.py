@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
 from incremental_assets.core.unfilled import Unfilled, left, left_by_audit, message, windows_of_values
 from incremental_assets.core.watermark import Activity, Advance, Holder, OpenTransactions, TableState, advance
-from incremental_assets.core.window import Window, covered_from, merge, without
+from incremental_assets.core.window import EVERYTHING, Window, covered_from, merge, without
 from incremental_assets.databases.audit import audit
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.pieces import pieces_of
@@ -61,6 +61,7 @@ class TableSync(ContainerSync):
         super().__init__(table, partitions, SyncResult(plan, plan.watermark, plan.watermark, messages=list(plan.warnings)))
         self._plan = plan
         self._source = source
+        source.container = plan.reading
         self._run_id = run_id
         self._log = log
         self._started = time.monotonic()
@@ -78,6 +79,8 @@ class TableSync(ContainerSync):
         self._audited: SourceSnapshot | None = None
         """The rows of the last snapshot, which an audit or a sweep compares with the lake; None before that."""
         self._swept: Sweep | None = None
+        self._partitions_changed: set[str] = set()
+        """The partitions in which commits have changed rows, as far as the windows of the batches do not tell it."""
         self._written = plan.state or fresh_state(plan.container, "")
         """The state that the newest write batch stores with its rows."""
 
@@ -118,7 +121,9 @@ class TableSync(ContainerSync):
         plan, source, settings = self._plan, self._source, self._definition.settings
         container = plan.container
         highest, held_by, now = Highest(), OpenTransactions(), Activity()
-        if container.identifier is not None:
+        if plan.by_partition:
+            highest = source.highest()  # of the partitions' column, up to which the read is divided; the watermark stays where it is
+        elif container.identifier is not None:
             # The order matters. A transaction that begins after the highest identifier was read cannot commit a row below it. So the
             # watermark may move there if all transactions that are open right after that read have ended before the snapshot is taken.
             highest = source.highest()
@@ -136,7 +141,7 @@ class TableSync(ContainerSync):
             moved = self._advance(container, windows, highest, held_by, now)
             self._check_rows(container, windows, nulls, highest)
             state = self._next_state(container, moved, windows, nulls)
-            snapshot = source.snapshot_rows(container, state.text_columns)
+            snapshot = source.snapshot_rows(source.container, state.text_columns)
             state = self._with_unfilled(state, snapshot, windows)
             self._written, self._audited = state, snapshot if last else None
             rows = TableRows(
@@ -157,6 +162,7 @@ class TableSync(ContainerSync):
                 by_key=snapshot,
                 in_files=rows.in_files(),
                 divisible=self._in_pieces,
+                by_partition=plan.by_partition,
                 deleted_at=time.time_ns() // 1000 if container.options.deletes is Deletes.SOFT else None,
             )
             try:
@@ -179,7 +185,7 @@ class TableSync(ContainerSync):
             self._container = self._plan.container
         else:
             self._container = self._definition.with_columns_of(found)
-            self._source.container = self._container
+            self._source.container = replace(self._plan, container=self._container).reading
             if self._state is not None and not self._whole:
                 check_key(self._container, self._state)
         return self._container
@@ -194,6 +200,8 @@ class TableSync(ContainerSync):
         if self._plan.watermark is not None and old is not None:
             old = min(old, self._plan.watermark if self.result.new is None else max(self._plan.watermark, self.result.new))
         pending = () if self._whole or self._state is None else self._state.pending
+        if self._plan.by_partition:
+            return Advance(old, pending, False)
         self._check_fallen_back(container, old, highest)
         if container.identifier is None:
             return Advance(None, (), False)
@@ -224,7 +232,8 @@ class TableSync(ContainerSync):
     def _check_rows(self, container: Container, windows: Sequence[Window], nulls: bool, highest: Highest) -> None:
         """Counts the rows without identifier. Raises SourceError if they are forbidden, or if an upsert's key is NULL or occurs twice."""
         identifier, source = container.identifier, self._source
-        if identifier is not None and (container.has_null_identifiers or container.options.on_null is OnNull.ERROR):
+        counts_nulls = container.has_null_identifiers or container.options.on_null is OnNull.ERROR
+        if identifier is not None and counts_nulls and not self._plan.by_partition:
             self.result.null_rows = source.count_nulls() if nulls or container.options.on_null is OnNull.ERROR else None
             if container.options.on_null is OnNull.ERROR and self.result.null_rows:
                 raise SourceError(
@@ -249,7 +258,7 @@ class TableSync(ContainerSync):
         if loads:
             # All windows of the plan are checked and not only this piece: a column's type is fixed by the first commit of a load.
             if self._infinite is None:
-                self._infinite = source.infinite_columns(container, plan.windows, sampled=self._is_sampled())
+                self._infinite = source.infinite_columns(source.container, plan.windows, sampled=self._is_sampled())
             text = self._infinite
             if text:
                 self.result.messages.append(f"carried as text, for values such as infinity or NaN: {', '.join(text)}")
@@ -261,7 +270,8 @@ class TableSync(ContainerSync):
         # A new fingerprint may be stored only if this read covered the whole lag window. Otherwise the next sync could skip rows that the
         # lake does not have.
         # A container that follows the log does not need one.
-        covers = not container.is_captured and (
+        # The windows of a partition that is cut along another column tell nothing of the lag window.
+        covers = not (container.is_captured or plan.by_partition) and (
             container.identifier is None
             or (bool(windows) and covered_from(windows, lag_windows[0].lower) is True and (nulls_read or not nulls))
         )
@@ -299,15 +309,20 @@ class TableSync(ContainerSync):
         # All rows are read anew, or the log tells whose values have changed.
         if before is None or not before.loaded or self._whole or container.identifier is None or container.is_captured:
             return state
-        unfilled = left(before.unfilled, windows)
+        # ``along``: what the windows are about. Those of the partitions say nothing about windows of another identifier.
+        along, is_apart = self._plan.reading, self._plan.reading.partitioned_on is not None
+        assert along.identifier is not None
+        unfilled = before.unfilled if is_apart else left(before.unfilled, windows)
         known = before.columns
         if known is None:
             head = self.table.head()
             known = tuple(column.name for column in head.columns) if head is not None else columns
         lower = {name.lower() for name in known}
         added = [name for name in columns if name.lower() not in lower]
-        unread = without((container.identifier.domain,), windows) if added else ()
-        if unread:
+        unread = without((along.identifier.domain,), windows)
+        if is_apart and not unread:
+            unfilled = None  # all rows are read
+        if added and unread:
             assert self.partitions is not None
             found = self._source.partitions_with_values(added, unread)
             values = {value for some in found.values() for value in some}
@@ -328,7 +343,7 @@ class TableSync(ContainerSync):
         """Raises ReadAgain if a load has failed because of infinite values that a sample of its rows did not have."""
         if not self._is_sampled() or self._infinite:
             return
-        self._infinite = self._source.infinite_columns(container, self._plan.windows)
+        self._infinite = self._source.infinite_columns(self._source.container, self._plan.windows)
         if self._infinite:
             raise ReadAgain(f"{', '.join(self._infinite)}: there are values such as infinity; it is read again with texts in their place")
 
@@ -365,9 +380,19 @@ class TableSync(ContainerSync):
             self._log(f"{self._container.label}: {one}")
 
     def changed_partitions(self) -> Collection[str]:
-        if self._swept is None or self.partitions is None:
-            return ()
-        return self.partitions.keys_of(self._swept.values)
+        return self._partitions_changed
+
+    def written_windows(self, write_batch: WriteBatch) -> Sequence[Window]:
+        plan = self._plan
+        if plan.container.partitioned_on is None:
+            return write_batch.windows
+        if plan.reports_all or (plan.action is not Action.SYNC and not plan.by_partition):
+            return (EVERYTHING,)
+        return write_batch.windows if plan.by_partition else ()
+
+    def _note_partitions(self, values: Iterable[int]) -> None:
+        if self.partitions is not None:
+            self._partitions_changed |= self.partitions.keys_of(values)
 
     def inspect(self, spark: Callable[[], "SparkSession"], outcome: WriteResult) -> None:
         request = self._plan.request.audit
@@ -382,7 +407,7 @@ class TableSync(ContainerSync):
         self._log(f"{self._container.label}: {message_of(found)}")
         state = self._confirmed(replace(self._written, data_version=outcome.data_version))
         if state.unfilled != self._written.unfilled:
-            text = state.to_json(self._container.cursor_type)
+            text = state.to_json(self._container.cursor_type, self._container.partitioned_on)
             set_property(spark, self.table, STATE_PROPERTY, text, outcome.version)
 
     def _confirmed(self, state: TableState) -> TableState:
@@ -394,8 +419,11 @@ class TableSync(ContainerSync):
     def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
         # The state that was committed is the starting point of the next write batch.
         self.result.add(outcome)
+        if outcome.axis_values is not None:
+            self._note_partitions(outcome.axis_values)
         if self._swept is not None:
             self.result.add(self._swept.result)
+            self._note_partitions(self._swept.values)
         before = self._state.unfilled if self._state is not None else None
         self._state = self._confirmed(replace(write_batch.state, data_version=outcome.data_version))
         after = self._state.unfilled

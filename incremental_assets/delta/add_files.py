@@ -137,7 +137,7 @@ def _in_place_of_all(head: Head, write_batch: WriteBatch, rows: RowsInFiles) -> 
 
 def _beside_rows(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, rows: RowsInFiles, least: int) -> Choice | str:
     """The choice for a table that has rows: those of the batch above all that the table has in the batch's windows are added."""
-    identifier = write_batch.container.identifier
+    identifier = write_batch.identifier
     if identifier is None or write_batch.files is not None:
         return "the rows of the table are replaced"
     predicate = scope_predicate(identifier, write_batch.windows, write_batch.include_nulls)

@@ -4,20 +4,17 @@ Belongs here: this write, by this process if it can, and by Spark otherwise. Doe
 (``databases.capture_sync``), and how files are written and marked (``local_write``).
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from incremental_assets.core.container import Identifier
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.delta.guards import already_there, expect_unmoved, metrics_of, newest
 from incremental_assets.delta.local_rows import has_unique_keys, local_frame
 from incremental_assets.delta.local_write import Chosen, write_chosen
 from incremental_assets.delta.merge import GONE, merge_statement, run_merge
-from incremental_assets.delta.replaced_rows import RowsOfKeys, integers
+from incremental_assets.delta.replaced_rows import RowsOfKeys, axis_values
 from incremental_assets.delta.sql import align, partition_start
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import ChangedRows, WriteBatch, WriteResult
@@ -44,9 +41,9 @@ def write_changed(
 
 def _write_here(table: LakeTable, head: Head, write_batch: WriteBatch, changed: ChangedRows) -> WriteResult | None:
     """None if nothing was done and Spark has to write them."""
-    identifier = write_batch.container.identifier
+    axis = write_batch.container.axis
     key = changed.keys.column_names
-    replaced = _ReplacedKeys(changed.keys, identifier.columns if identifier else ())
+    replaced = _ReplacedKeys(changed.keys, axis.columns if axis else ())
     chosen = Chosen(changed.rows, replaced)
     old = write_chosen(table, head, write_batch, chosen)
     if old is None:
@@ -54,9 +51,9 @@ def _write_here(table: LakeTable, head: Head, write_batch: WriteBatch, changed: 
     if not old.num_rows and not changed.rows.num_rows:
         return already_there(table, head, write_batch, 0)
     kept = _in_both(old.select(key), changed.rows.select(key))
-    identifiers = _identifiers(identifier, [old, changed.rows])
+    values = axis_values(axis, [old, changed.rows])
     counts = changed.rows.num_rows - kept, kept, old.num_rows - kept
-    return WriteResult(changed.rows.num_rows, *counts, head.version + 1, head.version + 1, identifiers=identifiers)
+    return WriteResult(changed.rows.num_rows, *counts, head.version + 1, head.version + 1, axis_values=values)
 
 
 class _ReplacedKeys(RowsOfKeys):
@@ -69,18 +66,6 @@ class _ReplacedKeys(RowsOfKeys):
 
     def among(self, rows: pa.Table) -> pa.Array:
         return super().among(rows.select(list(self._of_key)))
-
-
-def _identifiers(identifier: Identifier | None, tables: Sequence[pa.Table]) -> pa.ChunkedArray | None:
-    if identifier is None:
-        return None
-    found = [integers(table.column(name)) for table in tables for name in identifier.columns[:1]]
-    if len(identifier.columns) > 1:
-        found = [
-            functools.reduce(pc.max_element_wise, (integers(table.column(name)) for name in identifier.columns))  # pyright: ignore[reportAttributeAccessIssue]
-            for table in tables
-        ]
-    return pa.chunked_array([chunk for values in found for chunk in values.chunks], pa.int64())
 
 
 def _in_both(one: pa.Table, other: pa.Table) -> int:
@@ -99,24 +84,23 @@ def _merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Wri
     source = come.selectExpr(*map(quote, names), f"false AS {GONE}").unionByName(
         gone.selectExpr(*align(container, shape, key), f"true AS {GONE}")
     )
-    identifiers = _identifiers_by_spark(spark, table, write_batch, changed)
+    values = _axis_values_by_spark(spark, table, write_batch, changed)
     write_batch.rows.still_there()
     expect_unmoved(container.label, table, head)
     run_merge(spark, merge_statement(table, key, names, source, None), write_batch.commit_metadata)
     after = newest(table)
     metrics = metrics_of(table, after.version) if after.version > head.version else {}
     inserted, updated, deleted = (metrics.get(f"numTargetRows{kind}", 0) for kind in ("Inserted", "Updated", "Deleted"))
-    return WriteResult(changed.rows.num_rows, inserted, updated, deleted, after.version, after.version, identifiers=identifiers)
+    return WriteResult(changed.rows.num_rows, inserted, updated, deleted, after.version, after.version, axis_values=values)
 
 
-def _identifiers_by_spark(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, changed: ChangedRows) -> pa.ChunkedArray | None:
+def _axis_values_by_spark(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, changed: ChangedRows) -> frozenset[int] | None:
     """A value in each partition in which rows are written or replaced."""
     container = write_batch.container
-    if container.identifier is None or container.partitioning is None:
+    if container.axis is None or container.partitioning is None:
         return None
     key = list(container.primary_key)
     old = spark.sql(f"SELECT * FROM {table.sql_name}").join(local_frame(spark, changed.keys), key, "left_semi")
-    starts = old.selectExpr(f"{partition_start(container.identifier, container.partitioning)} AS start").distinct().collect()
-    values = pa.array([int(row["start"]) for row in starts if row["start"] is not None], pa.int64())
-    new = _identifiers(container.identifier, [changed.rows])
-    return pa.chunked_array([values, *(new.chunks if new is not None else [])], pa.int64())
+    starts = old.selectExpr(f"{partition_start(container.axis, container.partitioning)} AS start").distinct().collect()
+    values = frozenset(int(row["start"]) for row in starts if row["start"] is not None)
+    return values | (axis_values(container.axis, [changed.rows]) or frozenset())

@@ -68,11 +68,11 @@ def reason_against(table: LakeTable, head: Head, write_batch: WriteBatch) -> str
 
 def target_of(folder: str, head: Head, write_batch: WriteBatch) -> FilesTarget:
     """How files of the batch are written into the table's folder."""
-    identifier = write_batch.container.identifier
+    axis = write_batch.container.axis
     return FilesTarget(
         folder=folder,
         names=tuple(column.name for column in head.columns),
-        sort=identifier.columns if identifier else (),
+        sort=axis.columns if axis else (),
         indexed=indexed_columns(head),
     )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from incremental_assets.core.container import Container
 from incremental_assets.core.partitions import Partitions
+from incremental_assets.core.window import Window
 from incremental_assets.delta.result import SyncResult, result_values
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
@@ -28,7 +29,7 @@ class ContainerSync(ABC):
     The calls come in this order: ``prepare``; then, for each of ``write_batches``, its commit, ``sweep``, ``inspect`` and ``committed``;
     then the questions about what was written; ``finish`` after the last event was logged. The context of a write batch may raise
     ``ReadAgain``: nothing was committed then, and the next write batch has the same rows. ``result`` is complete when all write batches
-    have been committed. ``partitions``: how rows are assigned to partitions by their identifier; None where they are not.
+    have been committed. ``partitions``: how rows are assigned to partitions; None where they are not.
     """
 
     def __init__(self, table: LakeTable, partitions: Partitions | None, result: SyncResult) -> None:
@@ -75,6 +76,10 @@ class ContainerSync(ABC):
     def rows_of(self, keys: Sequence[str]) -> Mapping[str, int] | None:
         """The number of rows of each given partition and of each partition that was written. None: they are to be counted in the lake."""
         return None
+
+    def written_windows(self, write_batch: WriteBatch) -> Sequence[Window]:
+        """The windows of partitions in which the batch may have written rows, where ``changed_partitions`` does not tell it."""
+        return write_batch.windows
 
     def changed_partitions(self) -> Collection[str]:
         """The keys of partitions in which rows have changed, as far as the windows of the write batches do not tell it."""

@@ -100,7 +100,7 @@ def _by_key(
 def _groups_by_spark(
     spark: "SparkSession", table: LakeTable, container: Container, counted: Sequence[Window], written: Sequence[Window]
 ) -> _Counted:
-    identifier, partitioning = container.identifier, container.partitioning
+    identifier, partitioning = container.axis, container.partitioning
     assert identifier is not None and partitioning is not None
     landed_here = f"count_if({scope_predicate(identifier, written, False)})" if written else "0"
     statement = (
@@ -112,7 +112,7 @@ def _groups_by_spark(
 
 def _groups_by_delta_rs(delta: DeltaTable, container: Container, counted: Sequence[Window], written: Sequence[Window]) -> _Counted | None:
     """The groups as counted by delta-rs; None if its query engine would round values of the identifier or cannot express a bound."""
-    identifier, partitioning = container.identifier, container.partitioning
+    identifier, partitioning = container.axis, container.partitioning
     assert identifier is not None and partitioning is not None
     if not is_expressible(delta, identifier, (*counted, *written)):
         return None

@@ -47,13 +47,13 @@ def create_table(spark: Callable[[], "SparkSession"], table: LakeTable, write_ba
     """
     container = write_batch.container
     nothing = replace(write_batch.state, loaded=False, watermark=None, pending=(), fingerprint=None, data_version=None)
-    properties = _properties(container, write_batch.columns, nothing.to_json(container.cursor_type))
+    properties = _properties(container, write_batch.columns, nothing.to_json(container.cursor_type, container.partitioned_on))
     if not _is_left_to_spark(table, write_batch) and _create_here(table, write_batch, properties):
         return
     columns = ", ".join(f"{quote(c.name)} {c.type}" for c in write_batch.columns)
     cluster = ""
-    if container.options.cluster and container.identifier is not None:
-        cluster = f" CLUSTER BY ({', '.join(quote(name) for name in container.identifier.columns)})"
+    if container.options.cluster and container.axis is not None:
+        cluster = f" CLUSTER BY ({', '.join(quote(name) for name in container.axis.columns)})"
     comment = f" COMMENT {text(container.comment)}" if container.comment else ""
     # IF NOT EXISTS is needed because Spark's client sends a request again if the answer was lost. The table may then exist already.
     spark().sql(

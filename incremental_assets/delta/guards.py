@@ -61,15 +61,16 @@ def refuse_emptying(
     emptied = tuple(write_batch.rows.emptied())
     if not emptied:
         return
-    identifier = write_batch.container.identifier
+    identifier = write_batch.identifier
     if identifier is not None and emptied != write_batch.windows:  # only some of the windows are empty in the source
         predicate = scope_predicate(identifier, emptied, False)
+    cursor_type = identifier.cursor_type if identifier is not None else None
     vanish = spark.sql(f"SELECT * FROM {table.sql_name} WHERE {predicate}")
     if gone is not None:
         vanish = vanish.join(gone, list(write_batch.container.primary_key), "left_semi")
     if not vanish.limit(1).isEmpty():
         raise EmptyRefused(
-            f"{write_batch.container.label}: the source has no rows for {in_words(write_batch.container.cursor_type, emptied)}, "
+            f"{write_batch.container.label}: the source has no rows for {in_words(cursor_type, emptied)}, "
             f"where the lake has some; nothing was written. If they were really deleted, say so with --allow-empty."
         )
 

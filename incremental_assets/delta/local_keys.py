@@ -43,19 +43,20 @@ def _readable(table: LakeTable, head: Head, key: Sequence[Column]) -> DeltaTable
     return delta if is_readable else None
 
 
-def read_keys(table: LakeTable, head: Head, key: Sequence[Column], identifier: Identifier, marks: str | None) -> "LocalKeys | None":
+def read_keys(table: LakeTable, head: Head, key: Sequence[Column], axis: Identifier, marks: str | None) -> "LocalKeys | None":
     """The keys of the table, at the version ``head``. None if this process cannot read them as Spark would, or if they are too many.
 
-    ``marks``: the name of the column that marks deleted rows, which count as absent; None if all rows count.
+    ``axis``: what the partitions are windows of. ``marks``: the name of the column that marks deleted rows, which count as absent; None if
+    all rows count.
     """
     delta, schema = _readable(table, head, key), _schema(key)
     by_name = {column.name: column for column in head.columns}
-    identifiers = arrow_schema([by_name[name] for name in identifier.columns if name in by_name])
+    identifiers = arrow_schema([by_name[name] for name in axis.columns if name in by_name])
     if delta is None or schema is None or identifiers is None:
         return None
     if any(pa.types.is_decimal(field.type) for field in identifiers):
         return None
-    # A column of the identifier may be one of the key, too.
+    # A column of the axis may be one of the key, too.
     wanted = [*(f.with_name(f"k{i}") for i, f in enumerate(schema)), *(f.with_name(f"i{i}") for i, f in enumerate(identifiers))]
     columns = [f"{double_quoted(name)} AS k{i}" for i, name in enumerate(schema.names)]
     columns += [f"{double_quoted(name)} AS i{i}" for i, name in enumerate(identifiers.names)]
@@ -78,12 +79,12 @@ def read_keys(table: LakeTable, head: Head, key: Sequence[Column], identifier: I
 class LocalKeys:
     """The ``HashedRows`` of the keys of one version of a table. All of them are compared, whatever the scope says.
 
-    ``keys``: those of the rows that are not marked as deleted, and ``identifiers`` their identifiers, as integers of the cursor type.
+    ``keys``: those of the rows that are not marked as deleted, and ``values`` where these lie on the axis, as integers of the cursor type.
     ``marked``: the keys of the other rows.
     """
 
-    def __init__(self, columns: Sequence[Column], keys: pa.Table, identifiers: pa.ChunkedArray, marked: pa.Table) -> None:
-        self._columns, self.keys, self.identifiers, self.marked = columns, keys, identifiers, marked
+    def __init__(self, columns: Sequence[Column], keys: pa.Table, values: pa.ChunkedArray, marked: pa.Table) -> None:
+        self._columns, self.keys, self.values, self.marked = columns, keys, values, marked
 
     @functools.cached_property
     def _hashes(self) -> np.ndarray:
@@ -109,8 +110,8 @@ class LocalKeys:
             yield HashedRow(int(number[position]), key, int(self._hashes[position]))
 
     def values_of(self, keys: pa.Table) -> frozenset[int]:
-        """The identifiers of the rows with these keys; rows without identifier have none."""
-        found = self.identifiers.filter(RowsOfKeys(keys).among(self.keys)).drop_null().unique()
+        """Where the rows with these keys lie on the axis; rows with NULL there have no value."""
+        found = self.values.filter(RowsOfKeys(keys).among(self.keys)).drop_null().unique()
         return frozenset(found.to_pylist())
 
     def marked_among(self, keys: pa.Table) -> pa.Table:

@@ -154,7 +154,7 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
     None if this process cannot read them as Spark would, if the table has other columns than the batch, or if they are more than
     ``MOST_OLD_ROWS`` or ``MOST_OLD_BYTES``.
     """
-    identifier = write_batch.container.identifier
+    identifier = write_batch.identifier
     schema = arrow_schema(head.columns)
     delta = readable_here(table)
     if schema is None or delta is None or delta.version() != head.version or write_batch.files is not None:
@@ -175,7 +175,7 @@ def rows_of_lake(table: LakeTable, head: Head, write_batch: WriteBatch) -> pa.Ta
 
 def _by_query(delta: DeltaTable, head: Head, write_batch: WriteBatch) -> pa.Table | None:
     """The rows, or one more than ``MOST_OLD_ROWS`` of them; None if they are more than ``MOST_OLD_BYTES``. Raises DeltaError."""
-    identifier = write_batch.container.identifier
+    identifier = write_batch.identifier
     condition = "true" if identifier is None else window_condition(identifier, write_batch.windows, write_batch.include_nulls)
     columns = ", ".join(double_quoted(column.name) for column in head.columns)
     return query_within(delta, f'SELECT {columns} FROM "rows" WHERE {condition} LIMIT {MOST_OLD_ROWS + 1}', MOST_OLD_BYTES)
@@ -186,7 +186,7 @@ def _of_files_with_vectors(table: LakeTable, delta: DeltaTable, schema: pa.Schem
 
     None if there are none, or if the rows are too many. Raises pa.ArrowException or OSError.
     """
-    identifier = write_batch.container.identifier
+    identifier = write_batch.identifier
     if identifier is None or "://" in table.address:
         return None
     there = LocalFiles.of(delta, table.address)

@@ -30,7 +30,7 @@ from incremental_assets.delta.local_rows import LocalComparison, arrow_schema, h
 from incremental_assets.delta.log import Action, LogFile, files_of, write_version
 from incremental_assets.delta.merge import still_there
 from incremental_assets.delta.parquet_files import FilesWriter
-from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfBoth, RowsOfKeys, RowsOfWindows
+from incremental_assets.delta.replaced_rows import ReplacedRows, RowsOfBoth, RowsOfKeys, RowsOfWindows, axis_values
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult, WrittenFile
 
@@ -56,8 +56,13 @@ def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: 
     if chosen is None:
         log.debug("%s: Spark writes: %s", write_batch.container.label, reason or "keys have moved, or partitions would be emptied")
         return None
-    schema, folder = compared.new.schema, os.path.abspath(table.address)
-    place = _place(table, head, folder, schema, chosen.replaced) if chosen.replaced is not None else _Place(replaces_all=chosen.is_all)
+    schema, folder, apart = compared.new.schema, os.path.abspath(table.address), write_batch.axis_apart
+    wanted = None if apart is None else pa.schema([schema.field(name) for name in apart.columns])
+    if wanted is not None and any(pa.types.is_decimal(field.type) for field in wanted):
+        return None  # they may be larger than the integers of this process
+    place = _Place(replaces_all=chosen.is_all)
+    if chosen.replaced is not None:
+        place = _place(table, head, folder, schema, chosen.replaced, wanted)
     if place is None or (chosen.replaced_rows is not None and not chosen.is_all and place.replaced_rows != chosen.replaced_rows):
         return None
     if not _commit(table, head, write_batch, folder, chosen.rows, place):
@@ -67,7 +72,8 @@ def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: 
         missing = compared.differences.missing.num_rows
         updated = place.replaced_rows - missing
         counts = compared.differences.changed.num_rows - updated, updated, missing
-    return WriteResult(compared.new.num_rows, *counts, head.version + 1, head.version + 1)
+    values = axis_values(apart, [*place.replaced, chosen.rows])
+    return WriteResult(compared.new.num_rows, *counts, head.version + 1, head.version + 1, axis_values=values)
 
 
 def write_chosen(table: LakeTable, head: Head, write_batch: WriteBatch, chosen: "Chosen") -> pa.Table | None:
@@ -163,7 +169,7 @@ class Chosen:
 
 def _chosen(write_batch: WriteBatch, compared: LocalComparison) -> Chosen | None:
     """None if Spark has to write, as rows must be looked up again, or deletions may have to be refused."""
-    identifier = write_batch.container.identifier
+    identifier = write_batch.identifier
     if compared.counts is None:
         found = compared.differences
         if found.missing.num_rows and (still_there(write_batch, iter(key_texts(found.missing)))[0] or not _may_delete(write_batch)):

@@ -53,14 +53,14 @@ def overwrite(
             predicate = file_predicate(write_batch.files)
         elif write_batch.files is not None:
             predicate = "true"  # the table is empty, so there is nothing to select by file
-        elif container.identifier is not None:
-            predicate = scope_predicate(container.identifier, write_batch.windows, write_batch.include_nulls)
+        elif write_batch.identifier is not None:
+            predicate = scope_predicate(write_batch.identifier, write_batch.windows, write_batch.include_nulls)
         if predicate != "true":
             writer_options["replaceWhere"] = predicate
     refuse_emptying(spark, table, head, write_batch, predicate)
-    if container.identifier is not None:
-        # The rows of each file are sorted by identifier, so that a later read of one window can skip the other pages of the file.
-        by = container.identifier.columns if write_batch.files is None else (FILE.name,)
+    if container.axis is not None:
+        # The rows of each file are sorted as partitions are, so that a later read of one window can skip the other pages of the file.
+        by = container.axis.columns if write_batch.files is None else (FILE.name,)
         frame = frame.sortWithinPartitions(*map(quote, by))
     replaces = head.version > 0 and not write_batch.whole
     comparable = write_batch.expected <= COMPARED_ROWS and not any(_UNHASHED.search(column.type) for column in head.columns)

@@ -115,5 +115,20 @@ def integers(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return values.cast(pa.int64())
 
 
+def axis_values(axis: Identifier | None, tables: Sequence[pa.Table]) -> frozenset[int] | None:
+    """Where the rows of the tables lie on the axis of the partitions, as integers of the cursor type; None without an axis.
+
+    Rows with NULL there have no value.
+    """
+    if axis is None:
+        return None
+    found = [
+        reduce(pc.max_element_wise, (integers(table.column(name)) for name in axis.columns))  # pyright: ignore[reportAttributeAccessIssue]
+        for table in tables
+    ]
+    every = pa.chunked_array([chunk for values in found for chunk in values.chunks], pa.int64())
+    return frozenset(every.unique().drop_null().to_pylist())
+
+
 def _one(values: pa.ChunkedArray | pa.Array) -> pa.Array:
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

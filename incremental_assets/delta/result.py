@@ -19,6 +19,8 @@ NEW, PREVIOUS, SIGNATURE = "watermark/new", "watermark/previous", "watermark/ide
 """Metadata keys of a materialization event: the watermark after the sync, the one before it, and the identifier's signature."""
 LSN = "capture/lsn"
 """The metadata key of the position in the source's log up to which the table has everything."""
+VERSION = "sync/delta_version"
+"""The metadata key of the table's version after the sync."""
 NULL_ROWS = "sync/null_identifiers"
 """The metadata key of the number of rows in the source that have no identifier. It is there if the sync has read or refused them."""
 
@@ -84,7 +86,7 @@ def result_values(result: SyncResult, url: str) -> dict[str, Any]:
         "sync/rows_deleted": result.rows_deleted,
         NULL_ROWS: result.null_rows,
         "sync/seconds": round(result.seconds, 3),
-        "sync/delta_version": result.version,
+        VERSION: result.version,
         "sync/message": message,
         "dagster/uri": url,
         "dagster/table_name": ".".join(container.key_path),

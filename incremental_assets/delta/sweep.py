@@ -59,7 +59,7 @@ def remove_keys(
             data_version = result.data_version
         else:
             data_version = write_batch.state.data_version
-        state = replace(write_batch.state, data_version=data_version).to_json(container.cursor_type)
+        state = replace(write_batch.state, data_version=data_version).to_json(container.cursor_type, container.partitioned_on)
         set_property(spark, table, STATE_PROPERTY, state, None if by_spark else result.data_version)
         checkpoint_if_due(table, head)
     return replace(result, version=newest(table).version)
@@ -77,10 +77,10 @@ def marked_keys(spark: "SparkSession", table: LakeTable, version: int, keys: pa.
 def values_of(spark: "SparkSession", table: LakeTable, version: int, write_batch: WriteBatch, keys: pa.Table) -> frozenset[int]:
     """A value of each partition that has rows with these keys, as an integer of the cursor type."""
     container = write_batch.container
-    identifier, partitioning = container.identifier, container.partitioning
-    if identifier is None or partitioning is None or not keys.num_rows:
+    axis, partitioning = container.axis, container.partitioning
+    if axis is None or partitioning is None or not keys.num_rows:
         return frozenset()
     rows = spark.sql(f"SELECT * FROM {table.sql_name} VERSION AS OF {int(version)}")
     found = rows.join(local_frame(spark, keys), list(container.primary_key), "left_semi")
-    starts = found.selectExpr(f"{partition_start(identifier, partitioning)} AS start").distinct().collect()
+    starts = found.selectExpr(f"{partition_start(axis, partitioning)} AS start").distinct().collect()
     return frozenset(int(row[0]) for row in starts if row[0] is not None)

@@ -83,7 +83,7 @@ class Head:
         """The sync state in the table's property; None if there is none. Raises NewerFormat if a newer version of the product wrote it."""
         text = self.properties.get(STATE_PROPERTY)
         try:
-            return TableState.from_json(container.cursor_type, text) if text else None
+            return TableState.from_json(container.cursor_type, text, container.partitioned_on) if text else None
         except NewerFormat as error:
             raise NewerFormat(f"{container.label}: {error}") from error
 

@@ -71,7 +71,7 @@ def commit(session: Callable[[], "SparkSession"], table: LakeTable, write_batch:
             set_property(spark, table, STATE_PROPERTY, head.properties.get(STATE_PROPERTY, ""))
             raise moved(container.label, table, "the watermark stays")
         log(f"wrote {outcome.rows_read:,} rows as version {outcome.data_version}" if is_written else "the table has these rows already")
-        state = replace(write_batch.state, data_version=outcome.data_version).to_json(container.cursor_type)
+        state = replace(write_batch.state, data_version=outcome.data_version).to_json(container.cursor_type, container.partitioned_on)
         set_property(spark, table, STATE_PROPERTY, state, None if by_spark else outcome.data_version)
         if not by_spark:
             checkpoint_if_due(table, head)

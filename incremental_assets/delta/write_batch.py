@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from incremental_assets.core.container import Container
+from incremental_assets.core.container import Container, Identifier
 from incremental_assets.core.schema import Column, Evolution
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import Window
@@ -72,7 +72,8 @@ class WriteBatch:
     in files that were written elsewhere; None if there are none. ``deleted_at``: rows that the source no longer has are marked with this
     time (microseconds since 1970 UTC) in the column ``core.deletes.MARK``; None: they are deleted instead. ``changed``: the rows are
     written by key, and there are no windows. ``divisible``: the rows may be committed in two parts, as the batch is itself one of several
-    by which a large read is written.
+    by which a large read is written. ``by_partition``: the windows are those of partitions that are cut along another column than the
+    identifier.
     """
 
     container: Container
@@ -94,6 +95,17 @@ class WriteBatch:
     divisible: bool = False
     deleted_at: int | None = None
     changed: "ChangedRows | None" = field(repr=False, default=None)
+    by_partition: bool = False
+
+    @property
+    def identifier(self) -> Identifier | None:
+        """What the windows are about: the container's identifier or, by partition, its axis; None for a container without identifier."""
+        return self.container.axis if self.by_partition else self.container.identifier
+
+    @property
+    def axis_apart(self) -> Identifier | None:
+        """What the partitions are windows of, where the commit has to tell in which of them it has written: the identifier does not."""
+        return self.container.partitioned_on
 
 
 @dataclass(frozen=True)
@@ -167,9 +179,9 @@ class WriteResult:
 
     ``rows_inserted``, ``rows_updated`` and ``rows_deleted`` count rows of the lake whose values have changed; None means that the number is
     not known. ``data_version`` is the Delta version that wrote the rows; ``version`` is the newest version afterwards, which also has the
-    sync state. ``identifiers``: the identifiers, as integers of the cursor type, of the rows that were written and of those in whose place
-    they are; None if the windows of the batch tell where these are. ``evolution``: the schema changes that were made before the rows were
-    written.
+    sync state. ``axis_values``: what the partitions are windows of (``Container.axis``), as integers of the cursor type, of the rows that
+    were written and of those in whose place they are; None if the windows of the batch tell where these are. ``evolution``: the schema
+    changes that were made before the rows were written.
     """
 
     rows_read: int
@@ -179,4 +191,4 @@ class WriteResult:
     data_version: int
     version: int
     evolution: Evolution = field(default_factory=Evolution)
-    identifiers: "pa.ChunkedArray | None" = None
+    axis_values: frozenset[int] | None = None

@@ -68,8 +68,9 @@ class ScanScope:
 
         Numbers with another digest are of another question and must not be compared with this one's.
         """
-        partitioning = self.container.partitioning
-        return digest(f"{rule.asks} {self.container.signature} {partitioning.word if partitioning is not None else ''}")
+        partitioning, apart = self.container.partitioning, self.container.partitioned_on
+        word = "" if partitioning is None else partitioning.word if apart is None else f"{apart.signature} {partitioning.word}"
+        return digest(f"{rule.asks} {self.container.signature} {word}")
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def scope_of_partitions(
     example an open anomaly, whether they have rows or not (None stands for the rows without an identifier); those in the scope go into
     ``ScanScope.with_open_anomalies``.
     """
-    identifier, partitioning = container.identifier, container.partitioning
+    identifier, partitioning = container.axis, container.partitioning
     assert identifier is not None and partitioning is not None
     from_since = (EVERYTHING if since is None else partitions.from_value(since),)
     windows = from_since if keys is None else partitions.windows_of(keys)

@@ -87,6 +87,29 @@ def test_a_refresh_of_a_partition_removes_deleted_rows_and_leaves_the_others(sho
     project.assert_equal("orders")
 
 
+def test_a_container_may_be_partitioned_by_another_column(shop: Callable[..., MySQLProject]) -> None:
+    """A row that moves must be counted in both months, and a refresh of one must replace that month's rows, and no others."""
+    by_month = {"column": "ordered", "every": "month"}
+    entry = {"table": "orders", "column": "at", "type": "timestamp", "strategy": "upsert", "partition_by": by_month}
+    project = shop(incremental=[entry])
+    project.execute(
+        "create table orders (id int primary key, ordered date, value int,"
+        " at timestamp(6) not null default current_timestamp(6) on update current_timestamp(6), key (at))",
+        *(f"insert into orders (id, ordered, value) values ({n}, '2026-0{n % 3 + 1}-05', 0)" for n in range(30)),
+    )
+    assert project.one("orders")["partitions"][:3] == ["2026-01-01", "2026-02-01", "2026-03-01"]
+    project.execute("update orders set ordered = '2026-02-07' where id = 0", "insert into orders (id, value) values (99, 1)")
+    assert project.one("orders")["partitions"] == ["2026-01-01", "2026-02-01"]
+    project.assert_equal("orders", "id, ordered, value")
+    project.execute("update orders set value = 7, at = at where id in (1, 2)", "delete from orders where id = 4")
+    line = project.one("orders", keys=("2026-02-01", "2026-02-01"))
+    assert (line["rows_updated"], line["rows_deleted"]) == (1, 1), line
+    different = project.audit("orders")["orders"]["partitions_different"]
+    assert different == ["2026-03-01"]
+    assert project.audit("orders", repair=True)["orders"]["status"] == "repaired"
+    project.assert_equal("orders", "id, ordered, value")
+
+
 def test_rows_too_large_for_memory_are_written_all_the_same(shop: Callable[..., MySQLProject], monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that the estimate took for few go into files in the middle of the read, and none may be lost on the way."""
     monkeypatch.setattr("incremental_assets.databases.rows.MOST_LOCAL_BYTES", 100_000)

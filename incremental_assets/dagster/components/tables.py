@@ -21,7 +21,7 @@ from incremental_assets.core.container import ContainerOptions, HoldBack, OnNull
 from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
 from incremental_assets.core.duration import seconds_of
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.grammar import IncrementalSpec, parse_incremental, parse_strategy, parse_type
+from incremental_assets.core.grammar import IncrementalSpec, PartitionColumn, parse_incremental, parse_strategy, parse_type
 from incremental_assets.dagster.components.audit import AUDIT_RESOLVER, AuditEntry, settings_of_all
 from incremental_assets.dagster.components.datastore import (
     CATALOG_RESOLVER,
@@ -40,6 +40,13 @@ _MOST_SECONDS = 7 * 24 * 3600
 """The largest time limit in seconds, a week. PostgreSQL counts such times in milliseconds, in 31 bits, which are 24 days."""
 
 
+class PartitionEntry(dg.Model):
+    """The attribute ``partition_by`` of an entry of ``incremental:``: partitioned by one column, tracked by another."""
+
+    column: str = Field(description="a date, timestamp or integer column")
+    every: str | int | None = Field(default=None, description="hour, day, week, month; a width or 'batch' for integers")
+
+
 class IncrementalEntry(dg.Model):
     """One entry of ``incremental:`` as a mapping, for names that the short grammar cannot express, and for an identifier of two columns."""
 
@@ -49,6 +56,7 @@ class IncrementalEntry(dg.Model):
     start: str | int | None = Field(default=None, description="inclusive; lower values are never synced")
     strategy: str = Field(default="append", description="append or upsert")
     exclude: bool = Field(default=False, description="synced whole each time instead")
+    partition_by: PartitionEntry | None = Field(default=None, description="the column of the partitions; default: the identifier")
 
 
 class ContainerEntry(QualityEntry):
@@ -203,7 +211,9 @@ def _spec(datastore: str, own_schema: str, entry: str | IncrementalEntry) -> Inc
         schema, table = (own_schema, entry.table[len(own_schema) + 1 :]) if own else entry.table.rpartition(".")[::2]
         columns = (entry.column,) if isinstance(entry.column, str) else tuple(entry.column)
         start = None if entry.start is None else str(entry.start)
-        return IncrementalSpec(schema or None, table, columns, parse_type(entry.type), start, parse_strategy(entry.strategy), entry.exclude)
+        by = None if entry.partition_by is None else PartitionColumn(entry.partition_by.column, entry.partition_by.every)
+        strategy = parse_strategy(entry.strategy)
+        return IncrementalSpec(schema or None, table, columns, parse_type(entry.type), start, strategy, entry.exclude, by)
     except ConfigurationError as error:
         raise ConfigurationError(f"{datastore}: {error}") from error
 

@@ -118,7 +118,15 @@ def requested_scope(
     if request.mode is ScanMode.incremental:
         if container.identifier is None:
             raise not_configured(container)
-        if request.greater_than is not None:
+        if container.partitioned_on is not None and request.greater_than is not None:
+            by, column = "/".join(container.identifier.columns), container.partitioned_on.columns[0]
+            raise ConfigurationError(
+                f"{container.label}: what is above a threshold of {by} may lie in any partition of {column}, and a scan reads whole "
+                f"partitions. Name the partitions, or leave the threshold out: then all rows are scanned."
+            )
+        if container.partitioned_on is not None:
+            since = None  # for the same reason all rows are scanned
+        elif request.greater_than is not None:
             since = threshold(container, request.greater_than, definition.settings.timezone)
         elif scanned_to is not None:
             # Each incremental scan reads the lag window again, as a sync does. A table that was loaded anew may have a watermark below that
@@ -130,7 +138,7 @@ def requested_scope(
         return whole_table(container)
     partitions = container_partitions(definition, instance)
     if partitions is not None:
-        return scope_of_partitions(container, partitions, keys, since, request.nulls or keys is None, in_lake, noted)
+        return scope_of_partitions(container, partitions, keys, since, request.nulls or keys is None, _filled_to(container, in_lake), noted)
     known = definition_of_keys.get_partition_keys(dynamic_partitions_store=instance)
     modified = None if since is None else f"{backticked(MODIFIED.name)} >= {literal(CursorType.TIMESTAMP, since)}"
     # Partitions of files are no contiguous range of modification times. So a scan of given files covers no window, and does not move the
@@ -148,10 +156,25 @@ def scanned_after(container: Container, head: Head, scan_scope: ScanScope, scann
     state = head.state(container) if head.signature() == container.signature else None
     if container.identifier is None or state is None or state.watermark is None:
         return scanned_to
+    if container.partitioned_on is not None and (scan_scope.windows != (EVERYTHING,) or not scan_scope.nulls):
+        return scanned_to  # some partitions say nothing about ranges of the identifier
     reach = container.lag_window.covered_to(scan_scope.windows, scanned_to)
     if reach is None or reach is False:
         return scanned_to
     return state.watermark if reach is True else min(state.watermark, int(reach))
+
+
+def _filled_to(container: Container, watermark: int | None) -> int | None:
+    """Up to where no more rows are expected, as a value of the axis: the watermark. None where nothing tells it.
+
+    Where partitions are cut along another column, a time up to which all changes are known is taken for one up to which all rows have come.
+    """
+    if container.partitioned_on is None or container.identifier is None or watermark is None:
+        return watermark
+    own, axis = container.identifier.cursor_type, container.partitioned_on.cursor_type
+    if not own.is_time or not axis.is_time:
+        return None
+    return watermark * (MICROS_PER_DAY // own.steps_per_day) // (MICROS_PER_DAY // axis.steps_per_day)
 
 
 def _columns(container: Container) -> Sequence[str]:

@@ -67,8 +67,8 @@ def micros_of(sql: str) -> str:
 
 
 def partition_value(container: Container) -> str:
-    """SQL for a value of the row's partition as an integer of the cursor type; NULL where the row has no identifier."""
-    identifier, partitioning = container.identifier, container.partitioning
+    """SQL for a value of the row's partition as an integer of the cursor type; NULL where the row belongs to none."""
+    identifier, partitioning = container.axis, container.partitioning
     if identifier is None or partitioning is None:
         return "null"
     value = identifier_expression(identifier)

@@ -181,7 +181,7 @@ class MySQLReader(MySQLSession):
             f"select {partition_value(self.container)} as part, {filled} from {relation(self.container)}"
             f" where {scope_predicate(self.container, windows, False)} group by part"
         )
-        found = {name: [int(row[0] or 0) for row in rows if row[i + 1] == "1"] for i, name in enumerate(names)}
+        found = {name: [int(row[0]) for row in rows if row[0] is not None and row[i + 1] == "1"] for i, name in enumerate(names)}
         return {name: sorted(values) for name, values in found.items() if values}
 
     def count_nulls(self) -> int:

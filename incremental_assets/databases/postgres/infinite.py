@@ -59,9 +59,9 @@ def _conditions(carried: Sequence[Carried]) -> dict[str, sql.Composable]:
 
 def _found(reader: PostgresReader, container: Container, carried: Sequence[Carried], windows: Sequence[Window], nulls: bool) -> list[str]:
     found = reader.any_true(_conditions(carried), windows, nulls)
-    identifier = container.identifier
     for name in found:
-        if identifier is not None and name in identifier.columns:
+        identifier = next((one for one in (container.identifier, container.axis) if one is not None and name in one.columns), None)
+        if identifier is not None:
             quoted = '"' + name.replace('"', '""') + '"'
             finite = f"isfinite({quoted})" if identifier.cursor_type.is_time else f"{quoted} <> 'NaN'"
             raise ConfigurationError(

@@ -61,8 +61,8 @@ def cursor_value_text(cursor_type: CursorType, expression: sql.Composable) -> sq
 
 
 def partition_value(container: Container) -> sql.Composable:
-    """A value of the row's partition as text, as an integer of the cursor type; NULL where the row has no identifier."""
-    identifier, partitioning = container.identifier, container.partitioning
+    """A value of the row's partition as text, as an integer of the cursor type; NULL where the row belongs to none."""
+    identifier, partitioning = container.axis, container.partitioning
     if identifier is None or partitioning is None:
         return sql.SQL("null::text")
     value = identifier_expression(identifier)

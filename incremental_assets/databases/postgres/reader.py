@@ -263,7 +263,7 @@ class PostgresReader(PostgresSession):
             scope_predicate(self.container, windows, False),
         )
         rows = self.rows(query)
-        found = {name: [int(row[0]) for row in rows if row[i + 1]] for i, name in enumerate(columns)}
+        found = {name: [int(row[0]) for row in rows if row[0] is not None and row[i + 1]] for i, name in enumerate(columns)}
         return {name: sorted(values) for name, values in found.items() if values}
 
     def count_nulls(self) -> int:
