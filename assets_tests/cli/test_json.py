@@ -26,6 +26,7 @@ from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.quality import command
 from incremental_assets.dagster.quality.summary import ScanSummary, line_of
 from incremental_assets.dagster.runner import SyncOptions
+from incremental_assets.dagster.status import status_lines
 from incremental_assets.dagster.watermarks import current, history
 from incremental_assets.databases.sweep import Sweep
 from incremental_assets.delta.write_batch import WriteResult
@@ -99,6 +100,13 @@ def test_a_line_of_profile_has_the_documented_fields(folder: Callable[..., Folde
     with workspace.instance() as instance:
         [told] = command.profile_lines(workspace.dagster(), [workspace.definition("all")], command.ScanOptions(), instance)
     same("profile", told, ("watermark",))
+
+
+def test_a_line_of_status_has_the_documented_fields(folder: Callable[..., Folder]) -> None:
+    workspace = folder(containers={"all": {"glob": "*.csv"}})
+    with workspace.instance() as instance:
+        [told] = status_lines(instance, [workspace.definition("all")], datetime.now(timezone.utc))
+    same("status", told)
 
 
 def test_a_line_of_anomalies_has_the_documented_fields() -> None:

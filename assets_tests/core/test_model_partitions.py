@@ -86,6 +86,16 @@ def with_key_of(partitions: Partitions, value: int) -> Partitions:
     return partitions.with_keys([partitions.key_of(value)]) if isinstance(partitions, IntegerPartitions) else partitions
 
 
+@given(time_partitions(), st.lists(AROUND, max_size=5), st.integers(0, MICROS_PER_DAY - 1))
+def test_many_values_lie_in_the_partitions_that_each_lies_in(partitions: TimePartitions, days: list[int], within: int) -> None:
+    """A partition that is left out gets no event of the rows that have changed in it."""
+    steps = partitions.cursor_type.steps_per_day
+    values = [day * steps + within % steps for day in days]
+    assert partitions.keys_of(values) == {partitions.key_of(value) for value in values}
+    for integers in (IntegerPartitions(7), IntegerPartitions(1, (-3, 4, 9)), IntegerPartitions(1000, (-2000, 5000))):
+        assert integers.keys_of(values) == {integers.key_of(value) for value in values}
+
+
 @given(with_value())
 def test_every_value_lies_in_the_window_of_its_key_and_in_no_other(drawn: tuple[Partitions, int]) -> None:
     """Otherwise a row belongs to no partition and no refresh ever reads it, or to two and is counted twice."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
+from rich.live import Live
 from rich.table import Table
 
 SHOWN_VERDICTS = 100
@@ -29,12 +30,31 @@ def say(text: str) -> None:
 
 def print_table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...]) -> None:
     """Print records as a table on stdout. Where stdout is no terminal, the table is 200 characters wide."""
-    table = Table(title=title, title_justify="left")
+    show(as_table(title, records, columns))
+
+
+def show(table: Table) -> None:
+    """Print a table on stdout."""
+    _console().print(table)
+
+
+def as_table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...], *, narrow: bool = False) -> Table:
+    """The records as a table that is not printed yet. ``narrow``: without lines, so that eight short columns fit 80 characters."""
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0)) if narrow else Table(title=title, title_justify="left")
     for column in columns:
         table.add_column(column)
     for record in records:
         table.add_row(*(_cell(record.get(column)) for column in columns))
-    Console(width=None if sys.stdout.isatty() else 200, emoji=False, markup=False).print(table)
+    return table
+
+
+def whole_screen() -> Live:
+    """What shows one table after the other in the same place, on a screen of its own where stdout is a terminal."""
+    return Live(console=_console(), auto_refresh=False, screen=sys.stdout.isatty())
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 200, emoji=False, markup=False)
 
 
 def _cell(value: Any) -> str:

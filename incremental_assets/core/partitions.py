@@ -84,6 +84,12 @@ class TimePartitions:
         """The key of the partition that the value belongs to. Values outside the calendar belong to the first or the last partition."""
         return self._key(self._start_of(value))
 
+    def keys_of(self, values: Iterable[int]) -> set[str]:
+        """The keys of the partitions that the values belong to. Many values are first reduced to the days, or hours, that they lie in."""
+        is_hourly = self.granularity is Granularity.HOUR and self.cursor_type is not CursorType.DATE
+        unit = MICROS_PER_HOUR if is_hourly else self.cursor_type.steps_per_day
+        return {self.key_of(place * unit) for place in {value // unit for value in values}}
+
     def window_of(self, key: str) -> Window:
         """The window of one partition. That of the first has no lower bound, that of the last no upper bound."""
         start = self._start(key)
@@ -170,6 +176,10 @@ class IntegerPartitions:
         """The key of the partition that the value belongs to. It may not exist yet; values below all known keys belong to the first one."""
         start = value // self.width * self.width
         return str(max(start, self.known[0]) if self.known else start)
+
+    def keys_of(self, values: Iterable[int]) -> set[str]:
+        """The keys of the partitions that the values belong to, as ``key_of`` gives them."""
+        return {self.key_of(place * self.width) for place in {value // self.width for value in values}}
 
     def window_of(self, key: str) -> Window:
         """The window of one partition. That of the first has no lower bound, that of the last no upper bound."""

@@ -51,7 +51,7 @@ def left(unfilled: Unfilled | None, windows: Sequence[Window]) -> Unfilled | Non
 
 def windows_of_values(partitions: Partitions, values: Sequence[int]) -> tuple[Window, ...]:
     """The windows of the partitions that the values belong to, whether these have a key yet or not."""
-    return _windows_of(partitions, {partitions.key_of(value) for value in values})
+    return _windows_of(partitions, partitions.keys_of(values))
 
 
 def _windows_of(partitions: Partitions, keys: Collection[str]) -> tuple[Window, ...]:

@@ -11,6 +11,7 @@ import dagster as dg
 
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.window import Window, merge
+from incremental_assets.dagster.covered_partitions import WITHOUT_ROWS, covered_without_rows
 from incremental_assets.dagster.metadata import add_metadata_of_partitions, as_metadata
 from incremental_assets.dagster.partitioning import from_windows_metadata
 from incremental_assets.dagster.partitions import add_keys
@@ -76,6 +77,10 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
     add_keys(context.step_context.instance, context.asset_spec.partitions_def, [key for key in rows if key not in of_the_run])
     own = {key: {**as_metadata(sync.partition_metadata(key)), "dagster/partition_row_count": count} for key, count in rows.items()}
     add_metadata_of_partitions(context, {key: metadata for key, metadata in own.items() if key in of_the_run})
+    # These come first, so that the newest event is one of rows that were written, wherever there is one.
+    for key in covered_without_rows(context.step_context.instance, context.asset_key, sync, {*keys, *rows}):
+        empty = {"dagster/partition_row_count": 0, WITHOUT_ROWS: True}
+        context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, **empty}))
     for key, metadata in own.items():
         if key not in of_the_run:
             context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, **metadata}))

@@ -37,7 +37,7 @@ _MESSAGE_EVENTS = {
 
 def operations(instance: dg.DagsterInstance, most: int) -> list[dict[str, Any]]:
     """The newest operations of the instance, at most ``most`` of them, the newest first."""
-    return [_operation(instance, record) for record in instance.get_run_records(limit=most)]
+    return [operation_of(instance, record) for record in instance.get_run_records(limit=most)]
 
 
 def operation(instance: dg.DagsterInstance, id: str) -> dict[str, Any]:
@@ -48,15 +48,15 @@ def operation(instance: dg.DagsterInstance, id: str) -> dict[str, Any]:
     """
     record = instance.get_run_record_by_id(id)
     if record is not None:
-        return _operation(instance, record)
+        return operation_of(instance, record)
     some = [one for one in instance.get_run_records(limit=1000) if one.dagster_run.run_id.startswith(id)] if len(id) >= 4 else []
     if len(some) != 1:
         what = f"{len(some)} operations begin with {id!r}" if some else f"there is no operation {id!r}"
         raise ConfigurationError(f"{what}. Their ids: incremental-assets operations")
-    return _operation(instance, some[0])
+    return operation_of(instance, some[0])
 
 
-def _operation(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str, Any]:
+def operation_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str, Any]:
     """The record of a run. Its fields are those of ``incremental-assets operations --json``."""
     run = record.dagster_run
     tags = run.tags

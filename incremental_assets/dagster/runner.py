@@ -19,6 +19,7 @@ from incremental_assets.core.cursor_type import json_value
 from incremental_assets.core.errors import ConfigurationError, ContainerMissing, LogLost, SyncError
 from incremental_assets.core.plan import Action, AuditRequest, Mode, Plan, Request
 from incremental_assets.dagster.adapters import adapter_of
+from incremental_assets.dagster.covered_partitions import is_written
 from incremental_assets.dagster.jobs import job_name, keep_learned, launch_of
 from incremental_assets.dagster.locks import holder_of
 from incremental_assets.dagster.metadata import in_one, line, plain
@@ -207,7 +208,8 @@ class Runner:
             status, message = str(values.get("sync/status", "skipped")), str(values.get("sync/message", ""))
             numbers = observed.metadata if observed else None
             return line(container.label, status, metadata=numbers, message=message, watermark=watermark, **common)
-        keys = sorted(m.partition for m in written if m.partition is not None and "file/refused" not in m.metadata)
+        of_rows = [one for one in written if "file/refused" not in one.metadata and is_written(one.metadata)]
+        keys = sorted(one.partition for one in of_rows if one.partition is not None)
         metadata = max((m.metadata for m in written), key=len)
         values = plain(metadata)
         self._count(values)

@@ -24,7 +24,7 @@ from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.capture_plan import gap_of
 from incremental_assets.databases.change_log import ChangeLog, Key, LogState, Peeked
-from incremental_assets.databases.rows import MOST_LOCAL_BYTES
+from incremental_assets.databases.rows import MOST_LOCAL_BYTES, MOST_LOCAL_ROWS
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.databases.sync import TableSync, gone_from_source
 from incremental_assets.delta.local_rows import local_frame
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 module_log = logging.getLogger(__name__)
 NO_LIMIT = 1 << 62
-KEYS_A_COMMIT = 50_000
-"""The number of keys whose rows one commit writes. More than so many changed rows are several commits."""
+KEYS_A_COMMIT = MOST_LOCAL_ROWS
+"""The number of keys whose rows one commit writes. More than so many changed rows are several commits, and so are rows of many bytes."""
 SETTLE_SECONDS = 60.0
 """How long a load waits for those transactions to end that have written to the table before."""
 MOST_ROUNDS = 10
@@ -226,8 +226,7 @@ class CapturedSync(TableSync):
     def committed(self, write_batch: WriteBatch, outcome: WriteResult) -> None:
         super().committed(write_batch, outcome)
         if outcome.identifiers is not None and self.partitions is not None:
-            values = outcome.identifiers.unique().drop_null().to_pylist()
-            self._partitions_changed |= {self.partitions.key_of(value) for value in values}
+            self._partitions_changed |= self.partitions.keys_of(outcome.identifiers.unique().drop_null().to_pylist())
         position = write_batch.state.capture
         if position is not None:
             self.result.more |= {"capture/slot": position.slot, LSN: lsn_text(position.lsn)}

@@ -367,7 +367,7 @@ class TableSync(ContainerSync):
     def changed_partitions(self) -> Collection[str]:
         if self._swept is None or self.partitions is None:
             return ()
-        return {self.partitions.key_of(value) for value in self._swept.values}
+        return self.partitions.keys_of(self._swept.values)
 
     def inspect(self, spark: Callable[[], "SparkSession"], outcome: WriteResult) -> None:
         request = self._plan.request.audit

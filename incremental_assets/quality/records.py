@@ -100,6 +100,14 @@ _ROWS_AT_ONCE = 100
 _Kind = TypeVar("_Kind", Verdict, Anomaly, "ScanOperation")
 
 
+@dataclass(frozen=True)
+class LastAudit:
+    """An audit of a container: when it was recorded, and how many partitions were different."""
+
+    at: datetime
+    different: int
+
+
 class OperationType(str, Enum):
     """The type of an operation. Scans and profiles are recorded alike, and each type has a watermark of its own."""
 
@@ -227,6 +235,11 @@ class Records:
         for row in _listed(rows):
             newest.setdefault((row["container"], row["operation_id"]), _as(ScanOperation, row, id=row["operation_id"]))
         return list(newest.values())
+
+    def last_audits(self) -> dict[str, LastAudit]:
+        """Return the newest audit of each container that was audited, by the container's label."""
+        rows = self._read(AUDITS, None, columns=["container", "recorded_at", "partitions_different"]).sort_by("recorded_at")
+        return {row["container"]: LastAudit(row["recorded_at"], len(row["partitions_different"] or ())) for row in rows.to_pylist()}
 
     def scan_watermark(self, container: str, type: OperationType = OperationType.SCAN) -> ScanWatermark | None:
         """Return the watermark of the newest successful operation of this type that has one; None if there is none."""

@@ -16,6 +16,7 @@ from incremental_assets.catalog.definition import ContainerDefinition, audit_set
 from incremental_assets.core.container import Container, OnNull
 from incremental_assets.core.errors import ConfigurationError, ContainerBusy
 from incremental_assets.core.rules.rule import Rule
+from incremental_assets.dagster.covered_partitions import is_written
 from incremental_assets.dagster.event_log import asset_events_of
 from incremental_assets.dagster.jobs import CONTAINER_TAG, op_name
 from incremental_assets.dagster.partitions import container_key, expect_files, keys_of_run, partitions_definition
@@ -188,8 +189,8 @@ def _request_after_sync(context: dg.OpExecutionContext, definition: ContainerDef
     """The request for what the sync in the same run has written, by its materialization events. ``keys``: the run's partitions.
 
     The sync may have written rows in other partitions than those of the run. The scan reads those that were written, and all of the run's
-    partitions, because Dagster expects an evaluation of each of these. The events are read from the event log, so that it does not matter
-    whether the executor runs the sync and its checks in one process.
+    partitions, because Dagster expects an evaluation of each of these. It leaves out those that were only found to be empty. The events are
+    read from the event log, so that it does not matter whether the executor runs the sync and its checks in one process.
     """
     key = container_key(definition.container)
     written = [e.step_materialization_data.materialization for e in asset_events_of(context.instance, context.run_id) if _is_of(e, key)]
@@ -198,7 +199,8 @@ def _request_after_sync(context: dg.OpExecutionContext, definition: ContainerDef
         return _request_of_run(keys)
     if partitions_definition(definition) is None:
         return ScanRequest(ScanMode.full)
-    everywhere = dict.fromkeys([*(keys or ()), *(one.partition for one in written if one.partition is not None)])
+    others = (one.partition for one in written if one.partition is not None and is_written(one.metadata))
+    everywhere = dict.fromkeys([*(keys or ()), *others])
     # Where rows without identifier are refused, the sync counts them, too, and there are none.
     refused = definition.container.options.on_null is OnNull.ERROR
     return ScanRequest(ScanMode.partitions, tuple(everywhere), not refused and any(NULL_ROWS in one.metadata for one in written))

@@ -5,9 +5,8 @@ import pandas as pd
 
 # The first month must not lie after the first order. `end_offset=1`: the month that is not over yet is a partition, too.
 MONTHS = dg.MonthlyPartitionsDefinition(start_date="2026-01-01", end_offset=1)
-# Dagster's daemon requests an asset when what it depends on was updated, once the automation sensor is switched on. It does not wait for
-# the months in which nobody has ordered yet: they have never been materialized.
-WHEN_SYNCED = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())
+# Dagster's daemon requests an asset when what it depends on was updated, once the automation sensor is switched on.
+WHEN_SYNCED = dg.AutomationCondition.eager()
 
 
 @dg.asset(

@@ -1,0 +1,89 @@
+"""The command ``status``: one screen that says how each container is.
+
+Belongs here: its arguments, and what it prints. Does not belong: the work (``dagster.status``).
+"""
+
+import time
+from datetime import datetime, timezone
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, expect_catalogs
+from incremental_assets.cli.terminal import as_table, out, show, whole_screen
+
+_COLUMNS = ("container", "result", "synced", "watermark", "lag", "open", "audit", "next")
+
+
+@app.command(rich_help_panel="What moves")
+def status(
+    selection: Selection = None,
+    tag: Tags = None,
+    watch: Annotated[
+        float | None, typer.Option("--watch", metavar="SECONDS", min=0.5, help="Shows it again every so many seconds, until interrupted.")
+    ] = None,
+    as_json: Json = False,
+    project_dir: Project = None,
+) -> None:
+    """Show how each container is: its last sync, watermark and lag, open anomalies, last audit, and next tick.
+
+    ``synced`` and ``audit`` say how long ago, ``next`` in how long. Neither the sources nor the tables are asked.
+    """
+    from incremental_assets.dagster.loading import load_datastores, select
+    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+    from incremental_assets.dagster.status import status_lines
+
+    project = enter(project_dir)
+    datastores = load_datastores(project)
+    expect_catalogs(datastores, selection)
+    chosen = [definition for _, definition in select(datastores, selection or [], tag or [])]
+    with command_line_instance() as instance:
+
+        def lines() -> list[dict[str, Any]]:
+            return status_lines(instance, chosen, datetime.now(timezone.utc))
+
+        if as_json:
+            while True:
+                for record in lines():
+                    out(record)
+                if watch is None:
+                    return
+                time.sleep(watch)
+        if watch is None:
+            show(screen_of(lines()))
+            return
+        with whole_screen() as screen:
+            while True:
+                screen.update(screen_of(lines()), refresh=True)
+                time.sleep(watch)
+
+
+def screen_of(records: list[dict[str, Any]]) -> Table:
+    """The records as a table that fits a terminal of 80 columns."""
+    return as_table("status", map(_row, records), _COLUMNS, narrow=True)
+
+
+def _row(record: dict[str, Any]) -> dict[str, Any]:
+    """The record in the words of the table. Times are told as spans, which are shorter, and are what people compare."""
+    return {
+        **record,
+        "synced": None if record["age_seconds"] is None else _span(record["age_seconds"]),
+        "watermark": record["watermark"] if isinstance(record["watermark"], int) else (record["watermark"] or "")[:16],
+        "lag": None if record["lag_seconds"] is None else _span(record["lag_seconds"]),
+        "open": record["open_anomalies"] or None,
+        "audit": None if record["audited_at"] is None else f"{record['audit']} {_span(_seconds_since(record['audited_at']))}",
+        "next": None if record["next_tick"] is None else _span(-_seconds_since(record["next_tick"])),
+    }
+
+
+def _seconds_since(moment: str) -> float:
+    return (datetime.now(timezone.utc) - datetime.fromisoformat(moment)).total_seconds()
+
+
+def _span(seconds: float) -> str:
+    """A number of seconds in the largest unit of which there are at least two."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size:,.0f} {unit}"
+    return f"{max(0, seconds):.0f} s"

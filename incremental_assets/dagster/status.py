@@ -1,0 +1,91 @@
+"""What state each container is in: the records of ``incremental-assets status``.
+
+Belongs here: bringing together what Dagster's storage and the tables of quality know. Does not belong: the source and the containers' own
+tables, which are not asked, so that a status is there at once and costs the source nothing; and how a record is printed (``cli.status``).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+from dagster._utils.schedules import get_next_cron_tick
+
+from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.core.cursor_type import MICROS_PER_SECOND, CursorType, json_value
+from incremental_assets.dagster.jobs import CONTAINER_TAG, is_sync
+from incremental_assets.dagster.operations import operation_of
+from incremental_assets.dagster.project import lake_root
+from incremental_assets.dagster.watermarks import newest_watermark, newest_watermarks
+from incremental_assets.quality.records import LastAudit, Records
+
+_RUNS = 20
+"""Among how many of a container's newest runs its last sync is looked for: the others are scans, profiles and audits."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc).replace(tzinfo=None)
+
+
+def status_lines(instance: dg.DagsterInstance, chosen: Sequence[ContainerDefinition], now: datetime) -> list[dict[str, Any]]:
+    """One record for each container, with the fields of ``status --json``. ``now``: an aware time."""
+    watermarks = newest_watermarks(instance, [definition.container for definition in chosen])
+    anomalies, audits = Counter[str](), dict[str, LastAudit]()
+    for store in dict.fromkeys(definition.container.key_path[0] for definition in chosen):
+        records = Records(lake_root(), store)
+        anomalies.update(one.container for one in records.anomalies().values() if one.state.is_open)
+        audits |= records.last_audits()
+    return [_line(instance, one, now, watermarks, anomalies, audits.get(one.container.label)) for one in chosen]
+
+
+def _line(
+    instance: dg.DagsterInstance,
+    definition: ContainerDefinition,
+    now: datetime,
+    watermarks: Mapping[str, int | None],
+    anomalies: Mapping[str, int],
+    audit: LastAudit | None,
+) -> dict[str, Any]:
+    container = definition.container
+    label = container.label
+    last = _last_sync(instance, label)
+    ended = None if last is None else last["end_time"]
+    watermark = watermarks[label] if label in watermarks else newest_watermark(instance, container)
+    return {
+        "container": label,
+        "result": "missing" if definition.missing_since is not None else "never" if last is None else last["result"],
+        "synced_at": ended,
+        "age_seconds": None if ended is None else round((now - datetime.fromisoformat(ended)).total_seconds()),
+        "run_id": None if last is None else last["id"],
+        "message": "" if last is None else last["message"],
+        "watermark": None if container.cursor_type is None else json_value(container.cursor_type, watermark),
+        "lag_seconds": _lag_seconds(container.cursor_type, watermark, now, definition.settings.timezone),
+        "open_anomalies": anomalies.get(label, 0),
+        "audit": None if audit is None else "different" if audit.different else "equal",
+        "audited_at": None if audit is None else audit.at.isoformat(timespec="milliseconds"),
+        "next_tick": _next_tick(definition, now),
+    }
+
+
+def _last_sync(instance: dg.DagsterInstance, label: str) -> dict[str, Any] | None:
+    """The newest sync of the container as an operation; None if there is none among its newest runs."""
+    found = instance.get_run_records(dg.RunsFilter(tags={CONTAINER_TAG: label}), limit=_RUNS)
+    newest = next((record for record in found if is_sync(record.dagster_run)), None)
+    return None if newest is None else operation_of(instance, newest)
+
+
+def _lag_seconds(cursor_type: CursorType | None, watermark: int | None, now: datetime, zone: str) -> int | None:
+    """How far the watermark lies behind the clock, at least 0; None where it is no time. Of a date, its whole day counts as passed."""
+    if cursor_type is None or not cursor_type.is_time or watermark is None:
+        return None
+    local = now.astimezone(timezone.utc if cursor_type is CursorType.TIMESTAMP else ZoneInfo(zone)).replace(tzinfo=None)
+    if cursor_type is CursorType.DATE:
+        return max(0, round((local - _EPOCH - timedelta(days=watermark + 1)).total_seconds()))
+    return max(0, ((local - _EPOCH) // timedelta(microseconds=1) - watermark) // MICROS_PER_SECOND)
+
+
+def _next_tick(definition: ContainerDefinition, now: datetime) -> str | None:
+    """When a schedule, the container's or its datastore's, is due next; None if neither has one."""
+    crons = [cron for cron in (definition.container.options.schedule, definition.settings.schedule) if cron]
+    # Of a moment that is a tick, the function gives this one.
+    ticks = [get_next_cron_tick(cron, now + timedelta(seconds=1), "UTC") for cron in crons]
+    return min(ticks).astimezone(timezone.utc).isoformat(timespec="seconds") if ticks else None
