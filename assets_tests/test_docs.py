@@ -20,6 +20,7 @@ from incremental_assets.cli import app, reference
 from incremental_assets.core.grammar import parse_incremental
 from incremental_assets.dagster.components.datastore import CatalogEntry
 from incremental_assets.dagster.components.files import FileDatastore, FilesEntry
+from incremental_assets.dagster.components.jdbc import JdbcDatastore
 from incremental_assets.dagster.components.mysql import MySQLDatastore
 from incremental_assets.dagster.components.postgres import PostgresDatastore
 from incremental_assets.dagster.components.tables import ContainerEntry, IncrementalEntry, TableDatastore
@@ -31,6 +32,12 @@ PAGES = [ROOT / "README.md", CONTRIBUTING, *sorted((ROOT / "docs").rglob("*.md")
 CONFIGURATION = ROOT / "docs" / "configuration.md"
 COMMANDS: dict[str, Any] = dict(getattr(typer.main.get_command(app), "commands"))  # noqa: B009 typer's group is not typed
 GLOBAL_OPTIONS = {"--project", "--help"}
+DATABASES: dict[str, tuple[Any, str]] = {
+    "PostgresDatastore": (PostgresDatastore, "postgresql://user:password@db:5432/shop"),
+    "MySQLDatastore": (MySQLDatastore, "mysql://user:password@db:3306/shop"),
+    "JdbcDatastore": (JdbcDatastore, "jdbc:h2:tcp://db:9092/shop"),
+}
+"""The component of each kind of database, and a URL for it."""
 FROM_DAGSTER = {"defs_state"}  # an attribute of every StateBackedComponent, which Dagster documents
 
 page = pytest.mark.parametrize("path", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -109,6 +116,10 @@ def _documented(section: str) -> set[str]:
             "A database of MySQL or MariaDB",
             {f.name for f in dataclasses.fields(MySQLDatastore)} - {f.name for f in dataclasses.fields(TableDatastore)},
         ),
+        (
+            "A database by JDBC",
+            {f.name for f in dataclasses.fields(JdbcDatastore)} - {f.name for f in dataclasses.fields(TableDatastore)},
+        ),
         ("An entry of `incremental`", set(IncrementalEntry.model_fields)),
         ("An entry of `catalog`", set(CatalogEntry.model_fields)),
         ("An entry of `containers`", set(ContainerEntry.model_fields)),
@@ -137,13 +148,10 @@ def test_yaml_examples_are_accepted(path: Path) -> None:
             files = {name: FilesEntry(**entry) for name, entry in attributes.get("containers", {}).items()}
             FileDatastore(**{**attributes, "path": "/landing", "containers": files}).settings()
             continue
-        assert data["type"] in ("incremental_assets.PostgresDatastore", "incremental_assets.MySQLDatastore")
-        is_mysql = data["type"].endswith("MySQLDatastore")
         entries = [e if isinstance(e, str) else IncrementalEntry(**e) for e in attributes.get("incremental", [])]
         containers = {name: ContainerEntry(**entry) for name, entry in attributes.get("containers", {}).items()}
-        url = f"{'mysql' if is_mysql else 'postgresql'}://user:password@db:5432/shop"
         looks = CatalogEntry(**attributes.get("catalog", {}))
-        component = MySQLDatastore if is_mysql else PostgresDatastore
+        component, url = DATABASES[data["type"].removeprefix("incremental_assets.")]
         component(**{**attributes, "url": url, "incremental": entries, "containers": containers, "catalog": looks}).settings()
 
 

@@ -28,7 +28,7 @@ QUOTING = {
     *("column", "number", "moment", "condition", "frequent_state", "estimates"),  # the first three are of ScannedTable
     *("cursor_value", "window_condition", "identifier_value"),
     *("boxes_predicate", "condition_predicate", "axis_value"),  # of users' own tables
-    *("quoted", "relation", "text_literal", "domain_predicate"),  # of MySQL
+    *("quoted", "relation", "relation_of", "text_literal", "domain_predicate"),  # of MySQL, and of JDBC
     *("int", "len", "round", "range"),
 }
 """Functions whose result is safe in Spark SQL. Functions of the same module are checked themselves."""
@@ -125,6 +125,11 @@ REVIEWED = {
     ("databases/mysql/reader.py", "where"): "the YAML's own SQL",
     **{("databases/mysql/reader.py", one): "made of quoted names of columns" for one in ("value", "texts", "carried.select", "row_hash")},
     ("databases/mysql/reader.py", "' and '.join(parts)"): "made of quoted names of columns",
+    ("databases/jdbc/reader.py", "one.in_lake(label, f'c{i}')"): "made by types.Carried, of quoted names and texts",
+    ("databases/jdbc/reader.py", "hash_of(texts)"): "made of quoted names of columns",
+    ("databases/jdbc/reader.py", "where"): "the YAML's own SQL",
+    ("databases/jdbc/source.py", "types.get(one.column.name.lower(), one.column.type)"): "made by ``spark_types``",
+    **{("databases/jdbc/types.py", one): "made of a quoted name and quoted texts" for one in ("value", "is_exact", "refused")},
     **{("databases/sync.py", one): MESSAGE for one in ("names", "container.label", "', '.join(container.primary_key)", "wrong")},
 }
 """Interpolations that the lint cannot judge and a person has reviewed: module and interpolation, with why it has no unquoted text of a

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from incremental_assets.catalog.definition import ContainerDefinition
     from incremental_assets.dagster.components.files import FileDatastore
+    from incremental_assets.dagster.components.jdbc import JdbcDatastore
     from incremental_assets.dagster.components.mysql import MySQLDatastore
     from incremental_assets.dagster.components.postgres import PostgresDatastore
     from incremental_assets.dagster.definitions import build_definitions
@@ -25,6 +26,7 @@ __all__ = [
     "ContainerDefinition",
     "DeltaIOManager",
     "FileDatastore",
+    "JdbcDatastore",
     "MySQLDatastore",
     "PostgresDatastore",
     "build_definitions",
@@ -35,6 +37,7 @@ _MODULES = {
     "ContainerDefinition": "incremental_assets.catalog.definition",
     "DeltaIOManager": "incremental_assets.dagster.io_manager",
     "FileDatastore": "incremental_assets.dagster.components.files",
+    "JdbcDatastore": "incremental_assets.dagster.components.jdbc",
     "MySQLDatastore": "incremental_assets.dagster.components.mysql",
     "PostgresDatastore": "incremental_assets.dagster.components.postgres",
     "build_definitions": "incremental_assets.dagster.definitions",

@@ -10,12 +10,14 @@ import pytest
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.components.datastore import DatastoreComponent, numeric_attributes
 from incremental_assets.dagster.components.files import FileDatastore
+from incremental_assets.dagster.components.jdbc import JdbcDatastore
 from incremental_assets.dagster.components.mysql import MySQLDatastore
 from incremental_assets.dagster.components.postgres import PostgresDatastore
 
 PLACES = {
     PostgresDatastore: {"url": "postgresql://u@localhost/shop"},
     MySQLDatastore: {"url": "mysql://u@localhost/shop"},
+    JdbcDatastore: {"url": "jdbc:h2:mem:shop", "schema": "PUBLIC", "driver": "org.h2.Driver"},
     FileDatastore: {"path": "landing"},
 }
 ATTRIBUTES = [(component, name) for component in PLACES for name in numeric_attributes(component)]

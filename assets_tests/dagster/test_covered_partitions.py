@@ -6,8 +6,8 @@ partitions that a run was launched with.
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import dagster as dg
 import pytest
 
 from assets_tests.harness import Project
@@ -42,7 +42,7 @@ def events(project: Project) -> list[tuple[str, int, bool]]:
     return [(one.partition or "", _rows(one.metadata), WITHOUT_ROWS in one.metadata) for one in found if one is not None]
 
 
-def _rows(metadata: Mapping[str, dg.MetadataValue[object]]) -> int:
+def _rows(metadata: Mapping[str, Any]) -> int:
     return int(str(metadata["dagster/partition_row_count"].value))
 
 
@@ -76,6 +76,21 @@ def test_a_refresh_covers_its_own_months_only(orders: Project) -> None:
         shutil.rmtree(file, ignore_errors=True)
     orders.one("orders", mode=Mode.REFRESH, keys=("2026-01-01", "2026-02-01"))
     assert [(key, rows) for key, rows, _ in events(orders)] == [("2026-01-01", 1), ("2026-02-01", 0)]
+
+
+def test_months_whose_events_are_lost_are_told_with_their_rows(orders: Project) -> None:
+    """A new DAGSTER_HOME knows of no event. To say of a month that it is empty would be a lie where the lake has rows of it."""
+    orders.configure(incremental=["public.orders:changed:timestamp!upsert"], containers={"orders": {}})
+    orders.execute("alter table orders add changed timestamptz default '2026-01-01Z'")
+    entry = {"column": "changed", "type": "timestamp", "strategy": "upsert", "partition_by": {"column": "day", "every": "month"}}
+    orders.configure(incremental={"orders": entry})
+    orders.one("orders")
+    for folder in (orders.home / "storage", orders.home / "history"):
+        shutil.rmtree(folder, ignore_errors=True)
+    orders.execute("insert into orders values (9, '2026-01-07', '2026-02-01Z')")
+    orders.one("orders")
+    told = {key: (rows, covered) for key, rows, covered in events(orders)}
+    assert told["2026-01-01"] == (2, False) and told["2026-03-01"] == (2, False) and told["2026-04-01"] == (0, True)
 
 
 def test_rules_are_not_evaluated_for_months_that_were_only_covered(orders: Project) -> None:

@@ -11,7 +11,7 @@ import dagster as dg
 
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.window import Window, merge
-from incremental_assets.dagster.covered_partitions import WITHOUT_ROWS, covered_without_rows
+from incremental_assets.dagster.covered_partitions import WITHOUT_ROWS, covered_without_event
 from incremental_assets.dagster.metadata import add_metadata_of_partitions, as_metadata
 from incremental_assets.dagster.partitioning import from_windows_metadata
 from incremental_assets.dagster.partitions import add_keys
@@ -65,6 +65,9 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
         elif partitions is not None:
             counted = sorted({*keys, *sync.changed_partitions()})
             rows = partition_rows(lambda: scope.spark, table, container, partitions, merge(written), counted)
+        # They are empty, unless Dagster's events were lost. Their rows are counted, as an event must not say what is not so.
+        covered = covered_without_event(context.step_context.instance, context.asset_key, sync, {*keys, *rows})
+        of_covered = partition_rows(lambda: scope.spark, table, container, partitions, (), covered) if partitions and covered else {}
         total = sync.total_rows()
         if total is None:
             total = row_count(lambda: scope.spark, table)
@@ -78,9 +81,9 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
     own = {key: {**as_metadata(sync.partition_metadata(key)), "dagster/partition_row_count": count} for key, count in rows.items()}
     add_metadata_of_partitions(context, {key: metadata for key, metadata in own.items() if key in of_the_run})
     # These come first, so that the newest event is one of rows that were written, wherever there is one.
-    for key in covered_without_rows(context.step_context.instance, context.asset_key, sync, {*keys, *rows}):
-        empty = {"dagster/partition_row_count": 0, WITHOUT_ROWS: True}
-        context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, **empty}))
+    for key, count in of_covered.items():
+        about = {"dagster/partition_row_count": count, **({} if count else {WITHOUT_ROWS: True})}
+        context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, **about}))
     for key, metadata in own.items():
         if key not in of_the_run:
             context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, **metadata}))

@@ -352,7 +352,7 @@ def server_warnings(container: Container, server: Server) -> list[str]:
     if container.identifier is not None and not server.shows_activity and server.hides_transactions:
         warnings.append(
             "this user cannot see which transactions are open: one of them may commit rows below the watermark later; a safety_lag must "
-            f"cover the longest of them (now {container.lag}), or: {server.privilege}"
+            f"cover the longest of them (now {container.lag})" + (f", or: {server.privilege}" if server.privilege else "")
         )
     elif by_session and not server.shows_activity:
         warnings.append(

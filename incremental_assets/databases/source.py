@@ -36,8 +36,8 @@ class Server:
     identifier is ``hidden`` if the role may not read it. ``version``: a number that grows with the server's version, e.g. 140000.
     ``started``: when the server was started, in microseconds since 1970 UTC. ``is_replica``: it is in recovery. ``is_pooled``: the
     connection goes through a connection pooler. ``shows_activity``: this role may see what the sessions of other roles are doing; if not,
-    ``privilege`` is the statement that permits it. ``hides_transactions``: without that privilege, it does not even see which transactions
-    are open.
+    ``privilege`` is the statement that permits it (empty: none does). ``hides_transactions``: without that privilege, it does not even see
+    which transactions are open.
     """
 
     source: str

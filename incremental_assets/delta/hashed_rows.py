@@ -82,24 +82,19 @@ def checksums(spark: "SparkSession", rows: str, group: str) -> list[tuple[Any, C
     return [(row["g"], Checksum(int(row["n"]), (int(row["high"]) << _HALF) + int(row["low"]))) for row in found]
 
 
-class LakeHashedRows:
-    """The ``HashedRows`` of one version of a container's table. ``columns``: those that are compared.
+class SparkHashedRows:
+    """The ``HashedRows`` of rows that Spark can select: of a table, or of a view. ``columns``: those that are compared.
 
-    ``marks``: the name of the column that marks deleted rows, which count as absent; None if the table has none.
+    ``relation``: the rows in Spark's SQL. ``marks``: the name of the column that marks deleted rows, which count as absent; None if there
+    is none.
     """
 
     def __init__(
-        self,
-        spark: "SparkSession",
-        table: LakeTable,
-        version: int,
-        container: Container,
-        columns: Sequence[Column],
-        marks: str | None = None,
+        self, spark: "SparkSession", relation: str, container: Container, columns: Sequence[Column], marks: str | None = None
     ) -> None:
         self._unmarked = "true" if marks is None else f"{quote(marks)} IS NULL"
         self._spark, self._container = spark, container
-        self._table = f"{table.sql_name} VERSION AS OF {int(version)}"
+        self._table = relation
         self._texts = [canonical_text(column) for column in columns]
         by_name = {column.name.lower(): column for column in columns}
         key = [by_name[name.lower()] for name in key_of(container, columns)]
@@ -131,3 +126,18 @@ class LakeHashedRows:
         everything = identifier is None or (EVERYTHING in scope.windows and scope.include_nulls)
         where = "true" if everything or identifier is None else scope_predicate(identifier, scope.windows, scope.include_nulls)
         return f"SELECT {more}, {hash_of(self._texts)} AS hash FROM {self._table} WHERE ({where}) AND {self._unmarked}"
+
+
+class LakeHashedRows(SparkHashedRows):
+    """The ``HashedRows`` of one version of a container's table."""
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        table: LakeTable,
+        version: int,
+        container: Container,
+        columns: Sequence[Column],
+        marks: str | None = None,
+    ) -> None:
+        super().__init__(spark, f"{table.sql_name} VERSION AS OF {int(version)}", container, columns, marks)

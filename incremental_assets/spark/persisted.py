@@ -31,6 +31,8 @@ class PersistedRows:
         self._view = f"__incremental_assets_{uuid.uuid4().hex}"
         rows.createTempView(self._view)
         self.frame = spark.table(self._view)
+        self.name = self._view
+        """The name of the view, for SQL of the same session. It needs no quoting."""
         self.frame.persist(level or StorageLevel.MEMORY_AND_DISK_DESER)
 
     def release(self) -> None:

@@ -1,0 +1,116 @@
+"""Values of the types of H2 and Derby in the lake: each arrives as it is, or is refused with the name of its column.
+
+Belongs here: values. Does not belong: which rows are read (``test_jdbc_sync``).
+"""
+
+import struct
+from collections.abc import Callable
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from assets_tests.databases.jdbc.project import JdbcProject
+from incremental_assets.core.errors import ConfigurationError
+
+FLOAT = struct.unpack("f", struct.pack("f", 0.1))[0]
+BOTH: dict[str, list[tuple[str, Any]]] = {
+    "smallint": [("-32768", -32768)],
+    "bigint": [("-9223372036854775808", -(2**63)), ("9223372036854775807", 2**63 - 1)],
+    "decimal(31,10)": [("-123456789012345678901.0123456789", Decimal("-123456789012345678901.0123456789"))],
+    "real": [("0.1", FLOAT)],
+    "double": [("0.1", 0.1), ("1.7976931348623157E308", 1.7976931348623157e308)],
+    "boolean": [("true", True), ("false", False)],
+    "date": [("'0001-01-01'", date(1, 1, 1)), ("'9999-12-31'", date(9999, 12, 31)), ("'1582-10-10'", date(1582, 10, 10))],
+    "timestamp": [("'1000-01-01 00:00:00.000001'", datetime(1000, 1, 1, 0, 0, 0, 1)),
+                  ("'2024-03-31 02:30:00'", datetime(2024, 3, 31, 2, 30)),  # an hour that many zones do not have
+                  ("'9999-12-31 23:59:59.999999'", datetime(9999, 12, 31, 23, 59, 59, 999999))],
+    "time": [("'12:34:56'", "12:34:56")],
+    "char(5)": [("'ab'", "ab   ")],
+    "varchar(50)": [("'ü😀  '", "ü😀  "), ("''", ""), ("'a\\b''c\"'", "a\\b'c\"")],
+    "clob": [("'long'", "long")],
+}  # fmt: skip
+OWN: dict[str, dict[str, list[tuple[str, Any]]]] = {
+    "h2": {
+        "tinyint": [("-128", -128)],
+        "decimal(37,20)": [("12345678901234567.12345678901234567890", Decimal("12345678901234567.12345678901234567890"))],
+        "timestamp(6) with time zone": [("'2024-07-01 12:00:00.5+05:30'", datetime(2024, 7, 1, 6, 30, 0, 500000, timezone.utc)),
+                                        ("'2024-07-01 12:00:00-08'", datetime(2024, 7, 1, 20, 0, tzinfo=timezone.utc))],
+        "varbinary(10)": [("x'00ff27'", b"\x00\xff'")],
+    },
+    "derby": {
+        "varchar(10) for bit data": [("x'00ff27'", b"\x00\xff'")],
+        "blob": [("cast(x'00ff' as blob)", b"\x00\xff")],
+    },
+}  # fmt: skip
+
+
+def test_values_of_every_type_arrive_unchanged(shop: Callable[..., JdbcProject]) -> None:
+    """A value that is rounded, or shifted by a calendar or a time zone, would be wrong in the lake, silently."""
+    project = shop(incremental=["THINGS:ID:integer"])
+    values = {**BOTH, **OWN[project.server.kind.name]}
+    project.execute(f"create table things (id int primary key, {', '.join(f'c{i} {type_}' for i, type_ in enumerate(values))})")
+    most = max(map(len, values.values()))
+    for n in range(most + 1):  # the last row has NULL everywhere
+        given = [listed[n][0] if n < len(listed) else "null" for listed in values.values()]
+        project.execute(f"insert into things values ({n}, {', '.join(given)})")
+    assert project.one("THINGS")["rows_read"] == most + 1
+    rows = {row[0]: row[1:] for row in project.rows("THINGS")}
+    for i, (type_, listed) in enumerate(values.items()):
+        expected = [value for _, value in listed] + [None] * (most + 1 - len(listed))
+        assert [rows[n][i] for n in range(most + 1)] == expected, type_
+    assert project.one("THINGS")["status"] == "skipped", "the fingerprint of the same rows must not change"
+    assert project.audit("THINGS")["THINGS"]["status"] == "equal"
+
+
+def test_a_time_finer_than_a_microsecond_is_refused_by_name_or_carried_as_text(shop: Callable[..., JdbcProject]) -> None:
+    """Cut without a word, it would be another value in the lake."""
+    project = shop()
+    fine = "timestamp(9)" if project.server.kind.name == "h2" else "timestamp"
+    project.execute(f"create table fine (id int, seen {fine})", "insert into fine values (1, '2024-01-01 00:00:00.123456789')")
+    line = project.one("FINE", ok=False)
+    assert line["status"] == "failed"
+    for part in ("'SEEN'", "00:00:00.123456789", "shop/FINE"):
+        assert part in line["message"], line["message"]
+    project.configure(containers={"FINE": {"text_columns": ["SEEN"]}})
+    project.one("FINE")
+    assert project.rows("FINE") == [(1, "2024-01-01 00:00:00.123456789")]
+
+
+def test_a_type_that_cannot_be_carried_is_refused_by_name(shop: Callable[..., JdbcProject]) -> None:
+    """Left out without a word, the column would be missed later; rounded to 38 digits, it would be wrong."""
+    project = shop()
+    if project.server.kind.name != "h2":
+        pytest.skip("Derby has no decimals of more than 31 digits, and no catalog of the standard that would name a column")
+    project.execute("create table odd (id int primary key, wide decimal(60,40), said json)")
+    with pytest.raises(ConfigurationError, match=r"shop/ODD: column 'WIDE' is a decimal of 38 or more digits.*exclude_columns: \[WIDE\]"):
+        project.catalog()
+    project.configure(containers={"ODD": {"text_columns": ["WIDE"]}})
+    with pytest.raises(ConfigurationError, match=r"shop/ODD: column 'SAID' is unknown \(JSON\).*exclude_columns: \[SAID\]"):
+        project.catalog()
+    project.configure(containers={"ODD": {"text_columns": ["WIDE"], "exclude_columns": ["SAID"]}})
+    project.execute(f"insert into odd (id, wide) values (1, 1.{'1' * 40})")
+    project.one("ODD")
+    assert project.rows("ODD") == [(1, f"1.{'1' * 40}")]
+
+
+@pytest.mark.parametrize("type_", ["date", "timestamp", "int"])
+def test_source_and_lake_mean_the_same_rows_by_a_partition(type_: str, shop: Callable[..., JdbcProject]) -> None:
+    """A refreshed partition replaces rows of the lake by rows of the source: if both mean different ones, some are lost or doubled."""
+    values = ["9", "10", "19", "20"] if type_ == "int" else ["'2024-01-31'", "'2024-02-01'", "'2024-02-29'", "'2024-03-01'"]
+    if type_ == "timestamp":
+        values = [f"{value[:-1]} {clock}'" for value in values for clock in ("00:00:00", "23:59:59.999999")]
+    kind, by = {"date": ("date", "month"), "timestamp": ("timestamp", "month"), "int": ("integer", 10)}[type_]
+    project = shop(incremental=[f"ROWS_OF:K:{kind}"], containers={"ROWS_OF": {"partition_by": by}})
+    project.execute(
+        f"create table rows_of (id int primary key, k {type_} not null, note int default 0)",
+        *(f"insert into rows_of (id, k) values ({n}, {value})" for n, value in enumerate(values)),
+    )
+    project.one("ROWS_OF")
+    project.execute("update rows_of set note = 1")
+    key = "10" if type_ == "int" else "2024-02-01"
+    project.one("ROWS_OF", keys=(key, key))
+    inside = [n for n, value in enumerate(values) if "-02-" in value or value in ("10", "19")]
+    assert sorted(row[0] for row in project.rows("ROWS_OF", '"ID"', '"NOTE" = 1')) == inside
+    assert len(project.rows("ROWS_OF")) == len(values)

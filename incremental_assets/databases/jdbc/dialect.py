@@ -1,0 +1,67 @@
+"""Implements the protocol of a kind of database (``databases.dialect``) for any database with a JDBC driver.
+
+Belongs here: what cannot be done for a container through JDBC, and passing the other questions on. Does not belong: any query.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from incremental_assets.core.container import Container, HoldBack, SourceTable
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.schema import Column
+from incremental_assets.core.window import Window
+from incremental_assets.databases.dialect import SourceSettings
+from incremental_assets.databases.jdbc.queries import scope_predicate
+from incremental_assets.databases.jdbc.reader import select_of
+from incremental_assets.databases.jdbc.session import JdbcSession
+from incremental_assets.databases.jdbc.source import JdbcSource
+from incremental_assets.databases.jdbc.types import can_be_text, carried_columns, reason_against
+from incremental_assets.databases.source import SourceDatabase
+
+
+@dataclass(frozen=True)
+class JdbcDialect:
+    """The ``Dialect`` of a database with a JDBC driver."""
+
+    @property
+    def kind(self) -> str:
+        return "sql"
+
+    def source(self, settings: SourceSettings, container: Container) -> JdbcSource:
+        session = JdbcSession(settings.address, container.label)
+        return JdbcSource(session, container, timezone=settings.timezone, margin_seconds=settings.watermark_margin_seconds)
+
+    def check(self, label: str, table: SourceTable, container: Container) -> None:
+        options = container.options
+        refused = {
+            "hold_back: writers": options.hold_back is HoldBack.WRITERS,
+            "readers above 1": (options.readers or 1) > 1,
+            "partition_by with another column than the identifier": container.partitioned_on is not None,
+        }
+        for what, is_asked in refused.items():
+            if is_asked:
+                raise ConfigurationError(f"{label}: {what} is not possible for containers that are read through JDBC. Leave it out.")
+        if container.identifier is not None and container.lag_is_auto:
+            unit = "seconds" if container.identifier.cursor_type.is_time else "values"
+            raise ConfigurationError(
+                f"{label}: safety_lag is missing. Through JDBC nobody knows which transactions are open, so that rows which are committed "
+                f"late are found by the lag alone. Write how many {unit} your longest transaction may lie behind: "
+                f"containers: {{{table.name}: {{safety_lag: <{unit}>}}}}"
+            )
+        for column in container.columns:
+            why = None if column.name in options.text_columns and can_be_text(column) else reason_against(column)
+            if why is not None:
+                text = f", or carry it as text: text_columns: [{column.name}]" if can_be_text(column) else ""
+                raise ConfigurationError(
+                    f"{label}: column {column.name!r} is {why}. Leave it out: "
+                    f"containers: {{{table.name}: {{exclude_columns: [{column.name}]}}}}{text}"
+                )
+
+    def columns(self, container: Container) -> Sequence[Column]:
+        return [one.column for one in carried_columns(container)]
+
+    def describe_read(self, container: Container, windows: Sequence[Window], include_nulls: bool) -> str:
+        return select_of(container, carried_columns(container), scope_predicate(container, windows, include_nulls))
+
+    def captured_names(self, source: SourceDatabase, settings: SourceSettings) -> Sequence[str]:
+        return ()
