@@ -34,12 +34,13 @@ def all_months(project: Project) -> Sequence[str]:
 
 
 def events(project: Project) -> list[tuple[str, int, bool]]:
-    """Of each materialization event, the oldest first: its partition, the number of rows, and whether the partition was only covered."""
+    """Of each event of a partition, the oldest first: its key, the number of rows, and whether the partition was only covered."""
     key = container_key(project.definition("orders").container)
     with project.instance() as instance:
         records = instance.fetch_materializations(key, limit=1000, ascending=True).records
     found = [record.asset_materialization for record in records]
-    return [(one.partition or "", _rows(one.metadata), WITHOUT_ROWS in one.metadata) for one in found if one is not None]
+    of_partitions = [one for one in found if one is not None and one.partition is not None]
+    return [(str(one.partition), _rows(one.metadata), WITHOUT_ROWS in one.metadata) for one in of_partitions]
 
 
 def _rows(metadata: Mapping[str, Any]) -> int:
@@ -80,10 +81,10 @@ def test_a_refresh_covers_its_own_months_only(orders: Project) -> None:
 
 def test_months_whose_events_are_lost_are_told_with_their_rows(orders: Project) -> None:
     """A new DAGSTER_HOME knows of no event. To say of a month that it is empty would be a lie where the lake has rows of it."""
-    orders.configure(incremental=["public.orders:changed:timestamp!upsert"], containers={"orders": {}})
     orders.execute("alter table orders add changed timestamptz default '2026-01-01Z'")
-    entry = {"column": "changed", "type": "timestamp", "strategy": "upsert", "partition_by": {"column": "day", "every": "month"}}
-    orders.configure(incremental={"orders": entry})
+    by_month = {"column": "day", "every": "month"}
+    entry = {"table": "public.orders", "column": "changed", "type": "timestamp", "strategy": "upsert", "partition_by": by_month}
+    orders.configure(incremental=[entry], containers={})
     orders.one("orders")
     for folder in (orders.home / "storage", orders.home / "history"):
         shutil.rmtree(folder, ignore_errors=True)
