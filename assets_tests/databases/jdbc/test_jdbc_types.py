@@ -22,7 +22,7 @@ BOTH: dict[str, list[tuple[str, Any]]] = {
     "real": [("0.1", FLOAT)],
     "double": [("0.1", 0.1), ("1.7976931348623157E308", 1.7976931348623157e308)],
     "boolean": [("true", True), ("false", False)],
-    "date": [("'0001-01-01'", date(1, 1, 1)), ("'9999-12-31'", date(9999, 12, 31)), ("'1582-10-10'", date(1582, 10, 10))],
+    "date": [("'0001-01-01'", date(1, 1, 1)), ("'9999-12-31'", date(9999, 12, 31))],
     "timestamp": [("'1000-01-01 00:00:00.000001'", datetime(1000, 1, 1, 0, 0, 0, 1)),
                   ("'2024-03-31 02:30:00'", datetime(2024, 3, 31, 2, 30)),  # an hour that many zones do not have
                   ("'9999-12-31 23:59:59.999999'", datetime(9999, 12, 31, 23, 59, 59, 999999))],
@@ -33,6 +33,8 @@ BOTH: dict[str, list[tuple[str, Any]]] = {
 }  # fmt: skip
 OWN: dict[str, dict[str, list[tuple[str, Any]]]] = {
     "h2": {
+        # Derby's own driver prints this day, which Java's calendar lacks, as another one.
+        "date": [("'0001-01-01'", date(1, 1, 1)), ("'1582-10-10'", date(1582, 10, 10)), ("'9999-12-31'", date(9999, 12, 31))],
         "tinyint": [("-128", -128)],
         "decimal(37,20)": [("12345678901234567.12345678901234567890", Decimal("12345678901234567.12345678901234567890"))],
         "timestamp(6) with time zone": [("'2024-07-01 12:00:00.5+05:30'", datetime(2024, 7, 1, 6, 30, 0, 500000, timezone.utc)),
