@@ -566,6 +566,7 @@ def test_no_rules_are_proposed_from_a_profile_that_does_not_fit_the_table(
     container: Any = SimpleNamespace(
         label="shop/orders", datastore="shop", key_path=("shop", "orders"), signature="none", partitioning=None, cursor_type=None
     )
+    container.along_axis = container
     definition: Any = SimpleNamespace(container=container, settings=SimpleNamespace(timezone="UTC"))
     table = SimpleNamespace(head=lambda: Head(0, (), {}))
     scope: Any = SimpleNamespace(lake=str(tmp_path), spark=None, table=lambda *_: table)

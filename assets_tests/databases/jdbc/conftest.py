@@ -12,6 +12,8 @@ from incremental_assets.spark.embedded.launch import CONF, SparkUnavailable
 from incremental_assets.spark.session import ensure_server, stop_server
 
 _numbers = itertools.count()
+_address_of: dict[Path, str] = {}
+"""The address of the Spark server in each folder."""
 
 
 @pytest.fixture(scope="session", params=[H2, DERBY], ids=lambda kind: kind.name)
@@ -26,7 +28,10 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="session")
 def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of a Spark server that has the drivers. It is started at once, as other servers of the session have other settings."""
+    """The folder of a Spark server that has the drivers. It is started at once, as other servers of the session have other settings.
+
+    Nothing of the environment is left changed: later tests of the session, of other folders, have another server.
+    """
     home = tmp_path_factory.mktemp("spark-jdbc")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CONF, f"{os.environ.get(CONF, '')};spark.jars.packages={DRIVERS}")
@@ -34,8 +39,8 @@ def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             url = ensure_server(home)
         except SparkUnavailable as error:
             pytest.skip(f"the drivers cannot be fetched: {error}")
-        patch.setenv("SPARK_REMOTE", url)  # the catalog and the plans are read by this server, too
-        yield home
+    _address_of[home] = url
+    yield home
     stop_server(home)
 
 
@@ -45,6 +50,7 @@ def shop(tmp_path: Path, server: Server, spark_home: Path, monkeypatch: pytest.M
     for name in ("INCREMENTAL_ASSETS_LAKE", "INCREMENTAL_ASSETS_PROJECT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SPARK_REMOTE", _address_of[spark_home])  # the catalog and the plans are read by this server, too
     made = itertools.count()
     database = f"t{next(_numbers)}"
     return lambda **attributes: JdbcProject(tmp_path / f"p{next(made)}", server, database, spark_home, **attributes)
