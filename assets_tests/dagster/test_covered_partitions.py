@@ -12,7 +12,7 @@ import pytest
 
 from assets_tests.harness import Project
 from incremental_assets.core.plan import Mode
-from incremental_assets.dagster.covered_partitions import WITHOUT_ROWS
+from incremental_assets.dagster.covered_partitions import NOT_WRITTEN
 from incremental_assets.dagster.partitions import container_key, partitions_definition
 
 MakeProject = Callable[..., Project]
@@ -40,7 +40,7 @@ def events(project: Project) -> list[tuple[str, int, bool]]:
         records = instance.fetch_materializations(key, limit=1000, ascending=True).records
     found = [record.asset_materialization for record in records]
     of_partitions = [one for one in found if one is not None and one.partition is not None]
-    return [(str(one.partition), _rows(one.metadata), WITHOUT_ROWS in one.metadata) for one in of_partitions]
+    return [(str(one.partition), _rows(one.metadata), NOT_WRITTEN in one.metadata) for one in of_partitions]
 
 
 def _rows(metadata: Mapping[str, Any]) -> int:

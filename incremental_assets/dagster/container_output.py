@@ -11,7 +11,7 @@ import dagster as dg
 
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.window import Window, merge
-from incremental_assets.dagster.covered_partitions import WITHOUT_ROWS, covered_without_event
+from incremental_assets.dagster.covered_partitions import NOT_WRITTEN, covered_without_event
 from incremental_assets.dagster.metadata import add_metadata_of_partitions, as_metadata
 from incremental_assets.dagster.partitioning import from_windows_metadata
 from incremental_assets.dagster.partitions import add_keys
@@ -82,7 +82,7 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
     add_metadata_of_partitions(context, {key: metadata for key, metadata in own.items() if key in of_the_run})
     # These come first, so that the newest event is one of rows that were written, wherever there is one.
     for key, count in of_covered.items():
-        about = {"dagster/partition_row_count": count, **({} if count else {WITHOUT_ROWS: True})}
+        about = {"dagster/partition_row_count": count, NOT_WRITTEN: True}
         context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, **about}))
     for key, metadata in own.items():
         if key not in of_the_run:

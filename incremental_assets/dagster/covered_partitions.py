@@ -19,8 +19,8 @@ from incremental_assets.core.plan import Action
 from incremental_assets.dagster.partitions import KEYS_A_BATCH
 from incremental_assets.delta.container_sync import ContainerSync
 
-WITHOUT_ROWS = "sync/without_rows"
-"""The metadata key, with the value True, of the event of a partition that was covered by a sync, is empty, and was not written."""
+NOT_WRITTEN = "sync/not_written"
+"""The metadata key, with the value True, of the event of a partition that a sync has covered without writing rows of it."""
 
 
 def covered_without_event(instance: dg.DagsterInstance, key: dg.AssetKey, sync: ContainerSync, written: Collection[str]) -> list[str]:
@@ -49,4 +49,4 @@ def covered_without_event(instance: dg.DagsterInstance, key: dg.AssetKey, sync: 
 
 def is_written(metadata: Mapping[str, Any]) -> bool:
     """Whether a materialization event is of rows that were written, or of a partition that was asked for, by its metadata."""
-    return WITHOUT_ROWS not in metadata
+    return NOT_WRITTEN not in metadata
