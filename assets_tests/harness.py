@@ -4,21 +4,24 @@ Belongs here: what several tests need. Nothing is mocked: `Project.sync` does wh
 project's files, without a YAML file and in this process. Tests of the command line itself start it as a process (`Project.cli`).
 """
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import psycopg
+import pytest
 import yaml
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.catalog.state import Catalog
+from incremental_assets.core.errors import SourceError
 from incremental_assets.dagster.audit import AuditOptions, audit_lines
 from incremental_assets.dagster.catalog_asset import catalog_definitions
 from incremental_assets.dagster.components.datastore import CatalogEntry, DatastoreComponent
@@ -35,6 +38,7 @@ from incremental_assets.dagster.runner import Runner, SyncOptions
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 from incremental_assets.dagster.scaffold import write_project
 from incremental_assets.databases.definition import TableDefinition
+from incremental_assets.databases.sync import TableSync
 from incremental_assets.delta.table import LakeTable
 from incremental_assets.demo.compare import Comparison, compare
 
@@ -56,6 +60,21 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 300) -
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} seconds: {what}"
         time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def without_the_last_window(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Lets the last window of each load in the block fail, as if the network were gone."""
+    real = TableSync._step
+
+    def step(self: TableSync, windows: Any, last: bool) -> Any:
+        if last:
+            raise SourceError("the network is gone")
+        return real(self, windows, last)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TableSync, "_step", step)
+        yield
 
 
 class Workspace:

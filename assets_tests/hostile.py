@@ -43,8 +43,17 @@ def different(count: int, make: Callable[[], str], key: Callable[[str], str] = s
 
 
 def names(chance: random.Random, count: int, *, most_bytes: int = 63, without: str = "") -> list[str]:
-    """Names of tables and columns that PostgreSQL accepts: 1 to 63 bytes."""
-    return different(count, lambda: text(chance, most_bytes=most_bytes, without=f"{without}\0", least=1), key=_folded)
+    """Names of schemas, tables and columns that PostgreSQL accepts: 1 to 63 bytes.
+
+    63 underscores are no name of a table: PostgreSQL names the type of its arrays by one more underscore and cuts it to 63 bytes.
+    """
+
+    def make() -> str:
+        while (made := text(chance, most_bytes=most_bytes, without=f"{without}\0", least=1)) == "_" * 63:
+            pass
+        return made
+
+    return different(count, make, key=_folded)
 
 
 def _folded(name: str) -> str:

@@ -532,9 +532,9 @@ MUTANTS = (
     ),
     Mutant(
         "Spark does not tell which partitions rows have left",
-        "delta/merge.py",
-        "    starts = old.selectExpr(*start).unionAll(",
-        "    starts = old.selectExpr(*start).limit(0).unionAll(",
+        "delta/touched_partitions.py",
+        '"left_semi").selectExpr(start)',
+        '"left_semi").limit(0).selectExpr(start)',
         "test_partition_column.py::test_a_sync_reports_the_partitions_of_old_and_new_rows_and_no_others",
     ),
     Mutant(

@@ -105,8 +105,8 @@ def test_a_line_of_profile_has_the_documented_fields(folder: Callable[..., Folde
 def test_a_line_of_status_has_the_documented_fields(folder: Callable[..., Folder]) -> None:
     workspace = folder(containers={"all": {"glob": "*.csv"}})
     with workspace.instance() as instance:
-        [told] = status_lines(instance, [workspace.definition("all")], datetime.now(timezone.utc))
-    same("status", told)
+        [record] = status_lines(instance, [workspace.definition("all")], datetime.now(timezone.utc))
+    same("status", record)
 
 
 def test_a_line_of_anomalies_has_the_documented_fields() -> None:

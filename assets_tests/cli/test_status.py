@@ -35,7 +35,7 @@ def lines(shop: Project, now: datetime | None = None) -> dict[str, dict[str, obj
     return {str(line["container"]): line for line in found}
 
 
-def test_each_container_is_told_as_it_is(shop: Project) -> None:
+def test_each_container_is_shown_as_it_is(shop: Project) -> None:
     """People look here first in the morning. A failure that reads as success, or an anomaly that is not counted, stays unseen."""
     assert lines(shop)["shop/region"]["result"] == "never"
     line = shop.one("orders")
@@ -52,7 +52,7 @@ def test_each_container_is_told_as_it_is(shop: Project) -> None:
     assert lines(shop)["shop/orders"]["audit"] == "different", "the newest audit counts"
 
 
-def test_a_sync_that_has_failed_is_told_with_its_reason(shop: Project) -> None:
+def test_a_sync_that_has_failed_is_shown_with_its_reason(shop: Project) -> None:
     """The rows are in the lake and the run has failed: the last result is what counts, not the last success."""
     shop.one("orders")
     blocking = {"rule": "positive", "column": "total", "severity": "error", "blocking": True}
@@ -83,8 +83,8 @@ def test_the_table_fits_a_terminal_of_80_columns() -> None:
     written = io.StringIO()
     Console(width=80, file=written).print(screen_of([record]))
     [line] = [line for line in written.getvalue().splitlines() if "append" in line]
-    told = "append/line_item success 12 min 2026-03-02T10:00 27 h 12 equal 3 d 47 min"
-    assert " ".join(line.split()) == told, written.getvalue()
+    expected = "append/line_item success 12 min 2026-03-02T10:00 27 h 12 equal 3 d 47 min"
+    assert " ".join(line.split()) == expected, written.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -55,12 +55,12 @@ def test_every_month_that_a_sync_has_covered_is_materialized(orders: Project) ->
     assert [key for key, rows, _ in found if rows] == ["2026-01-01", "2026-03-01"]
     assert [key for key, _, covered in found if covered] == [key for key in all_months(orders) if key > "2026-03-01"]
     assert line["partitions"] == ["2026-01-01", "2026-02-01", "2026-03-01"], (
-        "what was written is told apart from what was found to be empty"
+        "what was written is distinguished from what was found to be empty"
     )
 
 
 def test_a_month_that_gets_rows_later_gets_an_event_of_them(orders: Project) -> None:
-    """And the empty ones are not told of again: thousands of events at each sync would fill Dagster's database."""
+    """And the empty ones get no event again: thousands of events at each sync would fill Dagster's database."""
     orders.one("orders")
     before = len(events(orders))
     orders.execute("insert into orders values (4, '2026-05-05')")
@@ -79,7 +79,7 @@ def test_a_refresh_covers_its_own_months_only(orders: Project) -> None:
     assert [(key, rows) for key, rows, _ in events(orders)] == [("2026-01-01", 1), ("2026-02-01", 0)]
 
 
-def test_months_whose_events_are_lost_are_told_with_their_rows(orders: Project) -> None:
+def test_months_whose_events_are_lost_get_events_with_their_rows(orders: Project) -> None:
     """A new DAGSTER_HOME knows of no event. To say of a month that it is empty would be a lie where the lake has rows of it."""
     orders.execute("alter table orders add changed timestamptz default '2026-01-01Z'")
     by_month = {"column": "day", "every": "month"}
@@ -90,8 +90,8 @@ def test_months_whose_events_are_lost_are_told_with_their_rows(orders: Project) 
         shutil.rmtree(folder, ignore_errors=True)
     orders.execute("insert into orders values (9, '2026-01-07', '2026-02-01Z')")
     orders.one("orders")
-    told = {key: (rows, covered) for key, rows, covered in events(orders)}
-    assert told["2026-01-01"] == (2, False) and told["2026-03-01"] == (2, False) and told["2026-04-01"] == (0, True)
+    newest = {key: (rows, covered) for key, rows, covered in events(orders)}
+    assert newest["2026-01-01"] == (2, False) and newest["2026-03-01"] == (2, False) and newest["2026-04-01"] == (0, True)
 
 
 def test_rules_are_not_evaluated_for_months_that_were_only_covered(orders: Project) -> None:

@@ -5,13 +5,11 @@ Belongs here: loads anew, refreshes and containers without identifier that have 
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from psycopg import sql
 
-from assets_tests.harness import Project
-from incremental_assets.core.errors import SourceError
+from assets_tests.harness import Project, without_the_last_window
 from incremental_assets.core.plan import Mode
 from incremental_assets.core.window import Window
 from incremental_assets.databases.postgres import cuts
@@ -19,7 +17,6 @@ from incremental_assets.databases.postgres.cuts import divided, reader_cuts
 from incremental_assets.databases.postgres.queries import scope_predicate
 from incremental_assets.databases.postgres.reader import PostgresReader
 from incremental_assets.databases.source import WindowRead
-from incremental_assets.databases.sync import TableSync
 
 MakeProject = Callable[..., Project]
 NOTES = """create table notes (id int primary key, note text);
@@ -39,15 +36,7 @@ def test_a_load_anew_in_windows_goes_on_where_it_was_stopped(project: MakeProjec
     shop.one("notes")
     shop.execute("update notes set note = 'changed' where id % 7 = 0; delete from notes where id % 11 = 0")
     before = shop.table("notes").opened().version()  # pyright: ignore[reportOptionalMemberAccess]
-    real = TableSync._step
-
-    def step(self: TableSync, windows: Any, last: bool) -> Any:
-        if last:
-            raise SourceError("the network is gone")
-        return real(self, windows, last)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(TableSync, "_step", step)
+    with without_the_last_window(monkeypatch):
         assert "the network is gone" in shop.one("notes", ok=False, reset=True)["message"]
     written = commits_of_rows(shop, before)
     assert written >= 2, "the windows before the last one are committed"

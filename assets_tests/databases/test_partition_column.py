@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets_tests.harness import Project
+from assets_tests.harness import Project, without_the_last_window
 from incremental_assets.core.errors import ConfigurationError, SourceError
 from incremental_assets.core.plan import Mode
 from incremental_assets.dagster.covered_partitions import is_written
@@ -230,15 +230,7 @@ def test_a_first_load_in_windows_goes_on_where_it_was_stopped(project: MakeProje
         "insert into orders select i, date '2026-04-10' - 30 * (i / 500), timestamptz '2026-05-01' + i * interval '1 minute', 'n' "
         "from generate_series(0, 1999) i; create index on orders (updated_at); analyze orders"
     )
-    real = TableSync._step
-
-    def step(self: TableSync, windows: Any, last: bool) -> Any:
-        if last:
-            raise SourceError("the network is gone")
-        return real(self, windows, last)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(TableSync, "_step", step)
+    with without_the_last_window(monkeypatch):
         assert "the network is gone" in shop.one("orders", ok=False)["message"]
     assert len(shop.table("orders").data_commits_since(0)) >= 2, "the windows before the last one are committed"
     line = shop.one("orders")

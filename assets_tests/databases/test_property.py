@@ -729,10 +729,10 @@ class History:
             records = instance.fetch_materializations(dg.AssetKey(["shop", encode_name(lake.table)]), limit=1000).records
         assert partitions is not None
         events = [r.asset_materialization for r in reversed(records) if r.asset_materialization is not None]
-        told = {e.partition: e.metadata["dagster/partition_row_count"].value for e in events if e.partition is not None}
+        counted = {e.partition: e.metadata["dagster/partition_row_count"].value for e in events if e.partition is not None}
         days = lake.project.rows(lake.table, "day", "day is not null")
         there = Counter(partitions.key_of((day - datetime.date(1970, 1, 1)).days) for (day,) in days)
-        assert {key: rows for key, rows in told.items() if rows} == there, (lake.name, told, there)
+        assert {key: rows for key, rows in counted.items() if rows} == there, (lake.name, counted, there)
 
     def assert_swept(self, lake: Lake) -> None:
         """After a sweep the lake has the rows of its source, and beside them only rows that are marked as deleted."""

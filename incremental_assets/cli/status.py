@@ -65,7 +65,7 @@ def screen_of(records: list[dict[str, Any]]) -> Table:
 
 
 def _row(record: dict[str, Any]) -> dict[str, Any]:
-    """The record in the words of the table. Times are told as spans, which are shorter, and are what people compare."""
+    """The record as the table shows it. Times are shown as spans, which are shorter, and are what people compare."""
     return {
         **record,
         "synced": None if record["age_seconds"] is None else _span(record["age_seconds"]),

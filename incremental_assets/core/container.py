@@ -4,6 +4,7 @@ Belongs here: what the catalog operation found (``SourceTable``), what the YAML 
 (``Container``). Does not belong: reading either of them, or the rules by which they are combined (``core.resolve``).
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -291,6 +292,12 @@ class Container:
         if self.partitioned_on is None:
             return self
         return replace(self, identifier=self.partitioned_on, partitioned_on=None, options=replace(self.options, on_null=OnNull.INCLUDE))
+
+    @property
+    def settings_text(self) -> str:
+        """The settings of the YAML that decide which rows and columns are read, as JSON. It is stored: another text has all rows read."""
+        options = self.options
+        return json.dumps([options.where, sorted(options.exclude_columns), sorted(options.text_columns), options.on_null.value])
 
     @property
     def lag_window(self) -> LagWindow:

@@ -6,12 +6,15 @@ microseconds, and dates before the year 1, which Python's ``datetime`` cannot re
 """
 
 import re
+from datetime import datetime, timedelta, timezone
 from enum import Enum
+from zoneinfo import ZoneInfo
 
 from incremental_assets.core.errors import ConfigurationError
 
 MICROS_PER_SECOND = 1_000_000
 MICROS_PER_DAY = 86_400 * MICROS_PER_SECOND
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class IdentifierType(str, Enum):
@@ -84,6 +87,18 @@ def days_from_civil(year: int, month: int, day: int) -> int:
 def _date_text(days: int) -> str:
     year, month, day = civil_from_days(days)
     return f"{'-' if year < 0 else ''}{abs(year):04d}-{month:02d}-{day:02d}"
+
+
+def value_at(cursor_type: CursorType, instant: int, zone: str) -> int:
+    """The value that a date or time has at an instant: what clocks in the time zone ``zone`` show then, where the type has no zone itself.
+
+    ``instant``: microseconds since 1970 UTC, of the years 1 to 9999.
+    """
+    if cursor_type is CursorType.TIMESTAMP:
+        return instant
+    offset = (_EPOCH + timedelta(microseconds=instant)).astimezone(ZoneInfo(zone)).utcoffset() or timedelta()
+    shown = instant + offset // timedelta(microseconds=1)
+    return shown // MICROS_PER_DAY if cursor_type is CursorType.DATE else shown
 
 
 def format_value(cursor_type: CursorType, value: int) -> str:

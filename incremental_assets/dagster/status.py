@@ -8,13 +8,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import dagster as dg
 from dagster._utils.schedules import get_next_cron_tick
 
 from incremental_assets.catalog.definition import ContainerDefinition
-from incremental_assets.core.cursor_type import MICROS_PER_SECOND, CursorType, json_value
+from incremental_assets.core.cursor_type import MICROS_PER_DAY, MICROS_PER_SECOND, CursorType, json_value, value_at
 from incremental_assets.dagster.jobs import CONTAINER_TAG, is_sync
 from incremental_assets.dagster.operations import operation_of
 from incremental_assets.dagster.project import lake_root
@@ -23,7 +22,7 @@ from incremental_assets.quality.records import LastAudit, Records
 
 _RUNS = 20
 """Among how many of a container's newest runs its last sync is looked for: the others are scans, profiles and audits."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc).replace(tzinfo=None)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def status_lines(instance: dg.DagsterInstance, chosen: Sequence[ContainerDefinition], now: datetime) -> list[dict[str, Any]]:
@@ -77,10 +76,11 @@ def _lag_seconds(cursor_type: CursorType | None, watermark: int | None, now: dat
     """How far the watermark lies behind the clock, at least 0; None where it is no time. Of a date, its whole day counts as passed."""
     if cursor_type is None or not cursor_type.is_time or watermark is None:
         return None
-    local = now.astimezone(timezone.utc if cursor_type is CursorType.TIMESTAMP else ZoneInfo(zone)).replace(tzinfo=None)
-    if cursor_type is CursorType.DATE:
-        return max(0, round((local - _EPOCH - timedelta(days=watermark + 1)).total_seconds()))
-    return max(0, ((local - _EPOCH) // timedelta(microseconds=1) - watermark) // MICROS_PER_SECOND)
+    # Of a date, the time of day counts, too.
+    clock = CursorType.TIMESTAMP_NTZ if cursor_type is CursorType.DATE else cursor_type
+    shown = value_at(clock, (now - _EPOCH) // timedelta(microseconds=1), zone)
+    reached = (watermark + 1) * MICROS_PER_DAY if cursor_type is CursorType.DATE else watermark
+    return max(0, (shown - reached) // MICROS_PER_SECOND)
 
 
 def _next_tick(definition: ContainerDefinition, now: datetime) -> str | None:

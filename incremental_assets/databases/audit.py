@@ -39,20 +39,6 @@ def audit(
     ``most``: about how many rows are compared at most; more are left to comparisons in later snapshots (``Comparison.following``). Columns
     that only the lake has, because the source has dropped them, are not compared. Raises LakeError if there is no table.
     """
-    with along_axis(source):
-        return _audit(snapshot, spark, table, container, partitions, request, source, most)
-
-
-def _audit(
-    snapshot: SourceSnapshot,
-    spark: "SparkSession",
-    table: LakeTable,
-    container: Container,
-    partitions: Partitions | None,
-    request: AuditRequest,
-    source: SourceDatabase,
-    most: int,
-) -> Comparison:
     started = time.monotonic()
     head = table.head()
     if head is None:
@@ -61,9 +47,10 @@ def _audit(
     columns = [column for column in head.columns if column.name.lower() in in_source]
     if request.keys is not None and isinstance(partitions, IntegerPartitions):
         partitions = partitions.with_keys(request.keys)
-    scope, following = _scope(source, partitions, request, most)
     lake = LakeHashedRows(spark, table, head.version, container.along_axis, columns, _marks(container, head, in_source))
-    found = compare(snapshot.hashed_rows(columns), lake, partitions, scope)
+    with along_axis(source):  # the windows of both sides are those of partitions
+        scope, following = _scope(source, partitions, request, most)
+        found = compare(snapshot.hashed_rows(columns), lake, partitions, scope)
     types = {column.name.lower(): column.type for column in columns}
     key_types = [types[name.lower()] for name in key_of(container, columns)]
     shown = {kind: [shown_key(key, key_types) for key in keys] for kind, keys in found.examples.items()}

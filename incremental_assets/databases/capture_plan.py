@@ -114,7 +114,7 @@ def gap_of(position: CapturePosition | None, now: LogState, source: SourceDataba
         )
     if position.membership != now.membership:
         return "its table was out of the publication for a time, or the publication was changed"
-    if position.settings != source.settings_text():
+    if position.settings != source.container.settings_text:
         return "its settings in the YAML were changed"
     return position.shape.unlogged_change(now.shape)
 

@@ -111,7 +111,14 @@ class CapturedSync(TableSync):
         if self._plan.retained is not None:
             self.result.retained = replace(self._plan.retained, bytes=found.retained, seconds=seen.kept)
         return CapturePosition(
-            found.slot, source.server.source, found.timeline, seen.end, found.membership, source.settings_text(), found.shape, loaded
+            found.slot,
+            source.server.source,
+            found.timeline,
+            seen.end,
+            found.membership,
+            source.container.settings_text,
+            found.shape,
+            loaded,
         )
 
     # ------------------------------------------------------------------ what the log has

@@ -66,6 +66,16 @@ class Highest:
     clock: int = 0
     withheld: int | None = None
 
+    @classmethod
+    def limited(cls, seen: int | None, limit: int | None, settled: int | None, clock: int, sequence: int | None = None) -> "Highest":
+        """The highest identifier ``seen``, limited by the highest value that the source can have made by now.
+
+        ``limit``: no identifier above it counts; ``settled``: the same with the margin below the clock. None: there is no such limit.
+        """
+        value = seen if seen is None or limit is None else min(seen, limit)
+        below = value if value is None or settled is None else min(value, settled)
+        return cls(below, seen, sequence, clock, value if below != value else None)
+
 
 @dataclass(frozen=True)
 class WindowRead:
@@ -184,10 +194,6 @@ class SourceDatabase(Protocol):
 
         It begins with the number of rows and a dot.
         """
-        ...
-
-    def settings_text(self) -> str:
-        """The container's settings that decide which rows and columns are read, as JSON."""
         ...
 
     def change_log(self, slot: str) -> ChangeLog:

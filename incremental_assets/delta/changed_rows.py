@@ -15,8 +15,9 @@ from incremental_assets.delta.local_rows import has_unique_keys, local_frame
 from incremental_assets.delta.local_write import Chosen, write_chosen
 from incremental_assets.delta.merge import GONE, merge_statement, run_merge
 from incremental_assets.delta.replaced_rows import RowsOfKeys, axis_values
-from incremental_assets.delta.sql import align, partition_start
+from incremental_assets.delta.sql import align
 from incremental_assets.delta.table import Head, LakeTable
+from incremental_assets.delta.touched_partitions import partitions_touched
 from incremental_assets.delta.write_batch import ChangedRows, WriteBatch, WriteResult
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Wri
     source = come.selectExpr(*map(quote, names), f"false AS {GONE}").unionByName(
         gone.selectExpr(*align(container, shape, key), f"true AS {GONE}")
     )
-    values = _axis_values_by_spark(spark, table, write_batch, changed)
+    values = partitions_touched(container, keys, spark.sql(f"SELECT * FROM {table.sql_name}"), come)
     write_batch.rows.still_there()
     expect_unmoved(container.label, table, head)
     run_merge(spark, merge_statement(table, key, names, source, None), write_batch.commit_metadata)
@@ -92,15 +93,3 @@ def _merge(spark: "SparkSession", table: LakeTable, head: Head, write_batch: Wri
     metrics = metrics_of(table, after.version) if after.version > head.version else {}
     inserted, updated, deleted = (metrics.get(f"numTargetRows{kind}", 0) for kind in ("Inserted", "Updated", "Deleted"))
     return WriteResult(changed.rows.num_rows, inserted, updated, deleted, after.version, after.version, axis_values=values)
-
-
-def _axis_values_by_spark(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, changed: ChangedRows) -> frozenset[int] | None:
-    """A value in each partition in which rows are written or replaced."""
-    container = write_batch.container
-    if container.axis is None or container.partitioning is None:
-        return None
-    key = list(container.primary_key)
-    old = spark.sql(f"SELECT * FROM {table.sql_name}").join(local_frame(spark, changed.keys), key, "left_semi")
-    starts = old.selectExpr(f"{partition_start(container.axis, container.partitioning)} AS start").distinct().collect()
-    values = frozenset(int(row["start"]) for row in starts if row["start"] is not None)
-    return values | (axis_values(container.axis, [changed.rows]) or frozenset())

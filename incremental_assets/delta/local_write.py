@@ -56,7 +56,7 @@ def write_here(table: LakeTable, head: Head, write_batch: WriteBatch, compared: 
     if chosen is None:
         log.debug("%s: Spark writes: %s", write_batch.container.label, reason or "keys have moved, or partitions would be emptied")
         return None
-    schema, folder, apart = compared.new.schema, os.path.abspath(table.address), write_batch.axis_apart
+    schema, folder, apart = compared.new.schema, os.path.abspath(table.address), write_batch.container.partitioned_on
     wanted = None if apart is None else pa.schema([schema.field(name) for name in apart.columns])
     if wanted is not None and any(pa.types.is_decimal(field.type) for field in wanted):
         return None  # they may be larger than the integers of this process

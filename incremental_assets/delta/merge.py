@@ -24,8 +24,9 @@ from incremental_assets.core.names import literal as text
 from incremental_assets.delta.guards import expect_unmoved, expr, metrics_of, newest, refuse_emptying
 from incremental_assets.delta.local_rows import LocalComparison, bounds_of, key_texts, local_frame
 from incremental_assets.delta.replace_using import changes, is_usable, replace_using, skips_files
-from incremental_assets.delta.sql import align, key_text, partition_start, scope_predicate
+from incremental_assets.delta.sql import align, key_text, scope_predicate
 from incremental_assets.delta.table import Head, LakeTable
+from incremental_assets.delta.touched_partitions import partitions_touched
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 from incremental_assets.spark.exceptions import spark_exception
 from incremental_assets.spark.persisted import PersistedRows
@@ -138,7 +139,10 @@ def _write(
         statement = None
         if not by_replace_using:
             statement = merge_statement(table, container.primary_key, names, source, bounds, write_batch.deleted_at)
-        values = _axis_values(spark, table, write_batch, source)
+        values = None
+        if container.partitioned_on is not None:  # else the windows of the batch tell it
+            old, new = spark.sql(f"SELECT * FROM {table.sql_name}"), source.where(f"NOT {GONE}")
+            values = partitions_touched(container, source.selectExpr(*map(quote, container.primary_key)), old, new)
         write_batch.rows.still_there()
         expect_unmoved(container.label, table, head)
         if statement is None:
@@ -152,17 +156,6 @@ def _write(
     metrics = metrics_of(table, after.version) if after.version > head.version else {}  # no new version: nothing has changed
     inserted, updated, deleted = changes(metrics) if by_replace_using else (metrics.get(f"numTargetRows{name}", 0) for name in _CHANGES)
     return WriteResult(rows, inserted, updated - marked, deleted + marked, after.version, after.version, axis_values=values)
-
-
-def _axis_values(spark: "SparkSession", table: LakeTable, write_batch: WriteBatch, source: "DataFrame") -> frozenset[int] | None:
-    """A value in each partition in which the MERGE of ``source`` writes or replaces rows; None where the windows of the batch tell it."""
-    axis, partitioning, key = write_batch.axis_apart, write_batch.container.partitioning, list(write_batch.container.primary_key)
-    if axis is None or partitioning is None:
-        return None
-    start = [f"{partition_start(axis, partitioning)} AS start"]
-    old = spark.sql(f"SELECT * FROM {table.sql_name}").join(source.selectExpr(*map(quote, key)), key, "left_semi")
-    starts = old.selectExpr(*start).unionAll(source.where(f"NOT {GONE}").selectExpr(*start)).distinct().collect()
-    return frozenset(int(row["start"]) for row in starts if row["start"] is not None)
 
 
 def merge_statement(

@@ -20,8 +20,8 @@ from incremental_assets.delta.local_rows import local_frame
 from incremental_assets.delta.local_write import delete_here
 from incremental_assets.delta.merge import merge_keys
 from incremental_assets.delta.properties import set_property
-from incremental_assets.delta.sql import partition_start
 from incremental_assets.delta.table import STATE_PROPERTY, LakeTable
+from incremental_assets.delta.touched_partitions import partitions_touched
 from incremental_assets.delta.write_batch import WriteBatch, WriteResult
 
 if TYPE_CHECKING:
@@ -76,11 +76,7 @@ def marked_keys(spark: "SparkSession", table: LakeTable, version: int, keys: pa.
 
 def values_of(spark: "SparkSession", table: LakeTable, version: int, write_batch: WriteBatch, keys: pa.Table) -> frozenset[int]:
     """A value of each partition that has rows with these keys, as an integer of the cursor type."""
-    container = write_batch.container
-    axis, partitioning = container.axis, container.partitioning
-    if axis is None or partitioning is None or not keys.num_rows:
+    if not keys.num_rows:
         return frozenset()
     rows = spark.sql(f"SELECT * FROM {table.sql_name} VERSION AS OF {int(version)}")
-    found = rows.join(local_frame(spark, keys), list(container.primary_key), "left_semi")
-    starts = found.selectExpr(f"{partition_start(axis, partitioning)} AS start").distinct().collect()
-    return frozenset(int(row[0]) for row in starts if row[0] is not None)
+    return partitions_touched(write_batch.container, local_frame(spark, keys), rows) or frozenset()

@@ -102,11 +102,6 @@ class WriteBatch:
         """What the windows are about: the container's identifier or, by partition, its axis; None for a container without identifier."""
         return self.container.axis if self.by_partition else self.container.identifier
 
-    @property
-    def axis_apart(self) -> Identifier | None:
-        """What the partitions are windows of, where the commit has to tell in which of them it has written: the identifier does not."""
-        return self.container.partitioned_on
-
 
 @dataclass(frozen=True)
 class ChangedRows:

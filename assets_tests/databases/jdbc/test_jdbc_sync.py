@@ -143,7 +143,7 @@ def test_a_table_that_is_gone_is_named_and_a_wrong_password_is_not_shown(shop: C
     line = project.one("Orders", ok=False, stale=True)
     assert line["status"] == "failed" and "incremental-assets catalog" in line["message"], line["message"]
     project.password = "s3cr3t/word"
-    if project.server.kind.name == "h2":  # Derby takes any password, unless it is told otherwise
+    if project.server.kind.name == "h2":  # Derby takes any password, unless it is configured otherwise
         with pytest.raises(Exception, match="Check url, user and password") as refused:
             project.catalog()
         assert "s3cr3t" not in str(refused.value)

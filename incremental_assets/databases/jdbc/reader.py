@@ -12,18 +12,17 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 from incremental_assets.core.container import Container, Identifier, Kind, SourceTable
-from incremental_assets.core.cursor_type import MICROS_PER_DAY, MICROS_PER_SECOND, CursorType
+from incremental_assets.core.cursor_type import MICROS_PER_SECOND, CursorType, value_at
 from incremental_assets.core.errors import SourceError
 from incremental_assets.core.names import backticked
 from incremental_assets.core.window import Window
 from incremental_assets.databases.jdbc.introspect import read_columns, table_names, value_of
 from incremental_assets.databases.jdbc.queries import (
     FALSE,
+    TRUE,
     identifier_expression,
     null_predicate,
     quoted,
@@ -40,8 +39,6 @@ from incremental_assets.delta.sql import partition_start
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.dataframe import DataFrame
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def select_of(container: Container, carried: Sequence[Carried], scope: str) -> str:
@@ -105,13 +102,8 @@ class JdbcReader:
             found = checksums(self.session.spark, f"SELECT {hash_of(texts)} AS hash FROM {rows}", "1")
         count, total = (found[0][1].rows, found[0][1].total) if found else (0, 0)
         columns = json.dumps([(column.name, column.type, column.not_null) for column in self.container.columns])
-        said = hashlib.md5(f"{columns}{self.settings_text()}".encode(), usedforsecurity=False).hexdigest()
+        said = hashlib.md5(f"{columns}{self.container.settings_text}".encode(), usedforsecurity=False).hexdigest()
         return f"{count}.{total}.{said}"
-
-    def settings_text(self) -> str:
-        """The container's settings that decide which rows and columns are read, as JSON."""
-        options = self.container.options
-        return json.dumps([options.where, sorted(options.exclude_columns), sorted(options.text_columns), options.on_null.value])
 
     # ------------------------------------------------------------------ identifiers
     def highest(self) -> Highest:
@@ -119,7 +111,7 @@ class JdbcReader:
         container, identifier = self.container, self.container.identifier
         assert identifier is not None
         found: list[int] = []
-        where = " and ".join(where_clause(container)) or "1 = 1"
+        where = " and ".join(where_clause(container)) or TRUE
         for name in identifier.columns:
             text = self.session.texts(f'select max({quoted(name)}) as "c0" from {relation_of(container)} where {where}', 1)[0][0]
             if text is not None:
@@ -128,11 +120,9 @@ class JdbcReader:
         clock = time.time_ns() // 1000
         if identifier.cursor_type is CursorType.INTEGER:
             return Highest(seen, seen, None, clock)
-        limit = self._on_axis(identifier, clock)
-        settled_limit = self._on_axis(identifier, clock - int(self.margin_seconds * MICROS_PER_SECOND))
-        value = None if seen is None else min(seen, limit)
-        settled = None if value is None else min(value, settled_limit)
-        return Highest(settled, seen, None, clock, value if settled != value else None)
+        below = clock - int(self.margin_seconds * MICROS_PER_SECOND)
+        limit, settled = (value_at(identifier.cursor_type, at, self.timezone) for at in (clock, below))
+        return Highest.limited(seen, limit, settled, clock)
 
     def lowest(self) -> int | None:
         """The lowest identifier in the container's domain (from ``@start`` on); None if no row has one."""
@@ -158,14 +148,6 @@ class JdbcReader:
             return value_of(identifier.cursor_type, text, "/".join(identifier.columns))
         except SourceError as error:
             raise SourceError(f"{self.container.label}: {error}") from None
-
-    def _on_axis(self, identifier: Identifier, clock: int) -> int:
-        """The value that the identifier's column has at this instant, in its time zone."""
-        moment = clock
-        if identifier.cursor_type is not CursorType.TIMESTAMP:
-            offset = (_EPOCH + timedelta(microseconds=clock)).astimezone(ZoneInfo(self.timezone)).utcoffset() or timedelta()
-            moment += offset // timedelta(microseconds=1)
-        return moment // MICROS_PER_DAY if identifier.cursor_type is CursorType.DATE else moment
 
     # ------------------------------------------------------------------ the rows in the windows
     def estimate(self, windows: Sequence[Window], include_nulls: bool) -> int:

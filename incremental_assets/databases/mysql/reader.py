@@ -7,11 +7,9 @@ Belongs here: these queries, each of which is one short statement. Does not belo
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta, timezone
-from zoneinfo import ZoneInfo
 
 from incremental_assets.core.container import Identifier, SourceTable
-from incremental_assets.core.cursor_type import MICROS_PER_DAY, MICROS_PER_SECOND, CursorType, parse_value
+from incremental_assets.core.cursor_type import MICROS_PER_SECOND, CursorType, parse_value, value_at
 from incremental_assets.core.window import Window
 from incremental_assets.databases.mysql.connection import HIDDEN_VIEW, driver, number_of, source_errors
 from incremental_assets.databases.mysql.introspect import AUTO_INCREMENT, read_tables
@@ -30,7 +28,6 @@ from incremental_assets.databases.mysql.types import Carried, Wire, carry, is_kn
 from incremental_assets.databases.source import Highest
 
 _NEXT = "select auto_increment from information_schema.tables where table_schema = %s and table_name = %s"
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class MySQLReader(MySQLSession):
@@ -65,13 +62,8 @@ class MySQLReader(MySQLSession):
             f" where {scope_predicate(self.container, windows, include_nulls)}"
         )[0]
         columns = json.dumps([(column.name, column.type, column.not_null) for column in listed])
-        said = hashlib.md5(f"{columns}{self.settings_text()}".encode(), usedforsecurity=False).hexdigest()
+        said = hashlib.md5(f"{columns}{self.container.settings_text}".encode(), usedforsecurity=False).hexdigest()
         return f"{count}.{total}.{said}"
-
-    def settings_text(self) -> str:
-        """The container's settings that decide which rows and columns are read, as JSON."""
-        options = self.container.options
-        return json.dumps([options.where, sorted(options.exclude_columns), sorted(options.text_columns), options.on_null.value])
 
     # ------------------------------------------------------------------ the highest identifier, and open transactions
     def highest(self) -> Highest:
@@ -92,11 +84,8 @@ class MySQLReader(MySQLSession):
         clock = self._clock()
         if identifier.cursor_type is CursorType.INTEGER:
             return Highest(seen, seen, self._last_drawn() if identifier.sequence == AUTO_INCREMENT else None, clock)
-        limit = self._on_axis(identifier, clock)
-        settled_limit = self._on_axis(identifier, clock - int(self.margin_seconds * MICROS_PER_SECOND))
-        value = None if seen is None else min(seen, limit)
-        settled = None if value is None else min(value, settled_limit)
-        return Highest(settled, seen, None, clock, value if settled != value else None)
+        below = clock - int(self.margin_seconds * MICROS_PER_SECOND)
+        return Highest.limited(seen, self._on_axis(identifier, clock), self._on_axis(identifier, below), clock)
 
     def lowest(self) -> int | None:
         """The lowest identifier in the container's domain (from ``@start`` on); None if no row has one."""
@@ -124,12 +113,9 @@ class MySQLReader(MySQLSession):
 
     def _on_axis(self, identifier: Identifier, clock: int) -> int:
         """The value that the identifier's column has at this instant, cut to the column's precision and in its time zone."""
-        moment = clock
-        if identifier.cursor_type is not CursorType.TIMESTAMP:
-            offset = (_EPOCH + timedelta(microseconds=clock)).astimezone(ZoneInfo(self.timezone)).utcoffset() or timedelta()
-            moment += offset // timedelta(microseconds=1)
+        moment = value_at(identifier.cursor_type, clock, self.timezone)
         if identifier.cursor_type is CursorType.DATE:
-            return moment // MICROS_PER_DAY
+            return moment
         types = [c.type for c in self.container.columns if c.name in identifier.columns]
         step = 10 ** (6 - min(int(t[t.index("(") + 1]) if "(" in t else 0 for t in types))
         return moment // step * step

@@ -95,16 +95,11 @@ class PostgresReader(PostgresSession):
         ).format(
             hash=sql.SQL(row_hash),
             name=sql.Literal(self._regclass()),
-            settings=sql.Literal(self.settings_text()),
+            settings=sql.Literal(self.container.settings_text),
             table=relation(self.container),
             scope=scope_predicate(self.container, windows, include_nulls),
         )
         return ".".join(self._row(query))
-
-    def settings_text(self) -> str:
-        """The container's settings that decide which rows and columns are read, as JSON."""
-        options = self.container.options
-        return json.dumps([options.where, sorted(options.exclude_columns), sorted(options.text_columns), options.on_null.value])
 
     # ------------------------------------------------------------------ the highest identifier, and open transactions
     def highest(self) -> Highest:
@@ -128,9 +123,7 @@ class PostgresReader(PostgresSession):
         # The clock is read after the highest identifier, so that no transaction that began before that read counts as later than the clock.
         limit = self._limit(identifier)
         seen = int(text) if text is not None and text.lstrip("-").isdigit() else limit.value if text == "infinity" else None
-        value = seen if seen is None or limit.value is None else min(seen, limit.value)
-        settled = value if value is None or limit.settled is None else min(value, limit.settled)
-        return Highest(settled, seen, limit.value if identifier.sequence else None, limit.clock, value if settled != value else None)
+        return Highest.limited(seen, limit.value, limit.settled, limit.clock, limit.value if identifier.sequence else None)
 
     def lowest(self) -> int | None:
         """The lowest identifier in the container's domain (from ``@start`` on); None if no row has one, or if it is infinite."""
