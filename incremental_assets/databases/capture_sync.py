@@ -217,9 +217,9 @@ class CapturedSync(TableSync):
         keys: Sequence[Key] = self._keys.popleft() if self._keys else ()
         while True:
             most = MOST_LOCAL_BYTES if len(keys) > 1 else NO_LIMIT
-            rows = self._change_log.rows(text_columns, keys, most)
-            if rows is not None:
-                return ChangedRows(rows, self._change_log.keys_in_lake(text_columns, keys))
+            found = self._change_log.rows(text_columns, keys, most)
+            if found is not None:
+                return ChangedRows(*found)
             half = len(keys) // 2
             self._keys.appendleft(keys[half:])
             keys = keys[:half]

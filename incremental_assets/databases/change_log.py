@@ -110,12 +110,9 @@ class ChangeLog(Protocol):
         """
         ...
 
-    def rows(self, text_columns: Sequence[str], keys: Sequence[Key], most_bytes: int) -> pa.Table | None:
-        """Those of the rows with these keys that the snapshot has, with the columns and types of the lake; None if they are too large."""
-        ...
-
-    def keys_in_lake(self, text_columns: Sequence[str], keys: Sequence[Key]) -> pa.Table:
-        """The keys with the types of the lake: the columns of the primary key."""
+    def rows(self, text_columns: Sequence[str], keys: Sequence[Key], most_bytes: int) -> tuple[pa.Table, pa.Table] | None:
+        """Those of the rows with these keys that the snapshot has, with the columns and types of the lake, and all the keys with these
+        types: the columns of the primary key. None if the rows are too large."""
         ...
 
     def settle(self, seconds: float) -> None:

@@ -49,21 +49,24 @@ class LocalFiles:
         """The files whose statistics permit that they have some of the rows."""
         return [file for file, may in zip(self.files, _may_have(self._actions, meant), strict=True) if may]
 
-    def hits(self, searched: Sequence[RemovedFile], schema: pa.Schema, meant: ReplacedRows) -> dict[RemovedFile, pa.Array]:
-        """Those of the files that have some of the rows, and for each row of theirs, whether it is one of them.
+    def hits(
+        self, searched: Sequence[RemovedFile], schema: pa.Schema, meant: ReplacedRows, *, with_rows: bool = False
+    ) -> dict[RemovedFile, "Hits"]:
+        """Those of the files that have some of the rows.
 
-        ``schema``: all columns of the table.
+        ``schema``: all columns of the table. ``with_rows``: whether the rows themselves are asked for, with the columns of ``meant``.
         """
         columns = pa.schema([schema.field(name) for name in meant.columns])
 
-        def search(file: RemovedFile) -> pa.Array:
-            among = meant.among(self.read(file, columns))
-            live = self.live_rows(file, len(among))
-            return among if live is None else pc.and_(among, live)  # pyright: ignore[reportAttributeAccessIssue]
+        def search(file: RemovedFile) -> Hits:
+            read = self.read(file, columns)
+            among, live = meant.among(read), self.live_rows(file, read.num_rows)
+            among = among if live is None else pc.and_(among, live)  # pyright: ignore[reportAttributeAccessIssue]
+            return Hits(among, read.filter(among) if with_rows else None)
 
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
             found = zip(searched, threads.map(search, searched), strict=True)
-            return {file: among for file, among in found if among.true_count}
+            return {file: hits for file, hits in found if hits.among.true_count}
 
     def live_rows(self, file: RemovedFile, rows: int) -> pa.Array | None:
         """For each row of a file, of which it has so many, whether it is still there; None if all are."""
@@ -85,6 +88,14 @@ class LocalFiles:
         """All rows of a file, also those that are deleted by its deletion vector."""
         with pq.ParquetFile(os.path.join(self.folder, file.path)) as opened:
             return _columns(opened, file, schema, None)
+
+
+@dataclass(frozen=True)
+class Hits:
+    """``among``: for each row of a file, whether it is one of those that were searched. ``rows``: these, if they were asked for."""
+
+    among: pa.Array
+    rows: pa.Table | None = None
 
 
 def size_of(files: Sequence[RemovedFile]) -> int:

@@ -194,11 +194,11 @@ def _of_files_with_vectors(table: LakeTable, delta: DeltaTable, schema: pa.Schem
         return None
     meant = RowsOfWindows(identifier, write_batch.windows, write_batch.include_nulls)
     hits = there.hits(there.that_may_have(meant), schema, meant)
-    if sum(among.true_count for among in hits.values()) > MOST_OLD_ROWS:
+    if sum(one.among.true_count for one in hits.values()) > MOST_OLD_ROWS:
         return None
     left, found = MOST_OLD_BYTES, [schema.empty_table()]
-    for file, among in hits.items():
-        found.append(there.rows(file, schema, among))
+    for file, one in hits.items():
+        found.append(there.rows(file, schema, one.among))
         left -= found[-1].nbytes
         if left < 0:
             return None

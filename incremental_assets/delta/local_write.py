@@ -256,11 +256,16 @@ def _place(
     if there is None or size_of(searched) > MOST_READ_BYTES:
         return None
     try:
-        hits = there.hits(searched, schema, replaced)
+        are_read = wanted is not None and set(wanted.names) <= set(replaced.columns)
+        found = there.hits(searched, schema, replaced, with_rows=are_read)
+        hits = {file: one.among for file, one in found.items()}
         rows = sum(among.true_count for among in hits.values())
         if wanted == schema and size_of(list(hits)) > MOST_WHOLE_BYTES:
             return None
-        gone = [there.rows(file, wanted, among) for file, among in hits.items()] if wanted is not None else []
+        gone: list[pa.Table] = []
+        if wanted is not None:
+            read = [there.rows(file, wanted, one.among) if one.rows is None else one.rows for file, one in found.items()]
+            gone = [of_file.select(wanted.names) for of_file in read]
         has_vectors = any(file.path in there.live for file in hits)
         # A file with a deletion vector leaves only by name and vector, and delta-rs names the vectors only if it removes all files.
         leaving = there.files if has_vectors else list(hits)

@@ -6,7 +6,6 @@ Belongs here: the order of the questions that one answer needs. Does not belong:
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -17,7 +16,7 @@ from incremental_assets.core.container import HoldBack
 from incremental_assets.core.errors import SourceError
 from incremental_assets.databases.change_log import Key, LogState, Peeked, Since
 from incremental_assets.databases.postgres.capture.log import SLOT_LOCK, WAIT, Captured, Look, SnapshotIds, count, look, slot_session
-from incremental_assets.databases.postgres.capture.lookup import keys_in_lake, keys_of_part, rows_with
+from incremental_assets.databases.postgres.capture.lookup import keys_of_part, rows_and_keys
 from incremental_assets.databases.postgres.capture.slot import SlotQueries
 from incremental_assets.databases.postgres.connection import ask, source_errors
 from incremental_assets.databases.postgres.extract import carried_columns
@@ -77,14 +76,9 @@ class PostgresChangeLog:
     def _look(self, since: int, until: int, parts: Sequence[int], snapshot: SnapshotIds | None = None) -> Look:
         return Look(self._slot, since, until, parts, self._reader.container.primary_key, snapshot)
 
-    def rows(self, text_columns: Sequence[str], keys: Sequence[Key], most_bytes: int) -> pa.Table | None:
-        return rows_with(self._reader, self._carried(text_columns), keys, most_bytes)
-
-    def keys_in_lake(self, text_columns: Sequence[str], keys: Sequence[Key]) -> pa.Table:
-        return keys_in_lake(self._reader, self._carried(text_columns), keys)
-
-    def _carried(self, text_columns: Sequence[str]) -> Any:
-        return carried_columns(self._reader.container, text_columns, self._reader.server.version)
+    def rows(self, text_columns: Sequence[str], keys: Sequence[Key], most_bytes: int) -> tuple[pa.Table, pa.Table] | None:
+        carried = carried_columns(self._reader.container, text_columns, self._reader.server.version)
+        return rows_and_keys(self._reader, carried, keys, most_bytes)
 
     def settle(self, seconds: float) -> None:
         reader, container = self._reader, self._reader.container

@@ -28,6 +28,7 @@ from incremental_assets.databases.postgres.capture.pgoutput import (
     Truncate,
     Unchanged,
     key_of,
+    only_row,
     parse,
 )
 from incremental_assets.databases.postgres.connection import OWN_MARK, PostgresAddress
@@ -149,7 +150,7 @@ def _messages(address: PostgresAddress, one: Look) -> Iterator[bytes]:
     relevant = sql.SQL(_RELEVANT).format(parts=sql.Literal(list(one.parts)))
     query = sql.SQL("select data from {} where {}").format(_peek(one.slot, one.until), relevant)
     with slot_session(address, one.slot) as connection, connection.cursor() as cursor:
-        for (data,) in cursor.stream(query, size=_MESSAGES_AT_A_TIME):
+        for (data,) in cursor.stream(query, binary=True, size=_MESSAGES_AT_A_TIME):
             yield data
 
 
@@ -185,6 +186,8 @@ class _Collector:
         """When the first transaction was committed that the slot has, as in ``Begin``."""
 
     def take(self, data: bytes) -> None:
+        if self._takes_key(data):
+            return
         message = parse(data, self._wanted)
         if isinstance(message, Begin):
             self._begin(message)
@@ -198,6 +201,18 @@ class _Collector:
                 self.reload, self.changes = TRUNCATED, self.changes + 1
         elif isinstance(message, Change) and self._counts:
             self._change(message)
+
+    def _takes_key(self, data: bytes) -> bool:
+        """Takes the change of one row of a table that is known already. Returns whether the message is one, and has the key's texts."""
+        columns = self._wanted.get(int.from_bytes(data[1:5], "big"), 0)
+        found = only_row(data, columns) if columns else None
+        if found is None:
+            return False
+        if self._counts:
+            self.changes += 1
+            relation, values = found
+            self._keys.add(tuple(values[i] for i in self._positions[relation]))
+        return True
 
     def _begin(self, message: Begin) -> None:
         one = self._look

@@ -8,6 +8,7 @@ expressions as those of every other read.
 """
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 from psycopg import sql
@@ -27,27 +28,35 @@ _KEYS = "incremental_assets_keys"
 _NO_LIMIT = 1 << 62
 
 
-def rows_with(reader: PostgresReader, carried: Sequence[Carried], keys: Sequence[Key], most_bytes: int) -> pa.Table | None:
-    """The rows with these keys, with the columns and types of the lake; None if they are more than ``most_bytes``.
+def rows_and_keys(
+    reader: PostgresReader, carried: Sequence[Carried], keys: Sequence[Key], most_bytes: int
+) -> tuple[pa.Table, pa.Table] | None:
+    """The rows with these keys, with the columns and types of the lake, and the keys with these types, each once. None if the rows are more
+    than ``most_bytes``.
 
     It must be called inside ``reader.snapshot()``. Raises SourceError, and ConfigurationError for values that the lake's types cannot hold.
     """
-    container = reader.container
-    listed = sql.SQL(", ").join(sql.Identifier(name) for name in container.primary_key)
-    scope = sql.SQL("({}) in (select {} from {}) and {}").format(listed, listed, _given(container, keys), synced_at_all(container))
-    query = select_of(container, sent_columns(carried), scope)
-    return _read(reader, carried, query, most_bytes)
-
-
-def keys_in_lake(reader: PostgresReader, carried: Sequence[Carried], keys: Sequence[Key]) -> pa.Table:
-    """The keys with the types of the lake, each once. It must be called inside ``reader.snapshot()``. Raises SourceError."""
     by_name = {one.column.name: one for one in carried}
     of_key = [by_name[name] for name in reader.container.primary_key]
-    selected = [sql.SQL("{} as {}").format(one.select, sql.Identifier(f"c{i}")) for i, one in enumerate(sent_columns(of_key))]
-    query = sql.SQL("select distinct {} from {}").format(sql.SQL(", ").join(selected), _given(reader.container, keys))
-    found = _read(reader, of_key, query, _NO_LIMIT)
+    # Both are asked for at once: PostgreSQL makes the keys while the rows are looked up.
+    given = _given(reader.container, keys)
+    with ThreadPoolExecutor(1, "keys") as thread:
+        asked = thread.submit(_read, reader, of_key, _keys(of_key, given), _NO_LIMIT)
+        rows = _read(reader, carried, _rows(reader.container, carried, given), most_bytes)
+        found = asked.result()
     assert found is not None
-    return found
+    return None if rows is None else (rows, found)
+
+
+def _rows(container: Container, carried: Sequence[Carried], given: sql.Composable) -> sql.Composable:
+    listed = sql.SQL(", ").join(sql.Identifier(name) for name in container.primary_key)
+    scope = sql.SQL("({}) in (select {} from {}) and {}").format(listed, listed, given, synced_at_all(container))
+    return select_of(container, sent_columns(carried), scope)
+
+
+def _keys(of_key: Sequence[Carried], given: sql.Composable) -> sql.Composable:
+    selected = [sql.SQL("{} as {}").format(one.select, sql.Identifier(f"c{i}")) for i, one in enumerate(sent_columns(of_key))]
+    return sql.SQL("select distinct {} from {}").format(sql.SQL(", ").join(selected), given)
 
 
 def keys_of_part(reader: PostgresReader, part: int) -> Iterator[Key]:
@@ -62,7 +71,10 @@ def keys_of_part(reader: PostgresReader, part: int) -> Iterator[Key]:
 
 
 def _given(container: Container, keys: Sequence[Key]) -> sql.Composable:
-    """The keys as a table whose columns have the names and types of the container's key."""
+    """The keys as a table whose columns have the names and types of the container's key.
+
+    Each is in it once, and in order: so that they are looked up in an index in its own order, which is twice as fast.
+    """
     types = {column.name: column.type for column in container.columns}
     names = [sql.Identifier(f"k{i}") for i in range(len(container.primary_key))]
     typed = [
@@ -70,8 +82,12 @@ def _given(container: Container, keys: Sequence[Key]) -> sql.Composable:
         for name, column in zip(names, container.primary_key, strict=True)
     ]
     arrays = [sql.SQL("{}::text[]").format(sql.Literal([key[i] for key in keys])) for i in range(len(names))]
-    return sql.SQL("(select {} from unnest({}) as given({})) as {}").format(
-        sql.SQL(", ").join(typed), sql.SQL(", ").join(arrays), sql.SQL(", ").join(names), sql.Identifier(_KEYS)
+    return sql.SQL("(select distinct {} from unnest({}) as given({}) order by {}) as {}").format(
+        sql.SQL(", ").join(typed),
+        sql.SQL(", ").join(arrays),
+        sql.SQL(", ").join(names),
+        sql.SQL(", ").join(sql.Literal(i + 1) for i in range(len(names))),
+        sql.Identifier(_KEYS),
     )
 
 

@@ -77,6 +77,8 @@ Message = Begin | Relation | Change | Truncate | Other
 _OTHERS = "COYM"
 _TEXT, _NULL, _UNCHANGED = b"tnu"
 """The first byte of a value: it follows as text, it is NULL, or it is not in the log as it has not changed."""
+_CHANGES = {ord("I"): b"N", ord("U"): b"N", ord("D"): b"KO"}
+"""The first byte of a change, and what the byte before its row can be if the message has no other row."""
 
 
 def parse(data: bytes, wanted: Mapping[int, int] | None = None) -> Message:
@@ -103,6 +105,27 @@ def parse(data: bytes, wanted: Mapping[int, int] | None = None) -> Message:
         raise BrokenMessage(f"there is no message {kind!r}")
     reader.expect_end()
     return message
+
+
+def only_row(data: bytes, columns: int) -> tuple[int, tuple[str, ...]] | None:
+    """The OID of the table, and the first values of the row, of an insert, an update or a delete that has one row.
+
+    None for every other message, and if one of these values is no text: ``parse`` then says what it is. Nearly all messages of a log are
+    such ones, so that this, which makes no objects, decides how long a look takes.
+    """
+    if len(data) < 8 or data[0] not in _CHANGES or data[5] not in _CHANGES[data[0]] or int.from_bytes(data[6:8], "big") < columns:
+        return None
+    at, found = 8, list[str]()
+    try:
+        for _ in range(columns):
+            if data[at] != _TEXT:
+                return None
+            begin = at + 5
+            at = begin + int.from_bytes(data[at + 1 : begin], "big")
+            found.append(data[begin:at].decode("utf-8"))
+    except (IndexError, UnicodeDecodeError):
+        return None
+    return (int.from_bytes(data[1:5], "big"), tuple(found)) if at <= len(data) else None
 
 
 def _column(reader: "_Reader") -> str:
