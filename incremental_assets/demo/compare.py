@@ -99,6 +99,7 @@ def compare(
     ``where`` is an SQL condition on the source's rows, and ``exclude`` names columns that are not compared. ``spark`` is needed only for
     tables with widened types. Raises CompareError if there is no such table on one of the sides.
     """
+    lake_rows = open_lake(lake, storage_options, spark)
     with psycopg.connect(url, application_name="incremental-assets compare") as connection:
         for statement in SESSION:
             connection.execute(statement.encode())
@@ -106,7 +107,7 @@ def compare(
             table,
             _source_columns(connection, schema, table),
             lambda columns: _Source(connection, schema, table, columns, where),
-            open_lake(lake, storage_options, spark),
+            lake_rows,
             exclude,
         )
 

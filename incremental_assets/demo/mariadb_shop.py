@@ -1,23 +1,22 @@
 """The demo's shop in the embedded MariaDB: the same tables as in PostgreSQL, filled and changed in the same way.
 
-Belongs here: ``demo.shops`` for MariaDB, what its database has at the beginning, its rows as text for the comparison, and the project in
-which its demo is played. Does not belong: the server (``mariadb``), and TPC-H itself (``source``).
+Belongs here: ``demo.shops`` for MariaDB, what its database has at the beginning, and the project in which its demo is played. Does not
+belong: the server (``mariadb``), TPC-H itself (``source``), and the comparison (``compare_mariadb``).
 """
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from incremental_assets.core.names import backticked
 from incremental_assets.dagster.scaffold import write_project
-from incremental_assets.demo.canonical_text import ESCAPES, NULL
-from incremental_assets.demo.compare import Comparison, compare_rows, open_lake
-from incremental_assets.demo.mariadb import EmbeddedMariaDB
+from incremental_assets.demo.compare import Comparison
+from incremental_assets.demo.compare_mariadb import compare_mariadb
+from incremental_assets.demo.mariadb import EmbeddedMariaDB, MariaDBUnavailable
 from incremental_assets.demo.server_home import write_private
 from incremental_assets.demo.shops import Session
 from incremental_assets.demo.source import EVENTS, LATE_EVENT_ID, PROFILES_PER_SCALE, TPCH, VIEW_SQL, expect_scale, generated
@@ -96,6 +95,8 @@ class MariaDBShop:
 
     def fill(self, scale: float) -> dict[str, int]:
         expect_scale(scale)
+        if importlib.util.find_spec("pymysql") is None:
+            raise MariaDBUnavailable("The driver of MariaDB is not installed here. Run: pip install 'incremental-assets[mysql]'")
         self._server.start()
         self.url = self._server.create_database(DATABASE)
         write_private(self._project / ".env", f"INCREMENTAL_ASSETS_DEMO_URL={self.url}\n")
@@ -141,21 +142,14 @@ class MariaDBShop:
         return [name for (name,) in found]
 
     def compare(self, container: str, lake: Path) -> Comparison:
+        # Without converters, each value is the text that MariaDB itself has sent.
         with closing(self._server.connect(DATABASE, conv={})) as connection:
-            with connection.cursor() as cursor:
-                cursor.execute(f"{_SESSION}, max_statement_time = 0")
-                cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-                cursor.execute(
-                    "SELECT column_name, data_type FROM information_schema.columns WHERE table_schema = database() AND table_name = %s "
-                    "ORDER BY ordinal_position",
-                    [container],
-                )
-                types = dict(cursor.fetchall())
-            return compare_rows(container, types, lambda columns: _Rows(connection, container, columns), open_lake(lake))
+            return compare_mariadb(connection, container, lake)
 
     # ------------------------------------------------------------------
     def numbers(self, name: str, most: int) -> str:
-        return f"(SELECT CAST(seq AS signed) AS {name} FROM seq_1_to_{most}) AS of_{name}"  # it is unsigned, and so would be what is made of it
+        # MariaDB's numbers are unsigned, and so would be all that is calculated with them.
+        return f"(SELECT CAST(seq AS signed) AS {name} FROM seq_1_to_{most}) AS of_{name}"
 
     def json_object(self, key: str, value: str) -> str:
         return f"json_object('{key}', {value})"
@@ -185,38 +179,6 @@ class _Session:
 
     def rollback(self) -> None:
         self._connection.rollback()
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The ``SourceRows`` of a table, in the snapshot of a connection that converts no values: MariaDB's own text of each is what counts."""
-
-    connection: Any
-    container: str
-    columns: Sequence[tuple[str, str]]
-
-    def __iter__(self) -> Iterator[bytes]:
-        from pymysql.cursors import SSCursor
-
-        chosen = ", ".join(backticked(name) for name, _ in self.columns)
-        zones = {"timestamp": "+00", "datetime": ""}
-        with self.connection.cursor(SSCursor) as cursor:
-            cursor.execute(f"SELECT {chosen} FROM {backticked(self.container)}")
-            for row in cursor:
-                texts = (_text(value, zones.get(kind)) for value, (_, kind) in zip(row, self.columns, strict=True))
-                yield "\t".join(texts).encode()
-
-
-def _text(value: str | bytes | None, zone: str | None) -> str:
-    """A value as ``canonical_text`` prints it. ``zone``: what follows a time; None for values that are no times."""
-    if value is None:
-        return NULL
-    text = value.decode() if isinstance(value, bytes) else value
-    if zone is not None:
-        return (text.rstrip("0").rstrip(".") if "." in text else text) + zone
-    for character, escape in ESCAPES:
-        text = text.replace(character, escape)
-    return text
 
 
 def mariadb_project(project: Path) -> Path:
