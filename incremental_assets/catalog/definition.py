@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from incremental_assets.catalog.detect import Proposal
-from incremental_assets.core.container import AuditSettings, Container, Kind, SourceTable
+from incremental_assets.core.container import AuditSettings, Container, Kind, RegularScan, SourceTable
 
 KEEP_DAYS = 90
 """How many days the history of runs and the records of scans are kept by default."""
@@ -62,6 +62,16 @@ class Settings(Protocol):
     @property
     def audit(self) -> AuditSettings | None:
         """The regular audits of its containers, unless a container has its own; None: there are none."""
+        ...
+
+    @property
+    def scan(self) -> RegularScan | None:
+        """The regular scans of all its containers; None: there are none."""
+        ...
+
+    @property
+    def profile(self) -> RegularScan | None:
+        """The regular profiles of all its containers; None: there are none."""
         ...
 
     @property

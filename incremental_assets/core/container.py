@@ -147,6 +147,17 @@ class AuditSettings:
 
 
 @dataclass(frozen=True)
+class RegularScan:
+    """The attribute ``scan`` or ``profile`` of the YAML: regular scans or profiles of a container, or of all containers of a datastore.
+
+    ``schedule``: a cron expression. ``full``: all rows each time; otherwise what is new, of containers that have an identifier.
+    """
+
+    schedule: str
+    full: bool = False
+
+
+@dataclass(frozen=True)
 class ContainerOptions:
     """The options of one container under ``containers:`` in the YAML, already converted to their types (docs/configuration.md).
 
@@ -174,6 +185,8 @@ class ContainerOptions:
     checks: tuple[Rule, ...] = ()
     auto_resolve: bool = False  # whether a scan resolves open anomalies that it no longer finds
     audit: AuditSettings | None = None  # None: the datastore's setting applies
+    scan: RegularScan | None = None  # beside those of the datastore
+    profile: RegularScan | None = None  # beside those of the datastore
     deletes: Deletes | None = None  # None: deleted rows are found by refreshes, and in the lag window
     deletes_every: int = EVERY_SECONDS
     max_deleted_share: float = MOST_SHARE

@@ -28,6 +28,7 @@ from incremental_assets.dagster.project import current_project, dagster_home
 from incremental_assets.dagster.quality.asset_checks import container_checks, scan_job
 from incremental_assets.dagster.quality.pages import remove_page
 from incremental_assets.dagster.quality.profiles import profile_job
+from incremental_assets.dagster.quality.quality_jobs import datastore_quality_schedules, quality_jobs, quality_schedules
 from incremental_assets.dagster.runner import SyncOptions
 from incremental_assets.dagster.runs.event_batches import store_events_in_batches
 from incremental_assets.dagster.runs.run_history import forget_runs
@@ -47,8 +48,8 @@ class DatastoreConfig(dg.Config):
     jobs: int = 2
 
 
-def datastore_job(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.JobDefinition:
-    """The job that syncs all containers, as ``incremental-assets sync DATASTORE`` does."""
+def sync_op(settings: Settings, definitions: Sequence[ContainerDefinition]) -> dg.OpDefinition:
+    """The op that syncs all containers, as ``incremental-assets sync DATASTORE`` does."""
     name = encode_name(settings.name)
 
     @dg.op(name=f"{name}_containers", out=dg.Out(dg.Nothing), description=f"Syncs all containers of {settings.name}, a run each.")
@@ -68,9 +69,16 @@ def datastore_job(settings: Settings, definitions: Sequence[ContainerDefinition]
         if failed:
             raise dg.Failure(f"failed: {', '.join(failed)}; the others were synced.", allow_retries=False)
 
+    return sync_all
+
+
+def datastore_job(settings: Settings, sync: dg.OpDefinition) -> dg.JobDefinition:
+    """The job that syncs all containers. ``sync``: the op."""
+    name = encode_name(settings.name)
+
     @dg.job(name=f"sync_{name}", description=f"Syncs all containers of {settings.name}.", tags={DATASTORE_TAG: settings.name})
     def job() -> None:
-        sync_all()
+        sync()
 
     return job
 
@@ -182,13 +190,17 @@ def datastore_definitions(
     jobs += [audit_job(d) for d in definitions if audit_settings(d) is not None]
     schedules = [container_schedule(d, d.container.options.schedule) for d in definitions if d.container.options.schedule]
     if everything:
-        jobs += [datastore_job(settings, everything), maintenance_job(settings, everything), datastore_audit_job(settings, everything)]
+        sync_all = sync_op(settings, everything)
+        jobs += [datastore_job(settings, sync_all), maintenance_job(settings, everything), datastore_audit_job(settings, everything)]
+        jobs += quality_jobs(settings, everything, sync_all)
+        schedules += datastore_quality_schedules(settings)
         if settings.audit is not None and settings.audit.schedule is not None:
             schedules.append(datastore_audit_schedule(settings, settings.audit, settings.audit.schedule))
     for one in definitions:
         own = one.container.options.audit
         if own is not None and own.schedule is not None:
             schedules.append(audit_schedule(one, own, own.schedule))
+        schedules += quality_schedules(one)
     if settings.schedule and everything:
         schedules.append(datastore_schedule(settings, everything, settings.schedule))
     if settings.maintenance and everything:

@@ -17,7 +17,7 @@ from incremental_assets.catalog.definition import KEEP_DAYS, MAX_RUNTIME_SECONDS
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.catalog.state import Catalog, Known, Presence
 from incremental_assets.core.capture import Capture
-from incremental_assets.core.container import AuditSettings, Container, ContainerOptions, SourceTable
+from incremental_assets.core.container import AuditSettings, Container, ContainerOptions, RegularScan, SourceTable
 from incremental_assets.core.deletes import MARK, Deletes
 from incremental_assets.core.errors import ConfigurationError, MisfitError
 from incremental_assets.core.grammar import IncrementalSpec
@@ -66,6 +66,8 @@ class DatastoreSettings:
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
     keep_days: int | None = KEEP_DAYS
     audit: AuditSettings | None = None
+    scan: RegularScan | None = None
+    profile: RegularScan | None = None
     capture: Capture = Capture.NONE
     capture_slot: str | None = None
     capture_warning_bytes: int = CAPTURE_WARNING_BYTES

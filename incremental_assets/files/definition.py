@@ -20,6 +20,7 @@ from incremental_assets.core.container import (
     Identifier,
     Kind,
     Partitioning,
+    RegularScan,
     SourceColumn,
     SourceTable,
 )
@@ -75,6 +76,8 @@ class FolderSettings:
     max_runtime_seconds: int = MAX_RUNTIME_SECONDS
     keep_days: int | None = KEEP_DAYS
     audit: AuditSettings | None = None
+    scan: RegularScan | None = None
+    profile: RegularScan | None = None
     options: Mapping[str, FileOptions] = field(default_factory=dict[str, FileOptions])
     defaults: FileOptions = field(default_factory=FileOptions)
     exclude: tuple[str, ...] = ()

@@ -31,7 +31,15 @@ from incremental_assets.dagster.components.datastore import (
     maintenance_cron,
     run_limit,
 )
-from incremental_assets.dagster.components.quality import QualityEntry, placed_checks, rules_of
+from incremental_assets.dagster.components.quality import (
+    SCAN_RESOLVER,
+    QualityEntry,
+    ScanEntry,
+    placed_checks,
+    regular_scan,
+    rules_of,
+    scans_of,
+)
 from incremental_assets.dagster.project import current_project
 from incremental_assets.dagster.sensors import unclaimed_sensor
 from incremental_assets.delta.folders import RESERVED
@@ -98,6 +106,8 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
     maintenance: str | None = "daily"
     keep_days: int | None = KEEP_DAYS
     audit: Annotated[AuditEntry | None, AUDIT_RESOLVER] = None
+    scan: Annotated[ScanEntry | None, SCAN_RESOLVER] = None
+    profile: Annotated[ScanEntry | None, SCAN_RESOLVER] = None
     catalog: Annotated[CatalogEntry, CATALOG_RESOLVER] = field(default_factory=CatalogEntry)
     defs_state: ResolvedDefsStateConfig = field(default_factory=local_state)
 
@@ -170,6 +180,8 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
             maintenance=maintenance_cron(self.name, self.maintenance),
             keep_days=checked_days(self.name, self.keep_days),
             audit=settings_of_all(self.name, self.audit),
+            scan=regular_scan(self.scan),
+            profile=regular_scan(self.profile),
             options={name: _options(self.name, name, entry, defaults) for name, entry in self.containers.items()},
             defaults=defaults,
             exclude=tuple(self.exclude),
@@ -198,6 +210,7 @@ def _options(datastore: str, name: str, entry: FilesEntry, defaults: FileOptions
     label = f"{datastore}/{name}"
     if name in RESERVED:
         raise ConfigurationError(f"{label}: this name is the product's own; choose another.")
+    scans = scans_of(label, entry)
     limits = _limits(label, defaults.limits, entry.max_file_bytes, entry.max_line_bytes, entry.max_columns)
     glob, found = entry.glob, None
     if glob is not None:
@@ -223,5 +236,7 @@ def _options(datastore: str, name: str, entry: FilesEntry, defaults: FileOptions
             max_runtime_seconds=run_limit(label, entry.max_runtime_seconds),
             samples=entry.samples,
             audit=None if entry.audit is None else entry.audit.settings(label),
+            scan=scans["scan"],
+            profile=scans["profile"],
         ),
     )

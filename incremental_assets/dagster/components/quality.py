@@ -1,4 +1,4 @@
-"""``auto_resolve:``, ``samples:`` and ``checks:`` of a container's YAML.
+"""``auto_resolve:``, ``samples:``, ``checks:``, ``scan:`` and ``profile:`` of a container's YAML.
 
 Belongs here: reading them, and reporting the line of the file in which something is wrong. Does not belong: the meaning of a rule
 (``core.rules``), or whether the container has the columns that it names (``core.rules.checks``).
@@ -8,11 +8,12 @@ anywhere inside ``containers`` it can only report the line of ``containers``.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dagster as dg
 from pydantic import Field, TypeAdapter, ValidationError
 
+from incremental_assets.core.container import RegularScan
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.names import nearest
 from incremental_assets.core.rules.checks import AnyRule
@@ -23,12 +24,43 @@ _PLACE = "place"
 """The key under which a rule's place in the file is added to it."""
 
 
+class ScanEntry(dg.Model):
+    """The attributes under ``scan:`` or ``profile:``: regular scans or profiles of a container, or of all containers of a datastore."""
+
+    schedule: str = Field(description="cron; runs by default")
+    looks: Literal["incremental", "full"] = Field(default="incremental", description="at what is new, or at all rows")
+
+
+def regular_scan(entry: ScanEntry | None) -> RegularScan | None:
+    """The attributes as settings."""
+    return None if entry is None else RegularScan(entry.schedule, entry.looks == "full")
+
+
+SCAN_RESOLVER = dg.Resolver(
+    lambda context, value: None if value is None else ScanEntry(**context.resolve_value(value.model_dump())),
+    model_field_type=ScanEntry | None,
+)
+
+
 class QualityEntry(dg.Model):
     """The options of every kind of container that are about quality."""
+
+    scan: ScanEntry | None = Field(default=None, description="regular scans, beside those of the datastore")
+    profile: ScanEntry | None = Field(default=None, description="regular profiles, beside those of the datastore")
 
     auto_resolve: bool = Field(default=False, description="anomalies that a later scan no longer finds are resolved")
     samples: bool = Field(default=True, description="records keep failed rows as they were, profiles keep values of texts")
     checks: list[Any] = Field(default_factory=list, description="rules of quality, asked of the partitions that a run wrote")
+
+
+def scans_of(label: str, entry: QualityEntry) -> dict[str, RegularScan | None]:
+    """The container's regular scans and profiles, by the names of the options. ``label``: the container's, for messages.
+
+    Raises ConfigurationError if there is nothing to be scanned.
+    """
+    if entry.scan is not None and not entry.checks:
+        raise ConfigurationError(f"{label}: scan evaluates the rules of a container, and this one has none. Add checks, or remove scan.")
+    return {"scan": regular_scan(entry.scan), "profile": regular_scan(entry.profile)}
 
 
 def placed_checks(context: dg.ResolutionContext, name: str, entry: QualityEntry) -> list[Any]:

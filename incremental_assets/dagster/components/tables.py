@@ -32,7 +32,15 @@ from incremental_assets.dagster.components.datastore import (
     maintenance_cron,
     run_limit,
 )
-from incremental_assets.dagster.components.quality import QualityEntry, placed_checks, rules_of
+from incremental_assets.dagster.components.quality import (
+    SCAN_RESOLVER,
+    QualityEntry,
+    ScanEntry,
+    placed_checks,
+    regular_scan,
+    rules_of,
+    scans_of,
+)
 from incremental_assets.databases.definition import DatastoreSettings, TableDefinition, definitions_of
 from incremental_assets.databases.limits import Limits
 
@@ -131,6 +139,8 @@ class TableDatastore(DatastoreComponent):
     maintenance: str | None = "daily"
     keep_days: int | None = KEEP_DAYS
     audit: Annotated[AuditEntry | None, AUDIT_RESOLVER] = None
+    scan: Annotated[ScanEntry | None, SCAN_RESOLVER] = None
+    profile: Annotated[ScanEntry | None, SCAN_RESOLVER] = None
     incremental: Annotated[
         Sequence[str | IncrementalEntry],
         dg.Resolver(_entries, model_field_type=list[str | IncrementalEntry]),  # pyright: ignore[reportArgumentType]
@@ -193,6 +203,8 @@ class TableDatastore(DatastoreComponent):
             "maintenance": maintenance_cron(self.name, self.maintenance),
             "keep_days": checked_days(self.name, self.keep_days),
             "audit": settings_of_all(self.name, self.audit),
+            "scan": regular_scan(self.scan),
+            "profile": regular_scan(self.profile),
             "incremental": tuple(_spec(self.name, schema, entry) for entry in self.incremental),
             "options": {table: _options(self.name, table, entry) for table, entry in self.containers.items()},
             "exclude": tuple(self.exclude),
@@ -227,6 +239,7 @@ def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOpti
     values: dict[str, Any] = {name: getattr(entry, name) for name in ContainerEntry.model_fields}
     values["identifiers"] = None if entry.identifiers is None else entry.identifiers == "auto"
     values["audit"] = None if entry.audit is None else entry.audit.settings(f"{datastore}/{table}")
+    values |= scans_of(f"{datastore}/{table}", entry)
     values |= _deletes(f"{datastore}/{table}", entry)
     values["checks"] = rules_of(f"{datastore}/{table}", entry)
     frozen: dict[str, Any] = {name: tuple(cast(list[Any], v)) if isinstance(v, list) else v for name, v in values.items()}

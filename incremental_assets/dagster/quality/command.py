@@ -41,7 +41,7 @@ class ScanOptions:
 
     ``incremental``: only partitions from a threshold on. ``after_time`` and ``after_batch``: that threshold as text, for containers whose
     identifier is a time or an integer; None means the watermark of the container's scans. ``keys``: the first and the last partition, both
-    inclusive. ``auto_resolve``: anomalies that the scan no longer finds are resolved.
+    inclusive. ``auto_resolve``: anomalies that the scan no longer finds are resolved. ``started_by``: a tag of the runs.
     """
 
     incremental: bool = False
@@ -49,6 +49,7 @@ class ScanOptions:
     after_batch: str | None = None
     keys: tuple[str, str] | None = None
     auto_resolve: bool = False
+    started_by: str = "command line"
 
     def config(self, definition: ContainerDefinition, instance: dg.DagsterInstance) -> dict[str, Any]:
         """The run config of the scan (or profile) of one container.
@@ -92,31 +93,31 @@ def scan_lines(
         if not definition.container.options.checks:
             yield _line(definition, "skipped", message="it has no rules: add checks: to its YAML")
     for definition, config in with_rules:
-        yield _scanned(definitions, definition, config, instance)
+        yield _scanned(definitions, definition, config, instance, options.started_by)
 
 
 def _run(
-    definitions: dg.Definitions, job: str, op: str, summary: str, config: dict[str, Any], instance: dg.DagsterInstance
+    definitions: dg.Definitions, job: str, op: str, summary: str, config: dict[str, Any], instance: dg.DagsterInstance, started_by: str
 ) -> tuple[EndedRun, dict[str, Any] | None]:
     """Runs a scan or profile job in this process. Returns the run and its summary; None where it recorded none.
 
     ``summary``: the metadata key of the summary in the run's events. Raises KeyboardInterrupt when the run was interrupted.
     """
     keys = config.get("partitions", ())
-    tags = {"incremental_assets/started_by": "command line", **({PARTITION: keys[0]} if len(keys) == 1 else {})}
+    tags = {"incremental_assets/started_by": started_by, **({PARTITION: keys[0]} if len(keys) == 1 else {})}
     ended = run_here(definitions.resolve_job_def(job), instance, {"ops": {op: {"config": config}}}, tags)
     return ended, summary_in(ended.events, summary)
 
 
 def _scanned(
-    definitions: dg.Definitions, definition: ContainerDefinition, config: dict[str, Any], instance: dg.DagsterInstance
+    definitions: dg.Definitions, definition: ContainerDefinition, config: dict[str, Any], instance: dg.DagsterInstance, started_by: str
 ) -> dict[str, Any]:
     """Scans one container and returns its record.
 
     The status is ``failed`` where a rule of severity error is broken or could not be evaluated, or where the run failed; ``warning`` where
     this is so of another rule; else ``passed``. It is ``skipped`` where there is no table yet.
     """
-    ran, recorded = _run(definitions, scan_job_name(definition), scan_op_name(definition), SUMMARY, config, instance)
+    ran, recorded = _run(definitions, scan_job_name(definition), scan_op_name(definition), SUMMARY, config, instance, started_by)
     if recorded is None:
         status = "failed" if ran.failure else "skipped"
         return _line(definition, status, message=ran.failure or NO_TABLE, run_id=ran.run_id, seconds=ran.seconds)
@@ -134,7 +135,8 @@ def profile_lines(
     """
     # The list is complete before the first run starts, so that wrong usage is reported before anything runs.
     for definition, config in [(d, options.config(d, instance)) for d in chosen]:
-        ran, recorded = _run(definitions, profile_job_name(definition), profile_op_name(definition), PROFILE_SUMMARY, config, instance)
+        job, op = profile_job_name(definition), profile_op_name(definition)
+        ran, recorded = _run(definitions, job, op, PROFILE_SUMMARY, config, instance, options.started_by)
         status = "failed" if ran.failure else "skipped" if recorded is None else "profiled"
         numbers = {name: (recorded or {}).get(name) for name in ("rows_profiled", "partitions", "delta_version", "watermark", "page")}
         message = ran.failure or (recorded or {}).get("message") or NO_TABLE
