@@ -5,6 +5,8 @@ Belongs here: these containers, and the list of statements. Does not belong: the
 
 import itertools
 from collections.abc import Iterator, Sequence
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from typing import Any
 
 from incremental_assets.core.comparison import Buckets, RowScope
@@ -34,7 +36,41 @@ TYPES: dict[str, tuple[str, int, int, int]] = {
     "image": ("image", 16, 0, 0), "uniqueidentifier": ("uniqueidentifier", 16, 0, 0), "hierarchyid": ("hierarchyid", 892, 0, 0),
     "rowversion": ("timestamp", 8, 0, 0),
 }  # fmt: skip
-SCOPE = RowScope((Window(100, 200), Window(300, None)), True)
+UTC = timezone.utc
+# What python-tds gives for the expression that is sent, and what the lake has.
+SENT: dict[str, tuple[Any, Any]] = {
+    "bit": (True, True), "tinyint": (255, 255), "smallint": (-32768, -32768), "int": (-(2**31), -(2**31)), "bigint": (-(2**63), -(2**63)),
+    "decimal": ("-1234567890123456789012345678.0123456789", Decimal("-1234567890123456789012345678.0123456789")),
+    "numeric": ("12", Decimal(12)), "money": ("-922337203685477.5808", Decimal("-922337203685477.5808")),
+    "smallmoney": ("0.0001", Decimal("0.0001")), "float": (0.1, 0.1), "real": (0.10000000149011612, 0.10000000149011612),
+    "date": ("0001-01-01", date(1, 1, 1)), "time": ("23:59:59.9999999", "23:59:59.9999999"),
+    "datetime": ("1753-01-01 00:00:00.0070000", datetime(1753, 1, 1, 0, 0, 0, 7000)),
+    "smalldatetime": ("2079-06-06 23:59:00.0000000", datetime(2079, 6, 6, 23, 59)),
+    "datetime2": ("9999-12-31 23:59:59.9999990", datetime(9999, 12, 31, 23, 59, 59, 999999)),
+    "datetimeoffset": ("2024-02-29 22:30:00.1234560", datetime(2024, 2, 29, 22, 30, 0, 123456, UTC)),
+    "char": ("ab   ", "ab   "), "varchar": ("é€", "é€"), "varchar_wide": ("", ""), "varchar_max": ("x" * 9000, "x" * 9000),
+    "nchar": ("𝄞", "𝄞"), "nvarchar": ("a'b]\\", "a'b]\\"), "nvarchar_max": ("\u2028", "\u2028"), "text": ("t", "t"), "ntext": ("n", "n"),
+    "xml": ("<a/>", "<a/>"), "binary": (b"\0\xff\0\0", b"\0\xff\0\0"), "varbinary_max": (b"", b""), "image": (b"\x01", b"\x01"),
+    "uniqueidentifier": ("6F9619FF-8B86-D011-B42D-00C04FC964FF", "6F9619FF-8B86-D011-B42D-00C04FC964FF"), "hierarchyid": ("/1/", "/1/"),
+    "rowversion": (2001, 2001),
+}  # fmt: skip
+# By kind: the type as a table has it, and the literal of the value that is sent as ``SENT`` says.
+VALUES: dict[str, tuple[str, str]] = {
+    "bit": ("bit", "1"), "tinyint": ("tinyint", "255"), "smallint": ("smallint", "-32768"), "int": ("int", "-2147483648"),
+    "bigint": ("bigint", "-9223372036854775808"), "decimal": ("decimal(38,10)", "-1234567890123456789012345678.0123456789"),
+    "numeric": ("numeric(9,0)", "12"), "money": ("money", "-922337203685477.5808"), "smallmoney": ("smallmoney", "0.0001"),
+    "float": ("float", "cast(0.1 as float)"), "real": ("real", "cast(0.1 as real)"), "date": ("date", "'0001-01-01'"),
+    "time": ("time(7)", "'23:59:59.9999999'"), "datetime": ("datetime", "'1753-01-01T00:00:00.007'"),
+    "smalldatetime": ("smalldatetime", "'2079-06-06T23:59:00'"), "datetime2": ("datetime2(7)", "'9999-12-31T23:59:59.9999990'"),
+    "datetimeoffset": ("datetimeoffset(7)", "'2024-03-01T00:30:00.123456+02:00'"), "char": ("char(5)", "'ab'"),
+    "varchar": ("varchar(50)", "N'é€'"), "varchar_wide": ("varchar(8000)", "''"),
+    "varchar_max": ("varchar(max)", "replicate(cast('x' as varchar(max)), 9000)"),
+    "nchar": ("nchar(2)", "N'𝄞'"), "nvarchar": ("nvarchar(50)", "N'a''b]\\'"), "nvarchar_max": ("nvarchar(max)", "nchar(8232)"),
+    "text": ("text", "'t'"), "ntext": ("ntext", "N'n'"), "xml": ("xml", "N'<a/>'"), "binary": ("binary(4)", "0x00ff"),
+    "varbinary_max": ("varbinary(max)", "0x"), "image": ("image", "0x01"),
+    "uniqueidentifier": ("uniqueidentifier", "'6F9619FF-8B86-D011-B42D-00C04FC964FF'"), "hierarchyid": ("hierarchyid", "'/1/'"),
+    "rowversion": ("rowversion", ""),
+}  # fmt: skip
 IDENTIFIERS = {"id": "integer", "rv": "integer", "at": "timestamp", "old": "timestamp", "zoned": "timestamp", "day": "date"}
 _IDENTIFIERS_TYPES = {"id": "bigint", "rv": "rowversion", "at": "datetime2", "old": "datetime", "zoned": "datetimeoffset", "day": "date"}
 

@@ -137,7 +137,8 @@ class HashStatements:
         for at in range(0, len(chosen), _BUCKETS_A_QUERY):
             listed = ", ".join(map(str, chosen[at : at + _BUCKETS_A_QUERY]))
             yield (
-                f"select found.bucket, found.hash{shown} from (select ({self._key_hash} % {number}) as bucket, {self._hash} as hash{values}"
+                f"select found.bucket, found.digest{shown}"
+                f" from (select ({self._key_hash} % {number}) as bucket, {self._hash} as digest{values}"
                 f" from {relation(self._container)} where {self._where(scope)}) as found"
                 f" where found.bucket in ({listed}) order by found.bucket"
             )
@@ -145,7 +146,8 @@ class HashStatements:
     # ------------------------------------------------------------------
     def _grouped(self, group: str, scope: RowScope) -> str:
         return (
-            f"select found.part, count_big(*), sum(cast(found.hash as decimal(38,0))) from (select {group} as part, {self._hash} as hash"
+            f"select found.part, count_big(*), sum(cast(found.digest as decimal(38,0)))"
+            f" from (select {group} as part, {self._hash} as digest"
             f" from {relation(self._container)} where {self._where(scope)}) as found group by found.part"
         )
 

@@ -204,7 +204,7 @@ def column_of(row: Row, *, is_table: bool) -> SourceColumn:
     if is_table:
         in_turn = bool(is_identity) and (increment or 0) > 0
         block = int(increment) if is_identity else None
-        origin = Origin(identity=bool(is_identity), in_turn=in_turn, block=block, is_rowversion=base == ROWVERSION)
+        origin = Origin(in_turn=in_turn, block=block, is_rowversion=base == ROWVERSION)
     sequence = IDENTITY if is_table and is_identity else None
     return SourceColumn(str(name), type_text(base, length, precision, scale), base, not is_nullable, default, sequence, origin)
 
