@@ -309,8 +309,8 @@ MUTANTS = (
     Mutant(
         "Rows that are deleted by a deletion vector are compared",
         "delta/local_files.py",
-        "return among if live is None else",
-        "return among if True else",
+        "among = among if live is None else",
+        "among = among if True else",
         "test_local_rows.py::test_rows_of_files_with_deletion_vectors_are_those_that_spark_reads",
     ),
     Mutant(

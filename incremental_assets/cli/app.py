@@ -43,20 +43,27 @@ def options(project: Project = None) -> None:
 
 
 def enter(named: Path | None) -> Path:
-    """Find the project, make it the current one, and return its folder.
+    """Find the project, as ``project_of`` does, make it the current one, and return its folder."""
+    from incremental_assets.dagster.project import enter_project
+
+    project = project_of(named)
+    enter_project(project)
+    return project
+
+
+def project_of(named: Path | None) -> Path:
+    """Find the project, and return its folder.
 
     The search goes upwards from the folder that ``--project`` names, after the command or before it, or else from the working directory.
     Raises ConfigurationError if there is no project.
     """
-    from incremental_assets.dagster.project import enter_project, find_project
+    from incremental_assets.dagster.project import find_project
 
     # The option of the command takes precedence over the one before the command.
     named = named or Options.project
     if named is not None and not named.is_dir():
         raise ConfigurationError(f"--project {named}: there is no such folder.")
-    project = find_project(named)
-    enter_project(project)
-    return project
+    return find_project(named)
 
 
 def keys(partition: str | None, from_: str | None, to: str | None) -> tuple[str, str] | None:

@@ -4,11 +4,11 @@ Belongs here: the arguments of init, operations, demo and dev, and what they pri
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from incremental_assets.cli.app import Json, Project, app, enter
+from incremental_assets.cli.app import Json, Project, app, enter, project_of
 from incremental_assets.cli.terminal import out, print_table, say
 
 
@@ -49,14 +49,20 @@ def operations(
 
 
 @app.command(rich_help_panel="The project")
-def demo(scale: Annotated[float, typer.Option(metavar="NUMBER", help="TPC-H's scale factor.")] = 0.1, project_dir: Project = None) -> None:
-    """Run the demo: an embedded PostgreSQL with TPC-H data, syncs, and a comparison of source and lake row by row.
+def demo(
+    scale: Annotated[float, typer.Option(metavar="NUMBER", help="TPC-H's scale factor.")] = 0.1,
+    source: Annotated[
+        Literal["postgres", "mariadb"], typer.Option(help="The database: PostgreSQL, or MariaDB in a project of its own, in .demo/mariadb.")
+    ] = "postgres",
+    project_dir: Project = None,
+) -> None:
+    """Run the demo: an embedded PostgreSQL or MariaDB with TPC-H data, syncs, and a comparison of source and lake row by row.
 
     It begins from nothing each time.
     """
-    from incremental_assets.demo.run import run_demo
+    from incremental_assets.demo.run import DemoSource, run_demo
 
-    raise typer.Exit(run_demo(enter(project_dir), scale))
+    raise typer.Exit(run_demo(project_of(project_dir), scale, DemoSource(source)))
 
 
 @app.command(rich_help_panel="The project")

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import psycopg
@@ -99,29 +99,59 @@ def compare(
     ``where`` is an SQL condition on the source's rows, and ``exclude`` names columns that are not compared. ``spark`` is needed only for
     tables with widened types. Raises CompareError if there is no such table on one of the sides.
     """
-    started = time.monotonic()
-    lake_rows = _open(lake, storage_options, spark)
-    in_lake = lake_rows.columns
+    lake_rows = open_lake(lake, storage_options, spark)
     with psycopg.connect(url, application_name="incremental-assets compare") as connection:
         for statement in SESSION:
             connection.execute(statement.encode())
-        in_source = _source_columns(connection, schema, table)
-        names = [name for name in in_source if name in set(in_lake) and name not in exclude]
-        source = _Source(connection, schema, table, [(name, in_source[name]) for name in names], where)
-        lake_rows = replace(lake_rows, columns=names)
-        both, surplus_in_lake, surplus_in_source, total_lake, total_source = _match(_digests(lake_rows), _digests(source))
-        return Comparison(
-            container=table,
-            in_both=both,
-            only_in_lake=total_lake - both,
-            only_in_source=total_source - both,
-            examples_in_lake=_examples(lake_rows, surplus_in_lake, source.columns),
-            examples_in_source=_examples(source, surplus_in_source, source.columns),
-            columns_only_in_lake=[name for name in in_lake if name not in in_source],
-            columns_missing_in_lake=[name for name in in_source if name not in set(in_lake) and name not in exclude],
-            delta_version=lake_rows.version,
-            seconds=time.monotonic() - started,
+        return compare_rows(
+            table,
+            _source_columns(connection, schema, table),
+            lambda columns: _Source(connection, schema, table, columns, where),
+            lake_rows,
+            exclude,
         )
+
+
+class SourceRows(Protocol):
+    """The rows of a source: each iteration gives the same ones, as lines in the format of ``canonical_text``.
+
+    ``columns``: the names of their columns and the names of the types.
+    """
+
+    @property
+    def columns(self) -> Sequence[tuple[str, str]]: ...
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+
+def compare_rows(
+    container: str,
+    in_source: Mapping[str, str],
+    rows_of: Callable[[Sequence[tuple[str, str]]], SourceRows],
+    lake_rows: LakeRows,
+    exclude: Collection[str] = (),
+) -> Comparison:
+    """Compare the rows of a source with those of the lake.
+
+    ``in_source``: the names of the types of the source's columns. ``rows_of`` gives the source's rows with some of these columns.
+    """
+    started, in_lake = time.monotonic(), lake_rows.columns
+    names = [name for name in in_source if name in set(in_lake) and name not in exclude]
+    source = rows_of([(name, in_source[name]) for name in names])
+    lake_rows = replace(lake_rows, columns=names)
+    both, surplus_in_lake, surplus_in_source, total_lake, total_source = _match(_digests(lake_rows), _digests(source))
+    return Comparison(
+        container=container,
+        in_both=both,
+        only_in_lake=total_lake - both,
+        only_in_source=total_source - both,
+        examples_in_lake=_examples(lake_rows, surplus_in_lake, source.columns),
+        examples_in_source=_examples(source, surplus_in_source, source.columns),
+        columns_only_in_lake=[name for name in in_lake if name not in in_source],
+        columns_missing_in_lake=[name for name in in_source if name not in set(in_lake) and name not in exclude],
+        delta_version=lake_rows.version,
+        seconds=time.monotonic() - started,
+    )
 
 
 @dataclass(frozen=True)
@@ -148,7 +178,7 @@ class _Source:
 
 
 @dataclass(frozen=True)
-class _Lake:
+class LakeRows:
     """The rows of one version of the lake's table, as lines in the same format."""
 
     table: DeltaTable | DataFrame
@@ -168,7 +198,7 @@ class _Lake:
             yield from self.table.toArrow().to_batches()
 
 
-def _open(lake: Path | str, storage_options: dict[str, str] | None, spark: SparkSession | None) -> _Lake:
+def open_lake(lake: Path | str, storage_options: dict[str, str] | None = None, spark: SparkSession | None = None) -> LakeRows:
     """Open the table in the lake. Raises CompareError if there is none, or if only Spark can read it and no session is given."""
     path = str(lake)
     try:
@@ -177,11 +207,11 @@ def _open(lake: Path | str, storage_options: dict[str, str] | None, spark: Spark
         raise CompareError(f"There is no Delta table in {path}. Sync the container first.") from error
     version = table.version()
     if "typeWidening" not in (table.protocol().reader_features or ()):
-        return _Lake(table, version, [column.name for column in table.schema().fields])
+        return LakeRows(table, version, [column.name for column in table.schema().fields])
     if spark is None:
         raise CompareError(f"Types of the table in {path} were widened, which delta-rs does not read. Pass a session: compare(…, spark=…).")
     frame = spark.read.format("delta").option("versionAsOf", version).load(path)
-    return _Lake(frame, version, frame.columns)
+    return LakeRows(frame, version, frame.columns)
 
 
 def _source_columns(connection: psycopg.Connection, schema: str, table: str) -> dict[str, str]:
@@ -197,7 +227,7 @@ def _source_columns(connection: psycopg.Connection, schema: str, table: str) -> 
     return dict(found)
 
 
-def _digests(rows: _Source | _Lake) -> np.ndarray:
+def _digests(rows: SourceRows | LakeRows) -> np.ndarray:
     """Return a digest of each row. It takes 16 bytes a row in memory, however wide the table is."""
     collected = bytearray()
     for row in rows:
@@ -233,7 +263,7 @@ def _surplus(digests: np.ndarray, times: np.ndarray) -> dict[bytes, int]:
     return {bytes(digests[at]).ljust(DIGEST, b"\0"): int(times[at]) for at in some}
 
 
-def _examples(rows: _Source | _Lake, surplus: dict[bytes, int], columns: Sequence[tuple[str, str]]) -> list[Row]:
+def _examples(rows: SourceRows | LakeRows, surplus: dict[bytes, int], columns: Sequence[tuple[str, str]]) -> list[Row]:
     """Find the rows with these digests. It reads the same snapshot a second time, only if there is something to show."""
     found: list[Row] = []
     wanted = dict(surplus)

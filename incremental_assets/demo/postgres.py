@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import secrets
 import shutil
 import socket
@@ -23,7 +22,7 @@ import psycopg
 from filelock import FileLock
 from psycopg import sql
 
-from incremental_assets.demo.server_home import EmbeddedPostgresError, Home
+from incremental_assets.demo.server_home import EmbeddedPostgresError, Home, write_private
 
 __all__ = ["DEFAULT_PORT", "DEMO_DATABASE", "DEMO_FOLDER", "EmbeddedPostgres", "EmbeddedPostgresError", "demo_url"]
 
@@ -171,11 +170,11 @@ class EmbeddedPostgres:
         """Create the data folder, with a random password of the superuser."""
         password_file = self.folder / "password"
         if not password_file.exists():
-            _write_private(password_file, secrets.token_urlsafe(24))
+            write_private(password_file, secrets.token_urlsafe(24))
         # initdb runs as the server's user, which may not read our password file. It gets a copy of its own for the time of the call.
         handover = self.home.data.parent / f".initdb-{secrets.token_hex(8)}"
         try:
-            _write_private(handover, self._password())
+            write_private(handover, self._password())
             self.home.account.owns(handover)
             self._run(
                 "initdb", "-D", str(self.home.data), "-U", SUPERUSER, "--pwfile", str(handover), "--auth=scram-sha-256",
@@ -201,7 +200,7 @@ class EmbeddedPostgres:
             wait = ("-w", "-t", str(int(READY_SECONDS)))
             failure = self._call("pg_ctl", "start", "-D", str(self.home.data), "-l", str(server_log), *wait)
             if not failure:
-                _write_private(self.folder / "server.json", json.dumps({"port": port, "data": str(self.home.data)}))
+                write_private(self.folder / "server.json", json.dumps({"port": port, "data": str(self.home.data)}))
                 return
             output = _from(server_log, offset)
             passing = "still in use" in output or ("could not bind" in output and self._wanted_port is None)
@@ -307,13 +306,6 @@ def _recorded_port(folder: Path) -> int | None:
         return int(json.loads((folder / "server.json").read_text(encoding="utf-8"))["port"])
     except (OSError, ValueError, KeyError):
         return None
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read. Others cannot read it at any moment, because it is created with these permissions."""
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 def _from(path: Path, offset: int) -> str:

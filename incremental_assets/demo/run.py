@@ -6,6 +6,7 @@ user would do it. Does not belong: what happens in the source (``business_day``)
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -18,22 +19,26 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from enum import Enum
 from pathlib import Path
 from typing import IO
 
 import dagster as dg
-import psycopg
 from rich.console import Console
 
 from incremental_assets.dagster.loading import find_datastore, load_datastores
+from incremental_assets.dagster.project import enter_project
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 from incremental_assets.delta.folders import QUALITY_FOLDER, RESERVED
 from incremental_assets.demo import report
 from incremental_assets.demo.business_day import BusinessDay, Change, Correction
-from incremental_assets.demo.compare import CompareError, Comparison, compare
+from incremental_assets.demo.compare import CompareError, Comparison
 from incremental_assets.demo.landing import LANDING_FOLDER, Landed, Tills, landed
-from incremental_assets.demo.postgres import DEMO_DATABASE, DEMO_FOLDER, EmbeddedPostgresError, demo_server
-from incremental_assets.demo.source import load
+from incremental_assets.demo.mariadb import MariaDBUnavailable
+from incremental_assets.demo.mariadb_shop import MariaDBShop, mariadb_project
+from incremental_assets.demo.postgres import DEMO_FOLDER, EmbeddedPostgresError
+from incremental_assets.demo.postgres_shop import PostgresShop
+from incremental_assets.demo.shops import Shop
 
 DATASTORE, LANDING = "shop", "landing"
 LAKE_VARIABLE = "INCREMENTAL_ASSETS_LAKE"
@@ -54,15 +59,30 @@ class DemoFailed(RuntimeError):
         self.code = code
 
 
-def run_demo(project: Path, scale: float) -> int:
-    """Play the demo in this project, from the beginning. Return 0 if lake and source are equal at the end, else an exit code.
+class DemoSource(str, Enum):
+    """The database that has the shop."""
 
-    ``scale`` is the TPC-H scale factor.
+    POSTGRES = "postgres"
+    MARIADB = "mariadb"
+
+
+def run_demo(project: Path, scale: float, source: DemoSource = DemoSource.POSTGRES) -> int:
+    """Play the demo, from the beginning. Return 0 if lake and source are equal at the end, else an exit code.
+
+    ``project``: the folder of the project; on MariaDB, the demo has a project of its own in it. ``scale``: TPC-H's scale factor.
     """
     console = Console(width=None if sys.stdout.isatty() else 160)
+    project = Path(project).absolute()
     try:
-        return _Demo(Path(project).absolute(), console).play(scale)
-    except (DemoFailed, EmbeddedPostgresError, CompareError, ValueError) as error:
+        with contextlib.ExitStack() as stack:
+            if source is DemoSource.MARIADB:
+                project = mariadb_project(project)
+                shop: Shop = stack.enter_context(contextlib.closing(MariaDBShop(project)))
+            else:
+                shop = PostgresShop(project)
+            enter_project(project)
+            return _Demo(project, shop, console).play(scale)
+    except (DemoFailed, EmbeddedPostgresError, MariaDBUnavailable, CompareError, ValueError) as error:
         console.print(f"\nThe demo failed: {error}", style="bold red", markup=False, highlight=False)
         return error.code if isinstance(error, DemoFailed) else 1
     except KeyboardInterrupt:
@@ -73,13 +93,11 @@ def run_demo(project: Path, scale: float) -> int:
 class _Demo:
     """One play of the demo in one project."""
 
-    def __init__(self, project: Path, console: Console) -> None:
-        self.project, self.console = project, console
-        self.server = demo_server(project)
+    def __init__(self, project: Path, shop: Shop, console: Console) -> None:
+        self.project, self.shop, self.console = project, shop, console
         self.log = project / DEMO_FOLDER.parent / "demo.log"
         self.lake = project / "lake" / DATASTORE
         self.steps = 0
-        self.url = ""
 
     # ------------------------------------------------------------------ the sequence of the steps
     def play(self, scale: float) -> int:
@@ -88,9 +106,10 @@ class _Demo:
 
         self._step("The first sync", "The catalog finds the tables. Then everything is loaded; each watermark is set to the highest value.")
         self._command("catalog", DATASTORE)
-        self._command("capture", "setup", DATASTORE)
+        if self.shop.has_log:
+            self._command("capture", "setup", DATASTORE)
         self._sync()
-        day = BusinessDay(self.url)
+        day = BusinessDay(self.shop)
 
         self._step("A morning", "New rows, changed rows, deleted rows. Each sync reads from its watermark on, not the table again.")
         report.changes(self.console, "Meanwhile in the shop", day.morning())
@@ -102,7 +121,7 @@ class _Demo:
             "the watermark stays where it was: whoever moves it to the maximum never sees the checkout's rows.",
         )
         with day.open_transaction() as checkout:
-            report.changes(self.console, f"Written by pid {checkout.pid}, not committed", checkout.changes)
+            report.changes(self.console, f"Written by session {checkout.pid}, not committed", checkout.changes)
             report.changes(self.console, "Committed by others", day.overtake())
             self._sync()
             checkout.commit()
@@ -123,20 +142,21 @@ class _Demo:
         )
         self._audit(day.correct_old_rows())
 
-        self._step(
-            "A table that follows the log",
-            "The customers have neither an identifier nor a time of change, and capture: log in the YAML. PostgreSQL's log says which of "
-            "them have changed, deleted ones too, and the sync reads these rows and no others.",
-        )
-        self._follow_log(day.customers())
+        if self.shop.has_log:
+            self._step(
+                "A table that follows the log",
+                "The customers have neither an identifier nor a time of change, and capture: log in the YAML. PostgreSQL's log says which "
+                "of them have changed, deleted ones too, and the sync reads these rows and no others.",
+            )
+            self._follow_log(day.customers())
 
         self._quality(day)
 
         self._step("Lake and source, row by row", "Every column of every row as text, read from the lake without Spark.")
-        found = [self._compare(container) for container in self._containers()]
+        found = [self._compare(container) for container in self.shop.containers()]
         report.compared(self.console, found, "Lake and source")
         report.differences(self.console, found)
-        return self._end(found, self._files())
+        return self._end(found, self._files() if self.shop.has_files else [])
 
     def _audit(self, corrections: Sequence[Correction]) -> None:
         """Let the audit find and repair what was corrected by hand. Raises DemoFailed if it finds other rows than were deleted."""
@@ -199,7 +219,7 @@ class _Demo:
             "Each file is a partition. Dagster's daemon runs, and its sensors look into the folder every 5 seconds: what comes is in the "
             "lake a moment later, what changed is replaced, what is being written waits, and a line that is no good is kept beside.",
         )
-        tills = Tills(self.project / LANDING_FOLDER, self.url)
+        tills = Tills(self.project / LANDING_FOLDER, self.shop.url)
         report.changes(self.console, "In the folder", tills.night())
         self._command("catalog", LANDING)
         with self._daemon():
@@ -257,15 +277,10 @@ class _Demo:
             raise DemoFailed(f"lake and source differ in {', '.join(different)}. What the syncs said is in {self._shown(self.log)}.")
         if different := [one.container for one in files if not one.equal]:
             raise DemoFailed(f"lake and folder differ in {', '.join(different)}. What the daemon said is in {self._shown(self.log)}.")
-        self.console.print(
-            f"\n[bold green]Lake and source are equal: {rows:,} rows in {len(found)} containers, and "
-            f"{sum(one.rows for one in files):,} rows of {sum(one.files for one in files)} files.[/]"
-        )
-        self.console.print(
-            f"The lake is in {self._shown(self.lake)}, the log in {self._shown(self.log)}. `make ui` shows all of this in Dagster. "
-            "PostgreSQL keeps running for it; `python -m incremental_assets.demo stop` ends it.",
-            highlight=False,
-        )
+        of_files = f", and {sum(one.rows for one in files):,} rows of {sum(one.files for one in files)} files" if files else ""
+        self.console.print(f"\n[bold green]Lake and source are equal: {rows:,} rows in {len(found)} containers{of_files}.[/]")
+        where = f"The lake is in {self._shown(self.lake)}, the log in {self._shown(self.log)}."
+        self.console.print(f"{where} {self.shop.afterwards}", highlight=False)
         return 0
 
     # ------------------------------------------------------------------ its parts
@@ -274,20 +289,16 @@ class _Demo:
 
         Nothing is deleted that the demo did not make.
         """
-        self._step("A source", f"PostgreSQL from a wheel, TPC-H at scale {scale:g}, a table with a serial id, one with updated_at, a view.")
+        self._step("A source", f"{self.shop.origin}, TPC-H at scale {scale:g}, a table with a serial id, one with updated_at, a view.")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.write_text("", encoding="utf-8")
         if LAKE_VARIABLE in os.environ:
             self.console.print(f"{LAKE_VARIABLE} is set, but the demo keeps to its own lake: {self._shown(self.lake)}.", style="yellow")
         started = time.monotonic()
-        if self.server.is_running:
-            self.server.stop()  # it may be one of an earlier version, which had other settings
-        self.server.start()
-        self.url = self.server.create_database(DEMO_DATABASE, drop=True)
         with self.console.status("generating and copying"):
-            rows = load(self.url, scale)
+            rows = self.shop.fill(scale)
         report.loaded(self.console, rows, time.monotonic() - started)
-        for container in self._containers():
+        for container in self.shop.containers():
             # Only folders that are Delta tables with the names of the demo's containers are removed.
             if (self.lake / container / "_delta_log").is_dir():
                 shutil.rmtree(self.lake / container)
@@ -298,20 +309,12 @@ class _Demo:
                 if (folder / table / "_delta_log").is_dir():
                     shutil.rmtree(folder / table)
         datastores = load_datastores(self.project)
-        for name in (DATASTORE, LANDING):
+        for name in (DATASTORE, LANDING) if self.shop.has_files else (DATASTORE,):
             find_datastore(datastores, name).component.store(self.project).forget()
-
-    def _containers(self) -> list[str]:
-        """Return the names of the tables and views in the source."""
-        with psycopg.connect(self.url) as connection:
-            found = connection.execute(
-                "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v') ORDER BY relname"
-            ).fetchall()
-        return [name for (name,) in found]
 
     def _compare(self, container: str) -> Comparison:
         with self.console.status(f"comparing {container}"):
-            return compare(self.url, container, self.lake / container)
+            return self.shop.compare(container, self.lake / container)
 
     def _step(self, title: str, why: str) -> None:
         self.steps += 1
@@ -369,7 +372,7 @@ class _Demo:
 
     def _environment(self) -> dict[str, str]:
         """Return the environment of child processes: the demo's source and landing folder, and the project's own lake."""
-        own = {URL_VARIABLE: self.url, LANDING_VARIABLE: str(self.project / LANDING_FOLDER)}
+        own = {URL_VARIABLE: self.shop.url, LANDING_VARIABLE: str(self.project / LANDING_FOLDER)}
         return {name: value for name, value in os.environ.items() if name != LAKE_VARIABLE} | own
 
     def _parsed(self, text: str, command: Sequence[str]) -> report.SyncLine:

@@ -236,3 +236,10 @@ def _copy_of(binaries: Path, who: Account) -> Path:
             "Put the virtual environment where every user can reach it, or run this as an ordinary user."
         )
     return programs / "bin"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read. Others cannot read it at any moment, because it is created with these permissions."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)

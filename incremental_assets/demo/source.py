@@ -31,7 +31,7 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Table:
-    """A table of TPC-H: its columns, and the statements that build its indexes once it is filled."""
+    """A table of TPC-H: its columns, and the statements that build its indexes once it is filled, in SQL that MariaDB understands, too."""
 
     name: str
     columns: str
@@ -47,7 +47,10 @@ TPCH = (
         l_tax numeric(15,2) NOT NULL, l_returnflag char(1) NOT NULL, l_linestatus char(1) NOT NULL, l_shipdate date NOT NULL,
         l_commitdate date NOT NULL, l_receiptdate date NOT NULL, l_shipinstruct char(25) NOT NULL, l_shipmode char(10) NOT NULL,
         l_comment varchar(44) NOT NULL""",
-        ("ALTER TABLE lineitem ADD PRIMARY KEY (l_orderkey, l_linenumber)", "CREATE INDEX ON lineitem (l_shipdate)"),
+        (
+            "ALTER TABLE lineitem ADD PRIMARY KEY (l_orderkey, l_linenumber)",
+            "CREATE INDEX lineitem_l_shipdate_idx ON lineitem (l_shipdate)",
+        ),
     ),
     Table(
         "orders",
@@ -56,8 +59,8 @@ TPCH = (
         o_clerk char(15) NOT NULL, o_shippriority integer NOT NULL, o_comment varchar(79) NOT NULL""",
         (
             "ALTER TABLE orders ADD PRIMARY KEY (o_orderkey)",
-            "CREATE INDEX ON orders (o_orderdate)",
-            "CREATE INDEX ON orders (o_custkey)",
+            "CREATE INDEX orders_o_orderdate_idx ON orders (o_orderdate)",
+            "CREATE INDEX orders_o_custkey_idx ON orders (o_custkey)",
         ),
     ),
     Table(
@@ -137,8 +140,7 @@ def load(url: str, scale: float, progress: Callable[[str], None] = lambda line: 
     The data are the same each time, except for the times in ``events`` and ``customer_profile``, which end at the last midnight.
     ``progress`` is called with a line of text for each table. Raises ValueError for a scale that is out of range.
     """
-    if not 0 < scale <= 100:
-        raise ValueError(f"scale {scale} is out of range: 0.01 is a toy, 0.1 the demo, 1 makes 6 million line items, 100 is the most")
+    expect_scale(scale)
     largest, *others = TPCH
     with ThreadPoolExecutor(2, thread_name_prefix="load") as workers:
         parts = [
@@ -150,6 +152,12 @@ def load(url: str, scale: float, progress: Callable[[str], None] = lambda line: 
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("VACUUM (ANALYZE)")
     return rows
+
+
+def expect_scale(scale: float) -> None:
+    """Raises ValueError for a scale that is out of range."""
+    if not 0 < scale <= 100:
+        raise ValueError(f"scale {scale} is out of range: 0.01 is a toy, 0.1 the demo, 1 makes 6 million line items, 100 is the most")
 
 
 def _load_streaming(url: str, scale: float, table: Table, progress: Callable[[str], None]) -> dict[str, int]:
@@ -184,16 +192,20 @@ def _load_from_files(url: str, scale: float, tables: Sequence[Table], progress: 
     """Load the other tables through files. Each start of the generator takes a second, so it runs once for all of them."""
     rows: dict[str, int] = {}
     with tempfile.TemporaryDirectory(prefix="tpch-") as folder, psycopg.connect(url) as connection:
-        names = ",".join(table.name for table in tables)
-        command = [_generator(), "csv", "--quiet", "--scale-factor", repr(scale), "--tables", names, "--output-dir", folder]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        _expect_success(done.returncode, done.stderr)
-        for table in tables:
-            path = Path(folder) / f"{table.name}.csv"
+        for table, path in generated(Path(folder), scale, tables):
             with path.open("rb") as file:
                 rows[table.name] = _fill(connection, table, file, progress)
             path.unlink()
     return rows
+
+
+def generated(folder: Path, scale: float, tables: Sequence[Table]) -> list[tuple[Table, Path]]:
+    """Write tables of TPC-H into the folder, as CSV with a header. Return their files."""
+    names = ",".join(table.name for table in tables)
+    command = [_generator(), "csv", "--quiet", "--scale-factor", repr(scale), "--tables", names, "--output-dir", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    _expect_success(done.returncode, done.stderr)
+    return [(table, folder / f"{table.name}.csv") for table in tables]
 
 
 def _fill(connection: psycopg.Connection, table: Table, data: IO[bytes], progress: Callable[[str], None]) -> int:
