@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from incremental_assets.core.errors import ConfigurationError, OutOfTime, SourceError, SourceUnreachable
 from incremental_assets.core.time_limit import seconds_left
+from incremental_assets.databases.sqlserver.host_check import is_for_host
 
 APPLICATION_NAME = "incremental-assets"
 """The program name of our connections, by which ``transactions`` leaves them out."""
@@ -54,15 +55,23 @@ Row = tuple[Any, ...]
 def driver() -> Any:
     """The module ``pytds``. Raises ConfigurationError if it is not installed, as it comes with an extra."""
     try:
+        import OpenSSL.SSL  # noqa: F401 python-tds goes without TLS where it is missing
         import pytds
+        import pytds.tls
     except ImportError:
-        raise ConfigurationError("SQL Server needs the package python-tds: pip install 'incremental-assets[sqlserver]'") from None
+        raise ConfigurationError(
+            "SQL Server needs the packages python-tds and pyopenssl: pip install 'incremental-assets[sqlserver]'"
+        ) from None
+    pytds.tls.validate_host = is_for_host
     return pytds
 
 
 def driver_errors() -> tuple[type[BaseException], ...]:
-    """What python-tds raises: its own errors, those of the socket, and those of a text that is not UTF-16."""
-    return driver().Error, OSError, UnicodeError
+    """What python-tds raises: its own errors, those of TLS and of the socket, and those of a text that is not UTF-16."""
+    own = driver().Error
+    import OpenSSL.SSL
+
+    return own, OpenSSL.SSL.Error, OSError, UnicodeError
 
 
 @dataclass(frozen=True)
