@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta, timezone
 
 from incremental_assets.demo.shops import Session, Shop
-from incremental_assets.demo.source import LATE_EVENT_ID
+from incremental_assets.demo.source import BUSINESS_DAYS, LATE_EVENT_ID
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,13 @@ class Correction:
     """Changes that no incremental sync notices: updates outside the lag window, and deletions.
 
     Only a refresh of their partitions brings them to the lake. ``deleted``: the number of rows that are gone from the source.
+    ``month``: the first day of the month whose rows were corrected; None if they are all over the table.
     """
 
     container: str
     changes: list[Change]
     deleted: int
+    month: date | None = None
 
 
 class OpenTransaction:
@@ -58,7 +60,8 @@ class BusinessDay:
             ((last, orders),) = session.rows("SELECT max(o_orderdate), count(*) FROM orders")
             ((last_shipped,),) = session.rows("SELECT max(l_shipdate) FROM lineitem")
         # Orders and shipments of the day are dated after all that exist.
-        self.today: date = max(last, last_shipped) + timedelta(days=1)
+        begin = datetime.now(timezone.utc).date() - BUSINESS_DAYS
+        self.today: date = max(last + timedelta(days=1), last_shipped + timedelta(days=1), begin)
         self._before = last
         # TPC-H has as many orders a day: its order dates span some 2,400 days.
         self._few = max(20, orders // 2500)
@@ -184,20 +187,29 @@ class BusinessDay:
     def correct_old_rows(self) -> list[Correction]:
         """Delete and update old rows without any trace in their identifiers, as a person with a database client does."""
         with self._shop.session() as session:
-            june = "l_shipdate >= '1997-06-01' AND l_shipdate < '1997-07-01'"
+            month = (self.today - timedelta(days=550)).replace(day=1)
+            days: dict[str, object] = {"first": month, "next": (month + timedelta(days=31)).replace(day=1)}
+            of_month = "l_shipdate >= %(first)s AND l_shipdate < %(next)s"
             lineitem = [
-                _change(session, "lineitem", "of June 1997 deleted", f"DELETE FROM lineitem WHERE {june} AND l_orderkey %% 97 = 1"),
                 _change(
                     session,
                     "lineitem",
-                    "of June 1997 corrected",
-                    f"UPDATE lineitem SET l_tax = l_tax + 0.01 WHERE {june} AND l_orderkey %% 89 = 2",
+                    f"of {month:%B %Y} deleted",
+                    f"DELETE FROM lineitem WHERE {of_month} AND l_orderkey %% 97 = 1",
+                    days,
+                ),
+                _change(
+                    session,
+                    "lineitem",
+                    f"of {month:%B %Y} corrected",
+                    f"UPDATE lineitem SET l_tax = l_tax + 0.01 WHERE {of_month} AND l_orderkey %% 89 = 2",
+                    days,
                 ),
             ]
             profiles = [
                 _change(session, "customer_profile", "deleted", "DELETE FROM customer_profile WHERE customer_id %% 401 = 0"),
             ]
-        return [Correction("lineitem", lineitem, lineitem[0].rows), Correction("customer_profile", profiles, profiles[0].rows)]
+        return [Correction("lineitem", lineitem, lineitem[0].rows, month), Correction("customer_profile", profiles, profiles[0].rows)]
 
     def customers(self) -> list[Change]:
         """Insert, update and delete customers, whose table has no column that would say so. Those who are deleted have no orders."""

@@ -19,7 +19,17 @@ from incremental_assets.demo.compare_mariadb import compare_mariadb
 from incremental_assets.demo.mariadb import EmbeddedMariaDB, MariaDBUnavailable
 from incremental_assets.demo.server_home import write_private
 from incremental_assets.demo.shops import Session
-from incremental_assets.demo.source import EVENTS, LATE_EVENT_ID, PROFILES_PER_SCALE, TPCH, VIEW_SQL, expect_scale, generated
+from incremental_assets.demo.source import (
+    EVENTS,
+    LATE_EVENT_ID,
+    PROFILES_PER_SCALE,
+    TPCH,
+    VIEW_SQL,
+    expect_scale,
+    generated,
+    last_day,
+    moved,
+)
 
 DATABASE = "shop"
 FOLDER = Path(".demo") / "mariadb"
@@ -103,7 +113,11 @@ class MariaDBShop:
         profiles = max(1000, int(PROFILES_PER_SCALE * scale))
         rows: dict[str, int] = {}
         with tempfile.TemporaryDirectory(prefix="tpch-") as folder, self.session() as session:
-            for table, path in generated(Path(folder), scale, TPCH):
+            for table, made in generated(Path(folder), scale, TPCH):
+                path = Path(folder) / f"{table.name} moved.csv"
+                with made.open("rb") as file, path.open("wb") as copy:
+                    copy.writelines(moved(file, table, last_day()))
+                made.unlink()
                 session.change(f"CREATE TABLE {table.name} ({table.columns})")
                 for statement in table.afterwards:
                     session.change(statement)

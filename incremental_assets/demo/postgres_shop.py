@@ -16,7 +16,7 @@ import psycopg
 from incremental_assets.demo.compare import Comparison, compare
 from incremental_assets.demo.postgres import DEMO_DATABASE, demo_server
 from incremental_assets.demo.shops import Session
-from incremental_assets.demo.source import load
+from incremental_assets.demo.source import last_day, load
 
 
 class PostgresShop:
@@ -38,7 +38,7 @@ class PostgresShop:
             self._server.stop()  # it may be one of an earlier version, which had other settings
         self._server.start()
         self.url = self._server.create_database(DEMO_DATABASE, drop=True)
-        return load(self.url, scale)
+        return load(self.url, scale, until=last_day())
 
     @contextmanager
     def session(self, application: str = "shop") -> Iterator[Session]:

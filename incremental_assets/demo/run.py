@@ -168,9 +168,9 @@ class _Demo:
             line = found[one.container]
             if line["status"] != "repaired" or line["surplus"] != one.deleted:
                 raise DemoFailed(f"{one.container}: {one.deleted} rows were deleted, and the audit says: {line['message']}")
-        keys = found["lineitem"]["partitions_different"]
-        if keys != ["1997-06-01"]:
-            raise DemoFailed(f"lineitem was corrected in June 1997, and the audit has found that {', '.join(map(str, keys))} differ.")
+            keys = line["partitions_different"]
+            if one.month is not None and keys != [one.month.isoformat()]:
+                raise DemoFailed(f"{one.container} was corrected in {one.month:%B %Y}, and the audit says that {keys} differ.")
 
     def _follow_log(self, changes: Sequence[Change]) -> None:
         """Sync the container that follows the log. Raises DemoFailed if the sync has written other rows than these changes made."""

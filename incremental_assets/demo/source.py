@@ -6,36 +6,52 @@ the server (``postgres``). The product does not know this module.
 
 from __future__ import annotations
 
+import io
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import psycopg
+import pyarrow as pa
+import pyarrow.compute
+from pyarrow import csv
 
 from incremental_assets.demo.server_home import EmbeddedPostgresError
+
+pc: Any = pyarrow.compute  # its functions are made at run time: type checkers know none of them
 
 EVENTS = 50_000
 LATE_EVENT_ID = 49_990  # an id that an application draws from the sequence and inserts much later
 PROFILES_PER_SCALE = 150_000  # one for each TPC-H customer
+FIRST_ORDER, LAST_SHIPMENT = date(1992, 1, 1), date(1998, 12, 1)
+"""The days on which TPC-H begins and ends."""
+BUSINESS_DAYS = timedelta(days=4)
+"""What happens in the demo's business day is dated this many days, of which yesterday is the last."""
 CHUNK = 1 << 20
 """How many bytes are passed to COPY at a time."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of TPC-H: its columns, and the statements that build its indexes once it is filled, in SQL that MariaDB understands, too."""
+    """A table of TPC-H: its columns, and the statements that build its indexes once it is filled, in SQL that MariaDB understands, too.
+
+    ``dates``: the columns that are dates.
+    """
 
     name: str
     columns: str
     afterwards: tuple[str, ...]
+    dates: tuple[str, ...] = ()
 
 
 # The largest table comes first, because ``load`` streams it while the others are loaded.
@@ -51,6 +67,7 @@ TPCH = (
             "ALTER TABLE lineitem ADD PRIMARY KEY (l_orderkey, l_linenumber)",
             "CREATE INDEX lineitem_l_shipdate_idx ON lineitem (l_shipdate)",
         ),
+        ("l_shipdate", "l_commitdate", "l_receiptdate"),
     ),
     Table(
         "orders",
@@ -62,6 +79,7 @@ TPCH = (
             "CREATE INDEX orders_o_orderdate_idx ON orders (o_orderdate)",
             "CREATE INDEX orders_o_custkey_idx ON orders (o_custkey)",
         ),
+        ("o_orderdate",),
     ),
     Table(
         "partsupp",
@@ -134,18 +152,19 @@ GROUP BY n.n_name
 """
 
 
-def load(url: str, scale: float, progress: Callable[[str], None] = lambda line: None) -> dict[str, int]:
+def load(url: str, scale: float, progress: Callable[[str], None] = lambda line: None, *, until: date = LAST_SHIPMENT) -> dict[str, int]:
     """Fill an empty database with TPC-H at this scale and the shop's own tables. Return the number of rows of each table.
 
     The data are the same each time, except for the times in ``events`` and ``customer_profile``, which end at the last midnight.
-    ``progress`` is called with a line of text for each table. Raises ValueError for a scale that is out of range.
+    ``progress`` is called with a line of text for each table. ``until``: the last day of shipments; all dates of TPC-H are moved by as many
+    days. Raises ValueError for a scale that is out of range.
     """
     expect_scale(scale)
     largest, *others = TPCH
     with ThreadPoolExecutor(2, thread_name_prefix="load") as workers:
         parts = [
-            workers.submit(_load_streaming, url, scale, largest, progress),
-            workers.submit(_load_from_files, url, scale, others, progress),
+            workers.submit(_load_streaming, url, scale, largest, progress, until),
+            workers.submit(_load_from_files, url, scale, others, progress, until),
         ]
         rows = parts[0].result() | parts[1].result()
     rows |= _load_own_tables(url, scale, progress)
@@ -154,13 +173,23 @@ def load(url: str, scale: float, progress: Callable[[str], None] = lambda line: 
     return rows
 
 
+def last_day() -> date:
+    """The last day of shipments in the demo's data.
+
+    It is in the month before the business day that follows, which ends yesterday. The first order is dated the first of a month: a rule
+    about the numbers of rows would otherwise find that the first two months differ.
+    """
+    history = LAST_SHIPMENT - FIRST_ORDER
+    return (datetime.now(timezone.utc).date() - BUSINESS_DAYS - history).replace(day=1) + history
+
+
 def expect_scale(scale: float) -> None:
     """Raises ValueError for a scale that is out of range."""
     if not 0 < scale <= 100:
         raise ValueError(f"scale {scale} is out of range: 0.01 is a toy, 0.1 the demo, 1 makes 6 million line items, 100 is the most")
 
 
-def _load_streaming(url: str, scale: float, table: Table, progress: Callable[[str], None]) -> dict[str, int]:
+def _load_streaming(url: str, scale: float, table: Table, progress: Callable[[str], None], until: date) -> dict[str, int]:
     """Load the largest table directly from the generator's output.
 
     Generator and PostgreSQL work at the same time, and no file is written.
@@ -180,7 +209,7 @@ def _load_streaming(url: str, scale: float, table: Table, progress: Callable[[st
     with psycopg.connect(url) as connection, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         try:
-            rows = _fill(connection, table, process.stdout, progress)
+            rows = _fill(connection, table, process.stdout, progress, until)
         except BaseException:
             process.kill()
             raise
@@ -188,13 +217,13 @@ def _load_streaming(url: str, scale: float, table: Table, progress: Callable[[st
     return {table.name: rows}
 
 
-def _load_from_files(url: str, scale: float, tables: Sequence[Table], progress: Callable[[str], None]) -> dict[str, int]:
+def _load_from_files(url: str, scale: float, tables: Sequence[Table], progress: Callable[[str], None], until: date) -> dict[str, int]:
     """Load the other tables through files. Each start of the generator takes a second, so it runs once for all of them."""
     rows: dict[str, int] = {}
     with tempfile.TemporaryDirectory(prefix="tpch-") as folder, psycopg.connect(url) as connection:
         for table, path in generated(Path(folder), scale, tables):
             with path.open("rb") as file:
-                rows[table.name] = _fill(connection, table, file, progress)
+                rows[table.name] = _fill(connection, table, file, progress, until)
             path.unlink()
     return rows
 
@@ -208,7 +237,33 @@ def generated(folder: Path, scale: float, tables: Sequence[Table]) -> list[tuple
     return [(table, folder / f"{table.name}.csv") for table in tables]
 
 
-def _fill(connection: psycopg.Connection, table: Table, data: IO[bytes], progress: Callable[[str], None]) -> int:
+def moved(data: IO[bytes], table: Table, until: date) -> Iterator[bytes]:
+    """The CSV of a table of TPC-H, in pieces, with all dates moved by as many days as ``until`` is after its last shipment."""
+    days = (until - LAST_SHIPMENT).days
+    if not days or not table.dates:
+        yield from iter(lambda: data.read(CHUNK), b"")
+        return
+    types = {name: pa.date32() if name in table.dates else pa.string() for name in _names(table)}
+    options = csv.ConvertOptions(column_types=types, strings_can_be_null=False, quoted_strings_can_be_null=False)
+    buffer = io.BytesIO()
+    with csv.open_csv(data, convert_options=options) as batches, csv.CSVWriter(buffer, batches.schema) as writer:
+        for batch in batches:
+            columns = [
+                pc.add(column.cast(pa.int32()), pa.scalar(days, pa.int32())).cast(pa.date32()) if name in table.dates else column
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            ]
+            writer.write_batch(pa.record_batch(columns, schema=batch.schema))
+            yield buffer.getvalue()
+            buffer.seek(0)
+            buffer.truncate()
+
+
+def _names(table: Table) -> list[str]:
+    """The names of a table's columns."""
+    return [column.split()[0] for column in re.split(r",(?![^(]*\))", table.columns)]
+
+
+def _fill(connection: psycopg.Connection, table: Table, data: IO[bytes], progress: Callable[[str], None], until: date) -> int:
     """Create, copy and index one table in one transaction. Return the number of rows.
 
     COPY can only freeze rows of a table that the same transaction has created; frozen rows need not be rewritten by VACUUM later.
@@ -218,8 +273,8 @@ def _fill(connection: psycopg.Connection, table: Table, data: IO[bytes], progres
         cursor.execute("SET LOCAL maintenance_work_mem = '256MB'")
         cursor.execute(f"CREATE TABLE {table.name} ({table.columns})".encode())
         with cursor.copy(f"COPY {table.name} FROM STDIN WITH (FORMAT csv, HEADER, FREEZE)".encode()) as copy:
-            while chunk := data.read(CHUNK):
-                copy.write(chunk)
+            for piece in moved(data, table, until):
+                copy.write(piece)
         copied = cursor.rowcount
         for statement in table.afterwards:
             cursor.execute(statement.encode())
