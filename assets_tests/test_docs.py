@@ -23,6 +23,7 @@ from incremental_assets.dagster.components.files import FileDatastore, FilesEntr
 from incremental_assets.dagster.components.jdbc import JdbcDatastore
 from incremental_assets.dagster.components.mysql import MySQLDatastore
 from incremental_assets.dagster.components.postgres import PostgresDatastore
+from incremental_assets.dagster.components.sqlserver import SQLServerDatastore
 from incremental_assets.dagster.components.tables import ContainerEntry, IncrementalEntry, TableDatastore
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,6 +36,7 @@ GLOBAL_OPTIONS = {"--project", "--help"}
 DATABASES: dict[str, tuple[Any, str]] = {
     "PostgresDatastore": (PostgresDatastore, "postgresql://user:password@db:5432/shop"),
     "MySQLDatastore": (MySQLDatastore, "mysql://user:password@db:3306/shop"),
+    "SQLServerDatastore": (SQLServerDatastore, "sqlserver://user:password@db:1433/shop"),
     "JdbcDatastore": (JdbcDatastore, "jdbc:h2:tcp://db:9092/shop"),
 }
 """The component of each kind of database, and a URL for it."""
@@ -115,6 +117,10 @@ def _documented(section: str) -> set[str]:
         (
             "A database of MySQL or MariaDB",
             {f.name for f in dataclasses.fields(MySQLDatastore)} - {f.name for f in dataclasses.fields(TableDatastore)},
+        ),
+        (
+            "A database of SQL Server",
+            {f.name for f in dataclasses.fields(SQLServerDatastore)} - {f.name for f in dataclasses.fields(TableDatastore)},
         ),
         (
             "A database by JDBC",

@@ -125,6 +125,22 @@ REVIEWED = {
     ("databases/mysql/reader.py", "where"): "the YAML's own SQL",
     **{("databases/mysql/reader.py", one): "made of quoted names of columns" for one in ("value", "texts", "carried.select", "row_hash")},
     ("databases/mysql/reader.py", "' and '.join(parts)"): "made of quoted names of columns",
+    ("databases/sqlserver/connection.py", "label"): MESSAGE,
+    **{
+        ("databases/sqlserver/hashed_rows.py", one): "made of quoted names of columns"
+        for one in ("text", "self._hash", "self._where(scope)", "carried.name", "carried.select")
+    },
+    ("databases/sqlserver/keys.py", "format(Decimal(text), 'f')"): NUMBER,
+    ("databases/sqlserver/queries.py", "value.encode('utf-16-le').hex()"): "hexadecimal digits",
+    ("databases/sqlserver/queries.py", "width"): NUMBER,
+    **{
+        ("databases/sqlserver/statements.py", one): "made of quoted names of columns"
+        for one in ("mark", "sql", "null_predicate(container, identifier)", "marks[0].name", "one.select")
+    },
+    ("databases/sqlserver/statements.py", "where_clause(container)"): "the YAML's own SQL",
+    ("databases/sqlserver/transactions.py", "now"): OWN_TEXT,
+    ("databases/sqlserver/types.py", "size if size != 'max' and int(size) <= MOST_NVARCHAR else 'max'"): NUMBER,
+    ("databases/sqlserver/types.py", "name"): "quoted",
     ("databases/jdbc/reader.py", "one.in_lake(label, f'c{i}')"): "made by types.Carried, of quoted names and texts",
     ("databases/jdbc/reader.py", "hash_of(texts)"): "made of quoted names of columns",
     ("databases/jdbc/reader.py", "where"): "the YAML's own SQL",

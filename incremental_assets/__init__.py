@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from incremental_assets.dagster.components.jdbc import JdbcDatastore
     from incremental_assets.dagster.components.mysql import MySQLDatastore
     from incremental_assets.dagster.components.postgres import PostgresDatastore
+    from incremental_assets.dagster.components.sqlserver import SQLServerDatastore
     from incremental_assets.dagster.definitions import build_definitions
     from incremental_assets.dagster.io_manager import DeltaIOManager, delta_io_manager
 
@@ -29,6 +30,7 @@ __all__ = [
     "JdbcDatastore",
     "MySQLDatastore",
     "PostgresDatastore",
+    "SQLServerDatastore",
     "build_definitions",
     "delta_io_manager",
 ]
@@ -40,6 +42,7 @@ _MODULES = {
     "JdbcDatastore": "incremental_assets.dagster.components.jdbc",
     "MySQLDatastore": "incremental_assets.dagster.components.mysql",
     "PostgresDatastore": "incremental_assets.dagster.components.postgres",
+    "SQLServerDatastore": "incremental_assets.dagster.components.sqlserver",
     "build_definitions": "incremental_assets.dagster.definitions",
     "delta_io_manager": "incremental_assets.dagster.io_manager",
 }

@@ -13,11 +13,13 @@ from incremental_assets.dagster.components.files import FileDatastore
 from incremental_assets.dagster.components.jdbc import JdbcDatastore
 from incremental_assets.dagster.components.mysql import MySQLDatastore
 from incremental_assets.dagster.components.postgres import PostgresDatastore
+from incremental_assets.dagster.components.sqlserver import SQLServerDatastore
 
 PLACES = {
     PostgresDatastore: {"url": "postgresql://u@localhost/shop"},
     MySQLDatastore: {"url": "mysql://u@localhost/shop"},
     JdbcDatastore: {"url": "jdbc:h2:mem:shop", "schema": "PUBLIC", "driver": "org.h2.Driver"},
+    SQLServerDatastore: {"url": "sqlserver://u@localhost/shop"},
     FileDatastore: {"path": "landing"},
 }
 ATTRIBUTES = [(component, name) for component in PLACES for name in numeric_attributes(component)]

@@ -70,7 +70,8 @@ class Origin:
     ``identity``: the column is ``GENERATED ALWAYS AS IDENTITY``. ``in_turn``: its sequences return values one by one and ascending (CACHE
     1, a positive increment, no CYCLE). ``block``: how far apart the values can be that one session draws at once (CACHE times increment);
     None if there is no sequence. ``at_insert``, ``at_update``: the name of a trigger that sets the column to the clock at each insert or
-    update, whatever the application sends; None if there is none.
+    update, whatever the application sends; None if there is none. ``is_rowversion``: SQL Server itself gives the column a higher value at
+    each insert and update.
     """
 
     identity: bool = False
@@ -78,6 +79,7 @@ class Origin:
     block: int | None = None
     at_insert: str | None = None
     at_update: str | None = None
+    is_rowversion: bool = False
 
 
 @dataclass(frozen=True)

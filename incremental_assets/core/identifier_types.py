@@ -21,6 +21,10 @@ _AXES: dict[str, tuple[CursorType, str]] = {
     "timestamp": (CursorType.TIMESTAMP, "timestamp"),
     **{name: (CursorType.INTEGER, "integer") for name in ("tinyint", "mediumint", "int", "decimal")},
     **{f"{name} unsigned": (CursorType.INTEGER, "integer") for name in ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal")},
+    # SQL Server's own names
+    **{name: (CursorType.TIMESTAMP_NTZ, "timestamp") for name in ("datetime2", "smalldatetime")},
+    "datetimeoffset": (CursorType.TIMESTAMP, "timestamp"),
+    "rowversion": (CursorType.INTEGER, "integer"),
 }
 _WITH_FRACTIONS = ("numeric", "decimal", "decimal unsigned")
 """Types that may have fractions, unless their scale is 0."""

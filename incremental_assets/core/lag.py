@@ -117,6 +117,8 @@ def _trusted(identifier: Identifier, origins: list[Origin], strategy: Strategy, 
     """
     columns = "/".join(identifier.columns)
     if identifier.cursor_type is CursorType.INTEGER:
+        if all(origin.is_rowversion for origin in origins):
+            return f"{columns} is a rowversion, which the source itself makes, and it says below which value nobody is open"
         if all(origin.identity and origin.in_turn for origin in origins):
             return (
                 f"{columns} is GENERATED ALWAYS AS IDENTITY without CACHE, so the source itself makes each value when the row is inserted"

@@ -340,7 +340,7 @@ def _shown(container: Container, watermark: int | None) -> str:
 
 def server_warnings(container: Container, server: Server) -> list[str]:
     """Warnings about transactions that the source's server cannot show, and about connection poolers."""
-    warnings: list[str] = []
+    warnings: list[str] = [server.weaker_promise] if server.weaker_promise else []
     if server.is_replica and container.identifier is not None:
         warnings.append(
             "the source is a read replica: transactions open on its primary cannot be seen, so rows committed late may lie below the "

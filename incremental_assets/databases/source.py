@@ -37,7 +37,7 @@ class Server:
     ``started``: when the server was started, in microseconds since 1970 UTC. ``is_replica``: it is in recovery. ``is_pooled``: the
     connection goes through a connection pooler. ``shows_activity``: this role may see what the sessions of other roles are doing; if not,
     ``privilege`` is the statement that permits it (empty: none does). ``hides_transactions``: without that privilege, it does not even see
-    which transactions are open.
+    which transactions are open. ``weaker_promise``: a warning, where the rows of one sync cannot be of one moment; empty where they are.
     """
 
     source: str
@@ -48,6 +48,7 @@ class Server:
     shows_activity: bool = True
     privilege: str = "GRANT pg_read_all_stats TO <this role>;"
     hides_transactions: bool = False
+    weaker_promise: str = ""
 
 
 @dataclass(frozen=True)

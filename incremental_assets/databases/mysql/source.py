@@ -4,9 +4,8 @@ Belongs here: passing each question on to the module that answers it, and refusi
 (``reader``, ``keys``, ``rows``).
 """
 
-import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -17,21 +16,19 @@ from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.databases.change_log import ChangeLog
 from incremental_assets.databases.mysql.connection import MySQLAddress
-from incremental_assets.databases.mysql.files import MySQLFiles, StagedFrames
 from incremental_assets.databases.mysql.hashed_rows import MySQLHashedRows
 from incremental_assets.databases.mysql.keys import keys_predicates, positions_of
 from incremental_assets.databases.mysql.queries import domain_predicate, scope_predicate
 from incremental_assets.databases.mysql.reader import MySQLReader
 from incremental_assets.databases.mysql.rows import read_batches, schema_of
 from incremental_assets.databases.mysql.types import carried_columns
-from incremental_assets.databases.source import WindowRead
-from incremental_assets.spark.persisted import PersistedRows
+from incremental_assets.databases.one_reader import OneReaderSnapshot
+from incremental_assets.databases.staged_files import StagedFrames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql.connect.session import SparkSession
-    from pyspark.sql.dataframe import DataFrame
 
 
 class MySQLSource(MySQLReader):
@@ -62,55 +59,13 @@ class MySQLSource(MySQLReader):
         return MySQLSnapshot(self, container, text_columns)
 
 
-class MySQLSnapshot:
-    """The ``SourceSnapshot`` of one container in MySQL. One reader reads all rows, into memory or into files."""
+class MySQLSnapshot(OneReaderSnapshot):
+    """The ``SourceSnapshot`` of one container in MySQL."""
 
     def __init__(self, source: MySQLSource, container: Container, text_columns: Sequence[str]) -> None:
         self._source, self._container = source, container
         self._carried = carried_columns(container, text_columns)
-        self._schema = schema_of(self._carried)
-        self._spilled: dict[tuple[tuple[Window, ...], bool], str] = {}
-        """The folders of rows that were too many for memory, by windows and whether those without identifier are among them."""
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return tuple(one.column for one in self._carried)
-
-    def windows(self, spark: "SparkSession", read: WindowRead) -> "DataFrame":
-        return self._frame(spark, read.windows, read.include_nulls)
-
-    def local(self, read: WindowRead, most_bytes: int) -> pa.Table | None:
-        tables, size, batches = [self._schema.empty_table()], 0, self._batches(read.windows, read.include_nulls)
-        for batch in batches:
-            tables.append(batch)
-            size += batch.nbytes
-            if size > most_bytes:
-                # The server cannot be told to stop without losing the snapshot, so that what is left goes into files at once.
-                all_of_them = itertools.chain(tables, batches)
-                self._spilled[tuple(read.windows), read.include_nulls] = self._source.staged.write(self._schema, all_of_them)
-                return None
-        return pa.concat_tables(tables)
-
-    def in_files(self, read: WindowRead) -> MySQLFiles:
-        return MySQLFiles(self._batches, self._frame, read.windows, read.include_nulls)
-
-    @property
-    def why_no_ranges(self) -> str:
-        return "one connection reads all rows"
-
-    def key_ranges(self, rows: int, readers: int) -> Sequence[Any]:
-        return ()
-
-    def by_key_ranges(self, spark: "SparkSession", ranges: Sequence[Any]) -> Sequence[PersistedRows]:
-        raise AssertionError("there are no ranges of keys")
-
-    def by_key(self, spark: "SparkSession", keys: Sequence[Sequence[str]]) -> "DataFrame":
-        def batches() -> "Iterator[pa.Table]":
-            for condition in keys_predicates(self._container, self._carried, keys):
-                yield from self._read(f"{condition} and {domain_predicate(self._container)}")
-
-        staged = self._source.staged
-        return staged.frame(spark, self._schema, staged.write(self._schema, batches()))
+        super().__init__(source.staged, schema_of(self._carried), [one.column for one in self._carried])
 
     def existing(self, keys: Sequence[Sequence[str]]) -> list[int]:
         return positions_of(self._source, self._carried, keys)
@@ -118,17 +73,12 @@ class MySQLSnapshot:
     def hashed_rows(self, columns: Sequence[Column]) -> HashedRows:
         return MySQLHashedRows(self._source, self._carried, columns)
 
-    def explained(self, error: Exception, windows: Sequence[Window], include_nulls: bool) -> Exception:
-        return error
+    def _of_keys(self, keys: Sequence[Sequence[str]]) -> "Iterator[pa.Table]":
+        for condition in keys_predicates(self._container, self._carried, keys):
+            yield from self._read(f"{condition} and {domain_predicate(self._container)}")
 
-    # ------------------------------------------------------------------
     def _batches(self, windows: Sequence[Window], include_nulls: bool) -> "Iterator[pa.Table]":
         return self._read(scope_predicate(self._container, windows, include_nulls))
 
     def _read(self, scope: str) -> "Iterator[pa.Table]":
         return read_batches(self._source, self._carried, scope, zero_dates_are_null=self._source.zero_dates_are_null)
-
-    def _frame(self, spark: "SparkSession", windows: Sequence[Window], include_nulls: bool) -> "DataFrame":
-        staged = self._source.staged
-        folder = self._spilled.get((tuple(windows), include_nulls)) or staged.write(self._schema, self._batches(windows, include_nulls))
-        return staged.frame(spark, self._schema, folder)

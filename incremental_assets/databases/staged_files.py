@@ -1,7 +1,7 @@
-"""Writes the rows of a snapshot of MySQL into Parquet files, in this process and by one reader: into the table's folder, or for Spark.
+"""Writes the rows of a snapshot into Parquet files, in this process and by one reader: into the table's folder, or for Spark.
 
-Belongs here: who writes them where. Does not belong: reading the rows (``rows``), how a file is written (``delta.parquet_files``), and the
-commit (``delta.add_files``).
+Belongs here: who writes them where. Does not belong: reading the rows (``databases.mysql.rows``, ``databases.sqlserver.rows``), how a file
+is written (``delta.parquet_files``), and the commit (``delta.add_files``).
 """
 
 import os
@@ -64,7 +64,7 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 
 @dataclass(frozen=True)
-class MySQLFiles:
+class FilesByOneReader:
     """The ``RowsInFiles`` of some windows of a container. It is used inside the snapshot.
 
     ``batches`` reads rows. ``as_frame``: reads them for Spark instead.
@@ -78,8 +78,8 @@ class MySQLFiles:
     def reason_against(self, spark: "SparkSession") -> str | None:
         return None
 
-    def part(self, windows: Sequence[Window], include_nulls: bool) -> "MySQLFiles":
-        return MySQLFiles(self.batches, self.as_frame, windows, include_nulls)
+    def part(self, windows: Sequence[Window], include_nulls: bool) -> "FilesByOneReader":
+        return FilesByOneReader(self.batches, self.as_frame, windows, include_nulls)
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
         return self.as_frame(spark, self.windows, self.include_nulls)

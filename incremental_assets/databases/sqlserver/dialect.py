@@ -1,0 +1,80 @@
+"""Implements the protocol of a kind of database (``databases.dialect``) for SQL Server.
+
+Belongs here: what SQL Server cannot do for a container, and passing the other questions on. Does not belong: any query.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from incremental_assets.core.container import Container, HoldBack, SourceTable
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.schema import Column
+from incremental_assets.core.window import Window
+from incremental_assets.databases.dialect import SourceSettings
+from incremental_assets.databases.source import SourceDatabase
+from incremental_assets.databases.sqlserver.queries import ROWVERSION, scope_predicate
+from incremental_assets.databases.sqlserver.source import SQLServerSource
+from incremental_assets.databases.sqlserver.statements import select_of
+from incremental_assets.databases.sqlserver.types import REFUSED, carried_columns, is_known
+
+_NO_KEY = ("float", "real", "image", "text", "ntext", "xml")
+"""Types that cannot be compared, or whose literals are not exact."""
+
+
+@dataclass(frozen=True)
+class SQLServerDialect:
+    """The ``Dialect`` of SQL Server. ``cuts_times``: see ``rows.read_batches``."""
+
+    cuts_times: bool = False
+
+    @property
+    def kind(self) -> str:
+        return "sqlserver"
+
+    def source(self, settings: SourceSettings, container: Container) -> SQLServerSource:
+        return SQLServerSource(
+            settings.address,
+            container,
+            timezone=settings.timezone,
+            margin_seconds=settings.watermark_margin_seconds,
+            cuts_times=self.cuts_times,
+        )
+
+    def check(self, label: str, table: SourceTable, container: Container) -> None:
+        options = container.options
+        refused = {
+            "hold_back: writers": options.hold_back is HoldBack.WRITERS,
+            "readers above 1": (options.readers or 1) > 1,
+        }
+        for what, is_asked in refused.items():
+            if is_asked:
+                raise ConfigurationError(f"{label}: {what} is not possible for containers of SQL Server yet. Leave it out.")
+        for column in container.columns:
+            if not is_known(column):
+                way = f" ({REFUSED[column.base]})" if column.base in REFUSED else ""
+                raise ConfigurationError(
+                    f"{label}: column {column.name!r} is {column.type}, which cannot be carried{way}. Leave it out: "
+                    f"containers: {{{table.name}: {{exclude_columns: [{column.name}]}}}}"
+                )
+        types = {column.name: column.base for column in table.columns}
+        for name in container.primary_key:
+            if types.get(name) in _NO_KEY:
+                raise ConfigurationError(f"{label}: the key {name!r} is {types[name]}, by which rows cannot be found. Name another key.")
+        identifier = container.identifier
+        if identifier is not None:
+            found = {types.get(name) for name in identifier.columns}
+            if len(found) > 1 and found & {"datetime", ROWVERSION}:
+                different = ", ".join(sorted(map(str, found)))
+                raise ConfigurationError(
+                    f"{label}: the identifier's columns {', '.join(identifier.columns)} are of different types ({different})"
+                    ", which SQL Server compares with different precision. Name one of them, or make their types the same."
+                )
+
+    def columns(self, container: Container) -> Sequence[Column]:
+        return [one.column for one in carried_columns(container)]
+
+    def describe_read(self, container: Container, windows: Sequence[Window], include_nulls: bool) -> str:
+        return select_of(container, carried_columns(container), scope_predicate(container, windows, include_nulls))
+
+    def captured_names(self, source: SourceDatabase, settings: SourceSettings) -> Sequence[str]:
+        return ()
