@@ -21,9 +21,8 @@ def shop(project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> Project:
     """Two containers: ``orders`` has an identifier and a rule, ``region`` has neither."""
     orders = {"partition_by": "month", "checks": [RULE], "scan": NIGHTLY, "profile": {**NIGHTLY, "looks": "full"}}
     made = project(incremental=["public.orders:day:date"], containers={"orders": orders})
-    made.execute(
-        "create table orders (id int primary key, day date, total int); insert into orders values (1, '2026-01-05', 5), (2, '2026-02-05', 5)"
-    )
+    made.execute("create table orders (id int primary key, day date, total int)")
+    made.execute("insert into orders values (1, '2026-01-05', 5), (2, '2026-02-05', 5)")
     made.execute("create table region (id int primary key, name text); insert into region values (1, 'north')")
     for name, value in made.environment().items():
         monkeypatch.setenv(name, value)
@@ -62,7 +61,8 @@ def test_the_schedules_of_the_yaml_start_the_jobs_with_what_it_says(shop: Projec
         "scan_shop__orders_schedule": {"shop__orders__scan": {"config": {"looks": "incremental"}}},
         "profile_shop__orders_schedule": {"shop__orders__profile": {"config": {"looks": "full"}}},
     }
-    assert all(found[name].default_status is dg.DefaultScheduleStatus.RUNNING and found[name].cron_schedule == "0 4 * * *" for name in looks)
+    chosen = [found[name] for name in looks]
+    assert all(one.default_status is dg.DefaultScheduleStatus.RUNNING and one.cron_schedule == "0 4 * * *" for one in chosen)
 
 
 def test_a_datastore_has_schedules_of_all_its_containers(shop: Project) -> None:
