@@ -18,6 +18,7 @@ import yaml
 
 from incremental_assets.cli import app, reference
 from incremental_assets.core.grammar import parse_incremental
+from incremental_assets.dagster.components.alerts import Alerts
 from incremental_assets.dagster.components.datastore import CatalogEntry
 from incremental_assets.dagster.components.files import FileDatastore, FilesEntry
 from incremental_assets.dagster.components.jdbc import JdbcDatastore
@@ -154,11 +155,19 @@ def test_yaml_examples_are_accepted(path: Path) -> None:
             files = {name: FilesEntry(**entry) for name, entry in attributes.get("containers", {}).items()}
             FileDatastore(**{**attributes, "path": "/landing", "containers": files}).settings()
             continue
+        if data["type"] == "incremental_assets.Alerts":
+            Alerts(**{**attributes, "to": ["json://localhost" for _ in attributes["to"]]}).settings()
+            continue
         entries = [e if isinstance(e, str) else IncrementalEntry(**e) for e in attributes.get("incremental", [])]
         containers = {name: ContainerEntry(**entry) for name, entry in attributes.get("containers", {}).items()}
         looks = CatalogEntry(**attributes.get("catalog", {}))
         component, url = DATABASES[data["type"].removeprefix("incremental_assets.")]
         component(**{**attributes, "url": url, "incremental": entries, "containers": containers, "catalog": looks}).settings()
+
+
+def test_every_attribute_of_alerts_is_documented_and_none_other() -> None:
+    table = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8").partition("| attribute,")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `([a-z_]+)`", table, re.M)) == {f.name for f in dataclasses.fields(Alerts)}
 
 
 @page

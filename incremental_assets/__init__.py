@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from incremental_assets.catalog.definition import ContainerDefinition
+    from incremental_assets.dagster.components.alerts import Alerts
     from incremental_assets.dagster.components.files import FileDatastore
     from incremental_assets.dagster.components.jdbc import JdbcDatastore
     from incremental_assets.dagster.components.mysql import MySQLDatastore
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 __all__ = [
+    "Alerts",
     "ContainerDefinition",
     "DeltaIOManager",
     "FileDatastore",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Alerts": "incremental_assets.dagster.components.alerts",
     "ContainerDefinition": "incremental_assets.catalog.definition",
     "DeltaIOManager": "incremental_assets.dagster.io_manager",
     "FileDatastore": "incremental_assets.dagster.components.files",

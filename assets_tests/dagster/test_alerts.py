@@ -1,0 +1,233 @@
+"""Alerts: each problem is one message to each destination, and its end another one, whatever cannot be reached meanwhile."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import dagster as dg
+import pytest
+from aiosmtpd.controller import Controller
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets_tests.harness import Project
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.dagster.alerts import Found, Known, Problem, Settings, Severity, found_in, look, news, tick
+from incremental_assets.dagster.components.alerts import Alerts
+
+MakeProject = Callable[..., Project]
+ALL = frozenset(Severity)
+RECORD = {"container": "shop/orders", "result": "success", "run_id": "r1", "message": "read", "audit": None, "lag_seconds": 5}
+
+
+@dataclass
+class Hook:
+    """A web hook on this machine. ``status``: what it answers. ``got``: the messages that it has taken."""
+
+    status: int = 200
+    got: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    url: str = ""
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    made = Hook()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if made.status == 200:
+                made.got.append(body)
+            self.send_response(made.status)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing is printed."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    made.url = f"json://127.0.0.1:{server.server_port}"
+    yield made
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def found(*texts: str, severity: Severity = Severity.FAILURE, undecided: tuple[str, ...] = ()) -> Found:
+    return Found({text: Problem(severity, text) for text in texts}, frozenset(undecided), {})
+
+
+# ---------------------------------------------------------------------- what is a problem, and what is new
+@pytest.mark.parametrize(
+    ("changed", "key", "severity"),
+    [
+        ({"result": "failure", "message": "the source\nis gone"}, "shop/orders sync", Severity.FAILURE),
+        ({"result": "missing"}, "shop/orders sync", Severity.FAILURE),
+        ({"audit": "different"}, "shop/orders audit", Severity.FAILURE),
+        ({"lag_seconds": 101}, "shop/orders lag", Severity.WARNING),
+    ],
+)
+def test_each_kind_of_problem_is_one(changed: dict[str, Any], key: str, severity: Severity) -> None:
+    seen = found_in([{**RECORD, **changed}], [], 100)
+    assert {name: one.severity for name, one in seen.problems.items()} == {key: severity}
+    assert all("\n" not in one.text and one.text.startswith("shop/orders: ") for one in seen.problems.values())
+    assert not found_in([RECORD], [], 100).problems
+
+
+def test_a_retry_does_not_end_a_problem() -> None:
+    """While a sync runs again, nobody knows whether it will fail. To say that the problem is over would be a false relief each time."""
+    _, known = news(Known(), found_in([{**RECORD, "result": "failure"}], [], None), ALL, is_first=True)
+    for result in ("queued", "running", "aborted"):
+        message, known = news(known, found_in([{**RECORD, "result": result}], [], None), ALL, is_first=False)
+        assert message is None and "shop/orders sync" in known.problems
+    message, _ = news(known, found_in([RECORD], [], None), ALL, is_first=False)
+    assert message is not None and message.body.startswith("over: shop/orders: the last sync has failed") and "synced: " in message.body
+
+
+def test_success_is_told_once_for_each_sync_and_only_if_asked_for() -> None:
+    _, known = news(Known(), found_in([RECORD], [], None), ALL, is_first=True)
+    assert news(known, found_in([RECORD], [], None), ALL, is_first=False)[0] is None
+    after = found_in([{**RECORD, "run_id": "r2"}], [], None)
+    assert news(known, after, frozenset({Severity.FAILURE}), is_first=False)[0] is None
+    message, _ = news(known, after, ALL, is_first=False)
+    assert message is not None and (message.severity, message.body) == (Severity.SUCCESS, "synced: shop/orders: read")
+
+
+def test_a_warning_that_becomes_a_failure_is_new() -> None:
+    _, known = news(Known(), found("a", severity=Severity.WARNING), ALL, is_first=True)
+    message, known = news(known, found("a"), ALL, is_first=False)
+    assert message is not None and message.severity is Severity.FAILURE
+    assert news(known, found("a"), ALL, is_first=False)[0] is None
+
+
+@given(st.lists(st.frozensets(st.sampled_from("abc")), max_size=12))
+def test_each_problem_has_one_message_when_it_begins_and_one_when_it_is_over(looks: list[frozenset[str]]) -> None:
+    """One message too few is a night without sleep; one too many, and nobody reads them."""
+    known, before = Known(), frozenset[str]()
+    for number, now in enumerate(looks):
+        message, known = news(known, found(*sorted(now)), ALL, is_first=number == 0)
+        lines = [] if message is None else message.body.splitlines()
+        assert lines == [*(f"failure: {one}" for one in sorted(now - before)), *(f"over: {one}" for one in sorted(before - now))]
+        before = now
+
+
+# ---------------------------------------------------------------------- sending
+def test_a_destination_that_cannot_be_reached_gets_its_message_later_and_the_others_not_twice(hook: Hook) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        settings = Settings("alerts", (hook.url, f"json://127.0.0.1:{closed.getsockname()[1]}"), ALL)
+        first = tick(settings, None, found("a"))
+        assert "could not be reached" in str(first.skip_reason) and len(hook.got) == 1
+    with pytest.raises(dg.Failure, match="nothing could be sent by json"):
+        tick(settings, first.cursor, found("a"))
+    assert len(hook.got) == 1
+    both = Settings("alerts", (hook.url, hook.url + "/second"), ALL)
+    assert "1 new problem" in str(tick(both, first.cursor, found("a")).skip_reason) and len(hook.got) == 2
+
+
+def test_a_message_that_was_refused_is_sent_by_the_next_tick(hook: Hook) -> None:
+    hook.status = 500
+    settings = Settings("alerts", (hook.url,), ALL)
+    with pytest.raises(dg.Failure):
+        tick(settings, None, found("a"))
+    hook.status = 200
+    result = tick(settings, None, found("a"))
+    assert [one["message"] for one in hook.got] == ["failure: a"] and hook.got[0]["type"] == "failure"
+    assert "127.0.0.1" not in str(result.cursor), "a URL has passwords, and everybody can read a cursor"
+
+
+def test_mail_arrives() -> None:
+    mails: list[Any] = []
+
+    class Handler:
+        async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+            mails.append(envelope)
+            return "250 OK"
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    controller = Controller(Handler(), hostname="127.0.0.1", port=port)
+    controller.start()
+    try:
+        url = f"mailto://127.0.0.1:{port}/?from=lake@example.com&to=team@example.com&mode=insecure"
+        tick(Settings("alerts", (url,), ALL), None, found("shop/orders: the last sync has failed"))
+    finally:
+        controller.stop()
+    [mail] = mails
+    assert mail.rcpt_tos == ["team@example.com"] and b"the last sync has failed" in mail.content and b"1 new problem" in mail.content
+
+
+# ---------------------------------------------------------------------- a real project
+@pytest.fixture
+def shop(project: MakeProject) -> Project:
+    rule = {"rule": "min", "column": "total", "min": 0, "severity": "warn"}
+    orders = {"partition_by": "month", "checks": [rule], "auto_resolve": True}
+    made = project(incremental=["public.orders:day:date"], containers={"orders": orders})
+    made.execute("create table orders (id int primary key, day date, total int); insert into orders values (1, '2026-01-05', 5)")
+    return made
+
+
+def test_an_anomaly_and_a_failed_sync_are_told_and_their_end_too(shop: Project, hook: Hook) -> None:
+    settings, cursor = Settings("alerts", (hook.url,), frozenset({Severity.FAILURE, Severity.WARNING})), None
+
+    def looked() -> str:
+        nonlocal cursor
+        hook.got.clear()
+        with shop.instance() as instance:
+            cursor = tick(settings, cursor, look(instance, [shop.definition("orders")], settings)).cursor
+        return "; ".join(one["message"] for one in hook.got)
+
+    shop.one("orders")
+    assert looked() == ""
+    shop.execute("insert into orders values (2, '2026-01-06', -1)")
+    shop.one("orders")
+    assert looked() == "warning: shop/orders: 1 open anomalies" and looked() == ""
+    shop.execute("alter table orders rename to hidden")
+    shop.one("orders", ok=False, stale=True)
+    assert looked().startswith("failure: shop/orders: it is gone from the source") and looked() == ""
+    shop.execute("alter table hidden rename to orders; update orders set total = 1, day = '2026-01-07' where id = 2")
+    shop.one("orders", stale=True)
+    assert sorted(line.partition(":")[0] for line in looked().splitlines()) == ["over", "over"]
+
+
+def test_the_component_of_the_yaml_sends(shop: Project, hook: Hook) -> None:
+    """The whole way: from defs.yaml through Dagster's own sensor to the web hook."""
+    shop.write()
+    shop.cli("catalog")
+    shop.execute("drop table orders")
+    shop.cli("sync", check=1)
+    folder = shop.path / "defs" / "alerts"
+    folder.mkdir()
+    (folder / "defs.yaml").write_text('type: incremental_assets.Alerts\nattributes: {to: ["{{ env.ALERTS_URL }}"], send: [failure]}\n')
+    own = {"DAGSTER_HOME": str(shop.home), "INCREMENTAL_ASSETS_PROJECT": str(shop.path), "INCREMENTAL_ASSETS_LAKE": str(shop.lake_root)}
+    command = [sys.executable, "-m", "dagster", "sensor", "preview", "alerts", "-m", "definitions", "-d", "."]
+    environment = {**os.environ, **shop.environment(), **own, "ALERTS_URL": hook.url}
+    done = subprocess.run(command, cwd=shop.path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [one["title"] for one in hook.got] == ["incremental-assets: 1 new problem"], done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ({"to": ["slak://secret@x"]}, r"URL 1 of to \(slak\)"),
+        ({"to": []}, "cannot be empty"),
+        ({"to": ["json://localhost"], "send": []}, "cannot be empty"),
+        ({"to": ["json://localhost"], "every_seconds": 1}, "every_seconds is at least"),
+        ({"to": ["json://localhost"], "name": "a b"}, "in the name of a sensor"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_the_project_loads(wrong: dict[str, Any], what: str) -> None:
+    """Alerts that never arrive look exactly like a night without problems. And no message shows a URL, which has passwords."""
+    with pytest.raises(ConfigurationError, match=what) as refused:
+        Alerts(**wrong).settings()
+    assert "secret" not in str(refused.value)

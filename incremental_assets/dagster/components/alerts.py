@@ -1,0 +1,59 @@
+"""``incremental_assets.Alerts``: messages to people, by mail, chat or web hook, as a Dagster component.
+
+Belongs here: the attributes of ``defs.yaml``, and refusing those that are wrong. Does not belong: what is wrong with a container, and what
+is sent (``dagster.alerts``).
+"""
+
+import importlib.util
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import dagster as dg
+
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.dagster.alerts import Settings, Severity, alerts_sensor, is_understood
+
+_NAME = re.compile(r"[A-Za-z0-9_]+")
+_LEAST_SECONDS = 10
+
+
+@dataclass(kw_only=True)
+class Alerts(dg.Component, dg.Resolvable):
+    """Says once when something is wrong with a container, a schedule or a sensor, and once when it is over.
+
+    The attributes are those of ``defs.yaml``; docs/alerts.md describes them.
+    """
+
+    to: Annotated[Sequence[str], dg.Resolver.default(description="URLs of apprise", examples=[["{{ env.ALERTS_URL }}"]])]
+    send: Annotated[Sequence[Literal["failure", "warning", "success"]], dg.Resolver.default(description="which messages are sent")] = (
+        "failure",
+        "warning",
+    )
+    name: Annotated[str, dg.Resolver.default(description="the sensor's name")] = "alerts"
+    max_lag_seconds: Annotated[int | None, dg.Resolver.default(description="a watermark that is further behind the clock is a warning")] = (
+        None
+    )
+    every_seconds: Annotated[int, dg.Resolver.default(description="how often it looks")] = 60
+
+    def settings(self) -> Settings:
+        """The settings of the YAML. Raises ConfigurationError that names the attribute which is wrong; no message has a URL."""
+        if not _NAME.fullmatch(self.name):
+            raise ConfigurationError(f"Alerts: name is {self.name!r}; letters, digits and _ can be in the name of a sensor.")
+        if importlib.util.find_spec("apprise") is None:
+            raise ConfigurationError(f"{self.name}: messages are sent by apprise. Run: pip install 'incremental-assets[alerts]'")
+        if not self.to or not self.send:
+            raise ConfigurationError(f"{self.name}: to and send cannot be empty: nothing would ever be sent.")
+        for number, url in enumerate(self.to, 1):
+            if not is_understood(url):
+                kind = url.partition("://")[0] if "://" in url else "without ://"
+                raise ConfigurationError(f"{self.name}: URL {number} of to ({kind}) is none that apprise understands.")
+        if self.every_seconds < _LEAST_SECONDS or (self.max_lag_seconds is not None and self.max_lag_seconds < 0):
+            raise ConfigurationError(f"{self.name}: every_seconds is at least {_LEAST_SECONDS}, and max_lag_seconds cannot be negative.")
+        on = frozenset(Severity(one) for one in self.send)
+        return Settings(self.name, tuple(self.to), on, self.max_lag_seconds, self.every_seconds)
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The sensor."""
+        return dg.Definitions(sensors=[alerts_sensor(self.settings())])
