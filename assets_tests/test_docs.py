@@ -166,7 +166,7 @@ def test_yaml_examples_are_accepted(path: Path) -> None:
 
 
 def test_every_attribute_of_alerts_is_documented_and_none_other() -> None:
-    table = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8").partition("| attribute,")[2].partition("\n\n")[0]
+    table = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8").partition("| attribute |")[2].partition("\n\n")[0]
     assert set(re.findall(r"^\| `([a-z_]+)`", table, re.M)) == {f.name for f in dataclasses.fields(Alerts)}
 
 
