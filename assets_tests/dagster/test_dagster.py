@@ -124,7 +124,7 @@ def summary(definitions: dg.Definitions) -> dict[str, Any]:
 def test_names_of_jobs_schedules_and_assets_stay_the_same(shop: Project) -> None:
     """Bookmarks, alerts and scripts of users refer to the names of jobs, schedules and assets, to owners and lineage.
 
-    After a change that is meant: ``UPDATE_SNAPSHOTS=1 pytest assets_tests/test_dagster.py``, and look at the difference.
+    After a change that is meant: ``UPDATE_SNAPSHOTS=1 pytest assets_tests/dagster/test_dagster.py``, and look at the difference.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a warning at each load, in each process, is not read any more
