@@ -9,7 +9,7 @@ from pathlib import Path
 import incremental_assets
 
 MODULES = sorted(Path(incremental_assets.__file__).parent.rglob("*.py"))
-OF_DATETIME = {"tzinfo", "fold", "hour", "minute", "second", "microsecond"}
+OF_DATETIME = {"tzinfo", "day", "fold", "hour", "minute", "second", "microsecond"}
 OF_DAGSTER = {"dagster_event", "event_specific_data", "partitions_subset"}
 
 

@@ -377,6 +377,7 @@ def test_a_stored_catalog_keeps_its_keys(tmp_path: Path) -> None:
             "presence",
             "dropped",
             "identity",
+            "is_rowversion",
             "proposal",
             "pinned",
             "doubt",
