@@ -15,6 +15,7 @@ from incremental_assets.dagster.covered_partitions import NOT_WRITTEN, covered_w
 from incremental_assets.dagster.metadata import add_metadata_of_partitions, as_metadata
 from incremental_assets.dagster.partitioning import from_windows_metadata
 from incremental_assets.dagster.partitions import add_keys
+from incremental_assets.dagster.runs.event_batches import log_materializations_together
 from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
 from incremental_assets.delta.counts import partition_rows, row_count
 from incremental_assets.delta.errors import lake_errors
@@ -80,13 +81,12 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
     add_keys(context.step_context.instance, context.asset_spec.partitions_def, [key for key in rows if key not in of_the_run])
     own = {key: {**as_metadata(sync.partition_metadata(key)), "dagster/partition_row_count": count} for key, count in rows.items()}
     add_metadata_of_partitions(context, {key: metadata for key, metadata in own.items() if key in of_the_run})
-    # These come first, so that the newest event is one of rows that were written, wherever there is one.
-    for key, count in of_covered.items():
-        about = {"dagster/partition_row_count": count, NOT_WRITTEN: True}
-        context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, **about}))
-    for key, metadata in own.items():
-        if key not in of_the_run:
-            context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, **metadata}))
+    # The covered ones come first, so that the newest event is one of rows that were written, wherever there is one.
+    others = {key: {"dagster/partition_row_count": count, NOT_WRITTEN: True} for key, count in of_covered.items()}
+    others |= {key: metadata for key, metadata in own.items() if key not in of_the_run}
+    log_materializations_together(
+        context, [dg.AssetMaterialization(context.asset_key, partition=key, metadata={**common, **one}) for key, one in others.items()]
+    )
 
 
 def container_predicate(context: dg.InputContext, windows: Mapping[str, Any]) -> str:

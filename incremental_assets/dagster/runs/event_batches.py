@@ -1,7 +1,7 @@
 """Writes the events of a run's partitions to Dagster's SQLite databases in batches.
 
-Belongs here: logging evaluations of checks as a batch, and the batch method that Dagster's SQLite storage lacks. Does not belong: the
-content of the events.
+Belongs here: logging evaluations of checks, and materializations of partitions that are not the run's own, as a batch, and the batch
+method that Dagster's SQLite storage lacks. Does not belong: the content of the events.
 
 A run of 1,000 partitions has 2,000 events, and one more for each rule and partition. Dagster's SQLite storage creates an engine and a
 transaction for each of them, twice: that takes 40 ms of processor time each, and minutes for the run. Where ``DAGSTER_EVENT_BATCH_SIZE`` is
@@ -54,6 +54,15 @@ def log_evaluations_together(context: dg.OpExecutionContext, evaluations: Sequen
         )
         # `log_event` appends to the same list, and so the order of the op's events is kept.
         context._events.append(event)
+
+
+def log_materializations_together(context: dg.OutputContext, materializations: Sequence[dg.AssetMaterialization]) -> None:
+    """Logs the materializations as one batch. ``context.log_event`` would write each by itself."""
+    batch = generate_event_batch_id()
+    for number, one in enumerate(materializations, 1):
+        about = DagsterEventBatchMetadata(batch, is_end=number == len(materializations))
+        # `log_event` appends to the same list, and so the order of the output's events is kept.
+        context._events.append(DagsterEvent.asset_materialization(context.step_context, one, about))
 
 
 def store_events_in_batches() -> None:
