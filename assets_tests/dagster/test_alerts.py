@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from assets_tests.harness import Project
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.dagster.alerts import Found, Known, Problem, Settings, Severity, found_in, look, news, tick
+from incremental_assets.dagster.alerts import Found, Problem, Settings, Severity, found_in, look, news, tick
 from incremental_assets.dagster.components.alerts import Alerts
 
 MakeProject = Callable[..., Project]
@@ -84,36 +84,36 @@ def test_each_kind_of_problem_is_one(changed: dict[str, Any], key: str, severity
 
 def test_a_retry_does_not_end_a_problem() -> None:
     """While a sync runs again, nobody knows whether it will fail. To say that the problem is over would be a false relief each time."""
-    _, known = news(Known(), found_in([{**RECORD, "result": "failure"}], [], None), ALL, is_first=True)
+    _, known = news(None, found_in([{**RECORD, "result": "failure"}], [], None), ALL)
     for result in ("queued", "running", "aborted"):
-        message, known = news(known, found_in([{**RECORD, "result": result}], [], None), ALL, is_first=False)
+        message, known = news(known, found_in([{**RECORD, "result": result}], [], None), ALL)
         assert message is None and "shop/orders sync" in known.problems
-    message, _ = news(known, found_in([RECORD], [], None), ALL, is_first=False)
+    message, _ = news(known, found_in([RECORD], [], None), ALL)
     assert message is not None and message.body.startswith("over: shop/orders: the last sync has failed") and "synced: " in message.body
 
 
-def test_success_is_told_once_for_each_sync_and_only_if_asked_for() -> None:
-    _, known = news(Known(), found_in([RECORD], [], None), ALL, is_first=True)
-    assert news(known, found_in([RECORD], [], None), ALL, is_first=False)[0] is None
+def test_success_is_reported_once_for_each_sync_and_only_if_asked_for() -> None:
+    _, known = news(None, found_in([RECORD], [], None), ALL)
+    assert news(known, found_in([RECORD], [], None), ALL)[0] is None
     after = found_in([{**RECORD, "run_id": "r2"}], [], None)
-    assert news(known, after, frozenset({Severity.FAILURE}), is_first=False)[0] is None
-    message, _ = news(known, after, ALL, is_first=False)
+    assert news(known, after, frozenset({Severity.FAILURE}))[0] is None
+    message, _ = news(known, after, ALL)
     assert message is not None and (message.severity, message.body) == (Severity.SUCCESS, "synced: shop/orders: read")
 
 
 def test_a_warning_that_becomes_a_failure_is_new() -> None:
-    _, known = news(Known(), found("a", severity=Severity.WARNING), ALL, is_first=True)
-    message, known = news(known, found("a"), ALL, is_first=False)
+    _, known = news(None, found("a", severity=Severity.WARNING), ALL)
+    message, known = news(known, found("a"), ALL)
     assert message is not None and message.severity is Severity.FAILURE
-    assert news(known, found("a"), ALL, is_first=False)[0] is None
+    assert news(known, found("a"), ALL)[0] is None
 
 
 @given(st.lists(st.frozensets(st.sampled_from("abc")), max_size=12))
 def test_each_problem_has_one_message_when_it_begins_and_one_when_it_is_over(looks: list[frozenset[str]]) -> None:
     """One message too few is a night without sleep; one too many, and nobody reads them."""
-    known, before = Known(), frozenset[str]()
-    for number, now in enumerate(looks):
-        message, known = news(known, found(*sorted(now)), ALL, is_first=number == 0)
+    known, before = None, frozenset[str]()
+    for now in looks:
+        message, known = news(known, found(*sorted(now)), ALL)
         lines = [] if message is None else message.body.splitlines()
         assert lines == [*(f"failure: {one}" for one in sorted(now - before)), *(f"over: {one}" for one in sorted(before - now))]
         before = now
@@ -176,7 +176,7 @@ def shop(project: MakeProject) -> Project:
     return made
 
 
-def test_an_anomaly_and_a_failed_sync_are_told_and_their_end_too(shop: Project, hook: Hook) -> None:
+def test_an_anomaly_and_a_failed_sync_are_reported_and_their_end_too(shop: Project, hook: Hook) -> None:
     settings, cursor = Settings("alerts", (hook.url,), frozenset({Severity.FAILURE, Severity.WARNING})), None
 
     def looked() -> str:

@@ -23,9 +23,8 @@ from dagster._core.scheduler.instigation import InstigatorStatus, TickStatus
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.anomalies import Anomaly
 from incremental_assets.core.rules.rule import Severity as RuleSeverity
-from incremental_assets.dagster.project import current_project, lake_root
-from incremental_assets.dagster.status import status_lines
-from incremental_assets.quality.records import Records
+from incremental_assets.dagster.project import current_project
+from incremental_assets.dagster.status import open_anomalies, status_lines
 
 _MOST_LINES = 50
 """How many problems a message names; of the others it has the number."""
@@ -135,19 +134,19 @@ def _line(text: str) -> str:
 
 
 # ---------------------------------------------------------------------- what is new
-def news(before: Known, found: Found, on: frozenset[Severity], *, is_first: bool) -> tuple[Message | None, Known]:
-    """What is sent to a destination (None: nothing), and what it knows afterwards. ``is_first``: it has never got a message.
+def news(before: Known | None, found: Found, on: frozenset[Severity]) -> tuple[Message | None, Known]:
+    """What is sent to a destination (None: nothing), and what it knows afterwards. ``before``: what it knows; None: it is a new one.
 
     There is one message of a problem, and one more when it is over. One that was a warning and is a failure now counts as new.
     """
+    reports_syncs = before is not None and Severity.SUCCESS in on
+    before = before or Known()
     problems = {key: one for key, one in found.problems.items() if one.severity in on}
     begun = [one for key, one in problems.items() if key not in before.problems or _is_worse(one, before.problems[key])]
     over = [one for key, one in before.problems.items() if key not in problems and key not in found.undecided]
     kept = {key: one for key, one in before.problems.items() if key in found.undecided}
     after = Known({**kept, **problems}, {label: run for label, (run, _) in found.runs.items()})
-    synced = [text for label, (run, text) in found.runs.items() if before.runs.get(label) != run] if not is_first else []
-    if Severity.SUCCESS not in on:
-        synced = []
+    synced = [text for label, (run, text) in found.runs.items() if reports_syncs and before.runs.get(label) != run]
     if not (begun or over or synced):
         return None, after
     return _message(begun, over, synced), after
@@ -196,7 +195,7 @@ def tick(settings: Settings, cursor: str | None, found: Found) -> dg.SensorResul
     failed: list[str] = []
     for url in settings.to:
         key, kind = _digest(url), url.partition("://")[0]
-        message, known = news(before.get(key, Known()), found, settings.on, is_first=key not in before)
+        message, known = news(before.get(key), found, settings.on)
         if message is None or send(url, message):
             after[key] = known
             sent += [] if message is None else [f"{kind}: {message.title}"]
@@ -212,9 +211,8 @@ def tick(settings: Settings, cursor: str | None, found: Found) -> dg.SensorResul
 
 def look(instance: dg.DagsterInstance, chosen: Sequence[ContainerDefinition], settings: Settings) -> Found:
     """What is wrong now with the containers, and with the schedules and sensors of the instance."""
-    records = status_lines(instance, chosen, datetime.now(timezone.utc))
-    stores = dict.fromkeys(one.container.key_path[0] for one in chosen)
-    anomalies = [one for store in stores for one in Records(lake_root(), store).anomalies().values() if one.state.is_open]
+    anomalies = open_anomalies(chosen)
+    records = status_lines(instance, chosen, datetime.now(timezone.utc), anomalies)
     found = found_in(records, anomalies, settings.max_lag_seconds)
     return dataclasses.replace(found, problems={**found.problems, **failed_ticks(instance)})
 

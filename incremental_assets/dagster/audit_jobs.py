@@ -14,6 +14,7 @@ from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.core.container import AuditSettings
 from incremental_assets.core.names import encode_name
 from incremental_assets.dagster.audit import AuditOptions, audit_lines
+from incremental_assets.dagster.datastore_jobs import counts_by_status, logged, regular_schedule
 from incremental_assets.dagster.jobs import CONTAINER_TAG, DATASTORE_TAG, OPERATION_TAG, op_name
 from incremental_assets.dagster.partitions import is_by_file, keys_of_run, partitions_definition
 from incremental_assets.dagster.project import current_project
@@ -79,14 +80,10 @@ def _audit(context: dg.OpExecutionContext, definitions: Sequence[ContainerDefini
     from incremental_assets.dagster.loading import load_project
 
     runner = Runner(load_project(current_project()).definitions(definitions), context.instance)
-    lines = []
-    for line in audit_lines(runner, definitions, options, context.instance):
-        lines.append(line)
-        log = context.log.error if line["status"] in ("different", "failed") else context.log.info
-        log(f"{line['container']}: {line['status']}: {line['message']} (run {line['run_id']})")
-    statuses = [line["status"] for line in lines]
-    context.add_output_metadata({f"containers_{status}": statuses.count(status) for status in dict.fromkeys(statuses)})
-    wrong = [f"{line['container']}: {line['message']}" for line in lines if line["status"] in ("different", "failed")]
+    bad = ("different", "failed")
+    lines = logged(context, audit_lines(runner, definitions, options, context.instance), bad)
+    context.add_output_metadata(counts_by_status(lines))
+    wrong = [f"{line['container']}: {line['message']}" for line in lines if line["status"] in bad]
     if wrong:
         raise dg.Failure("; ".join(wrong), allow_retries=False)
 
@@ -137,11 +134,4 @@ def partitions_in_turn(instance: dg.DagsterInstance, definition: ContainerDefini
 def datastore_audit_schedule(settings: Settings, audit: AuditSettings, cron: str) -> dg.ScheduleDefinition:
     """The schedule of the audits of all containers of a datastore."""
     name = encode_name(settings.name)
-    return dg.ScheduleDefinition(
-        name=f"audit_{name}_schedule",
-        job_name=f"audit_{name}",
-        cron_schedule=cron,
-        execution_timezone="UTC",
-        run_config={"ops": {f"{name}_audit": {"config": {"repair": audit.repair}}}},
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-    )
+    return regular_schedule(f"audit_{name}", cron, {"ops": {f"{name}_audit": {"config": {"repair": audit.repair}}}})

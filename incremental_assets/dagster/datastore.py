@@ -20,6 +20,7 @@ from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.assets import GetAssetSpec, SyncContainer, container_asset, container_spec, sync_container
 from incremental_assets.dagster.audit_jobs import audit_job, audit_schedule, datastore_audit_job, datastore_audit_schedule
 from incremental_assets.dagster.catalog_asset import catalog_key
+from incremental_assets.dagster.datastore_jobs import counts_by_status, logged, regular_schedule
 from incremental_assets.dagster.jobs import DATASTORE_TAG, container_job
 from incremental_assets.dagster.locks import container_lock
 from incremental_assets.dagster.parallel_sync import sync_in_workers
@@ -54,17 +55,9 @@ def sync_op(settings: Settings, definitions: Sequence[ContainerDefinition]) -> d
 
     @dg.op(name=f"{name}_containers", out=dg.Out(dg.Nothing), description=f"Syncs all containers of {settings.name}, a run each.")
     def sync_all(context: dg.OpExecutionContext, config: DatastoreConfig) -> None:
-        lines: list[dict[str, Any]] = []
         options = SyncOptions(started_by=f"run {context.run_id}")
-        for line in sync_in_workers(current_project(), definitions, options, context.instance, config.jobs):
-            lines.append(line)
-            log = context.log.error if line["status"] == "failed" else context.log.info
-            log(f"{line['container']}: {line['status']}: {line['message']}" + (f" (run {line['run_id']})" if line["run_id"] else ""))
-        statuses = [line["status"] for line in lines]
-        context.add_output_metadata(
-            {"rows_read": sum(line["rows_read"] or 0 for line in lines)}
-            | {f"containers_{status}": statuses.count(status) for status in dict.fromkeys(statuses)}
-        )
+        lines = logged(context, sync_in_workers(current_project(), definitions, options, context.instance, config.jobs), ["failed"])
+        context.add_output_metadata({"rows_read": sum(line["rows_read"] or 0 for line in lines), **counts_by_status(lines)})
         failed = [line["container"] for line in lines if line["status"] == "failed"]
         if failed:
             raise dg.Failure(f"failed: {', '.join(failed)}; the others were synced.", allow_retries=False)
@@ -204,15 +197,7 @@ def datastore_definitions(
     if settings.schedule and everything:
         schedules.append(datastore_schedule(settings, everything, settings.schedule))
     if settings.maintenance and everything:
-        schedules.append(
-            dg.ScheduleDefinition(
-                name=f"maintain_{encode_name(settings.name)}_schedule",
-                job_name=f"maintain_{encode_name(settings.name)}",
-                cron_schedule=settings.maintenance,
-                execution_timezone="UTC",
-                default_status=dg.DefaultScheduleStatus.RUNNING,
-            )
-        )
+        schedules.append(regular_schedule(f"maintain_{encode_name(settings.name)}", settings.maintenance))
     return dg.Definitions(
         assets=[*(container_asset(d, get_asset_spec, sync) for d in definitions), *(adapter_of(d).source() for d in definitions)],
         asset_checks=[check for d in definitions for check in container_checks(d)],

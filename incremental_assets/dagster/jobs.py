@@ -29,7 +29,8 @@ CONTAINER_TAG, OPERATION_TAG = "incremental_assets/container", "incremental_asse
 """Tags of a run: its container (``datastore/container``), and what it does, such as a scan or a profile; a sync has no operation tag."""
 DATASTORE_TAG = "incremental_assets/datastore"
 """The tag of a run that concerns a whole datastore."""
-JOBS_OF_A_CONTAINER, JOBS_OF_A_DATASTORE = ("sync", "scan", "profile", "audit"), ("sync", "maintain", "catalog", "audit")
+JOBS_OF_A_CONTAINER = ("sync", "scan", "profile", "audit")
+JOBS_OF_A_DATASTORE = ("sync", "scan", "profile", "sync_profile_scan", "audit", "maintain", "catalog")
 """What the names of the jobs begin with, before ``_`` and the name of their container (``op_name``) or of their datastore."""
 
 

@@ -13,6 +13,7 @@ import dagster as dg
 from dagster._utils.schedules import get_next_cron_tick
 
 from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.core.anomalies import Anomaly
 from incremental_assets.core.cursor_type import MICROS_PER_DAY, MICROS_PER_SECOND, CursorType, json_value, value_at
 from incremental_assets.dagster.jobs import CONTAINER_TAG, is_sync
 from incremental_assets.dagster.operations import operation_of
@@ -25,15 +26,27 @@ _RUNS = 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def status_lines(instance: dg.DagsterInstance, chosen: Sequence[ContainerDefinition], now: datetime) -> list[dict[str, Any]]:
-    """One record for each container, with the fields of ``status --json``. ``now``: an aware time."""
+def status_lines(
+    instance: dg.DagsterInstance, chosen: Sequence[ContainerDefinition], now: datetime, anomalies: Sequence[Anomaly] | None = None
+) -> list[dict[str, Any]]:
+    """One record for each container, with the fields of ``status --json``. ``now``: an aware time. ``anomalies``: those that are open, if
+    they are known already."""
     watermarks = newest_watermarks(instance, [definition.container for definition in chosen])
-    anomalies, audits = Counter[str](), dict[str, LastAudit]()
-    for store in dict.fromkeys(definition.container.key_path[0] for definition in chosen):
-        records = Records(lake_root(), store)
-        anomalies.update(one.container for one in records.anomalies().values() if one.state.is_open)
+    number = Counter(one.container for one in (open_anomalies(chosen) if anomalies is None else anomalies))
+    audits = dict[str, LastAudit]()
+    for records in _records(chosen):
         audits |= records.last_audits()
-    return [_line(instance, one, now, watermarks, anomalies, audits.get(one.container.label)) for one in chosen]
+    return [_line(instance, one, now, watermarks, number, audits.get(one.container.label)) for one in chosen]
+
+
+def open_anomalies(chosen: Sequence[ContainerDefinition]) -> list[Anomaly]:
+    """The anomalies that are active or acknowledged in the datastores of the containers."""
+    return [one for records in _records(chosen) for one in records.anomalies().values() if one.state.is_open]
+
+
+def _records(chosen: Sequence[ContainerDefinition]) -> list[Records]:
+    """The tables of quality of the containers' datastores."""
+    return [Records(lake_root(), store) for store in dict.fromkeys(one.container.key_path[0] for one in chosen)]
 
 
 def _line(

@@ -54,7 +54,7 @@ class OneReaderSnapshot(ABC):
             tables.append(batch)
             size += batch.nbytes
             if size > most_bytes:
-                # The server cannot be told to stop without losing the snapshot, so that what is left goes into files at once.
+                # To stop the server would lose the snapshot, so that what is left goes into files at once.
                 all_of_them = itertools.chain(tables, batches)
                 self._spilled[tuple(read.windows), read.include_nulls] = self._staged.write(self._schema, all_of_them)
                 return None

@@ -1,4 +1,4 @@
-"""Connections with TLS: the server proves its name before it is told a password. The server here only plays the begin of a connection.
+"""Connections with TLS: the server proves its name before it gets a password. The server here only plays the begin of a connection.
 
 Belongs here: certificates and the handshake. Does not belong: what follows a login, for which no server is at hand.
 """
@@ -56,7 +56,7 @@ def certificate(names: list[x509.GeneralName], common: str = "other") -> tuple[x
     ],
 )
 def test_a_certificate_is_for_the_names_that_it_has(names: list[str], host: str, fits: bool) -> None:
-    """Otherwise whoever has any certificate of the authority can be told the password; or nobody can connect."""
+    """Otherwise whoever has any certificate of the authority can get the password; or nobody can connect."""
     from OpenSSL import crypto
 
     cert, _ = certificate([x509.DNSName(name) for name in names])
@@ -81,7 +81,7 @@ def _received(line: socket.socket) -> bytes:
 
 @contextmanager
 def server(folder: Path, name: x509.GeneralName) -> Iterator[tuple[int, list[bytes]]]:
-    """A server that goes as far as the login. Yields its port, and the list of what it was told within TLS."""
+    """A server that goes as far as the login. Yields its port, and the list of what it has received within TLS."""
     cert, key = certificate([name])
     (folder / "cert.pem").write_bytes(cert.public_bytes(serialization.Encoding.PEM))
     (folder / "key.pem").write_bytes(
@@ -89,7 +89,7 @@ def server(folder: Path, name: x509.GeneralName) -> Iterator[tuple[int, list[byt
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    told: list[bytes] = []
+    received: list[bytes] = []
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -118,19 +118,19 @@ def server(folder: Path, name: x509.GeneralName) -> Iterator[tuple[int, list[byt
             if outgoing.pending:
                 line.sendall(_packet(PRELOGIN, outgoing.read()))
             incoming.write(line.recv(65536))
-            told.append(channel.read(65536))
+            received.append(channel.read(65536))
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    yield listener.getsockname()[1], told
+    yield listener.getsockname()[1], received
     thread.join(15)
     listener.close()
 
 
 @pytest.mark.parametrize(("name", "trusted"), [("127.0.0.1", True), ("10.9.9.9", True), ("127.0.0.1", False)])
-def test_the_password_is_told_only_to_the_server_that_has_proved_its_name(name: str, trusted: bool, tmp_path: Path) -> None:
+def test_the_password_is_sent_only_to_the_server_that_has_proved_its_name(name: str, trusted: bool, tmp_path: Path) -> None:
     """Somebody on the way to the server would learn it otherwise."""
-    with server(tmp_path, x509.IPAddress(ipaddress.ip_address(name))) as (port, told):
+    with server(tmp_path, x509.IPAddress(ipaddress.ip_address(name))) as (port, received):
         authority = tmp_path / "cert.pem"
         if not trusted:
             other, _ = certificate([])
@@ -139,10 +139,10 @@ def test_the_password_is_told_only_to_the_server_that_has_proved_its_name(name: 
         address = SQLServerAddress.parse("shop", f"sqlserver://lake:s3cret@127.0.0.1:{port}/shop?ca={authority}")
         with pytest.raises(SourceUnreachable) as refused:
             address.connect()
-    is_told = name == "127.0.0.1" and trusted
-    assert bool(told) is is_told, str(refused.value)
+    is_sent = name == "127.0.0.1" and trusted
+    assert bool(received) is is_sent, str(refused.value)
     assert "s3cret" not in str(refused.value)
-    if is_told:
-        assert told[0][0] == LOGIN
+    if is_sent:
+        assert received[0][0] == LOGIN
     else:
         assert "certificate" in str(refused.value).lower()

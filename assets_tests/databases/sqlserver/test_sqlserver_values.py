@@ -183,7 +183,7 @@ def test_sessions_hold_the_watermark_until_their_transaction_or_request_ends() -
     newer = noted.still_open(look_of([(51, 2000)], [(52, 8, "2024-01-01T00:00:01.000", 1, None)]).activity)
     assert not newer
     begun = noted.still_open(look_of([], [(51, 8, "2024-01-01T00:00:00.000", 1, None)]).activity)
-    assert begun.sessions == {"51/request"}, "whether its request began the transaction cannot be told"
+    assert begun.sessions == {"51/request"}, "whether its request began the transaction cannot be known"
 
 
 def test_the_estimate_of_a_plan_is_read() -> None:

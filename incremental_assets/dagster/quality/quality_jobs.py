@@ -15,6 +15,7 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.core.container import RegularScan
 from incremental_assets.core.names import encode_name
+from incremental_assets.dagster.datastore_jobs import counts_by_status, logged, regular_schedule
 from incremental_assets.dagster.jobs import DATASTORE_TAG
 from incremental_assets.dagster.project import current_project
 from incremental_assets.dagster.quality.asset_checks import LooksConfig, scan_job_name, scan_op_name
@@ -90,16 +91,14 @@ def _look(context: dg.OpExecutionContext, definitions: Sequence[ContainerDefinit
     from incremental_assets.dagster.loading import load_project
 
     built = load_project(current_project()).definitions(definitions)
-    found: list[dict[str, Any]] = []
-    for one in definitions:
-        incremental = not full and one.container.identifier is not None
-        options = ScanOptions(incremental=incremental, started_by=f"run {context.run_id}")
-        for line in lines(built, [one], options, context.instance):
-            found.append(line)
-            log = context.log.error if line["status"] == "failed" else context.log.info
-            log(f"{line['container']}: {line['status']}: {line['message']} (run {line['run_id']})")
-    statuses = [line["status"] for line in found]
-    context.add_output_metadata({f"containers_{status}": statuses.count(status) for status in dict.fromkeys(statuses)})
+
+    def each() -> Iterator[dict[str, Any]]:
+        for one in definitions:
+            incremental = not full and one.container.identifier is not None
+            yield from lines(built, [one], ScanOptions(incremental=incremental, started_by=f"run {context.run_id}"), context.instance)
+
+    found = logged(context, each(), ["failed"])
+    context.add_output_metadata(counts_by_status(found))
     failed = [f"{line['container']}: {line['message']}" for line in found if line["status"] == "failed"]
     if failed:
         raise dg.Failure("; ".join(failed), allow_retries=False)
@@ -125,11 +124,4 @@ def datastore_quality_schedules(settings: Settings) -> list[dg.ScheduleDefinitio
 
 def _schedule(one: RegularScan, job: str, op: str, full: bool) -> dg.ScheduleDefinition:
     looks = LooksConfig.full if full else LooksConfig.incremental
-    return dg.ScheduleDefinition(
-        name=f"{job}_schedule",
-        job_name=job,
-        cron_schedule=one.schedule,
-        execution_timezone="UTC",
-        run_config={"ops": {op: {"config": {"looks": looks.value}}}},
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-    )
+    return regular_schedule(job, one.schedule, {"ops": {op: {"config": {"looks": looks.value}}}})

@@ -124,7 +124,7 @@ class MySQLAddress:
         connection = MySQLConnection(found, self)
         try:
             connection.set_up(silence)
-            # The database is chosen last, so that a wrong name is told from a wrong password.
+            # The database is chosen last, so that a wrong name is distinguished from a wrong password.
             connection.select_database()
         except pymysql.Error as error:
             connection.close()
@@ -206,7 +206,7 @@ class MySQLConnection:
     def streamed(self, query: str) -> Iterator[Any]:
         """A cursor whose rows arrive one by one. If the block ends before the last one, the connection is closed.
 
-        The server cannot be told to stop sending otherwise: PyMySQL would read all that is left.
+        The server cannot be known to stop sending otherwise: PyMySQL would read all that is left.
         """
         cursor = self._connection.cursor(driver().cursors.SSCursor)
         finished = False

@@ -41,7 +41,7 @@ class MySQLReader(MySQLSession):
         return found[0] if found else None
 
     def relation(self) -> str | None:
-        """None: MySQL has no id by which a table that was dropped and created anew is told from one that was altered."""
+        """None: MySQL has no id by which a table that was dropped and created anew is distinguished from one that was altered."""
         return None
 
     def fingerprint(self, windows: Sequence[Window], include_nulls: bool) -> str | None:

@@ -80,7 +80,7 @@ class MySQLSession:
             self._server = Server(
                 source=f"{system}/{quote(self.container.schema, safe='')}",
                 version=connection.version,
-                started=0,  # sessions are told apart in another way: see ``transactions``
+                started=0,  # sessions are distinguished in another way: see ``transactions``
                 # In a Galera cluster, too, transactions are open that this server does not show.
                 is_replica="ON" in (found.get("read_only"), found.get("wsrep_on")),
                 is_pooled=False,

@@ -79,7 +79,7 @@ class Transactions:
             else:
                 transactions[str(thread)] = str(began)
         # Its begin, and a 0 for the clock, mean that it is held until it is gone. A statement outside of a transaction is another one if it
-        # arrived later; once it is in a transaction, that cannot be told.
+        # arrived later; once it is in a transaction, that cannot be known.
         sessions = [Session(_of_transaction(thread, began), 0, None, False) for thread, began in transactions.items()]
         sessions += [Session(_of_statement(thread), 0, None, False) for thread in transactions]
         outside = statements.keys() - transactions.keys()

@@ -69,7 +69,7 @@ def _cuts(reader: PostgresReader, read: WindowRead) -> tuple[list[sql.Composable
         by_pages = ctid_cuts(reader.pages(), readers)
         scope = scope_predicate(container, read.windows, read.include_nulls)
         # Where the rows lie in no order of the identifier, or it has no index, each reader of a part of it reads most of the table's pages.
-        # Where nothing is known of the lowest identifier, a part of it cannot be told.
+        # Where nothing is known of the lowest identifier, a part of it is not known.
         if not by_identifier or _cost(reader, divided(scope, by_pages)) < _cost(reader, divided(scope, by_identifier)):
             return by_pages, min(1.0, rows / max(1, container.rows or 0))
     return by_identifier, None

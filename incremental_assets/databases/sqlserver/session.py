@@ -121,7 +121,7 @@ class SQLServerSession:
             self._server = Server(
                 source=f"{str(guid).lower()}/{quote(database, safe='')}.{quote(self.container.schema, safe='')}",
                 version=int(version or 0),
-                started=0,  # sessions are told apart in another way: see ``transactions``
+                started=0,  # sessions are distinguished in another way: see ``transactions``
                 is_replica=updateability == "READ_ONLY",
                 is_pooled=False,
                 shows_activity=self.is_exact or self._sees_transactions,

@@ -88,7 +88,7 @@ def look_of(requests: list[Row], transactions: list[Row]) -> Look:
         else:
             began.setdefault(str(session), []).append(f"{session}/{identity}.{begin}")
     # A 0 for the clock means that it is held until it is gone. A request outside of a transaction is another one if it arrived later; once
-    # its session is in a transaction, that cannot be told.
+    # its session is in a transaction, that cannot be known.
     sessions = [Session(name, 0, None, False) for names in began.values() for name in names]
     sessions += [Session(_of_request(session), 0, None, False) for session in began]
     outside = arrived.keys() - began.keys()

@@ -1,0 +1,38 @@
+"""What the jobs over all containers of a datastore have in common: how they report, and the schedules of the YAML that start them.
+
+Belongs here: the log and the numbers of such a job, and a schedule that starts a job whatever has changed. Does not belong: the jobs
+(``datastore``, ``audit_jobs``, ``quality.quality_jobs``), and the schedules of syncs, which plan first (``schedules``).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+
+def logged(context: dg.OpExecutionContext, lines: Iterable[dict[str, Any]], bad: Collection[str]) -> list[dict[str, Any]]:
+    """Logs the record of each container as it comes, as an error if its status is one of ``bad``. Returns all of them."""
+    found: list[dict[str, Any]] = []
+    for line in lines:
+        found.append(line)
+        log = context.log.error if line["status"] in bad else context.log.info
+        log(f"{line['container']}: {line['status']}: {line['message']}" + (f" (run {line['run_id']})" if line["run_id"] else ""))
+    return found
+
+
+def counts_by_status(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The number of containers of each status, as metadata of the job's output."""
+    statuses = [line["status"] for line in lines]
+    return {f"containers_{status}": statuses.count(status) for status in dict.fromkeys(statuses)}
+
+
+def regular_schedule(job: str, cron: str, run_config: Mapping[str, Any] | None = None) -> dg.ScheduleDefinition:
+    """The schedule that starts a job each time, in UTC. It is switched on by default. ``job``: its name."""
+    return dg.ScheduleDefinition(
+        name=f"{job}_schedule",
+        job_name=job,
+        cron_schedule=cron,
+        execution_timezone="UTC",
+        run_config=run_config,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+    )
