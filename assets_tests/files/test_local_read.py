@@ -160,12 +160,19 @@ def test_a_type_that_the_beginning_suggests_does_not_hold_for_what_follows(
     """Otherwise the first block of a large file decides, and texts further down are rejected or lost."""
     monkeypatch.setattr(local, "BLOCK", 1000)
     monkeypatch.setattr(local, "FEW_BYTES", 10)
+    monkeypatch.setattr(local, "MOST_KEPT_BYTES", 0)  # a file that is kept whole is one block
     lines = [f"{i},{i},," for i in range(2000)]
     lines[1500] = "x,1.5,late,2024-01-01"
     found = both({"a.csv": "\n".join(["id,n,s,d", *lines]).encode()})
     assert found is not None
     assert [column.type for column in found.columns] == ["string", "double", "string", "date"]
     assert found.counts["a.csv"].rows == 2000
+    # A text whose zeros would be lost is a valid number, and is no reason for doubt by itself.
+    narrow = [f"{i},{i}" for i in range(2000)]
+    narrow[1500] = "007,7"
+    found = both({"a.csv": "\n".join(["id,n", *narrow]).encode()})
+    assert found is not None
+    assert [column.type for column in found.columns] == ["string", "bigint"] and found.counts["a.csv"].rows == 2000
 
 
 def test_a_type_that_only_doubtful_lines_deny_is_not_taken(both: Callable[..., RowsReadHere | None]) -> None:
