@@ -13,7 +13,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol, TypeVar
 
@@ -53,6 +53,14 @@ class RowScope:
     windows: tuple[Window, ...] = (EVERYTHING,)
     include_nulls: bool = True
     files: tuple[str, ...] | None = None
+
+    def synced(self, container: Container) -> "RowScope":
+        """Those of the rows that the container's syncs read: the others are not in the lake."""
+        if container.identifier is None:
+            return self
+        inside = (window.intersect(container.identifier.domain) for window in self.windows)
+        windows = tuple(window for window in inside if window is not None)
+        return replace(self, windows=windows, include_nulls=self.include_nulls and container.has_null_identifiers)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,15 @@
 """The protocol of a kind of database: what the datastore, its containers and Dagster ask of PostgreSQL, or of MySQL and MariaDB.
 
-Belongs here: this protocol. Does not belong: an implementation (``databases.postgres.dialect``, ``databases.mysql.dialect``), or what is
-asked of one open connection (``databases.source``).
+Belongs here: this protocol, and the refusal of what PostgreSQL alone can do. Does not belong: an implementation
+(``databases.postgres.dialect``, ``databases.mysql.dialect``), or what is asked of one open connection (``databases.source``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from incremental_assets.core.container import Container, SourceTable
+from incremental_assets.core.container import Container, HoldBack, SourceTable
+from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
 from incremental_assets.databases.source import SourceDatabase
@@ -56,3 +57,19 @@ class Dialect(Protocol):
     def captured_names(self, source: SourceDatabase, settings: SourceSettings) -> Sequence[str]:
         """The tables whose changes the source keeps for this datastore."""
         ...
+
+
+def expect_one_reader(label: str, whose: str, container: Container, apart: Mapping[str, bool] | None = None) -> None:
+    """Raises ConfigurationError if a container asks for more than one connection can do that does not know who has written to a table.
+
+    ``whose``: the containers of which kind of database. ``apart``: what else is refused, and whether it is asked for.
+    """
+    options = container.options
+    refused = {
+        "hold_back: writers": options.hold_back is HoldBack.WRITERS,
+        "readers above 1": (options.readers or 1) > 1,
+        **(apart or {}),
+    }
+    for what, is_asked in refused.items():
+        if is_asked:
+            raise ConfigurationError(f"{label}: {what} is not possible for {whose}. Leave it out.")

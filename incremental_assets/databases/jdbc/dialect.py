@@ -6,11 +6,11 @@ Belongs here: what cannot be done for a container through JDBC, and passing the 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from incremental_assets.core.container import Container, HoldBack, SourceTable
+from incremental_assets.core.container import Container, SourceTable
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
-from incremental_assets.databases.dialect import SourceSettings
+from incremental_assets.databases.dialect import SourceSettings, expect_one_reader
 from incremental_assets.databases.jdbc.queries import scope_predicate
 from incremental_assets.databases.jdbc.reader import select_of
 from incremental_assets.databases.jdbc.session import JdbcSession
@@ -33,14 +33,8 @@ class JdbcDialect:
 
     def check(self, label: str, table: SourceTable, container: Container) -> None:
         options = container.options
-        refused = {
-            "hold_back: writers": options.hold_back is HoldBack.WRITERS,
-            "readers above 1": (options.readers or 1) > 1,
-            "partition_by with another column than the identifier": container.partitioned_on is not None,
-        }
-        for what, is_asked in refused.items():
-            if is_asked:
-                raise ConfigurationError(f"{label}: {what} is not possible for containers that are read through JDBC. Leave it out.")
+        apart = {"partition_by with another column than the identifier": container.partitioned_on is not None}
+        expect_one_reader(label, "containers that are read through JDBC", container, apart)
         if container.identifier is not None and container.lag_is_auto:
             unit = "seconds" if container.identifier.cursor_type.is_time else "values"
             raise ConfigurationError(

@@ -5,13 +5,14 @@ Belongs here: the URL, connections and their settings, and the messages of failu
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import quote
 
 from incremental_assets.core.errors import ConfigurationError, OutOfTime, SourceError, SourceUnreachable
 from incremental_assets.core.time_limit import seconds_left
+from incremental_assets.databases.address import DatabaseAddress
 
 APPLICATION_NAME = "incremental-assets"
 """The program name of our connections, which MySQL shows in ``performance_schema.session_connect_attrs``."""
@@ -25,7 +26,6 @@ SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTIO
 else, and ``char`` would be padded."""
 _OPTIONS = ("ssl_mode", "ssl_ca", "ssl_cert", "ssl_key")
 _SSL_MODES = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
-_EXAMPLE = "mysql://user:password@host:port/database"
 
 ACCESS_DENIED, UNKNOWN_DATABASE, UNKNOWN_TABLE, UNKNOWN_COLUMN = 1045, 1049, 1146, 1054
 DENIED = (1044, 1142, 1143, 1227, 1370)
@@ -47,18 +47,11 @@ def driver() -> Any:
 
 
 @dataclass(frozen=True)
-class MySQLAddress:
+class MySQLAddress(DatabaseAddress):
     """The address of a database, and the user and password for it. ``repr`` does not show the password.
 
     ``options``: those of ``ssl_mode``, ``ssl_ca``, ``ssl_cert`` and ``ssl_key`` that the URL has.
     """
-
-    host: str
-    port: int
-    database: str
-    user: str
-    password: str = field(repr=False, default="")
-    options: Mapping[str, str] = field(repr=False, default_factory=dict[str, str])
 
     @classmethod
     def parse(cls, datastore: str, url: str | None) -> "MySQLAddress":
@@ -66,27 +59,10 @@ class MySQLAddress:
 
         Raises ConfigurationError if the URL is not ``mysql://user:password@host:port/database``, or has an option that is not known here.
         """
-        wanted = f"{datastore}: url is not {_EXAMPLE}"
-        if not url:
-            raise ConfigurationError(f"{datastore}: url is empty; is the environment variable set that it refers to?")
-        if not url.startswith(("mysql://", "mariadb://")):
-            raise ConfigurationError(f"{wanted}.")
-        try:
-            parts = urlsplit(url)
-            port = parts.port or 3306
-        except ValueError:  # its message may repeat the end of a password
-            raise ConfigurationError(f"{wanted}; special characters in the password are written as %XX (@ as %40, / as %2F).") from None
-        user, database = unquote(parts.username or ""), unquote(parts.path.lstrip("/"))
-        if not user or not database or "/" in parts.path.lstrip("/"):
-            missing = "the user" if not user else "the database"
-            raise ConfigurationError(f"{wanted}: {missing} is missing; special characters in the password are written as %XX (@ as %40).")
-        options = dict(parse_qsl(parts.query))
-        unknown = sorted(set(options) - set(_OPTIONS))
-        if unknown:
-            raise ConfigurationError(f"{datastore}: url has the option {unknown[0]!r}, which is not known here: {', '.join(_OPTIONS)} are.")
-        if options.get("ssl_mode", "preferred").lower() not in _SSL_MODES:
+        address = cls.parsed(datastore, url, schemes=("mysql", "mariadb"), port=3306, known=_OPTIONS)
+        if address.options.get("ssl_mode", "preferred").lower() not in _SSL_MODES:
             raise ConfigurationError(f"{datastore}: url has an unknown ssl_mode; it is one of {', '.join(_SSL_MODES)}.")
-        return cls(parts.hostname or "localhost", port, database, user, unquote(parts.password or ""), options)
+        return address
 
     @property
     def display(self) -> str:

@@ -6,11 +6,11 @@ Belongs here: what MySQL cannot do for a container, and passing the other questi
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from incremental_assets.core.container import Container, HoldBack, SourceTable
+from incremental_assets.core.container import Container, SourceTable
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
-from incremental_assets.databases.dialect import SourceSettings
+from incremental_assets.databases.dialect import SourceSettings, expect_one_reader
 from incremental_assets.databases.mysql.queries import scope_predicate
 from incremental_assets.databases.mysql.rows import select_of
 from incremental_assets.databases.mysql.source import MySQLSource
@@ -38,14 +38,7 @@ class MySQLDialect:
         )
 
     def check(self, label: str, table: SourceTable, container: Container) -> None:
-        options = container.options
-        refused = {
-            "hold_back: writers": options.hold_back is HoldBack.WRITERS,
-            "readers above 1": (options.readers or 1) > 1,
-        }
-        for what, is_asked in refused.items():
-            if is_asked:
-                raise ConfigurationError(f"{label}: {what} is not possible for containers of MySQL and MariaDB yet. Leave it out.")
+        expect_one_reader(label, "containers of MySQL and MariaDB yet", container)
         for column in container.columns:
             if not is_known(column):
                 raise ConfigurationError(

@@ -5,15 +5,14 @@ Belongs here: the lifetime of the connection and of the snapshot. Does not belon
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 from urllib.parse import quote
 
 from incremental_assets.core.container import Container, Kind
-from incremental_assets.core.errors import ConfigurationError, SourceError
+from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.time_limit import seconds_left
-from incremental_assets.databases.limits import Limits
+from incremental_assets.databases.held_session import HeldSession
 from incremental_assets.databases.mysql.connection import DENIED, MySQLAddress, MySQLConnection, Row, driver, number_of, source_errors
 from incremental_assets.databases.mysql.queries import relation
 from incremental_assets.databases.mysql.watch import SnapshotWatch
@@ -21,52 +20,20 @@ from incremental_assets.databases.source import Server
 
 PRIVILEGE = "GRANT PROCESS ON *.* TO <this user>;"
 _ENGINE = "select engine from information_schema.tables where table_schema = %s and table_name = %s"
-_Self = TypeVar("_Self", bound="MySQLSession")
 
 
-def _nothing() -> None:
-    """The default for ``MySQLSession.interrupt``: no write is running that would have to be cancelled."""
-
-
-class MySQLSession:
-    """A connection to the source for one container, used as a context manager. All methods raise SourceError if a query fails.
-
-    ``timezone``: the time zone of columns without one. ``margin_seconds``: how far the watermark of a time stays below the source's clock.
-    """
+class MySQLSession(HeldSession[MySQLConnection]):
+    """The ``HeldSession`` of one container in MySQL."""
 
     def __init__(self, address: MySQLAddress, container: Container, *, timezone: str, margin_seconds: float = 0.0) -> None:
-        self.address, self.container = address, container
-        self.timezone, self.margin_seconds = timezone, margin_seconds
-        self.limits = Limits()
-        self.interrupt: Callable[[], None] = _nothing
-        """Cancels the write that reads from the snapshot. It is called if the snapshot had to be ended."""
-        self.snapshot_seconds = 0.0
-        """For how many seconds snapshots have been held so far."""
-        self._watch: SnapshotWatch | None = None
-        self._connection: MySQLConnection | None = None
+        super().__init__(container, timezone=timezone, margin_seconds=margin_seconds)
+        self.address = address
         self._server: Server | None = None
         self._is_limited = False
         """Whether the server ends the queries of this session after a time."""
 
-    def __enter__(self: _Self) -> _Self:
-        self._connection = self.address.connect()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the connection, and with it a snapshot that is still held."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    @property
-    def live(self) -> MySQLConnection:
-        """The connection. Raises SourceError if it is lost."""
-        if self._connection is None or not self._connection.is_open:
-            raise SourceError(f"{self.container.label}: the connection to the source is lost; nothing half-read was written; sync again.")
-        return self._connection
+    def _connect(self) -> MySQLConnection:
+        return self.address.connect()
 
     @property
     def server(self) -> Server:
@@ -118,29 +85,14 @@ class MySQLSession:
             connection.execute(f"set session wait_timeout = {int(self.limits.snapshot) + 600}")
             connection.execute("start transaction with consistent snapshot, read only")
             connection.rows(f"select 1 from {relation(container)} limit 1")
-            self._watch = SnapshotWatch(self.address, container, self.limits, connection.id, self.interrupt)
-            self._watch.start()
             try:
-                yield
-            except Exception as error:
-                if self._watch.reason is not None:
-                    raise SourceError(self._watch.reason) from error
-                raise
+                with self._watched(SnapshotWatch(self.address, container, self.limits, connection.id, self.interrupt)):
+                    yield
             finally:
-                self._watch.stop()
-                self.snapshot_seconds += self._watch.seconds
-                self._watch = None
                 if connection.is_open:
                     # The Delta commit has succeeded or failed by now, so a lost connection does not matter any more.
                     with contextlib.suppress(driver().Error, OSError):
                         connection.execute("rollback")
-
-    def still_there(self) -> None:
-        """Raises SourceError if the connection that holds the snapshot is lost or a limit is passed. This is the last check before a
-        commit."""
-        if self._watch is not None:
-            self._watch.check()
-        self.rows("select 1")
 
     def rows(self, query: str, parameters: tuple[str, ...] = ()) -> list[Row]:
         """The rows of one query, as texts. It is ended when the current time limit has passed."""

@@ -19,6 +19,7 @@ from datetime import datetime, timedelta, timezone
 from incremental_assets.core.errors import SourceError
 from incremental_assets.core.watermark import Activity, Holder, OpenTransactions, Session
 from incremental_assets.databases.mysql.connection import Row
+from incremental_assets.databases.settling import Look, settle
 
 FRESH_SECONDS = 0.11
 """InnoDB keeps its list for a tenth of a second after anybody has read it, be it an outdated one."""
@@ -43,14 +44,6 @@ _WHO = """
 select p.id, p.user, p.host, coalesce(timestampdiff(second, convert_tz(t.trx_started, 'SYSTEM', '+00:00'), utc_timestamp()), p.time)
 from information_schema.processlist p left join information_schema.innodb_trx t on t.trx_mysql_thread_id = p.id
 """
-
-
-@dataclass(frozen=True)
-class Look:
-    """What was open at one moment: ``activity``, as the rule compares it with earlier notes, and the names to be ``noted`` now."""
-
-    activity: Activity
-    noted: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -113,14 +106,7 @@ class Transactions:
 
         See ``databases.source.OpenTransactionsQuery``.
         """
-        deadline = time.monotonic() + seconds
-        first = self.look()
-        left, now = OpenTransactions(prepared=first.activity.prepared, sessions=first.noted, noted_at=clock), first.activity
-        while left and time.monotonic() < deadline:
-            time.sleep(min(random.uniform(FRESH_SECONDS, 2 * FRESH_SECONDS), max(0.0, deadline - time.monotonic())))
-            now = self.look().activity
-            left = left.still_open(now)
-        return left, now
+        return settle(self.look, clock, seconds, FRESH_SECONDS)
 
     def holders(self, noted: OpenTransactions) -> list[Holder]:
         """The users, hosts and session ids of noted transactions."""

@@ -97,11 +97,8 @@ class PostgresHashedRows:
     # ------------------------------------------------------------------
     def _rows(self, scope: RowScope, more: sql.Composable) -> sql.Composable:
         container = self._reader.container
-        windows, nulls = scope.windows, scope.include_nulls
-        if container.identifier is not None:  # rows outside of these are not synced
-            inside = (window.intersect(container.identifier.domain) for window in windows)
-            windows, nulls = tuple(window for window in inside if window is not None), nulls and container.has_null_identifiers
-        predicate = scope_predicate(container, windows, nulls)
+        synced = scope.synced(container)
+        predicate = scope_predicate(container, synced.windows, synced.include_nulls)
         return sql.SQL("select {}, {} as hash from {} where {}").format(more, self._hash(self._texts), relation(container), predicate)
 
     def _grouped(self, group: str, rows: sql.Composable) -> Sequence[tuple[Any, int, str]]:

@@ -7,13 +7,14 @@ Belongs here: the URL, connections and their settings, and the messages of failu
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import quote
 
 from incremental_assets.core.errors import ConfigurationError, OutOfTime, SourceError, SourceUnreachable
 from incremental_assets.core.time_limit import seconds_left
+from incremental_assets.databases.address import DatabaseAddress
 from incremental_assets.databases.sqlserver.host_check import is_for_host
 
 APPLICATION_NAME = "incremental-assets"
@@ -40,7 +41,6 @@ SETTINGS = (
 )
 """What values and their texts depend on, whatever the settings of the server and the login are."""
 _OPTIONS = ("encrypt", "ca", "check_host")
-_EXAMPLE = "sqlserver://user:password@host:port/database"
 
 LOGIN_FAILED, NO_DATABASE, UNKNOWN_TABLE, UNKNOWN_COLUMN = 18456, (4060, 911), 208, 207
 DENIED = (229, 230, 262, 297, 300, 371, 916)
@@ -75,18 +75,11 @@ def driver_errors() -> tuple[type[BaseException], ...]:
 
 
 @dataclass(frozen=True)
-class SQLServerAddress:
+class SQLServerAddress(DatabaseAddress):
     """The address of a database, and the user and password for it. ``repr`` does not show the password.
 
     ``options``: those of ``encrypt``, ``ca`` and ``check_host`` that the URL has.
     """
-
-    host: str
-    port: int
-    database: str
-    user: str
-    password: str = field(repr=False, default="")
-    options: Mapping[str, str] = field(repr=False, default_factory=dict[str, str])
 
     @classmethod
     def parse(cls, datastore: str, url: str | None) -> "SQLServerAddress":
@@ -94,28 +87,11 @@ class SQLServerAddress:
 
         Raises ConfigurationError if the URL is not ``sqlserver://user:password@host:port/database``, or has an option that is not known.
         """
-        wanted = f"{datastore}: url is not {_EXAMPLE}"
-        if not url:
-            raise ConfigurationError(f"{datastore}: url is empty; is the environment variable set that it refers to?")
-        if not url.startswith(("sqlserver://", "mssql://")):
-            raise ConfigurationError(f"{wanted}.")
-        try:
-            parts = urlsplit(url)
-            port = parts.port or 1433
-        except ValueError:  # its message may repeat the end of a password
-            raise ConfigurationError(f"{wanted}; special characters in the password are written as %XX (@ as %40, / as %2F).") from None
-        user, database = unquote(parts.username or ""), unquote(parts.path.lstrip("/"))
-        if not user or not database or "/" in parts.path.lstrip("/"):
-            missing = "the user" if not user else "the database"
-            raise ConfigurationError(f"{wanted}: {missing} is missing; special characters in the password are written as %XX (@ as %40).")
-        options = dict(parse_qsl(parts.query))
-        unknown = sorted(set(options) - set(_OPTIONS))
-        if unknown:
-            raise ConfigurationError(f"{datastore}: url has the option {unknown[0]!r}, which is not known here: {', '.join(_OPTIONS)} are.")
+        address = cls.parsed(datastore, url, schemes=("sqlserver", "mssql"), port=1433, known=_OPTIONS)
         for name in ("encrypt", "check_host"):
-            if options.get(name, "yes") not in ("yes", "no"):
+            if address.options.get(name, "yes") not in ("yes", "no"):
                 raise ConfigurationError(f"{datastore}: url has an unknown {name}; it is yes or no.")
-        return cls(parts.hostname or "localhost", port, database, user, unquote(parts.password or ""), options)
+        return address
 
     @property
     def display(self) -> str:

@@ -6,11 +6,11 @@ Belongs here: what SQL Server cannot do for a container, and passing the other q
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from incremental_assets.core.container import Container, HoldBack, SourceTable
+from incremental_assets.core.container import Container, SourceTable
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import Window
-from incremental_assets.databases.dialect import SourceSettings
+from incremental_assets.databases.dialect import SourceSettings, expect_one_reader
 from incremental_assets.databases.source import SourceDatabase
 from incremental_assets.databases.sqlserver.queries import ROWVERSION, scope_predicate
 from incremental_assets.databases.sqlserver.source import SQLServerSource
@@ -41,14 +41,7 @@ class SQLServerDialect:
         )
 
     def check(self, label: str, table: SourceTable, container: Container) -> None:
-        options = container.options
-        refused = {
-            "hold_back: writers": options.hold_back is HoldBack.WRITERS,
-            "readers above 1": (options.readers or 1) > 1,
-        }
-        for what, is_asked in refused.items():
-            if is_asked:
-                raise ConfigurationError(f"{label}: {what} is not possible for containers of SQL Server yet. Leave it out.")
+        expect_one_reader(label, "containers of SQL Server yet", container)
         for column in container.columns:
             if not is_known(column):
                 way = f" ({REFUSED[column.base]})" if column.base in REFUSED else ""

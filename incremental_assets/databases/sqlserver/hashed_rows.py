@@ -153,8 +153,5 @@ class HashStatements:
 
     def _where(self, scope: RowScope) -> str:
         container = self._container
-        windows, nulls = scope.windows, scope.include_nulls
-        if container.identifier is not None:  # rows outside of these are not synced
-            inside = (window.intersect(container.identifier.domain) for window in windows)
-            windows, nulls = tuple(window for window in inside if window is not None), nulls and container.has_null_identifiers
-        return scope_predicate(container, windows, nulls)
+        synced = scope.synced(container)
+        return scope_predicate(container, synced.windows, synced.include_nulls)

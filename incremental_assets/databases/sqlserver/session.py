@@ -5,14 +5,12 @@ Belongs here: the lifetime of the connection and of the snapshot. Does not belon
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 from urllib.parse import quote
 
 from incremental_assets.core.container import Container
-from incremental_assets.core.errors import SourceError
-from incremental_assets.databases.limits import Limits
+from incremental_assets.databases.held_session import HeldSession
 from incremental_assets.databases.source import Server
 from incremental_assets.databases.sqlserver.connection import Row, SQLServerAddress, SQLServerConnection, driver_errors, source_errors
 from incremental_assets.databases.sqlserver.queries import ROWVERSION, identifier_base, quoted, relation
@@ -23,7 +21,6 @@ PRIVILEGE = "GRANT VIEW SERVER STATE TO <this login>; (from SQL Server 2022 on V
 SNAPSHOT_ISOLATION = "set transaction isolation level snapshot"
 READ_COMMITTED = "set transaction isolation level read committed"
 BEGIN, ROLLBACK = "begin transaction", "if @@trancount > 0 rollback transaction"
-_Self = TypeVar("_Self", bound="SQLServerSession")
 
 
 def server_query() -> str:
@@ -52,49 +49,18 @@ def weaker_promise(database: str, *, is_versioned: bool) -> str:
     )
 
 
-def _nothing() -> None:
-    """The default for ``SQLServerSession.interrupt``: no write is running that would have to be cancelled."""
-
-
-class SQLServerSession:
-    """A connection to the source for one container, used as a context manager. All methods raise SourceError if a query fails.
-
-    ``timezone``: the time zone of columns without one. ``margin_seconds``: how far the watermark of a time stays below the source's clock.
-    """
+class SQLServerSession(HeldSession[SQLServerConnection]):
+    """The ``HeldSession`` of one container in SQL Server."""
 
     def __init__(self, address: SQLServerAddress, container: Container, *, timezone: str, margin_seconds: float = 0.0) -> None:
-        self.address, self.container = address, container
-        self.timezone, self.margin_seconds = timezone, margin_seconds
-        self.limits = Limits()
-        self.interrupt: Callable[[], None] = _nothing
-        """Cancels the write that reads from the snapshot. It is called if the snapshot had to be ended."""
-        self.snapshot_seconds = 0.0
-        """For how many seconds snapshots have been held so far."""
-        self._watch: SnapshotWatch | None = None
-        self._connection: SQLServerConnection | None = None
+        super().__init__(container, timezone=timezone, margin_seconds=margin_seconds)
+        self.address = address
         self._server: Server | None = None
         self._sees_transactions = False
         self._has_snapshots = False
 
-    def __enter__(self: _Self) -> _Self:
-        self._connection = self.address.connect()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the connection, and with it a snapshot that is still held."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    @property
-    def live(self) -> SQLServerConnection:
-        """The connection. Raises SourceError if it is lost."""
-        if self._connection is None or not self._connection.is_open:
-            raise SourceError(f"{self.container.label}: the connection to the source is lost; nothing half-read was written; sync again.")
-        return self._connection
+    def _connect(self) -> SQLServerConnection:
+        return self.address.connect()
 
     @property
     def is_exact(self) -> bool:
@@ -144,30 +110,15 @@ class SQLServerSession:
                 connection.execute(SNAPSHOT_ISOLATION)
                 connection.execute(BEGIN)
                 connection.rows(first_read(container))
-            self._watch = SnapshotWatch(self.address, container, self.limits, connection, connection.id, self.interrupt)
-            self._watch.start()
             try:
-                yield
-            except Exception as error:
-                if self._watch.reason is not None:
-                    raise SourceError(self._watch.reason) from error
-                raise
+                with self._watched(SnapshotWatch(self.address, container, self.limits, connection, connection.id, self.interrupt)):
+                    yield
             finally:
-                self._watch.stop()
-                self.snapshot_seconds += self._watch.seconds
-                self._watch = None
                 if connection.is_open and has_snapshots:
                     # The Delta commit has succeeded or failed by now, so a lost connection does not matter any more.
                     with contextlib.suppress(*driver_errors()):
                         connection.execute(ROLLBACK)
                         connection.execute(READ_COMMITTED)
-
-    def still_there(self) -> None:
-        """Raises SourceError if the connection that holds the snapshot is lost or a limit is passed. This is the last check before a
-        commit."""
-        if self._watch is not None:
-            self._watch.check()
-        self.rows("select 1")
 
     def rows(self, query: str) -> list[Row]:
         """The rows of one query. It is ended when the current time limit has passed."""

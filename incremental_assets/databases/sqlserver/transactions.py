@@ -8,12 +8,11 @@ runs that may still wait for a lock. It is noted under the name of that transact
 another one. A distributed transaction without session, which may be in doubt, is noted by its own id.
 """
 
-import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from incremental_assets.core.watermark import Activity, Holder, OpenTransactions, Session
+from incremental_assets.databases.settling import Look, settle
 from incremental_assets.databases.sqlserver.connection import APPLICATION_NAME, Row
 from incremental_assets.databases.sqlserver.queries import micros_of, text_literal
 
@@ -69,14 +68,6 @@ def _others() -> str:
     return f"coalesce(s.program_name, '') <> {text_literal(APPLICATION_NAME)}"
 
 
-@dataclass(frozen=True)
-class Look:
-    """What was open at one moment: ``activity``, as the rule compares it with earlier notes, and the names to be ``noted`` now."""
-
-    activity: Activity
-    noted: frozenset[str]
-
-
 def look_of(requests: list[Row], transactions: list[Row]) -> Look:
     """What the answers of the two queries say, of which that for requests must be asked first."""
     arrived = {str(session): int(since) for session, since in requests}
@@ -120,14 +111,7 @@ class Transactions:
 
         See ``databases.source.OpenTransactionsQuery``.
         """
-        deadline = time.monotonic() + seconds
-        first = self.look()
-        left, now = OpenTransactions(prepared=first.activity.prepared, sessions=first.noted, noted_at=clock), first.activity
-        while left and time.monotonic() < deadline:
-            time.sleep(min(random.uniform(_BETWEEN_LOOKS, 2 * _BETWEEN_LOOKS), max(0.0, deadline - time.monotonic())))
-            now = self.look().activity
-            left = left.still_open(now)
-        return left, now
+        return settle(self.look, clock, seconds, _BETWEEN_LOOKS)
 
     def holders(self, noted: OpenTransactions) -> list[Holder]:
         """The users, hosts and session ids of noted transactions."""
