@@ -79,8 +79,8 @@ constraints:
 	@mv .constraints.tmp constraints.txt
 
 clean:
-	-@if [ -x $(BIN)/python ]; then $(BIN)/python -m incremental_assets.spark.embedded.server stop; fi
-	rm -rf .dagster_home lake spark-warehouse metastore_db derby.log artifacts .pytest_cache .ruff_cache .hypothesis
+	-@if [ -x $(BIN)/python ]; then $(BIN)/python -m incremental_assets.spark.embedded.server stop; $(BIN)/python -m incremental_assets.demo remove; fi
+	rm -rf .dagster_home .demo .bench lake spark-warehouse metastore_db derby.log artifacts .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 distclean: clean

