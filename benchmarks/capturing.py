@@ -1,8 +1,11 @@
 """What following the source's log costs: `python -m benchmarks.capturing [--scale 0.1] [--rounds 3]`, on this machine.
 
 Belongs here: a sync of TPC-H's `line_item` with `capture: log` after 1 % of its orders were updated and 0.1 % deleted, beside the upsert by
-`updated_at` of the same changes, and the decoding of the log alone. Does not belong: what a sync finds (the tests), and the comparison with
-dlt (`python -m benchmarks`).
+`updated_at` of the same changes, dlt's merge of them, and the decoding of the log alone. Does not belong: what a sync finds (the tests),
+and all else that is compared with dlt (`python -m benchmarks`).
+
+dlt's source of PostgreSQL's log is code to be copied into a project and no package, so dlt follows `updated_at`, as `dlt_side` sets it up,
+and does not see the deleted rows either. It is left out where it is not installed (`make bench` installs it).
 
 Each sync is measured as the whole process of `incremental-assets sync`, and by its own clock (`seconds` of its record). The upsert does not
 see the deleted rows. Before each round another one is made and synced whose numbers are not used: the first commit of rows of a table is
@@ -12,7 +15,9 @@ its source, row by row.
 """
 
 import argparse
+import importlib.util
 import statistics
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -23,7 +28,7 @@ import psycopg
 
 from benchmarks.__main__ import CHANGE, DEFS, PREPARE
 from benchmarks.figures import Figure, report
-from benchmarks.measure import Project
+from benchmarks.measure import Measured, Project, run
 from incremental_assets.demo.compare import compare
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.demo.source import load
@@ -40,7 +45,7 @@ RATIO = 1.5
 @dataclass
 class Round:
     """The measurements of one round. ``log_mb``: how much log the slot kept for it. ``ours``: for each datastore, the seconds of the whole
-    process, those of the sync, and the peak of memory in MiB."""
+    process, those of the sync, and the peak of memory in MiB. ``dlt``: those of the whole process; None where dlt is not installed."""
 
     updated: int
     deleted: int
@@ -48,6 +53,14 @@ class Round:
     messages: int
     log_mb: float
     ours: dict[str, tuple[float, float, float]] = field(default_factory=dict[str, tuple[float, float, float]])
+    dlt: Measured | None = None
+
+
+def dlt(project: Project, step: str, url: str) -> Measured | None:
+    """Measures one step of dlt; None where it is not installed."""
+    if importlib.util.find_spec("dlt") is None:
+        return None
+    return run([sys.executable, "-m", "benchmarks.dlt_side", step, url, str(project.folder / "dlt")], project.environment)
 
 
 def project_of(work: Path, url: str) -> Project:
@@ -89,6 +102,8 @@ def one_round(project: Project, url: str, number: int) -> Round:
         assert line["rows_updated"] == updated or (name == "upsert" and line["rows_updated"] >= updated), line
         assert line["rows_deleted"] == (deleted if name == "captured" else 0), line
         found.ours[name] = (measured.seconds, line["seconds"], measured.peak_mb)
+    found.dlt = dlt(project, "upsert", url)
+    assert found.dlt is None or found.dlt.lines[-1]["rows"] >= updated, found.dlt
     return found
 
 
@@ -107,6 +122,7 @@ def measure(scale: float, rounds: int) -> None:
                 for name in ("upsert", "captured"):
                     loaded = project.command("sync", f"{name}/line_item", "--json")
                     report(f"first load of {loaded.lines[0]['rows_read']:,} rows, {name}: {loaded.lines[0]['seconds']:.2f} s")
+                dlt(project, "first", url)
                 one_round(project, url, 0)
                 found = [one_round(project, url, number) for number in range(1, rounds + 1)]
                 assert compare(url, "line_item", str(project.lake / "captured" / "line_item")).equal
@@ -130,6 +146,11 @@ def tell(scale: float, found: list[Round]) -> None:
             Figure(f"the sync: {name}", run),
             Figure(f"the process: {name}", whole),
         )
+    by_dlt = [one.dlt.seconds for one in found if one.dlt is not None]
+    if by_dlt:
+        whole, captured = statistics.median(by_dlt), statistics.median(one.ours["captured"][0] for one in found)
+        report(f"dlt's merge by `updated_at`: the process {whole:.2f} s; deletes are not seen", Figure("the process: dlt's merge", whole))
+        report(f"captured / dlt's merge, whole processes: {captured / whole:.2f}", Figure("captured / dlt's merge", captured / whole, "×"))
     ratio = runs["captured"] / runs["upsert"]
     report(f"captured / upsert: {ratio:.2f}", Figure("captured / upsert", ratio, "×", RATIO, "the upsert does not see the deletes"))
 
