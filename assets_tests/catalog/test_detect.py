@@ -141,7 +141,7 @@ LABELS = [
             create function t_pair() returns trigger language plpgsql as $$ begin new.updated_at = now(); return new; end $$;
             create trigger t before update on pair for each row execute function t_pair()""",
         filled("pair", "id", "i"),
-        '{table: "public.pair", column: ["created_at", "updated_at"], type: timestamp, strategy: upsert}',
+        "{table: public.pair, column: [created_at, updated_at], type: timestamp, strategy: upsert}",
         trusted=True,
         says="the greater of both",
     ),

@@ -19,6 +19,7 @@ from incremental_assets.core.grammar import IncrementalSpec, Strategy
 from incremental_assets.core.identifier_types import cursor_type_of
 from incremental_assets.core.partitions import Granularity, default_granularity
 from incremental_assets.core.resolve import AT_INSERT, DEFAULT_WIDTH_PARTITIONS, round_width
+from incremental_assets.core.yaml_text import flow
 
 
 def _words(text: str) -> frozenset[str]:
@@ -96,10 +97,10 @@ class Proposal:
         """Returns the line for ``incremental:``, to be copied into the YAML; None: there is no identifier."""
         if self.type is None:
             return None
-        if len(self.columns) == 1 and not re.search(r"[^A-Za-z0-9_]", table + self.columns[0]):
+        if len(self.columns) == 1 and not re.search(r"[^A-Za-z0-9_]", schema + table + self.columns[0]):
             return f'"{schema}.{table}:{self.columns[0]}:{self.type.value}{"!upsert" if self.strategy is Strategy.UPSERT else ""}"'
-        columns = f'"{self.columns[0]}"' if len(self.columns) == 1 else "[" + ", ".join(f'"{c}"' for c in self.columns) + "]"
-        return f'{{table: "{schema}.{table}", column: {columns}, type: {self.type.value}, strategy: {self.strategy.value}}}'
+        columns = self.columns[0] if len(self.columns) == 1 else list(self.columns)
+        return flow({"table": f"{schema}.{table}", "column": columns, "type": self.type.value, "strategy": self.strategy.value})
 
 
 class _Role(Enum):

@@ -1,24 +1,14 @@
-"""The commands about the project as a whole: create one, show what it has run, and show it in the UI.
+"""The commands about the project as a whole: show what it has run, play the demo, and show it in the UI.
 
-Belongs here: the arguments of init, operations, demo and dev, and what they print. Does not belong: the work (``dagster``, ``demo``).
+Belongs here: the arguments of operations, demo and dev, and what they print. Does not belong: the work (``dagster``, ``demo``).
 """
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from incremental_assets.cli.app import Json, Project, app, enter, project_of
 from incremental_assets.cli.terminal import out, print_table, say
-
-
-@app.command(rich_help_panel="The project")
-def init(directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the project, new or without one.")]) -> None:
-    """Write a minimal project that works at once."""
-    from incremental_assets.dagster.scaffold import write_project
-
-    for path in write_project(directory):
-        say(f"wrote {path}")
 
 
 @app.command(rich_help_panel="The project")

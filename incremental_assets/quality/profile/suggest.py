@@ -9,9 +9,6 @@ and a function that evaluates aggregates on the held-out rows; then ``Suggestion
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import yaml
 
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.rules.keys import Unique
@@ -19,6 +16,7 @@ from incremental_assets.core.rules.numbers import Change
 from incremental_assets.core.rules.rule import Rule
 from incremental_assets.core.rules.sql import RuleNotApplicable
 from incremental_assets.core.rules.values import NotNull, RowRule
+from incremental_assets.core.yaml_text import comment_text, flow
 from incremental_assets.quality.profile.column import Key, Profile
 from incremental_assets.quality.profile.propose import RARE, candidates, changes_of, rounded_up, rows_by_partition, volumetric
 from incremental_assets.quality.rows import Aggregate, Condition, Values
@@ -86,15 +84,15 @@ class Suggestions:
     def yaml(self) -> str:
         """Return the rules as a YAML list for ``checks:``, one rule a line, with comments."""
         lines = _head(self.split, self.rows)
-        lines += [f"- {_flow(one.rule.words())}  # {_of_held_out(one)}" for one in self.kept]
+        lines += [f"- {flow(one.rule.words())}  # {_of_held_out(one)}" for one in self.kept]
         if not self.kept:
             lines.append("[]")
         if self.dropped:
             lines.append("# Left out, as they do not hold there:")
-            lines += [f"#   {_flow(one.rule.words())}: {_of_held_out(one)}" for one in self.dropped]
+            lines += [f"#   {flow(one.rule.words())}: {_of_held_out(one)}" for one in self.dropped]
         if self.unfit:
             lines.append("# Left out, as they cannot be used:")
-            lines += [f"#   {_flow(rule.words())}: {_comment_text(why)}" for rule, why in self.unfit]
+            lines += [f"#   {flow(rule.words())}: {comment_text(why)}" for rule, why in self.unfit]
         return "\n".join(lines) + "\n"
 
 
@@ -229,14 +227,8 @@ def _span(keys: Sequence[Key]) -> str:
     if not keys:
         return "no partition"
     if len(keys) == 1:
-        return "all rows" if keys[0] is None else f"partition {_comment_text(keys[0])}"
-    return f"{len(keys):,} partitions ({_comment_text(keys[0])} to {_comment_text(keys[-1])})"
-
-
-def _comment_text(key: Key) -> str:
-    """Return a key, or a message from elsewhere, for a YAML comment. Line breaks are escaped, because a comment ends with its line."""
-    text = str(key)
-    return text if text.isprintable() else ascii(text)
+        return "all rows" if keys[0] is None else f"partition {comment_text(keys[0])}"
+    return f"{len(keys):,} partitions ({comment_text(keys[0])} to {comment_text(keys[-1])})"
 
 
 def _of_held_out(one: Suggestion) -> str:
@@ -247,21 +239,3 @@ def _of_held_out(one: Suggestion) -> str:
         return f"none of {one.evaluated:,} {what} fails"
     worst = f", at worst {100 * one.worst:.2g} % of a partition" if one.worst > one.share else ""
     return f"{one.failed:,} of {one.evaluated:,} {what} fail ({100 * one.share:.2g} %{worst})"
-
-
-class _OnALine(yaml.SafeDumper):
-    """Dumps YAML with escapes in texts that would otherwise break the line or contain invisible characters."""
-
-
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=None if value.isprintable() else '"')
-
-
-_OnALine.add_representer(str, _text)
-
-
-def _flow(words: Mapping[str, Any]) -> str:
-    """Return a rule as YAML in flow style, on one line."""
-    how: dict[str, Any] = {"Dumper": _OnALine, "default_flow_style": True, "sort_keys": False, "width": float("inf")}
-    text = yaml.dump(dict(words), allow_unicode=True, **how).rstrip("\n")
-    return text if text.isprintable() else yaml.dump(dict(words), **how).rstrip("\n")

@@ -1,0 +1,192 @@
+"""``add``, ``remove`` and ``init --url``: the file that they write, what stays where they fail, and that no name in a source writes YAML.
+
+Belongs here: the commands as a user types them. Does not belong: what is proposed for a table (``catalog/test_detect.py``).
+"""
+
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from incremental_assets.cli import app
+from incremental_assets.core.errors import ConfigurationError, SyncError
+from incremental_assets.core.yaml_text import comment_text, flow
+from incremental_assets.dagster.loading import load_datastores
+from incremental_assets.dagster.new_datastore import NewDatastore
+
+Run = Callable[..., str]
+EVIL = "x\n  - injected: 1"
+TEMPLATE = "{{ env.HOME }}"
+TABLES = f"""
+create table customer (id int primary key, updated_at timestamptz not null default now());
+create function touch() returns trigger language plpgsql as $$ begin new.updated_at := now(); return new; end $$;
+create trigger touch before update on customer for each row execute function touch();
+insert into customer select g, now() - g * interval '1 hour' from generate_series(1, 2000) g;
+create table events (id bigint generated always as identity primary key, payload text);
+insert into events (payload) select 'x' from generate_series(1, 2000);
+create table orders (id int primary key, modified timestamptz);
+create table "{EVIL}" (id bigint generated always as identity primary key, "a""b" int);
+insert into "{EVIL}" ("a""b") select 1 from generate_series(1, 2000);
+create table "{TEMPLATE}" (id bigint generated always as identity primary key, a int);
+insert into "{TEMPLATE}" (a) select 1 from generate_series(1, 2000);
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Runs a command in a project of its own, and returns what it printed. An error is raised."""
+    for variable in ("INCREMENTAL_ASSETS_PROJECT", "INCREMENTAL_ASSETS_LAKE", "DAGSTER_HOME"):
+        monkeypatch.setenv(variable, "")  # so that what the commands set is undone
+        monkeypatch.delenv(variable)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    _forget_modules()
+
+    def command(*words: str, answer: str | None = None) -> str:
+        done = CliRunner().invoke(app, list(words), input=answer, catch_exceptions=True, standalone_mode=False)
+        if done.exception is not None:
+            raise done.exception
+        return done.output
+
+    yield command
+    _forget_modules()
+
+
+def _forget_modules() -> None:
+    """Each project has its modules under the same names, and a process serves one project."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("definitions", "defs")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def shop(database: str) -> str:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(TABLES.encode())
+        connection.execute("select pg_stat_force_next_flush()")
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("analyze")
+    return database
+
+
+def attributes(file: Path) -> dict[str, object]:
+    return yaml.safe_load(file.read_text(encoding="utf-8"))["attributes"]
+
+
+def test_a_project_with_a_url_has_a_datastore_that_loads(run: Run, shop: str, tmp_path: Path) -> None:
+    """The first five minutes of a new user: one command, and what it has written is right, complete, and says why."""
+    output = run("init", "lake", "--url", shop, "--name", "shop")
+    file = tmp_path / "lake" / "defs" / "shop" / "defs.yaml"
+    text, found = file.read_text(encoding="utf-8"), attributes(file)
+    used = found["incremental"]
+    assert isinstance(used, list)
+    assert "public.customer:updated_at:timestamp!upsert" in used and "public.events:id:integer" in used
+    assert "the trigger touch sets it at each change" in text, "each identifier has its reason"
+    assert '# - "public.orders:modified:timestamp!upsert"' in text, "what nothing guarantees is not used unasked"
+    assert {"table": f"public.{EVIL}", "column": "id", "type": "integer", "strategy": "append"} in used
+    assert "injected" not in found and not any(TEMPLATE in str(one) for one in used)
+    [store] = load_datastores(tmp_path / "lake")
+    strategies = {definition.table.name: definition.container.strategy.value for definition in store.definitions}
+    assert strategies == {"customer": "upsert", "events": "append", "orders": "snapshot", EVIL: "append", TEMPLATE: "snapshot"}
+    assert "loads the whole container" in output, "what the first sync will do is said"
+
+
+def test_the_password_is_only_in_a_file_of_the_owner(run: Run, shop: str, tmp_path: Path) -> None:
+    """The YAML goes into version control, and a password in it to everybody."""
+    run("init", "lake", "--url", shop, "--name", "shop")
+    env = tmp_path / "lake" / ".env"
+    password = shop.split(":")[2].split("@")[0]
+    with_it = {path for path in (tmp_path / "lake").rglob("*") if path.is_file() and password in path.read_text(errors="replace")}
+    assert with_it == {env} and stat.S_IMODE(env.stat().st_mode) == 0o600
+    assert ".env" in (tmp_path / "lake" / ".gitignore").read_text().splitlines()
+
+
+def test_a_url_in_the_environment_is_written_nowhere(run: Run, shop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("init", "lake")
+    monkeypatch.setenv("MY_SHOP", shop)
+    run("add", "MY_SHOP", "--project", "lake", "--name", "shop")
+    assert attributes(tmp_path / "lake" / "defs" / "shop" / "defs.yaml")["url"] == "{{ env.MY_SHOP }}"
+    assert not (tmp_path / "lake" / ".env").exists()
+
+
+@pytest.mark.parametrize("name", ["shop", None])
+def test_a_source_that_cannot_be_reached_leaves_the_project_as_it_was(run: Run, tmp_path: Path, name: str | None) -> None:
+    """A half-added datastore would break every later command of the project."""
+    run("init", "lake")
+    (tmp_path / "lake" / ".env").write_text("OTHER=1\n")
+    before = sorted(path.name for path in (tmp_path / "lake" / "defs").iterdir())
+    with pytest.raises(SyncError, match="cannot connect"):
+        run("add", "postgresql://a:b@127.0.0.1:1/shop", "--project", "lake", *(["--name", name] if name else []))
+    assert sorted(path.name for path in (tmp_path / "lake" / "defs").iterdir() if not path.name.startswith(".")) == before
+    assert (tmp_path / "lake" / ".env").read_text() == "OTHER=1\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "message"),
+    [
+        ("nonsense", None, "neither a URL nor an environment variable"),
+        ("ftp://host/file", None, "no URL of a database"),
+        ("postgresql://host/shop", "../shop", "cannot be called"),
+        ("postgresql://host/", None, "cannot be called"),
+        ("postgresql://a:${HOME}@host/shop", None, "characters that a URL writes as %XX"),
+        ("postgresql://a:'b'@host/shop", None, "characters that a URL writes as %XX"),
+    ],
+)
+def test_what_cannot_be_added_is_refused_before_anything_is_written(
+    run: Run, tmp_path: Path, url: str, name: str | None, message: str
+) -> None:
+    run("init", "lake")
+    with pytest.raises(ConfigurationError, match=message):
+        run("add", url, "--project", "lake", *(["--name", name] if name else []))
+    assert not (tmp_path / "lake" / ".env").exists()
+
+
+def test_a_datastore_is_not_added_twice(run: Run, shop: str, tmp_path: Path) -> None:
+    """The second one would overwrite what somebody has written into the first."""
+    run("init", "lake", "--url", shop, "--name", "shop")
+    file = tmp_path / "lake" / "defs" / "shop" / "defs.yaml"
+    file.write_text(file.read_text() + "  timezone: Europe/Berlin\n")
+    with pytest.raises(ConfigurationError, match="already there"):
+        run("add", shop, "--project", "lake", "--name", "shop")
+    file.parent.rename(file.parent.with_name("moved"))
+    with pytest.raises(ConfigurationError, match="is called 'shop' already"):
+        run("add", shop, "--project", "lake", "--name", "shop")
+    assert attributes(tmp_path / "lake" / "defs" / "moved" / "defs.yaml")["timezone"] == "Europe/Berlin"
+
+
+def test_a_removed_datastore_is_gone_with_its_url(run: Run, shop: str, tmp_path: Path) -> None:
+    run("init", "lake", "--url", shop, "--name", "shop")
+    (tmp_path / "lake" / ".env").open("a").write("OTHER='1'\n")
+    with pytest.raises(Exception, match=""):
+        run("remove", "shop", "--project", "lake", answer="n\n")
+    assert (tmp_path / "lake" / "defs" / "shop" / "defs.yaml").exists(), "it asks first"
+    run("remove", "shop", "--project", "lake", answer="y\n")
+    assert load_datastores(tmp_path / "lake") == []
+    assert (tmp_path / "lake" / ".env").read_text() == "OTHER='1'\n"
+
+
+def test_a_file_with_two_datastores_is_left_to_people(run: Run, shop: str, tmp_path: Path) -> None:
+    run("init", "lake", "--url", shop, "--name", "shop")
+    file = tmp_path / "lake" / "defs" / "shop" / "defs.yaml"
+    text = file.read_text()
+    file.write_text(text + "---\n" + text.replace("name: shop", "name: second"))
+    with pytest.raises(ConfigurationError, match="several components"):
+        run("remove", "shop", "--yes", "--project", "lake")
+    assert file.exists()
+
+
+def test_the_name_is_that_of_the_database() -> None:
+    assert NewDatastore.of("postgresql://h/Shop%20one?sslmode=require", None, None, {}).name == "shop_one"
+
+
+@given(st.text(min_size=1))
+def test_any_text_is_one_line_of_yaml_that_means_it(text: str) -> None:
+    """A table can be called anything, also like an entry of this file."""
+    assert len(flow(text).splitlines()) == 1 and yaml.safe_load(flow(text)) == text
+    assert yaml.safe_load(f"# {comment_text(text)}\nname: 1") == {"name": 1}

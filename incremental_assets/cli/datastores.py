@@ -1,0 +1,96 @@
+"""The commands that add datastores to a project and remove them: init, add, remove.
+
+Belongs here: their arguments, and what they print. Does not belong: the work (``dagster.scaffold``, ``dagster.new_datastore``).
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from incremental_assets.cli.app import Json, Project, app, enter
+from incremental_assets.cli.terminal import out, print_catalog, print_table, say
+from incremental_assets.core.errors import ConfigurationError
+
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="What the datastore is called; by default as its database.")]
+Schema = Annotated[str | None, typer.Option("--schema", metavar="NAME", help="The schema that is read, where it is not the usual one.")]
+Url = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL",
+        help="postgresql://user:password@host:port/database, mysql://…, sqlserver://…; or an environment variable that has the URL.",
+    ),
+]
+
+
+@app.command(rich_help_panel="The project")
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the project, new or without one.")],
+    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="Add the datastore of this URL, as the command add does.")] = None,
+    name: Name = None,
+    schema: Schema = None,
+) -> None:
+    """Write a minimal project that works at once; with --url, one that has a datastore."""
+    from incremental_assets.dagster.scaffold import write_project
+
+    if url is None and (name is not None or schema is not None):
+        raise ConfigurationError("--name and --schema go with --url.")
+    for path in write_project(directory):
+        say(f"wrote {path}")
+    if url is not None:
+        _add(directory, url, name, schema, as_json=False)
+
+
+@app.command(rich_help_panel="The project")
+def add(url: Url, name: Name = None, schema: Schema = None, as_json: Json = False, project_dir: Project = None) -> None:
+    """Add a database as a datastore: look at it, and write its defs.yaml with the identifiers that were detected and why.
+
+    The URL is written into .env and not into the YAML. A password in a command line is seen by others on the machine, and kept by the
+    shell; name an environment variable instead.
+    """
+    _add(enter(project_dir), url, name, schema, as_json=as_json)
+
+
+@app.command(rich_help_panel="The project")
+def remove(
+    datastore: Annotated[str, typer.Argument(metavar="DATASTORE", help="The datastore that is to be removed.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    project_dir: Project = None,
+) -> None:
+    """Remove a datastore from the project: its defs.yaml, and its URL from .env. Its Delta tables, catalog and history stay."""
+    from incremental_assets.dagster.loading import find_datastore, load_datastores
+    from incremental_assets.dagster.new_datastore import remove_datastore
+
+    project = enter(project_dir)
+    store = find_datastore(load_datastores(project), datastore)
+    if any(definition.container.is_captured for definition in store.definitions):
+        say(f"{store.name} follows the log of its source, which keeps it until: incremental-assets capture drop {store.name}")
+    if not yes:
+        typer.confirm(f"Delete the defs.yaml of {store.name}? Its Delta tables stay in the lake.", abort=True, err=True)
+    for line in remove_datastore(project, store.name):
+        say(line)
+
+
+def _add(project: Path, url: str, name: str | None, schema: str | None, *, as_json: bool) -> None:
+    from incremental_assets.dagster.dry_run import dry_run_lines
+    from incremental_assets.dagster.loading import find_datastore, load_datastores
+    from incremental_assets.dagster.new_datastore import NewDatastore, add_datastore
+    from incremental_assets.dagster.project import enter_project
+    from incremental_assets.dagster.runner import SyncOptions
+    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+
+    project = project.resolve()
+    enter_project(project)
+    new = NewDatastore.of(url, name, schema, dict(os.environ))
+    with command_line_instance() as instance:
+        records = add_datastore(project, new, instance, say)
+        if as_json:
+            for record in records:
+                out(record)
+            return
+        print_catalog(new.name, records)
+        definitions = find_datastore(load_datastores(project), new.name).definitions
+        lines = list(dry_run_lines(definitions, SyncOptions(), instance))
+    print_table("what the first sync will do", lines, ("container", "strategy", "reason", "rows", "message"))
+    say(f"wrote {project / 'defs' / new.name / 'defs.yaml'}: look at it, and then: incremental-assets sync {new.name}")

@@ -1,0 +1,195 @@
+"""``incremental-assets add`` and ``remove``: writes the ``defs.yaml`` of a new datastore from what its source shows, or deletes one.
+
+Belongs here: the text of that file, and the variable in ``.env`` with the URL. Does not belong: what is proposed for a container
+(``catalog.detect``), and the files of a new project (``scaffold``).
+
+All that the source has a say in (names, defaults, triggers) is quoted, or stands in a comment of one line; a name that Dagster would read
+as a template is left out.
+"""
+
+import re
+import shutil
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import dagster as dg
+import dotenv
+import yaml
+
+from incremental_assets.catalog.definition import ContainerDefinition
+from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.yaml_text import comment_text, flow
+from incremental_assets.dagster.catalog_command import catalog_records
+from incremental_assets.dagster.loading import find_datastore, load_datastores
+from incremental_assets.dagster.project import enter_project
+from incremental_assets.databases.definition import TableDefinition
+
+COMPONENTS = {
+    "postgresql": "PostgresDatastore",
+    "postgres": "PostgresDatastore",
+    "mysql": "MySQLDatastore",
+    "mariadb": "MySQLDatastore",
+    "sqlserver": "SQLServerDatastore",
+    "mssql": "SQLServerDatastore",
+}
+"""The components of databases, by the schemes of their URLs."""
+_WIDTH = 120
+_TEMPLATE = re.compile(r"\{[{%#]")
+_VARIABLE = re.compile(r"""["']?\{\{\s*env\.([A-Za-z_]\w*)\s*\}\}""")
+
+
+@dataclass(frozen=True)
+class NewDatastore:
+    """A datastore that is to be added. ``variable``: the environment variable with the URL. ``is_known``: it is set already."""
+
+    name: str
+    component: str
+    variable: str
+    url: str
+    schema: str | None
+    is_known: bool
+
+    @classmethod
+    def of(cls, url: str, name: str | None, schema: str | None, environment: dict[str, str]) -> "NewDatastore":
+        """``url``: the URL of a database, or the name of an environment variable that has it. ``name``: None: that of the database.
+
+        Raises ConfigurationError if it is neither, or if the name is no name for a folder and a datastore.
+        """
+        variable = url if re.fullmatch(r"[A-Za-z_]\w*", url) else None
+        if variable is not None:
+            if variable not in environment:
+                raise ConfigurationError(f"{url} is neither a URL nor an environment variable that is set. {_SUPPORTED}")
+            url = environment[variable]
+        scheme, slashes, rest = url.partition("://")
+        if not slashes or scheme not in COMPONENTS:
+            raise ConfigurationError(f"{'the value of ' + variable if variable else 'this'} is no URL of a database. {_SUPPORTED}")
+        database = unquote(rest.split("?")[0].rpartition("/")[2])
+        if name is None:
+            name = re.sub(r"\W+", "_", database.lower(), flags=re.ASCII).strip("_")
+        if not re.fullmatch(r"[A-Za-z]\w*", name, flags=re.ASCII):
+            raise ConfigurationError(
+                f"a datastore cannot be called {name!r}; say --name with letters, digits and underscores, a letter first."
+            )
+        return cls(name, COMPONENTS[scheme], variable or f"{name.upper()}_URL", url, schema, variable is not None)
+
+
+_SUPPORTED = "Write postgresql://user:password@host:port/database, or a URL that begins with mysql:// or sqlserver://."
+
+
+def add_datastore(project: Path, new: NewDatastore, instance: dg.DagsterInstance, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Adds the datastore to the project, and returns the records of its catalog (``catalog_command``).
+
+    The source is looked at before anything stays: where that fails, the project is as it was before. Raises ConfigurationError or
+    SourceError.
+    """
+    folder = project / "defs" / new.name
+    if folder.exists():
+        raise ConfigurationError(f"{folder} is already there. Say --name with another name, or: incremental-assets remove {new.name}")
+    if any(store.name == new.name for store in load_datastores(project)):
+        raise ConfigurationError(f"a datastore is called {new.name!r} already. Say --name with another name.")
+    undo = [] if new.is_known else [_set_variable(project / ".env", new)]
+    folder.mkdir(parents=True)
+    undo.append(lambda: shutil.rmtree(folder))
+    try:
+        enter_project(project)  # reads .env
+        file = folder / "defs.yaml"
+        file.write_text(yaml_of(new, ()), encoding="utf-8")
+        store = find_datastore(load_datastores(project), new.name)
+        catalog_records(store, instance, {}, False, progress)
+        file.write_text(yaml_of(new, store.definitions), encoding="utf-8")
+        # The entries are read as a user would read them, and the ends of the identifiers that they name are looked up.
+        return catalog_records(find_datastore(load_datastores(project), new.name), instance, {}, False, progress)
+    except BaseException:
+        for step in reversed(undo):
+            step()
+        raise
+
+
+def remove_datastore(project: Path, name: str) -> list[str]:
+    """Deletes the datastore's ``defs.yaml``, and the variable with its URL where nothing else uses it. Returns what was done, in words.
+
+    Its tables in the lake, its catalog and its history stay. Raises ConfigurationError where there is no such datastore, or where its file
+    is not its own alone.
+    """
+    store = find_datastore(load_datastores(project), name)
+    file = _file_of(project, store.name)
+    text = file.read_text(encoding="utf-8")
+    others = [path for path in file.parent.iterdir() if path != file and path.name != "__pycache__"]
+    if others:
+        raise ConfigurationError(f"{file.parent} has other files, such as {others[0].name}: delete {file.name} there yourself.")
+    shutil.rmtree(file.parent)
+    done = [f"deleted {file}"]
+    found, env = _VARIABLE.search(text), project / ".env"
+    if found is not None and found[1] in dotenv.dotenv_values(env, interpolate=False):
+        rest = [path.read_text(encoding="utf-8", errors="replace") for path in project.glob("**/*.y*ml") if path.is_file()]
+        if not any(f"env.{found[1]}" in other for other in rest):
+            dotenv.unset_key(env, found[1])
+            done.append(f"deleted {found[1]} from {env}")
+    return done
+
+
+def yaml_of(new: NewDatastore, containers: Sequence[ContainerDefinition]) -> str:
+    """The text of the new ``defs.yaml``. ``containers``: as the first catalog has found them."""
+    tables = [definition for definition in containers if isinstance(definition, TableDefinition)]
+    lines = [
+        "# Written by `incremental-assets add`. Every table and view of the schema is synced: those under `incremental` by what is new in",
+        "# them, all others whole each time. What the source does not guarantee is not used unasked: those entries are comments.",
+        f"type: incremental_assets.{new.component}",
+        "attributes:",
+        f"  name: {new.name}",
+        f'  url: "{{{{ env.{new.variable} }}}}"' + ("" if new.is_known else "   # its value, with the password, is in .env"),
+        *([] if new.schema is None else [f"  schema: {flow(new.schema)}"]),
+    ]
+    entries = [(definition, definition.entry) for definition in tables if definition.entry is not None]
+    used = [(definition, entry) for definition, entry in entries if definition.proposal.trusted and not _TEMPLATE.search(entry)]
+    lines.append("  incremental:" if used else "  incremental: []")
+    for definition, entry in entries:
+        proposal, is_used = definition.proposal, (definition, entry) in used
+        lines += _comment(f"{definition.table.name}: {'; '.join(proposal.reasons)}")
+        if _TEMPLATE.search(entry):
+            lines += _comment("It is not written here, as Dagster would read its name as a template.")
+        else:
+            lines.append(f"    {'' if is_used else '# '}- {entry}")
+    sized = [(definition.table.name, definition.proposal.partition_by) for definition, _ in used if definition.proposal.partition_by]
+    if sized:
+        lines.append("  containers:")
+        lines += [f"    {flow(table)}: {{partition_by: {size}}}" for table, size in sized]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(text: str) -> list[str]:
+    """The text as lines of comment, whatever is in it."""
+    return [f"    # {line}" for line in textwrap.wrap(comment_text(text), _WIDTH, break_on_hyphens=False)]
+
+
+def _set_variable(env: Path, new: NewDatastore) -> Callable[[], object]:
+    """Writes the URL into ``.env``, which only its owner can read then. Returns what undoes it.
+
+    Raises ConfigurationError if the variable has another value there, or if the URL has characters that no URL has.
+    """
+    before = env.read_text(encoding="utf-8") if env.exists() else None
+    known = dotenv.dotenv_values(env, interpolate=False).get(new.variable)
+    if known is not None and known != new.url:
+        raise ConfigurationError(f"{env} has another {new.variable} already. Say --name with another name, or `add {new.variable}`.")
+    if not re.fullmatch(r"[!-~]+", new.url) or re.search(r"""["'\\]|\$\{""", new.url):
+        raise ConfigurationError("the URL has characters that a URL writes as %XX, such as spaces or quotes; write them so.")
+    env.touch(mode=0o600)
+    env.chmod(0o600)
+    dotenv.set_key(env, new.variable, new.url)
+    env.chmod(0o600)
+    return env.unlink if before is None else lambda: env.write_text(before, encoding="utf-8")
+
+
+def _file_of(project: Path, name: str) -> Path:
+    """The ``defs.yaml`` that has the datastore alone. Raises ConfigurationError where it is not found, or has other components, too."""
+    for file in sorted((project / "defs").glob("**/defs.yaml")):
+        documents = [one for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if isinstance(one, dict)]
+        if any((one.get("attributes") or {}).get("name") == name for one in documents):
+            if len(documents) > 1:
+                raise ConfigurationError(f"{file} has several components: take {name} out of it yourself.")
+            return file
+    raise ConfigurationError(f"no defs.yaml below {project / 'defs'} names {name}: it is defined elsewhere, and has to be removed there.")
