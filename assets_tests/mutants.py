@@ -266,7 +266,7 @@ MUTANTS = (
     ),
     Mutant(
         "Partitions with older rows of a new column are forgotten by the next sync",
-        "databases/sync.py",
+        "databases/next_state.py",
         "before.unfilled if is_apart else left(before.unfilled, windows)",
         "None",
         "test_new_columns.py::test_partitions_whose_rows_lack_a_default_are_listed_until_they_are_refreshed",
@@ -406,7 +406,7 @@ MUTANTS = (
     ),
     Mutant(
         "A table that was dropped and created anew counts as the old one",
-        "databases/plan.py",
+        "databases/stored_state.py",
         "relation is not None and state.relation != relation:",
         "relation is not None and False:",
         "test_source_trouble.py::test_a_table_dropped_and_created_anew_is_refused",

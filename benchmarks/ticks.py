@@ -30,8 +30,8 @@ from incremental_assets.dagster.project import enter_project, lake_root
 from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 from incremental_assets.dagster.schedules import datastore_schedule
 from incremental_assets.databases.definition import TableDefinition, definitions_of
-from incremental_assets.databases.plan import fresh_state
 from incremental_assets.databases.postgres.source import PostgresSource
+from incremental_assets.databases.stored_state import fresh_state
 from incremental_assets.delta.result import NEW, SIGNATURE
 from incremental_assets.delta.table import CONTAINER_PROPERTY, STATE_PROPERTY, LakeTable
 from incremental_assets.demo.postgres import EmbeddedPostgres

@@ -18,7 +18,7 @@ from incremental_assets.core.errors import ConcurrentWriteError, LakeError
 from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import EVERYTHING, Window
-from incremental_assets.databases.plan import fresh_state
+from incremental_assets.databases.stored_state import fresh_state
 from incremental_assets.delta import add_files, commit_files
 from incremental_assets.delta.guards import newest
 from incremental_assets.delta.parquet_files import FilesWriter

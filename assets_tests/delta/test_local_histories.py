@@ -35,7 +35,7 @@ from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.names import backticked, literal
 from incremental_assets.core.schema import Column
 from incremental_assets.core.window import EVERYTHING, Window
-from incremental_assets.databases.plan import fresh_state
+from incremental_assets.databases.stored_state import fresh_state
 from incremental_assets.delta import create, local_write
 from incremental_assets.delta.counts import row_count
 from incremental_assets.delta.guards import newest

@@ -38,6 +38,16 @@ class Evolution:
     def __bool__(self) -> bool:
         return bool(self.add or self.widen)
 
+    def messages(self) -> list[str]:
+        """What has changed in the table, in words."""
+        found = [f"column {column.name} ({column.type}) was added" for column in self.add]
+        found += [f"column {new.name} was widened from {old.type} to {new.type}" for old, new in self.widen]
+        if self.widen:
+            found.append("readers of the table now need Delta's type widening, which delta-rs does not have")
+        if self.dropped:
+            found.append(f"no longer in the source, NULL from now on: {', '.join(column.name for column in self.dropped)}")
+        return found
+
 
 def widens(old: str, new: str) -> bool:
     """Whether Delta's type widening can change the type ``old`` to ``new``, and ``new`` represents every value of ``old`` exactly."""

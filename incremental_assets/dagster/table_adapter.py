@@ -30,7 +30,8 @@ from incremental_assets.databases.capture_plan import make_capture_plan
 from incremental_assets.databases.capture_sync import CapturedSync, advance_slot
 from incremental_assets.databases.definition import TableDefinition
 from incremental_assets.databases.dialect import Dialect
-from incremental_assets.databases.plan import TablePlan, integer_keys, make_plan, run_keys
+from incremental_assets.databases.plan import TablePlan, make_plan
+from incremental_assets.databases.run_keys import integer_keys, run_keys
 from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.databases.source import SourceDatabase, along_axis
 from incremental_assets.databases.sync import TableSync

@@ -14,9 +14,10 @@ from incremental_assets.core.plan import Action, Mode, Request
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import EVERYTHING
 from incremental_assets.databases.change_log import ChangeLog, LogState, Since
-from incremental_assets.databases.plan import TablePlan, checked_state, undecided
+from incremental_assets.databases.plan import TablePlan, undecided
 from incremental_assets.databases.slot_counts import SlotCounts
 from incremental_assets.databases.source import SourceDatabase
+from incremental_assets.databases.stored_state import checked_state
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.table import LakeTable
 

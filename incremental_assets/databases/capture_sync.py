@@ -18,15 +18,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from incremental_assets.core.capture import CapturePosition, lsn_text
+from incremental_assets.core.comparison import RowScope
+from incremental_assets.core.container import Container
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.plan import Action
-from incremental_assets.core.watermark import TableState
+from incremental_assets.core.watermark import Advance, TableState
 from incremental_assets.core.window import EVERYTHING, Window
 from incremental_assets.databases.capture_plan import gap_of
 from incremental_assets.databases.change_log import ChangeLog, Key, LogState, Peeked
 from incremental_assets.databases.rows import MOST_LOCAL_BYTES, MOST_LOCAL_ROWS
 from incremental_assets.databases.source import SourceDatabase
-from incremental_assets.databases.sync import TableSync, gone_from_source
+from incremental_assets.databases.source_checks import gone_from_source
+from incremental_assets.databases.sync import TableSync
 from incremental_assets.delta.local_rows import local_frame
 from incremental_assets.delta.properties import is_set_without_spark
 from incremental_assets.delta.result import LSN
@@ -90,8 +93,8 @@ class CapturedSync(TableSync):
                 return
 
     # ------------------------------------------------------------------ a load
-    def _next_state(self, container: Any, moved: Any, windows: Sequence[Window], nulls_read: bool) -> TableState:
-        state = super()._next_state(container, moved, windows, nulls_read)
+    def _next_state(self, container: Container, moved: Advance, scope: RowScope) -> TableState:
+        state = super()._next_state(container, moved, scope)
         before = self._state.capture if self._state is not None and not self._whole else None
         if self._plan.action is Action.REFRESH:
             return replace(state, capture=before)

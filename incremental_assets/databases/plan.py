@@ -12,24 +12,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from incremental_assets.core.container import Container, HoldBack, Kind
+from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.deletes import is_due
-from incremental_assets.core.errors import ConfigurationError, RebuildNeeded
-from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.lag import lag_warning
-from incremental_assets.core.partitions import IntegerPartitions, Partitions
+from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action, Mode, Plan, Request
 from incremental_assets.core.unfilled import message
 from incremental_assets.core.watermark import TableState, advance
 from incremental_assets.core.window import EVERYTHING, Window, in_words
-from incremental_assets.databases.source import Server, SourceDatabase, along_axis
+from incremental_assets.databases.plan_warnings import fallen_back, index_warnings, server_warnings
+from incremental_assets.databases.source import SourceDatabase
+from incremental_assets.databases.stored_state import checked_state
 from incremental_assets.delta.properties import is_set_without_spark
-from incremental_assets.delta.table import Head, LakeTable, expect_owner
-
-MOST_GENERATED_KEYS = 2000
-"""Up to this number of integer partitions, the keys are generated from the lowest to the highest identifier. Above it the source is asked
-which partitions have rows, because most may have none."""
+from incremental_assets.delta.table import Head, LakeTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,22 +85,6 @@ def undecided(
     )
 
 
-def fresh_state(container: Container, source: str) -> TableState:
-    """The sync state of a table that has no rows yet. ``source`` identifies the source database (``Server.source``)."""
-    identifier = container.identifier
-    start = format_value(identifier.cursor_type, identifier.start) if identifier and identifier.start is not None else None
-    excluded = container.options.exclude_columns
-    return TableState(
-        container.signature,
-        container.strategy.value,
-        container.primary_key,
-        source,
-        start=start,
-        schema=container.schema,
-        excluded_columns=excluded,
-    )
-
-
 def make_plan(
     container: Container,
     source: SourceDatabase,
@@ -130,7 +111,7 @@ def make_plan(
     server = source.server
     head = table.head()
     state = checked_state(container, table, head, source, request)
-    warnings = [*server_warnings(container, server), *_index_warning(container, source)]
+    warnings = [*server_warnings(container, server), *index_warnings(container, source)]
     if state is not None and state.unfilled is not None and request.mode is Mode.INCREMENTAL and not request.reset:
         warnings.append(message(container.label, state.unfilled, partitions))
     common = undecided(container, request, head, state, event, warnings)
@@ -208,79 +189,6 @@ def _sweeps(container: Container, state: TableState | None, request: Request) ->
     return f"looks for deleted rows ({before})"
 
 
-def fallen_back(container: Container) -> str:
-    """The warning for a source whose highest identifier is below the watermark."""
-    columns = "/".join(container.identifier.columns) if container.identifier else ""
-    return (
-        f"the source has fallen back: no {columns} reaches the watermark any more; were its newest rows deleted, or was a backup restored? "
-        "Refresh the partitions concerned"
-    )
-
-
-def checked_state(container: Container, table: LakeTable, head: Head | None, source: SourceDatabase, request: Request) -> TableState | None:
-    """The sync state in the table's property; None if there is no table or no state.
-
-    Raises LakeError if the table belongs to another container, and RebuildNeeded if the state does not fit the container or the source any
-    more. With ``--reset-watermarks`` the table is replaced anyway, so only the owner is checked.
-    """
-    if head is None:
-        return None
-    expect_owner(container, table, head)
-    if request.reset:
-        return head.state(container) if _fits(head, container) else None
-    if not _fits(head, container):
-        was = head.signature()
-        raise RebuildNeeded(_rebuild(container, f"its identifier was {was} and is {container.signature}"))
-    state = head.state(container)
-    if state is None:
-        return None
-    database = source.server.source
-    if not _same_source(state.source, database):
-        raise RebuildNeeded(
-            _rebuild(container, f"the table was filled from another database (system/database {state.source}, now {database})")
-        )
-    if state.schema not in (None, container.schema):
-        raise RebuildNeeded(_rebuild(container, f"the table was filled from schema {state.schema} (now {container.schema})"))
-    relation = source.relation() if container.identifier is not None or container.is_captured else None
-    if state.relation is not None and relation is not None and state.relation != relation:
-        raise RebuildNeeded(_rebuild(container, "its table was dropped and created anew, so that its rows below the watermark are unknown"))
-    if container.is_captured and state.capture is None:
-        return state  # it is loaded anew, whatever its strategy and key were
-    if state.strategy != container.strategy.value:
-        raise RebuildNeeded(_rebuild(container, f"its strategy was {state.strategy} and is {container.strategy.value}"))
-    check_key(container, state)
-    if state.start != fresh_state(container, "").start:
-        raise RebuildNeeded(_rebuild(container, f"its start value was {state.start} and is {fresh_state(container, '').start}"))
-    return state
-
-
-def check_key(container: Container, state: TableState) -> None:
-    """Raises RebuildNeeded if an upsert would merge rows by another primary key than before."""
-    if container.strategy is Strategy.UPSERT and state.key != container.primary_key:
-        raise RebuildNeeded(_rebuild(container, f"its key was {', '.join(state.key)} and is {', '.join(container.primary_key)}"))
-
-
-def _fits(head: Head, container: Container) -> bool:
-    return head.signature() in (None, container.signature)
-
-
-def _rebuild(container: Container, what: str) -> str:
-    return (
-        f"{container.label}: {what}; lake and source no longer fit together and nothing was written. Either undo the change, or load the "
-        f"table anew: incremental-assets sync {container.label} --reset-watermarks"
-    )
-
-
-def _same_source(before: str, now: str) -> bool:
-    """Whether two values of ``Server.source`` (``system/database``) may name the same database.
-
-    A role that is not allowed to read the system identifier sees ``hidden`` instead of it; then only the database's OID is compared.
-    """
-    old_system, old_database = before.split("/")
-    new_system, new_database = now.split("/")
-    return old_database == new_database and (old_system == new_system or "hidden" in (old_system, new_system))
-
-
 def _unchanged(
     container: Container, source: SourceDatabase, table: LakeTable, state: TableState | None, windows: Sequence[Window], nulls: bool
 ) -> str | None:
@@ -336,93 +244,3 @@ def _unchanged_but_pending(
 
 def _shown(container: Container, watermark: int | None) -> str:
     return "none" if watermark is None or container.cursor_type is None else format_value(container.cursor_type, watermark)
-
-
-def server_warnings(container: Container, server: Server) -> list[str]:
-    """Warnings about transactions that the source's server cannot show, and about connection poolers."""
-    warnings: list[str] = [server.weaker_promise] if server.weaker_promise else []
-    if server.is_replica and container.identifier is not None:
-        warnings.append(
-            "the source is a read replica: transactions open on its primary cannot be seen, so rows committed late may lie below the "
-            f"watermark; a safety_lag must cover the longest of them (now {container.lag})"
-        )
-    by_session = (
-        container.identifier is not None and container.identifier.cursor_type.is_time and container.options.hold_back is HoldBack.ALL
-    )
-    if container.identifier is not None and not server.shows_activity and server.hides_transactions:
-        warnings.append(
-            "this user cannot see which transactions are open: one of them may commit rows below the watermark later; a safety_lag must "
-            f"cover the longest of them (now {container.lag})" + (f", or: {server.privilege}" if server.privilege else "")
-        )
-    elif by_session and not server.shows_activity:
-        warnings.append(
-            "this role cannot see what other roles' sessions are doing: a transaction whose now() is older than it shows may commit rows "
-            f"below the watermark; a safety_lag must cover that (now {container.lag}), or: {server.privilege}"
-        )
-    if container.kind in (Kind.FOREIGN, Kind.MATERIALIZED_VIEW) and container.identifier is not None:
-        hidden = "transactions open on its own server" if container.kind is Kind.FOREIGN else "what was uncommitted when it was refreshed"
-        warnings.append(
-            f"it is a {container.kind.value}: {hidden} cannot be seen, so rows may come to lie below the watermark later; a safety_lag "
-            f"must cover the longest of them (now {container.lag})"
-        )
-    if server.is_pooled:
-        warnings.append(
-            "the source is reached through a connection pooler: syncs work as long as it leads to one server; several servers behind it "
-            "cannot share a snapshot, and time-outs of the pooler end long reads"
-        )
-    return warnings
-
-
-def _index_warning(container: Container, source: SourceDatabase) -> list[str]:
-    """A warning for each identifier column without index, as each plan then scans the table. Tables under 10,000 rows are left out."""
-    identifier = container.identifier
-    if identifier is None or (container.rows or 0) < 10_000:
-        return []
-    missing = [name for name in identifier.columns if name not in container.indexed]
-    return [
-        f"the identifier {name!r} leads no index, so each sync scans the table; this would help: {source.index_statement(name)}"
-        for name in missing
-    ]
-
-
-def run_keys(plan: TablePlan, source: SourceDatabase, partitions: Partitions | None) -> list[str]:
-    """The partition keys with which a run of the plan is launched: the requested ones, or those of the rows to be read.
-
-    Keys of integer partitions may not exist in Dagster yet.
-    """
-    if partitions is None or plan.container.partitioning is None or plan.applies:
-        return []
-    if plan.request.keys is not None:
-        return list(plan.request.keys)
-    if plan.container.partitioned_on is not None:
-        # What is new may lie in any partition. The sync reports those in which it has written.
-        if plan.action is Action.SYNC:
-            return []
-        with along_axis(source):
-            return run_keys(plan.decided_along_axis(), source, partitions)
-    lower = plan.windows[0].lower if plan.windows else None
-    if not isinstance(partitions, IntegerPartitions):
-        # The keys end at the newest row and not today: a table that has had no new rows for years has no partitions for these years.
-        newest = max((v for v in (lower, source.highest().seen) if v is not None), default=None)
-        return partitions.keys_between(lower, newest)
-    keys = integer_keys(source, partitions.width, plan.container.partitioning.batch, lower, plan.windows)
-    # Rows below the first known partition belong to that partition. A load may find lower rows, which get partitions of their own.
-    if partitions.known and plan.action is not Action.LOAD:
-        keys = [str(max(int(key), partitions.known[0])) for key in keys]
-    return list(dict.fromkeys(keys))
-
-
-def integer_keys(source: SourceDatabase, width: int, batch: bool, lower: int | None, windows: Sequence[Window]) -> list[str]:
-    """Keys of the integer partitions from ``lower`` on (None: from the lowest row on) that may have rows in the windows, ascending.
-
-    ``width`` is the number of integers in a partition. ``batch``: each value is a partition, so only values that exist get a key.
-    """
-    highest = source.highest().seen
-    if highest is None:
-        return []
-    if lower is None:
-        lower = source.lowest()
-    first = (lower if lower is not None else highest) // width * width
-    if not batch and (highest - first) // width <= MOST_GENERATED_KEYS:
-        return [str(start) for start in range(first, highest + 1, width)]
-    return [str(start) for start in source.distinct_starts(windows, width)]

@@ -6,8 +6,6 @@ writing rows (``delta``), and the lock (``dagster.locks``).
 """
 
 import contextlib
-import hashlib
-import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -15,22 +13,24 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.audit import SUMMARY, message_of, summary_of
-from incremental_assets.core.container import Container, OnNull, SourceTable
-from incremental_assets.core.cursor_type import format_value
+from incremental_assets.core.comparison import RowScope
+from incremental_assets.core.container import Container, SourceTable
 from incremental_assets.core.deletes import Deletes
-from incremental_assets.core.errors import LakeError, RebuildNeeded, SourceError
-from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.errors import LakeError, SourceError
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.plan import Action
-from incremental_assets.core.unfilled import Unfilled, left, left_by_audit, message, windows_of_values
+from incremental_assets.core.unfilled import left_by_audit, message
 from incremental_assets.core.watermark import Activity, Advance, Holder, OpenTransactions, TableState, advance
-from incremental_assets.core.window import EVERYTHING, Window, covered_from, merge, without
+from incremental_assets.core.window import EVERYTHING, Window, merge, without
 from incremental_assets.databases.audit import audit
 from incremental_assets.databases.definition import TableDefinition
+from incremental_assets.databases.next_state import next_state, unfilled_after
 from incremental_assets.databases.pieces import pieces_of
-from incremental_assets.databases.plan import TablePlan, check_key, fallen_back, fresh_state
+from incremental_assets.databases.plan import TablePlan
 from incremental_assets.databases.rows import TableRows, may_be_in_files, may_be_local
 from incremental_assets.databases.source import Highest, SourceDatabase, SourceSnapshot
+from incremental_assets.databases.source_checks import check_fallen_back, check_merge_key, check_null_rows, gone_from_source, shape_digest
+from incremental_assets.databases.stored_state import check_key, fresh_state
 from incremental_assets.databases.sweep import Sweep, is_swept_here, sweep, swept_batch
 from incremental_assets.delta.container_sync import ContainerSync, ReadAgain
 from incremental_assets.delta.properties import set_property
@@ -139,10 +139,13 @@ class TableSync(ContainerSync):
             some = plan.action is Action.REFRESH and plan.request.keys is not None
             nulls = last and (plan.include_nulls if some else container.has_null_identifiers)
             moved = self._advance(container, windows, highest, held_by, now)
-            self._check_rows(container, windows, nulls, highest)
-            state = self._next_state(container, moved, windows, nulls)
+            scope = RowScope(tuple(windows), nulls)
+            if not plan.by_partition:
+                self.result.null_rows = check_null_rows(container, source, scope)
+            check_merge_key(container, source, scope)
+            state = self._next_state(container, moved, scope)
             snapshot = source.snapshot_rows(source.container, state.text_columns)
-            state = self._with_unfilled(state, snapshot, windows)
+            state = self._with_columns(state, snapshot, windows)
             self._written, self._audited = state, snapshot if last else None
             rows = TableRows(
                 replace(plan, container=container), source, snapshot, self.partitions, settings, windows, nulls, highest.value, self._log
@@ -202,106 +205,37 @@ class TableSync(ContainerSync):
         pending = () if self._whole or self._state is None else self._state.pending
         if self._plan.by_partition:
             return Advance(old, pending, False)
-        self._check_fallen_back(container, old, highest)
+        warning = check_fallen_back(container, old, highest)
+        if warning is not None:
+            self.result.warnings.append(warning)
         if container.identifier is None:
             return Advance(None, (), False)
         return advance(old, pending, highest.value, held_by, now, container.lag_window.covered_to(windows, old), highest.withheld)
 
-    def _check_fallen_back(self, container: Container, old: int | None, highest: Highest) -> None:
-        """Raises RebuildNeeded, or warns for a time, if the source's highest identifier is below the watermark.
-
-        An integer that falls back means that the table was truncated or restored, and new rows would lie below the watermark. A time may
-        fall back because the newest rows were deleted, and new rows get later times all the same.
-        """
-        if old is None or container.identifier is None or container.cursor_type is None or container.is_captured:
-            return
-        shown = format_value(container.cursor_type, old)
-        if not container.cursor_type.is_time:
-            now = highest.sequence if highest.sequence is not None else highest.seen
-            if now is None or now < old:
-                what = "its sequence is at" if highest.sequence is not None else "its highest identifier is"
-                raise RebuildNeeded(
-                    f"{container.label}: the source has fallen back: the watermark is {shown} but {what} {now}. Was the table truncated, "
-                    f"or restored from a backup? Nothing was written. To load it anew: "
-                    f"incremental-assets sync {container.label} --reset-watermarks"
-                )
-        elif highest.seen is None or highest.seen < old:
-            seen = "none" if highest.seen is None else format_value(container.cursor_type, highest.seen)
-            self.result.warnings.append(f"{fallen_back(container)} (watermark {shown}, highest now {seen})")
-
-    def _check_rows(self, container: Container, windows: Sequence[Window], nulls: bool, highest: Highest) -> None:
-        """Counts the rows without identifier. Raises SourceError if they are forbidden, or if an upsert's key is NULL or occurs twice."""
-        identifier, source = container.identifier, self._source
-        counts_nulls = container.has_null_identifiers or container.options.on_null is OnNull.ERROR
-        if identifier is not None and counts_nulls and not self._plan.by_partition:
-            self.result.null_rows = source.count_nulls() if nulls or container.options.on_null is OnNull.ERROR else None
-            if container.options.on_null is OnNull.ERROR and self.result.null_rows:
-                raise SourceError(
-                    f"{container.label}: {self.result.null_rows:,} rows have no {'/'.join(identifier.columns)}, and on_null is error. "
-                    f"Fill them in the source, or write on_null: include (or exclude)."
-                )
-        if container.strategy is Strategy.UPSERT and not container.key_is_enforced:
-            wrong = source.duplicate_keys(windows, nulls)
-            if wrong is not None:
-                raise SourceError(
-                    f"{container.label}: the key ({', '.join(container.primary_key)}) = {wrong} is NULL or occurs twice in the source, "
-                    f"which would double rows; nothing was written. Name columns under primary_key that tell rows apart."
-                )
-
-    def _next_state(self, container: Container, moved: Advance, windows: Sequence[Window], nulls_read: bool) -> TableState:
-        """The sync state to store after the rows. Its fingerprint is computed in the snapshot from which the rows are read."""
-        plan, source = self._plan, self._source
+    def _next_state(self, container: Container, moved: Advance, scope: RowScope) -> TableState:
+        """The sync state to store after the rows, without what is known only of the columns that are read."""
         fresh = self._whole or self._state is None
-        before = fresh_state(container, source.server.source) if fresh or self._state is None else self._state
-        text = before.text_columns
-        loads = fresh or not before.loaded
-        if loads:
-            # All windows of the plan are checked and not only this piece: a column's type is fixed by the first commit of a load.
-            if self._infinite is None:
-                self._infinite = source.infinite_columns(source.container, plan.windows, sampled=self._is_sampled())
-            text = self._infinite
-            if text:
-                self.result.messages.append(f"carried as text, for values such as infinity or NaN: {', '.join(text)}")
-        if container.identifier is None:
-            lag_windows: tuple[Window, ...] = tuple(windows)
-            nulls = True
-        else:
-            lag_windows, nulls = (container.lag_window.window(moved.watermark),), container.has_null_identifiers
-        # A new fingerprint may be stored only if this read covered the whole lag window. Otherwise the next sync could skip rows that the
-        # lake does not have.
-        # A container that follows the log does not need one.
-        # The windows of a partition that is cut along another column tell nothing of the lag window.
-        covers = not (container.is_captured or plan.by_partition) and (
-            container.identifier is None
-            or (bool(windows) and covered_from(windows, lag_windows[0].lower) is True and (nulls_read or not nulls))
-        )
-        # If the read did not cover the lag window, the old fingerprint stays valid as long as the watermark stays and nobody else has
-        # changed the table's rows. Without a fingerprint the next sync reads the lag window again.
-        untouched = moved.watermark == before.watermark and self.table.is_as_left(before.data_version)
-        kept = before.fingerprint if untouched else None
-        fingerprint = source.fingerprint(lag_windows, nulls) if covers else kept
-        return replace(
-            before,
-            watermark=moved.watermark,
-            pending=moved.pending,
-            fingerprint=fingerprint,
-            loaded=True,
-            key=container.primary_key,
-            source=source.server.source if "hidden" not in source.server.source else before.source,  # an earlier role may have seen more
-            text_columns=text,
-            schema=container.schema,
-            relation=source.relation(),
-            excluded_columns=container.options.exclude_columns,
-            # A table that one snapshot has filled has no other keys than the source.
-            swept_at=time.time_ns() // 1000 if loads and not self._in_pieces and container.options.deletes else before.swept_at,
-            capture=None,
-        )
+        before = fresh_state(container, self._source.server.source) if fresh or self._state is None else self._state
+        if fresh or not before.loaded:
+            before = replace(before, text_columns=self._columns_as_text())
+            if container.options.deletes and not self._in_pieces:
+                # A table that one snapshot has filled has no other keys than the source.
+                before = replace(before, swept_at=time.time_ns() // 1000)
+        return next_state(self._plan, self._source, self.table, container, before, scope, moved)
 
-    def _with_unfilled(self, state: TableState, snapshot: SourceSnapshot, windows: Sequence[Window]) -> TableState:
-        """The state with the columns that are read, and with the older rows that lack values of columns which were added.
+    def _columns_as_text(self) -> tuple[str, ...]:
+        """The columns of a load whose values no type of the lake can hold.
 
-        What the source has of these columns outside of ``windows`` is looked for once, in the snapshot of the first commit that has them.
+        All windows of the plan are looked at and not only those of this piece: a column's type is fixed by the first commit of a load.
         """
+        if self._infinite is None:
+            self._infinite = self._source.infinite_columns(self._source.container, self._plan.windows, sampled=self._is_sampled())
+        if self._infinite:
+            self.result.messages.append(f"carried as text, for values such as infinity or NaN: {', '.join(self._infinite)}")
+        return self._infinite
+
+    def _with_columns(self, state: TableState, snapshot: SourceSnapshot, windows: Sequence[Window]) -> TableState:
+        """The state with the columns that are read, and with the older rows that lack values of columns which were added."""
         container, before = self._container, self._state
         in_source = {column.name for column in container.columns}  # the marks of deleted rows are not
         columns = tuple(column.name for column in snapshot.columns if column.name in in_source)
@@ -309,27 +243,13 @@ class TableSync(ContainerSync):
         # All rows are read anew, or the log tells whose values have changed.
         if before is None or not before.loaded or self._whole or container.identifier is None or container.is_captured:
             return state
-        # ``along``: what the windows are about. Those of the partitions say nothing about windows of another identifier.
-        along, is_apart = self._plan.reading, self._plan.reading.partitioned_on is not None
-        assert along.identifier is not None
-        unfilled = before.unfilled if is_apart else left(before.unfilled, windows)
         known = before.columns
         if known is None:
             head = self.table.head()
             known = tuple(column.name for column in head.columns) if head is not None else columns
-        lower = {name.lower() for name in known}
-        added = [name for name in columns if name.lower() not in lower]
-        unread = without((along.identifier.domain,), windows)
-        if is_apart and not unread:
-            unfilled = None  # all rows are read
-        if added and unread:
-            assert self.partitions is not None
-            found = self._source.partitions_with_values(added, unread)
-            values = {value for some in found.values() for value in some}
-            self._log(f"{container.label}: looked for older rows with values of {', '.join(added)}: in {len(values)} partitions")
-            if found:
-                unfilled = Unfilled(tuple(found), windows_of_values(self.partitions, list(values))).joined(unfilled)
-        return replace(state, unfilled=unfilled)
+        return replace(
+            state, unfilled=unfilled_after(self._plan, self._source, self.partitions, before, known, columns, windows, self._log)
+        )
 
     def _is_sampled(self) -> bool:
         """Whether values that no type of the lake can hold are looked for in a sample, and if it has none, only when the read has failed.
@@ -430,36 +350,11 @@ class TableSync(ContainerSync):
         self._base_version, self._whole = outcome.version, False
         self.result.seconds = time.monotonic() - self._started
         self.result.more["sync/snapshot_seconds"] = round(self._source.snapshot_seconds, 3)
-        for column in outcome.evolution.add:
-            self.result.messages.append(f"column {column.name} ({column.type}) was added")
+        self.result.messages += outcome.evolution.messages()
         self.result.unfilled = after
         if after is not None and after != before:
             is_new = before is None or bool(without(after.windows, before.windows))
             text = message(self._container.label, after, self.partitions)
             (self.result.warnings if is_new else self.result.messages).append(text)
-        for old, new in outcome.evolution.widen:
-            self.result.messages.append(f"column {new.name} was widened from {old.type} to {new.type}")
-        if outcome.evolution.widen:
-            self.result.messages.append("readers of the table now need Delta's type widening, which delta-rs does not have")
-        if outcome.evolution.dropped:
-            names = ", ".join(c.name for c in outcome.evolution.dropped)
-            self.result.messages.append(f"no longer in the source, NULL from now on: {names}")
         if merge(write_batch.windows) and outcome.rows_read:
             self._log(f"{self._plan.container.label}: {self.result.rows_read:,} rows so far, {self.result.seconds:.1f} s")
-
-
-def gone_from_source(container: Container) -> SourceError:
-    """The error for a container that the source no longer has."""
-    return SourceError(
-        f"{container.label}: the source has no table {container.schema}.{container.name} any more; its rows stay in the "
-        f"lake. To forget it: incremental-assets catalog {container.datastore}"
-    )
-
-
-def shape_digest(table: SourceTable) -> str:
-    """A hash of what a sync needs to know of a table (columns, types, NOT NULL, defaults, primary key, kind).
-
-    A sync compares the hash of the table in its snapshot with that of the table in the catalog.
-    """
-    columns = [(c.name, c.type, c.not_null, c.default, c.sequence) for c in table.columns]
-    return hashlib.md5(json.dumps([columns, table.primary_key, table.kind.value]).encode(), usedforsecurity=False).hexdigest()

@@ -274,10 +274,9 @@ class FileSync(ContainerSync):
         assert head is not None
         self._replace_rejected(write_batch.files or ())
         self._records = self._all_records(head.table_id, outcome.data_version)
-        for column in outcome.evolution.add:
-            self.result.messages.append(f"column {column.name} ({column.type}) was added; rows of files read before are NULL there")
-        for old, new in outcome.evolution.widen:
-            self.result.messages.append(f"column {new.name} was widened from {old.type} to {new.type}")
+        self.result.messages += outcome.evolution.messages()
+        if outcome.evolution.add:
+            self.result.messages.append("rows of files read before are NULL in the added columns")
         self.result.seconds = time.monotonic() - self._started
 
     def _replace_rejected(self, keys: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from incremental_assets.core.cursor_type import CursorType, parse_value
 from incremental_assets.core.errors import ConfigurationError, SourceError
 from incremental_assets.core.watermark import OpenTransactions, advance
 from incremental_assets.core.window import Window
-from incremental_assets.databases.plan import server_warnings
+from incremental_assets.databases.plan_warnings import server_warnings
 from incremental_assets.databases.source import Highest, Server
 from incremental_assets.databases.sqlserver.connection import SQLServerAddress
 from incremental_assets.databases.sqlserver.introspect import column_of, type_text

@@ -1,0 +1,90 @@
+"""The sync state that a commit stores together with its rows.
+
+Belongs here: what the state says after the rows of a scope were read: watermark, fingerprint, and the older rows that lack values of new
+columns. Does not belong: how far the watermark moves (``core.watermark``), whether a stored state fits (``stored_state``), and the position
+in the source's log (``capture_sync``).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from incremental_assets.core.comparison import RowScope
+from incremental_assets.core.container import Container
+from incremental_assets.core.partitions import Partitions
+from incremental_assets.core.unfilled import Unfilled, left, windows_of_values
+from incremental_assets.core.watermark import Advance, TableState
+from incremental_assets.core.window import Window, covered_from, without
+from incremental_assets.databases.plan import TablePlan
+from incremental_assets.databases.source import SourceDatabase
+from incremental_assets.delta.table import LakeTable
+
+
+def next_state(
+    plan: TablePlan, source: SourceDatabase, table: LakeTable, container: Container, before: TableState, scope: RowScope, moved: Advance
+) -> TableState:
+    """The state after the rows of the scope were read, in the snapshot that is held, where the fingerprint is computed.
+
+    ``before``: the state of the last commit, or a fresh one.
+    """
+    if container.identifier is None:
+        lag_windows: tuple[Window, ...] = tuple(scope.windows)
+        nulls = True
+    else:
+        lag_windows, nulls = (container.lag_window.window(moved.watermark),), container.has_null_identifiers
+    # A new fingerprint may be stored only if this read covered the whole lag window. Otherwise the next sync could skip rows that the lake
+    # does not have. A container that follows the log does not need one. The windows of a partition that is cut along another column tell
+    # nothing of the lag window.
+    covers = not (container.is_captured or plan.by_partition) and (
+        container.identifier is None
+        or (bool(scope.windows) and covered_from(scope.windows, lag_windows[0].lower) is True and (scope.include_nulls or not nulls))
+    )
+    # If the read did not cover the lag window, the old fingerprint stays valid as long as the watermark stays and nobody else has changed
+    # the table's rows. Without a fingerprint the next sync reads the lag window again.
+    kept = before.fingerprint if moved.watermark == before.watermark and table.is_as_left(before.data_version) else None
+    return replace(
+        before,
+        watermark=moved.watermark,
+        pending=moved.pending,
+        fingerprint=source.fingerprint(lag_windows, nulls) if covers else kept,
+        loaded=True,
+        key=container.primary_key,
+        source=source.server.source if "hidden" not in source.server.source else before.source,  # an earlier role may have seen more
+        schema=container.schema,
+        relation=source.relation(),
+        excluded_columns=container.options.exclude_columns,
+        capture=None,
+    )
+
+
+def unfilled_after(
+    plan: TablePlan,
+    source: SourceDatabase,
+    partitions: Partitions | None,
+    before: TableState,
+    known: Sequence[str],
+    columns: Sequence[str],
+    windows: Sequence[Window],
+    log: Callable[[str], None],
+) -> Unfilled | None:
+    """The older rows that lack values of columns which were added, after the windows were read; None if there are none.
+
+    ``known``: the names of the columns that the table had before; ``columns``: of those that are read. What the source has of added columns
+    outside of ``windows`` is looked for once, in the snapshot of the first commit that has them.
+    """
+    # ``along``: what the windows are about. Those of the partitions say nothing about windows of another identifier.
+    along, is_apart = plan.reading, plan.reading.partitioned_on is not None
+    assert along.identifier is not None
+    unfilled = before.unfilled if is_apart else left(before.unfilled, windows)
+    lower = {name.lower() for name in known}
+    added = [name for name in columns if name.lower() not in lower]
+    unread = without((along.identifier.domain,), windows)
+    if is_apart and not unread:
+        unfilled = None  # all rows are read
+    if added and unread:
+        assert partitions is not None
+        found = source.partitions_with_values(added, unread)
+        values = {value for some in found.values() for value in some}
+        log(f"{plan.container.label}: looked for older rows with values of {', '.join(added)}: in {len(values)} partitions")
+        if found:
+            unfilled = Unfilled(tuple(found), windows_of_values(partitions, list(values))).joined(unfilled)
+    return unfilled

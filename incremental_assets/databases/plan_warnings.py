@@ -1,0 +1,63 @@
+"""The warnings that a plan gives: what the source's server cannot promise, and which index is missing.
+
+Belongs here: when there is a warning, and its words. Does not belong: the lag's own warning (``core.lag``).
+"""
+
+from incremental_assets.core.container import Container, HoldBack, Kind
+from incremental_assets.databases.source import Server, SourceDatabase
+
+
+def server_warnings(container: Container, server: Server) -> list[str]:
+    """Warnings about transactions that the source's server cannot show, and about connection poolers."""
+    warnings: list[str] = [server.weaker_promise] if server.weaker_promise else []
+    if server.is_replica and container.identifier is not None:
+        warnings.append(
+            "the source is a read replica: transactions open on its primary cannot be seen, so rows committed late may lie below the "
+            f"watermark; a safety_lag must cover the longest of them (now {container.lag})"
+        )
+    by_session = (
+        container.identifier is not None and container.identifier.cursor_type.is_time and container.options.hold_back is HoldBack.ALL
+    )
+    if container.identifier is not None and not server.shows_activity and server.hides_transactions:
+        warnings.append(
+            "this user cannot see which transactions are open: one of them may commit rows below the watermark later; a safety_lag must "
+            f"cover the longest of them (now {container.lag})" + (f", or: {server.privilege}" if server.privilege else "")
+        )
+    elif by_session and not server.shows_activity:
+        warnings.append(
+            "this role cannot see what other roles' sessions are doing: a transaction whose now() is older than it shows may commit rows "
+            f"below the watermark; a safety_lag must cover that (now {container.lag}), or: {server.privilege}"
+        )
+    if container.kind in (Kind.FOREIGN, Kind.MATERIALIZED_VIEW) and container.identifier is not None:
+        hidden = "transactions open on its own server" if container.kind is Kind.FOREIGN else "what was uncommitted when it was refreshed"
+        warnings.append(
+            f"it is a {container.kind.value}: {hidden} cannot be seen, so rows may come to lie below the watermark later; a safety_lag "
+            f"must cover the longest of them (now {container.lag})"
+        )
+    if server.is_pooled:
+        warnings.append(
+            "the source is reached through a connection pooler: syncs work as long as it leads to one server; several servers behind it "
+            "cannot share a snapshot, and time-outs of the pooler end long reads"
+        )
+    return warnings
+
+
+def index_warnings(container: Container, source: SourceDatabase) -> list[str]:
+    """A warning for each identifier column without index, as each plan then scans the table. Tables under 10,000 rows are left out."""
+    identifier = container.identifier
+    if identifier is None or (container.rows or 0) < 10_000:
+        return []
+    missing = [name for name in identifier.columns if name not in container.indexed]
+    return [
+        f"the identifier {name!r} leads no index, so each sync scans the table; this would help: {source.index_statement(name)}"
+        for name in missing
+    ]
+
+
+def fallen_back(container: Container) -> str:
+    """The warning for a source whose highest identifier is below the watermark."""
+    columns = "/".join(container.identifier.columns) if container.identifier else ""
+    return (
+        f"the source has fallen back: no {columns} reaches the watermark any more; were its newest rows deleted, or was a backup restored? "
+        "Refresh the partitions concerned"
+    )

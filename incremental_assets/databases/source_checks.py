@@ -1,0 +1,82 @@
+"""What a sync checks in the source before it reads rows: that the table is there, has not fallen back, and has the keys that rows need.
+
+Belongs here: the errors and warnings of what was found in the source. Does not belong: whether a stored state fits (``stored_state``).
+"""
+
+import hashlib
+import json
+
+from incremental_assets.core.comparison import RowScope
+from incremental_assets.core.container import Container, OnNull, SourceTable
+from incremental_assets.core.cursor_type import format_value
+from incremental_assets.core.errors import RebuildNeeded, SourceError
+from incremental_assets.core.grammar import Strategy
+from incremental_assets.databases.plan_warnings import fallen_back
+from incremental_assets.databases.source import Highest, SourceDatabase
+
+
+def check_fallen_back(container: Container, watermark: int | None, highest: Highest) -> str | None:
+    """Raises RebuildNeeded, or returns a warning for a time, if the source's highest identifier is below the watermark.
+
+    An integer that falls back means that the table was truncated or restored, and new rows would lie below the watermark. A time may
+    fall back because the newest rows were deleted, and new rows get later times all the same.
+    """
+    if watermark is None or container.identifier is None or container.cursor_type is None or container.is_captured:
+        return None
+    shown = format_value(container.cursor_type, watermark)
+    if not container.cursor_type.is_time:
+        now = highest.sequence if highest.sequence is not None else highest.seen
+        if now is None or now < watermark:
+            what = "its sequence is at" if highest.sequence is not None else "its highest identifier is"
+            raise RebuildNeeded(
+                f"{container.label}: the source has fallen back: the watermark is {shown} but {what} {now}. Was the table truncated, "
+                f"or restored from a backup? Nothing was written. To load it anew: "
+                f"incremental-assets sync {container.label} --reset-watermarks"
+            )
+    elif highest.seen is None or highest.seen < watermark:
+        seen = "none" if highest.seen is None else format_value(container.cursor_type, highest.seen)
+        return f"{fallen_back(container)} (watermark {shown}, highest now {seen})"
+    return None
+
+
+def check_null_rows(container: Container, source: SourceDatabase, scope: RowScope) -> int | None:
+    """Counts the rows without identifier, if the scope includes them. Raises SourceError if there are some and they are forbidden."""
+    identifier, forbidden = container.identifier, container.options.on_null is OnNull.ERROR
+    if identifier is None or not (container.has_null_identifiers or forbidden):
+        return None
+    found = source.count_nulls() if scope.include_nulls or forbidden else None
+    if forbidden and found:
+        raise SourceError(
+            f"{container.label}: {found:,} rows have no {'/'.join(identifier.columns)}, and on_null is error. "
+            f"Fill them in the source, or write on_null: include (or exclude)."
+        )
+    return found
+
+
+def check_merge_key(container: Container, source: SourceDatabase, scope: RowScope) -> None:
+    """Raises SourceError if the key by which rows are merged is NULL, or occurs twice in the scope."""
+    if container.strategy is not Strategy.UPSERT or container.key_is_enforced:
+        return
+    wrong = source.duplicate_keys(scope.windows, scope.include_nulls)
+    if wrong is not None:
+        raise SourceError(
+            f"{container.label}: the key ({', '.join(container.primary_key)}) = {wrong} is NULL or occurs twice in the source, "
+            f"which would double rows; nothing was written. Name columns under primary_key that tell rows apart."
+        )
+
+
+def gone_from_source(container: Container) -> SourceError:
+    """The error for a container that the source no longer has."""
+    return SourceError(
+        f"{container.label}: the source has no table {container.schema}.{container.name} any more; its rows stay in the "
+        f"lake. To forget it: incremental-assets catalog {container.datastore}"
+    )
+
+
+def shape_digest(table: SourceTable) -> str:
+    """A hash of what a sync needs to know of a table (columns, types, NOT NULL, defaults, primary key, kind).
+
+    A sync compares the hash of the table in its snapshot with that of the table in the catalog.
+    """
+    columns = [(c.name, c.type, c.not_null, c.default, c.sequence) for c in table.columns]
+    return hashlib.md5(json.dumps([columns, table.primary_key, table.kind.value]).encode(), usedforsecurity=False).hexdigest()

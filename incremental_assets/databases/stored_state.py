@@ -1,0 +1,94 @@
+"""The sync state that a container's table stores: the one of a new table, and whether a stored one still fits the container and its source.
+
+Belongs here: the refusals of a table that was filled otherwise than the container says today. Does not belong: the state's fields and their
+text (``core.watermark``), and what a sync stores (``next_state``).
+"""
+
+from incremental_assets.core.container import Container
+from incremental_assets.core.cursor_type import format_value
+from incremental_assets.core.errors import RebuildNeeded
+from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.plan import Request
+from incremental_assets.core.watermark import TableState
+from incremental_assets.databases.source import SourceDatabase
+from incremental_assets.delta.table import Head, LakeTable, expect_owner
+
+
+def fresh_state(container: Container, source: str) -> TableState:
+    """The sync state of a table that has no rows yet. ``source`` identifies the source database (``Server.source``)."""
+    identifier = container.identifier
+    start = format_value(identifier.cursor_type, identifier.start) if identifier and identifier.start is not None else None
+    excluded = container.options.exclude_columns
+    return TableState(
+        container.signature,
+        container.strategy.value,
+        container.primary_key,
+        source,
+        start=start,
+        schema=container.schema,
+        excluded_columns=excluded,
+    )
+
+
+def checked_state(container: Container, table: LakeTable, head: Head | None, source: SourceDatabase, request: Request) -> TableState | None:
+    """The sync state in the table's property; None if there is no table or no state.
+
+    Raises LakeError if the table belongs to another container, and RebuildNeeded if the state does not fit the container or the source any
+    more. With ``--reset-watermarks`` the table is replaced anyway, so only the owner is checked.
+    """
+    if head is None:
+        return None
+    expect_owner(container, table, head)
+    if request.reset:
+        return head.state(container) if _fits(head, container) else None
+    if not _fits(head, container):
+        was = head.signature()
+        raise RebuildNeeded(_rebuild(container, f"its identifier was {was} and is {container.signature}"))
+    state = head.state(container)
+    if state is None:
+        return None
+    database = source.server.source
+    if not _same_source(state.source, database):
+        raise RebuildNeeded(
+            _rebuild(container, f"the table was filled from another database (system/database {state.source}, now {database})")
+        )
+    if state.schema not in (None, container.schema):
+        raise RebuildNeeded(_rebuild(container, f"the table was filled from schema {state.schema} (now {container.schema})"))
+    relation = source.relation() if container.identifier is not None or container.is_captured else None
+    if state.relation is not None and relation is not None and state.relation != relation:
+        raise RebuildNeeded(_rebuild(container, "its table was dropped and created anew, so that its rows below the watermark are unknown"))
+    if container.is_captured and state.capture is None:
+        return state  # it is loaded anew, whatever its strategy and key were
+    if state.strategy != container.strategy.value:
+        raise RebuildNeeded(_rebuild(container, f"its strategy was {state.strategy} and is {container.strategy.value}"))
+    check_key(container, state)
+    if state.start != fresh_state(container, "").start:
+        raise RebuildNeeded(_rebuild(container, f"its start value was {state.start} and is {fresh_state(container, '').start}"))
+    return state
+
+
+def check_key(container: Container, state: TableState) -> None:
+    """Raises RebuildNeeded if an upsert would merge rows by another primary key than before."""
+    if container.strategy is Strategy.UPSERT and state.key != container.primary_key:
+        raise RebuildNeeded(_rebuild(container, f"its key was {', '.join(state.key)} and is {', '.join(container.primary_key)}"))
+
+
+def _fits(head: Head, container: Container) -> bool:
+    return head.signature() in (None, container.signature)
+
+
+def _rebuild(container: Container, what: str) -> str:
+    return (
+        f"{container.label}: {what}; lake and source no longer fit together and nothing was written. Either undo the change, or load the "
+        f"table anew: incremental-assets sync {container.label} --reset-watermarks"
+    )
+
+
+def _same_source(before: str, now: str) -> bool:
+    """Whether two values of ``Server.source`` (``system/database``) may name the same database.
+
+    A role that is not allowed to read the system identifier sees ``hidden`` instead of it; then only the database's OID is compared.
+    """
+    old_system, old_database = before.split("/")
+    new_system, new_database = now.split("/")
+    return old_database == new_database and (old_system == new_system or "hidden" in (old_system, new_system))
