@@ -111,7 +111,6 @@ REVIEWED = {
         for one in ("hash_of(texts)", "hash_of(line)", "query", "value", "inner", "texts", "self._in(scope)", "self._rows")
     },
     ("files/hashed_rows.py", "chosen"): NUMBER,
-    ("files/sync.py", "column.name"): MESSAGE,
     ("databases/postgres/infinite.py", "quoted"): MESSAGE,
     ("databases/mysql/connection.py", "label"): MESSAGE,
     **{("databases/mysql/rows.py", one): MESSAGE for one in ("container.label", "where", "container.name", "one.column.name")},
@@ -146,7 +145,7 @@ REVIEWED = {
     ("databases/jdbc/reader.py", "where"): "the YAML's own SQL",
     ("databases/jdbc/source.py", "types.get(one.column.name.lower(), one.column.type)"): "made by ``spark_types``",
     **{("databases/jdbc/types.py", one): "made of a quoted name and quoted texts" for one in ("value", "is_exact", "refused")},
-    **{("databases/sync.py", one): MESSAGE for one in ("names", "container.label", "', '.join(container.primary_key)", "wrong")},
+    **{("databases/source_checks.py", one): MESSAGE for one in ("container.label", "', '.join(container.primary_key)", "wrong")},
 }
 """Interpolations that the lint cannot judge and a person has reviewed: module and interpolation, with why it has no unquoted text of a
 source."""
