@@ -19,6 +19,7 @@ from pathlib import Path
 
 from assets_tests.harness import small_spark
 from assets_tests.places import file_named
+from incremental_assets.spark.embedded.server import in_use
 from incremental_assets.spark.session import ensure_server, stop_server
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -595,10 +596,11 @@ def main(words: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         try:
             environment = {**os.environ, "SPARK_REMOTE": ensure_server(Path(name))}
-            for mutant in chosen:
-                said = outcome(mutant, environment)
-                print(f"{said}: {mutant.fault} ({mutant.test})", flush=True)
-                unfound += [] if said == "found" else [mutant]
+            with in_use(Path(name)):  # who reaches it by SPARK_REMOTE does not keep it from ending as idle
+                for mutant in chosen:
+                    said = outcome(mutant, environment)
+                    print(f"{said}: {mutant.fault} ({mutant.test})", flush=True)
+                    unfound += [] if said == "found" else [mutant]
         finally:
             stop_server(Path(name))
     print(f"{len(chosen) - len(unfound)} of {len(chosen)} faults were found")

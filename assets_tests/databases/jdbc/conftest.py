@@ -9,6 +9,7 @@ import pytest
 
 from assets_tests.databases.jdbc.project import DERBY, DRIVERS, H2, JdbcProject, Server
 from incremental_assets.spark.embedded.launch import CONF, SparkUnavailable
+from incremental_assets.spark.embedded.server import in_use
 from incremental_assets.spark.session import ensure_server, stop_server
 
 _numbers = itertools.count()
@@ -40,7 +41,8 @@ def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         except SparkUnavailable as error:
             pytest.skip(f"the drivers cannot be fetched: {error}")
     _address_of[home] = url
-    yield home
+    with in_use(home):  # who reaches it by SPARK_REMOTE does not keep it from ending as idle
+        yield home
     stop_server(home)
 
 
