@@ -68,7 +68,7 @@ def sides(project: Project, url: str, rounds: int) -> float:
         source.snapshot(),
     ):
         ours = source.snapshot_rows(container, ()).hashed_rows(head.columns)
-        theirs = LakeHashedRows(spark, table, head.version, container, head.columns)
+        theirs = LakeHashedRows(lambda: spark, table, head.version, container, head.columns)
         assert all_rows(ours) == all_rows(theirs), "the sides are not equal, so their times mean nothing"
         of_source, of_lake = median(lambda: all_rows(ours), rounds), median(lambda: all_rows(theirs), rounds)
         plain = f"select count(*), sum(xxhash64(*)::decimal(38,0)) from {table.sql_name}"

@@ -34,7 +34,7 @@ def both_sides(project: Project, name: str) -> Iterator[tuple[HashedRows, Hashed
     reader = PostgresSource(definition.settings.address, definition.container, timezone="UTC")
     with open_session(project.spark_home, name="hashed rows") as spark, reader, reader.snapshot():
         source = reader.snapshot_rows(definition.container, state.text_columns).hashed_rows(head.columns)
-        yield source, LakeHashedRows(spark, table, head.version, definition.container, head.columns)
+        yield source, LakeHashedRows(lambda: spark, table, head.version, definition.container, head.columns)
 
 
 def test_values_of_every_type_are_hashed_equally(project: MakeProject) -> None:

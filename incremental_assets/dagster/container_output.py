@@ -38,6 +38,8 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
         if sync.needs_spark():
             # The session is opened before the step opens its snapshot of the source, so that none is held while a JVM starts.
             sync.prepare_spark(scope.spark)
+        elif sync.is_inspected():
+            scope.start_spark()
         try:
             with step as write_batch:
                 # Another host may have taken the container over while the rows were read.

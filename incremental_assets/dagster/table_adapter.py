@@ -100,14 +100,14 @@ class TableAdapter:
         event = newest_watermark(instance, container)
         plan = self._made(instance, container, reader, table, partitions, request, event)
         if plan.action is Action.SKIP and request.audit is not None:
-            spark = scope.spark  # opened before the snapshot, so that none is held while a JVM starts
+            scope.start_spark()  # before the snapshot, so that none is held while a JVM starts
             # The lake is compared with a state of the source in which there is still nothing to do. If there is, it is synced first.
             with reader.snapshot():
                 plan = self._made(instance, container, reader, table, partitions, request, event)
                 if plan.action is Action.SKIP:
                     rows = reader.snapshot_rows(container, plan.state.text_columns if plan.state is not None else ())
                     most = definition.settings.rows_a_window
-                    found = audit(rows, spark, table, container, partitions, request.audit, reader, most)
+                    found = audit(rows, lambda: scope.spark, table, container, partitions, request.audit, reader, most)
                     return replace(plan, audited=found, confirmed=_confirmed(plan, found, partitions))
         if plan.action is Action.SKIP:
             return plan

@@ -5,7 +5,7 @@ words (``core.audit``), when an audit is made (``databases.sync``, ``dagster.tab
 """
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def audit(
     snapshot: SourceSnapshot,
-    spark: "SparkSession",
+    spark: Callable[[], "SparkSession"],
     table: LakeTable,
     container: Container,
     partitions: Partitions | None,

@@ -70,7 +70,7 @@ class CapturedSync(TableSync):
     def needs_spark(self) -> bool:
         if not self._plan.applies:
             return super().needs_spark()
-        return self._plan.request.audit is not None or not is_set_without_spark(self.table)
+        return not is_set_without_spark(self.table)
 
     def write_batches(self) -> Iterator[contextlib.AbstractContextManager[WriteBatch]]:
         if not self._plan.applies:

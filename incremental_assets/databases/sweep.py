@@ -112,7 +112,7 @@ def sweep(
     key = _key(container, head)
     assert container.axis is not None
     here = read_keys(table, head, key, container.axis, marks)
-    lake = here or LakeHashedRows(session(), table, head.version, container, key, marks)
+    lake = here or LakeHashedRows(session, table, head.version, container, key, marks)
     found = _compared(snapshot, lake, table, key, container, allow_any)
     gone = keys_of(found.gone, key)
     returned = gone.schema.empty_table()

@@ -87,7 +87,10 @@ class TableSync(ContainerSync):
     def needs_spark(self) -> bool:
         replaces_table = self._whole and self._base_version is not None
         by_spark = self._plan.sweep and not is_swept_here(self.table, self._plan.container)
-        return not self._has_few_rows() or replaces_table or self._plan.request.audit is not None or by_spark
+        return not self._has_few_rows() or replaces_table or by_spark
+
+    def is_inspected(self) -> bool:
+        return self._plan.request.audit is not None
 
     def prepare_spark(self, spark: "SparkSession") -> None:
         loads = self._whole or self._base_version is None
@@ -321,7 +324,7 @@ class TableSync(ContainerSync):
         # A load in windows has used the last snapshot for the rows of a window already.
         most = self._definition.settings.rows_a_window
         most -= min(most // 2, outcome.rows_read) if self._in_pieces else 0
-        found = audit(self._audited, spark(), self.table, self._container, self.partitions, request, self._source, most)
+        found = audit(self._audited, spark, self.table, self._container, self.partitions, request, self._source, most)
         self.result.audited, self.result.more[SUMMARY] = found, summary_of(found)
         (self.result.messages if found.equal else self.result.warnings).append(message_of(found))
         self._log(f"{self._container.label}: {message_of(found)}")

@@ -47,6 +47,10 @@ class ContainerSync(ABC):
         """Whether Spark will be asked for something. If that is not certain, the answer is the likelier one."""
         return True
 
+    def is_inspected(self) -> bool:
+        """Whether Spark will be asked by ``inspect``, after the commit, even where the commit does not need it."""
+        return False
+
     def prepare_spark(self, spark: "SparkSession") -> None:
         """Lets the Spark server begin with what the next batch will need, without waiting for it."""
         return None

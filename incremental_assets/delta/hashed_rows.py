@@ -5,7 +5,7 @@ Belongs here: the canonical text of each type in Spark's SQL, and the queries ov
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from incremental_assets.core.comparison import Buckets, Checksum, HashedRow, PartitionValue, RowScope, key_of
@@ -85,12 +85,12 @@ def checksums(spark: "SparkSession", rows: str, group: str) -> list[tuple[Any, C
 class SparkHashedRows:
     """The ``HashedRows`` of rows that Spark can select: of a table, or of a view. ``columns``: those that are compared.
 
-    ``relation``: the rows in Spark's SQL. ``marks``: the name of the column that marks deleted rows, which count as absent; None if there
-    is none.
+    ``spark`` returns the session, and is called at the first question. ``relation``: the rows in Spark's SQL. ``marks``: the name of the
+    column that marks deleted rows, which count as absent; None if there is none.
     """
 
     def __init__(
-        self, spark: "SparkSession", relation: str, container: Container, columns: Sequence[Column], marks: str | None = None
+        self, spark: Callable[[], "SparkSession"], relation: str, container: Container, columns: Sequence[Column], marks: str | None = None
     ) -> None:
         self._unmarked = "true" if marks is None else f"{quote(marks)} IS NULL"
         self._spark, self._container = spark, container
@@ -104,11 +104,11 @@ class SparkHashedRows:
     def by_partition(self, scope: RowScope) -> Mapping[PartitionValue, Checksum]:
         identifier, partitioning = self._container.identifier, self._container.partitioning
         part = "NULL" if identifier is None or partitioning is None else partition_start(identifier, partitioning)
-        rows = checksums(self._spark, self._rows(f"{part} AS part", scope), "part")
+        rows = checksums(self._spark(), self._rows(f"{part} AS part", scope), "part")
         return {None if value is None else int(value): checksum for value, checksum in rows}
 
     def by_bucket(self, scope: RowScope, buckets: int) -> Mapping[int, Checksum]:
-        rows = checksums(self._spark, self._rows(f"{hash_of(self._key or self._texts)} AS key", scope), f"key % {int(buckets)}")
+        rows = checksums(self._spark(), self._rows(f"{hash_of(self._key or self._texts)} AS key", scope), f"key % {int(buckets)}")
         return {int(bucket): checksum for bucket, checksum in rows}
 
     def of_buckets(self, scope: RowScope, buckets: Buckets) -> Iterator[HashedRow]:
@@ -116,7 +116,7 @@ class SparkHashedRows:
         rows = self._rows(", ".join([f"{hash_of(self._key or self._texts)} AS key", *values]), scope)
         shown = ", ".join([f"key % {int(buckets.number)} AS bucket", "hash", *(f"k{i}" for i in range(len(values)))])
         chosen = ", ".join(str(int(bucket)) for bucket in buckets.chosen)
-        frame = self._spark.sql(f"SELECT {shown} FROM ({rows}) WHERE key % {int(buckets.number)} IN ({chosen}) ORDER BY bucket")
+        frame = self._spark().sql(f"SELECT {shown} FROM ({rows}) WHERE key % {int(buckets.number)} IN ({chosen}) ORDER BY bucket")
         for bucket, hash_, *key in frame.toLocalIterator():
             yield HashedRow(bucket, tuple(key), hash_)
 
@@ -133,7 +133,7 @@ class LakeHashedRows(SparkHashedRows):
 
     def __init__(
         self,
-        spark: "SparkSession",
+        spark: Callable[[], "SparkSession"],
         table: LakeTable,
         version: int,
         container: Container,

@@ -61,6 +61,13 @@ class LakeScope:
             self._spark = self._session(self.stack, self._state_dir)
         return self._spark
 
+    def start_spark(self) -> None:
+        """Opens the session where that means to start a server, which takes seconds. On a running one it is opened when it is needed."""
+        from incremental_assets.spark.session import is_running
+
+        if not is_running(self._state_dir):
+            self._spark = self.spark
+
     @property
     def assets_spark(self) -> "SparkSession":
         """The session of the user's own assets: of the frames that they load, and of the resource ``spark``.

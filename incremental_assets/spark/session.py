@@ -86,6 +86,11 @@ def server_id(session: SparkSession) -> str | None:
     return session.conf.get("spark.app.id", None)
 
 
+def is_running(state_dir: Path) -> bool:
+    """Whether a session can be opened without starting a server: SPARK_REMOTE names one, or the embedded one runs."""
+    return bool(os.environ.get("SPARK_REMOTE")) or server.Home(state_dir).record() is not None
+
+
 def running_servers(state_dir: Path, others: Path) -> Set[str]:
     """The ids of the servers that are running: that of SPARK_REMOTE, or the embedded one and those in the folders below ``others``.
 

@@ -27,7 +27,7 @@ def both_sides(project: MySQLProject, name: str) -> Iterator[tuple[HashedRows, H
     source = MySQLSource(definition.settings.address, definition.container, timezone="UTC")
     with open_session(project.spark_home, name="hashed rows") as spark, source, source.snapshot():
         rows = source.snapshot_rows(definition.container, ()).hashed_rows(head.columns)
-        yield rows, LakeHashedRows(spark, table, head.version, definition.container, head.columns)
+        yield rows, LakeHashedRows(lambda: spark, table, head.version, definition.container, head.columns)
 
 
 def test_values_of_every_type_are_hashed_equally(shop: Callable[..., MySQLProject]) -> None:

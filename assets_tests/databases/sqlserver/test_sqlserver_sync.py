@@ -150,7 +150,7 @@ def test_values_of_every_type_arrive_unchanged_and_are_hashed_equally(shop: Shop
     source = SQLServerSource(definition.settings.address, definition.container, timezone="UTC", cuts_times=True)
     with open_session(project.spark_home, name="hashed rows") as spark, source, source.snapshot():
         hashed = source.snapshot_rows(definition.container, ()).hashed_rows(head.columns)
-        found = compare(hashed, LakeHashedRows(spark, table, head.version, definition.container, head.columns), None, RowScope())
+        found = compare(hashed, LakeHashedRows(lambda: spark, table, head.version, definition.container, head.columns), None, RowScope())
     assert found.equal and found.rows == 2, found
 
 

@@ -185,7 +185,7 @@ class JdbcSnapshot:
             self._source.kept.append(kept)
             kept.frame.count()  # all questions are answered from the rows of this one statement
         compared = [Column(by_name[column.name.lower()].column.name, column.type) for column in columns]
-        return SparkHashedRows(session.spark, kept.name, container, compared)
+        return SparkHashedRows(lambda: session.spark, kept.name, container, compared)
 
     def explained(self, error: Exception, windows: Sequence[Window], include_nulls: bool) -> Exception:
         return error
