@@ -20,6 +20,7 @@ from cdm.objectmodel import CdmCorpusDefinition
 from cdm.storage import LocalAdapter
 from open_data_contract_standard.model import OpenDataContractStandard
 
+from assets_tests.cli.test_json import documented
 from assets_tests.harness import Project
 from incremental_assets.core.metadata_documents import MetadataFormat
 from incremental_assets.core.names import encode_name
@@ -91,15 +92,17 @@ class Read:
         self.manifest: Any = asyncio.run(self.corpus.fetch_object_async(f"local:/{MANIFEST}"))
         assert self.manifest is not None, self.troubles
         self.declared = {one.entity_name: one for one in self.manifest.entities}
-        self.entities = {name: self._entity(one) for name, one in self.declared.items()}
+        self.resolved: dict[str, Any] = {}
+        self.entities = {name: self._entity(name, one) for name, one in self.declared.items()}
         assert not self.troubles, self.troubles
 
-    def _entity(self, declared: Any) -> Any:
+    def _entity(self, name: str, declared: Any) -> Any:
         found = asyncio.run(self.corpus.fetch_object_async(declared.entity_path, self.manifest))
         assert found is not None, self.troubles
         resolved = asyncio.run(found.create_resolved_entity_async(f"resolved_{found.entity_name}"))
         assert resolved is not None, self.troubles
-        return resolved
+        self.resolved[name] = resolved
+        return found
 
     def attributes(self, entity: str) -> dict[str, Any]:
         return {one.name: one for one in self.entities[entity].attributes}
@@ -138,7 +141,7 @@ def test_the_object_model_of_cdm_reads_types_keys_relationships_and_data(shop: P
     }  # fmt: skip
     customers = read.attributes("customers")
     assert list(customers) == ["id", "name", "balance", 'a/b "c" é']
-    assert [name for name, one in customers.items() if one.is_primary_key] == ["id"]
+    assert [one.name for one in read.resolved["customers"].attributes if one.is_primary_key] == ["id"]
     assert [one.is_nullable for one in customers.values()] == [False, False, True, True]
     shape = next(one for one in customers["balance"].applied_traits if one.named_reference == "is.dataFormat.numeric.shaped")
     assert [int(one.value) for one in shape.arguments] == [12, 2]
@@ -234,6 +237,7 @@ def test_the_command_writes_documents_and_says_which_tables_there_are_none_of(sh
     assert {line["container"].partition("/")[2]: line["status"] for line in lines} == {
         "products": "written", "customers": "skipped", EVIL: "skipped",
     }  # fmt: skip
+    assert all(set(line) == documented("export metadata") for line in lines)
     _, _, said = shop.cli("export", "metadata", "shop/customers", "--format", "odcs", spark=False)
     assert re.search("no table yet; sync it", said)
     shop.cli("export", "everything", check=2, spark=False)
