@@ -95,7 +95,7 @@ def exported_table(definition: ContainerDefinition, table: LakeTable) -> Exporte
     return ExportedTable(
         container=container,
         url=table.url,
-        version=head.version,
+        version=delta.version(),
         columns=_columns(container, head),
         references=_references(definition),
         files=files,

@@ -123,7 +123,8 @@ with recursive listed as (
   from listed join pg_trigger t on t.tgrelid = listed.oid and not t.tgisinternal join pg_proc p on p.oid = t.tgfoid group by t.tgrelid
 ), foreign_keys as (
   select k.conrelid, string_agg(concat_ws(':', k.oid, other.relname, other.relnamespace), ',' order by k.oid) as said
-  from listed join pg_constraint k on k.conrelid = listed.oid and k.contype = 'f' join pg_class other on other.oid = k.confrelid
+  from listed join pg_constraint k on k.conrelid = listed.oid and k.contype = 'f' and k.conparentid = 0
+  join pg_class other on other.oid = k.confrelid
   group by k.conrelid
 ), subscribed as (
   select distinct parts.root from pg_subscription_rel s join parts on parts.oid = s.srrelid
