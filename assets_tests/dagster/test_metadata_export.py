@@ -24,6 +24,7 @@ from assets_tests.cli.test_json import documented
 from assets_tests.harness import Project
 from incremental_assets.core.metadata_documents import MetadataFormat
 from incremental_assets.core.names import encode_name
+from incremental_assets.dagster.components.metadata import MetadataEntry
 from incremental_assets.dagster.metadata_export import export_lines
 from incremental_assets.delta.folders import METADATA_FOLDER
 
@@ -207,7 +208,7 @@ def test_contracts_are_valid_and_have_keys_rules_partitions_and_service_levels(s
 def test_a_sync_writes_the_documents_anew_and_a_failure_to_do_so_is_a_warning(shop: Project, tmp_path: Path) -> None:
     """Documents must follow the schema by themselves; one that cannot be written must not cost rows, and must not be overlooked."""
     output = tmp_path / "out"
-    shop.configure(metadata={"format": ["cdm", "odcs"], "output": str(output)})
+    shop.configure(metadata=MetadataEntry(format=["cdm", "odcs"], output=str(output)))
     assert {line["status"] for line in shop.sync().values()} <= {"synced"}
     documents = output / "shop" / METADATA_FOLDER
     assert set(Read(output / "shop").entities) == {"customers", "products", encode_name(EVIL)}
