@@ -1,4 +1,4 @@
-"""``python -m deploy.cluster``: starts the cluster, loads the demo's shop, moves its tables by runs, and compares them with the source.
+"""``python -m deploy.cluster``: makes a new cluster, loads the demo's shop, moves its tables by runs, and compares them with the source.
 
 Belongs here: arguments, and what is printed. Does not belong: the services (``local``).
 """
@@ -31,7 +31,9 @@ def main(arguments: Sequence[str]) -> int:
     chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        with LocalCluster(chosen.folder, DATASTORE.read_text(encoding="utf-8")) as cluster:
+        cluster = LocalCluster(chosen.folder, DATASTORE.read_text(encoding="utf-8"))
+        cluster.remove()  # the demo's database is made anew, and a lake of the old one does not fit it
+        with cluster:
             tables = _start(cluster, chosen.scale)
             equal = move(cluster, tables)
             if chosen.keep:
@@ -51,6 +53,7 @@ def _start(cluster: LocalCluster, scale: float) -> list[str]:
     rows = load(source, scale, until=last_day())
     print(f"the source has {sum(rows.values()):,} rows in {len(rows)} tables", flush=True)
     cluster.start_dagster(source)
+    cluster.command("capture", "setup", "shop")
     print(f"running: postgres, {', '.join(service.value for service in cluster.services)}", flush=True)
     return sorted(rows)
 

@@ -19,28 +19,27 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+import psycopg
 import yaml
 from pyarrow.fs import S3FileSystem
 
-from deploy.cluster import spark_connect
+from deploy.cluster import spark_connect, spark_standalone
 from deploy.cluster.processes import HOST, ClusterError, ServiceProcess, free_ports, listens
 from deploy.cluster.runs import LOCATION, Runs
 from deploy.cluster.topology import (
     BUCKET,
     CODE_COMMAND,
     DAEMON_COMMAND,
-    DAGSTER_STORAGE,
     DRIVER_MEMORY,
     LAKE,
     REGION,
-    RUNS_AT_ONCE,
     STORAGE_DRIVER,
     WEBSERVER_COMMAND,
     WORKER_CORES,
     WORKER_MEMORY,
     WORKERS,
     Service,
-    spark_settings,
+    spark_conf,
 )
 from incremental_assets.dagster.scaffold import write_project
 from incremental_assets.delta.private import private
@@ -58,14 +57,15 @@ PORTS = (
 
 
 class LocalCluster:
-    """The services, with all of their files in ``folder``. ``datastore``: the text of the ``defs.yaml`` of the datastore ``shop``.
+    """The services, with all of their files in ``folder``.
 
+    ``datastore``: the text of the ``defs.yaml`` of the datastore ``shop``. ``variables``: more environment variables for Dagster.
     Ports and passwords are chosen once and kept in the folder. The services are ended with the block, or by ``stop``.
     """
 
-    def __init__(self, folder: Path, datastore: str) -> None:
+    def __init__(self, folder: Path, datastore: str, variables: Mapping[str, str] | None = None) -> None:
         self.folder = folder.absolute()
-        self._datastore = datastore
+        self._datastore, self._variables = datastore, dict(variables or {})
         self.postgres = EmbeddedPostgres(self.folder / "postgres", settings={"wal_level": "logical", "max_slot_wal_keep_size": "1GB"})
         self.services: dict[Service, ServiceProcess] = {}
 
@@ -83,10 +83,11 @@ class LocalCluster:
     def start(self) -> LocalCluster:
         """Starts PostgreSQL, which has the source and Dagster's storage, the store with its bucket, and Spark; then see ``start_dagster``.
 
-        Raises ClusterError if a service does not start.
+        Raises ClusterError if a service does not start, or if another process has started a cluster in this folder.
         """
         private(self.folder)
         self._known = self._kept()
+        self._expect_alone()
         self.postgres.start()
         if not self._has_database("dagster"):
             self.postgres.create_database("dagster")
@@ -112,10 +113,19 @@ class LocalCluster:
         self.postgres.stop()
 
     def remove(self) -> None:
-        """Ends all services, and deletes their files."""
+        """Ends the services that this object has started, and PostgreSQL, and deletes their files. Raises ClusterError if others run."""
         self.stop()
+        self._expect_alone()
         self.postgres.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _expect_alone(self) -> None:
+        """Raises ClusterError if services of another process run in this folder."""
+        if (self.folder / "cluster.json").exists():
+            ports = self._kept()["ports"]
+            taken = [f"{name} on port {port}" for name, port in ports.items() if listens(port)] if isinstance(ports, dict) else []
+            if taken:
+                raise ClusterError(f"A cluster runs in {self.folder} already: {', '.join(taken)}. End it first, or name another folder.")
 
     # ------------------------------------------------------------------ use
     @property
@@ -191,24 +201,27 @@ class LocalCluster:
 
     def _master(self) -> _Description:
         port = self.port("master")
-        return self._spark("master.Master", "--port", str(port), "--webui-port", "0"), self._spark_environment(), lambda: listens(port)
+        return (
+            self._spark("master", "--host", HOST, "--port", str(port), "--webui-port", "0"),
+            self._spark_environment(),
+            lambda: listens(port),
+        )
 
     def _worker(self, number: int) -> _Description:
         port = self.port(f"worker-{number}")
         options = ("--cores", str(WORKER_CORES), "--memory", WORKER_MEMORY, "--port", str(port), "--webui-port", "0")
         work = ("--work-dir", str(self._work(f"spark-worker-{number}") / "executors"))
-        return self._spark("worker.Worker", *options, *work, self._master_url), self._spark_environment(), lambda: listens(port)
+        command = self._spark("worker", "--host", HOST, *options, *work, self._master_url)
+        return command, self._spark_environment(), lambda: listens(port)
 
-    def _spark(self, what: str, *options: str) -> list[str]:
-        jvm = [str(launch.java().executable), "-Xmx256m", "-cp", f"{launch.spark_home()}/jars/*"]
-        return [*jvm, f"org.apache.spark.deploy.{what}", "--host", HOST, *options]
+    def _spark(self, *options: str) -> list[str]:
+        return [sys.executable, "-m", spark_standalone.__name__, *options]
 
     def _connect(self) -> _Description:
         port = self.port("connect")
-        settings = {**spark_settings(self._master_url), "spark.driver.host": HOST}
         environment = {
             **_plain_environment(), **self._store_environment(),
-            launch.CONF: ";".join(f"{key}={value}" for key, value in settings.items()),
+            launch.CONF: spark_conf(self._master_url, spark_driver_host=HOST),
             launch.MEMORY: DRIVER_MEMORY,
             spark_connect.TOKEN: self._known["token"],
         }  # fmt: skip
@@ -270,17 +283,11 @@ class LocalCluster:
         datastore.mkdir(exist_ok=True)
         (datastore / "defs.yaml").write_text(self._datastore, encoding="utf-8")
         private(self._home)
-        instance = yaml.safe_load((self._project / "dagster.yaml").read_text())
-        for section in ("local_artifact_storage", "compute_logs"):
-            instance.pop(section)  # by default both are in DAGSTER_HOME
-        instance["concurrency"]["runs"] = {"max_concurrent_runs": RUNS_AT_ONCE}
-        (self._home / "dagster.yaml").write_text(yaml.safe_dump(instance | DAGSTER_STORAGE))
+        shutil.copy(REPOSITORY / "deploy" / "dagster.yaml", self._home / "dagster.yaml")
         server = {"host": HOST, "port": self.port("code"), "location_name": LOCATION}
         (self._home / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}))
 
     def _has_database(self, name: str) -> bool:
-        import psycopg
-
         with psycopg.connect(self.postgres.url()) as connection:
             return connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone() is not None
 
@@ -296,12 +303,7 @@ class LocalCluster:
 
     def _spark_environment(self) -> dict[str, str]:
         """That of master and workers. The executors inherit it from their workers, with the keys of the store."""
-        java = launch.java()
-        named = {
-            "SPARK_HOME": str(launch.spark_home()), "SPARK_SCALA_VERSION": launch.SCALA, "SPARK_LOCAL_DIRS": str(self._work("scratch")),
-            "JAVA_HOME": str(java.home), "PYSPARK_PYTHON": sys.executable,
-        }  # fmt: skip
-        return {**_plain_environment(), **self._store_environment(), **named}
+        return {**_plain_environment(), **self._store_environment(), "SPARK_LOCAL_DIRS": str(self._work("scratch"))}
 
     def _dagster_environment(self) -> dict[str, str]:
         return {
@@ -313,6 +315,7 @@ class LocalCluster:
             "INCREMENTAL_ASSETS_LAKE": LAKE,
             "SPARK_REMOTE": f"sc://localhost:{self.port('connect')}/;token={self._known['token']}",
             SOURCE_URL: self._source,
+            **self._variables,
         }
 
 

@@ -55,8 +55,6 @@ SERVICES: Mapping[Service, Needs] = {
 
 WORKER_CORES, WORKER_MEMORY, EXECUTOR_MEMORY, DRIVER_MEMORY = 1, "2g", "1g", "1g"
 """Of each worker, of the executor on it, and of the Connect server, which is the driver."""
-RUNS_AT_ONCE = 2
-"""How many runs Dagster's queue starts at the same time."""
 
 BUCKET = "lake"
 LAKE = f"s3://{BUCKET}/tables"
@@ -78,9 +76,6 @@ DAEMON_COMMAND = ("dagster-daemon", "run")
 WEBSERVER_COMMAND = ("dagster-webserver",)
 CODE_COMMAND = ("dagster", "api", "grpc")
 
-DAGSTER_STORAGE = {"storage": {"postgres": {"postgres_url": {"env": "DAGSTER_PG_URL"}}}}
-"""The section of ``dagster.yaml`` that puts runs, events and schedules into PostgreSQL."""
-
 STORAGE_DRIVER = "postgresql+psycopg2"
 """How the URL in DAGSTER_PG_URL begins. With ``postgresql://`` alone, SQLAlchemy 2.1 takes psycopg 3, which refuses the NOTIFY with a
 parameter that dagster-postgres sends: no event could be stored."""
@@ -98,3 +93,9 @@ def spark_settings(master: str) -> dict[str, str]:
         "spark.hadoop.fs.s3a.retry.limit": "10",
         "spark.hadoop.fs.s3a.retry.interval": "1s",
     }
+
+
+def spark_conf(master: str, **more: str) -> str:
+    """The same as the text of the variable INCREMENTAL_ASSETS_SPARK_CONF. ``more``: further settings, with ``_`` in place of dots."""
+    listed = spark_settings(master) | {name.replace("_", "."): value for name, value in more.items()}
+    return ";".join(f"{key}={value}" for key, value in listed.items())
