@@ -28,11 +28,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--scale", type=float, default=0.1, help="the scale of TPC-H (default: %(default)s)")
     parser.add_argument("--keep", action="store_true", help="leave the services running until Ctrl-C")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where all files are (default: .cluster in the repository)")
+    parser.add_argument("--remove", action="store_true", help="only remove what an earlier cluster has left")
     chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         cluster = LocalCluster(chosen.folder, DATASTORE.read_text(encoding="utf-8"))
         cluster.remove()  # the demo's database is made anew, and a lake of the old one does not fit it
+        if chosen.remove:
+            return 0
         with cluster:
             tables = _start(cluster, chosen.scale)
             equal = move(cluster, tables)
