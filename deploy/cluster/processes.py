@@ -9,6 +9,8 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -59,9 +61,7 @@ class ServiceProcess:
         deadline = time.monotonic() + READY_SECONDS
         while not self.ready():
             if self._process.poll() is not None:
-                raise ClusterError(
-                    f"{self.name} ended with exit code {self._process.returncode}. Its log {self.log} ends with:\n{self.tail()}"
-                )
+                raise ClusterError(f"{self.name} ended with exit code {self._process.returncode}. {self._last_words()}")
             if time.monotonic() > deadline:
                 self.kill()
                 raise ClusterError(f"{self.name} did not answer within {READY_SECONDS:.0f} s. {self._last_words()}")
@@ -111,6 +111,15 @@ def listens(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex((HOST, port)) == 0
+
+
+def answers(url: str) -> bool:
+    """Whether an HTTP server answers this URL."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status == 200
+    except (OSError, urllib.error.URLError):
+        return False
 
 
 def free_ports(number: int) -> list[int]:
