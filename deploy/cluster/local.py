@@ -242,7 +242,7 @@ class LocalCluster:
 
     @property
     def _project(self) -> Path:
-        return self.folder / "project"
+        return self.folder / LOCATION
 
     @property
     def _home(self) -> Path:

@@ -14,8 +14,8 @@ from dagster_graphql import DagsterGraphQLClient, DagsterGraphQLClientError
 
 from deploy.cluster.processes import HOST, ClusterError
 
-LOCATION = "cluster"
-"""The name of the code location."""
+LOCATION = "project"
+"""The name of the code location: that of the folder of the project."""
 RUN_SECONDS = 600.0
 ENDED = frozenset((DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED))
 
