@@ -64,6 +64,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     made.remove()
 
 
+def sync(cluster: LocalCluster, table: str) -> str:
+    """Puts a run that reads what is new into the queue, and returns its id. Without this setting, a run from the UI reads everything."""
+    return cluster.runs.launch(f"sync_shop__{table}", {"ops": {f"shop__{table}": {"config": {"mode": "incremental"}}}})
+
+
 @contextmanager
 def in_mid_load(cluster: LocalCluster) -> Iterator[str]:
     """New rows, and a run whose tasks wait at the gate, one on each worker, until the block is left. Gives the run's id."""
@@ -74,7 +79,7 @@ def in_mid_load(cluster: LocalCluster) -> Iterator[str]:
             (ROWS,),
         )
         keeper.execute("select pg_advisory_lock(7)")
-        run = cluster.runs.launch("sync_shop__held")
+        run = sync(cluster, "held")
 
         def waiting() -> int:
             found = keeper.execute(WAITING).fetchone()
@@ -88,7 +93,7 @@ def expect_nothing_lost(cluster: LocalCluster, run: str) -> DagsterRunStatus:
     """The run ends, or is run again, and then the lake has the source's rows, each once. Returns how the first run ended."""
     status = cluster.runs.wait(run)
     if status is not DagsterRunStatus.SUCCESS:
-        assert cluster.runs.wait(cluster.runs.launch("sync_shop__held")) is DagsterRunStatus.SUCCESS
+        assert cluster.runs.wait(sync(cluster, "held")) is DagsterRunStatus.SUCCESS
     found = cluster.compare("held")
     assert found.equal, found
     assert found.in_both >= ROWS
@@ -110,7 +115,7 @@ def test_a_daemon_that_is_restarted_in_mid_run_ends_no_run_and_forgets_none(clus
     daemon = cluster.services[Service.DAEMON]
     with in_mid_load(cluster) as run:
         daemon.kill()
-        queued = cluster.runs.launch("sync_shop__other")
+        queued = sync(cluster, "other")
         time.sleep(5)
         assert cluster.runs.status(queued) is DagsterRunStatus.QUEUED
         assert cluster.runs.status(run) is DagsterRunStatus.STARTED
