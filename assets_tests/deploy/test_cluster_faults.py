@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 from dagster import DagsterRunStatus
@@ -59,8 +60,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
             connection.execute(TABLES.encode())
         made.start_dagster(source)
         yield made
-    left = [process for service in made.services.values() for process in service.family()]
-    assert not left, "services are left behind"
+        started = [process for service in made.services.values() for process in service.family()]
+    left = [process for process in started if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    assert not left, f"services are left behind: {left}"
     made.remove()
 
 
