@@ -80,6 +80,7 @@ class LocalCluster:
         private(self.folder)
         self._chosen = Choices.kept(self._choices)
         self._expect_alone()
+        self._fetch_jars()
         self.postgres.start()
         if not self._has_database("dagster"):
             self.postgres.create_database("dagster")
@@ -210,14 +211,15 @@ class LocalCluster:
 
     def _connect(self) -> _Description:
         port = self.port("connect")
-        environment = {
-            **plain_environment(), **self._store_environment(),
-            launch.CONF: spark_conf(self._master_url, spark_driver_host=HOST),
-            launch.MEMORY: DRIVER_MEMORY,
-            spark_connect.TOKEN: self._chosen.token,
-        }  # fmt: skip
         command = [sys.executable, "-m", spark_connect.__name__, str(self._work("spark-connect")), HOST, str(port)]
-        return command, environment, lambda: listens(port)
+        return command, self._connect_environment(), lambda: listens(port)
+
+    def _fetch_jars(self) -> None:
+        """Fetches the JARs, once for all clusters, before a service waits for them. Raises ClusterError if they cannot be had."""
+        command = [sys.executable, "-m", "incremental_assets.spark.embedded.server", "fetch"]
+        done = subprocess.run(command, env=self._connect_environment(), capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise ClusterError(f"Spark's JARs could not be fetched:\n{(done.stdout + done.stderr).strip()}")
 
     def _code(self) -> _Description:
         port = str(self.port("code"))
@@ -281,6 +283,15 @@ class LocalCluster:
             "AWS_SECRET_ACCESS_KEY": self._chosen.secret_key,
             "AWS_REGION": REGION,
             "AWS_ALLOW_HTTP": "true",
+        }
+
+    def _connect_environment(self) -> dict[str, str]:
+        return {
+            **plain_environment(),
+            **self._store_environment(),
+            launch.CONF: spark_conf(self._master_url, spark_driver_host=HOST),
+            launch.MEMORY: DRIVER_MEMORY,
+            spark_connect.TOKEN: self._chosen.token,
         }
 
     def _spark_environment(self) -> dict[str, str]:
