@@ -1,5 +1,5 @@
 # install, demo, test, ui, bench, clean. Needs make and Python 3.10 to 3.13; everything else goes into .venv, .java and .jars here.
-.PHONY: help install demo cluster test test-long test-s3 ui bench bench-quick clean constraints
+.PHONY: help install demo cluster test test-cluster test-long test-s3 ui bench bench-quick clean constraints
 .DEFAULT_GOAL := help
 
 SCALE ?= 0.1
@@ -15,6 +15,7 @@ help:
 	@echo "make ui          Dagster's UI over the demo, on 127.0.0.1:3000"
 	@echo "make cluster     the demo's tables on the services of several machines, as processes on this one  (KEEP=1 leaves them running)"
 	@echo "make test        what a change has to pass"
+	@echo "make test-cluster  make cluster, where a worker, the daemon and the store are killed while a load runs"
 	@echo "make test-long   the longer tests: kills, bad input, random histories"
 	@echo "make test-s3     files and lakes on S3, against a server on this machine"
 	@echo "make bench       side by side with dlt"
@@ -64,6 +65,10 @@ test: install
 test-long: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster,s3-test]'
 	$(BIN)/python -m pytest -m "long or s3" --durations=40 $(BESIDE) --no-loadscope-reorder $(ROTATION)
+
+test-cluster: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster,s3-test]'
+	$(BIN)/python -m pytest -m "long and s3" assets_tests/deploy
 
 # Files and lakes on an object store: an S3-compatible server on this machine, and a Spark server that has the connector.
 test-s3: install
