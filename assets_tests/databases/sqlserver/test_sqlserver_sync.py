@@ -7,12 +7,14 @@ yet: a failure may be theirs.
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import pytest
 
 from assets_tests.databases.sqlserver.known import SENT, VALUES
 from assets_tests.databases.sqlserver.project import SQLServerProject
 from incremental_assets.core.comparison import RowScope, compare
+from incremental_assets.core.errors import SourceError
 from incremental_assets.core.plan import Mode
 from incremental_assets.databases.sqlserver.source import SQLServerSource
 from incremental_assets.delta.hashed_rows import LakeHashedRows
@@ -175,3 +177,107 @@ def test_a_sweep_removes_deleted_rows(shop: Shop) -> None:
     project.execute("delete from orders where id in (3, 17)")
     project.one("orders", sweep=True)
     project.assert_equal("orders")
+
+
+def test_a_soft_sweep_marks_deleted_rows(shop: Shop) -> None:
+    """The mark is a column that the source does not have."""
+    project = shop(incremental=["orders:id:integer!upsert"], containers={"orders": {"deletes": "soft", "max_deleted_share": 1.0}})
+    project.execute("create table orders (id int primary key, value int)", "insert into orders values (1, 1), (2, 2)")
+    project.one("orders")
+    project.execute("delete from orders where id = 1")
+    project.one("orders", sweep=True)
+    marks = dict(project.rows("orders", "id, _deleted_at"))
+    assert marks[1] is not None and marks[2] is None
+
+
+def test_a_container_may_be_partitioned_by_another_column(shop: Shop) -> None:
+    """A row that moves must be counted in both months, and a refresh of one must replace that month's rows, and no others."""
+    by_month = {"column": "ordered", "every": "month"}
+    entry = {"table": "orders", "column": "rv", "type": "integer", "strategy": "upsert", "partition_by": by_month}
+    project = shop(incremental=[entry])
+    project.execute(
+        "create table orders (id int primary key, ordered date, value int, rv rowversion)",
+        *(f"insert into orders (id, ordered, value) values ({n}, '2026-0{n % 3 + 1}-05', 0)" for n in range(30)),
+    )
+    assert project.one("orders")["partitions"][:3] == ["2026-01-01", "2026-02-01", "2026-03-01"]
+    project.execute("update orders set ordered = '2026-02-07' where id = 0", "insert into orders (id, value) values (99, 1)")
+    assert project.one("orders")["partitions"] == ["2026-01-01", "2026-02-01"]
+    project.assert_equal("orders", "id, ordered, value")
+    project.execute("delete from orders where id = 4")
+    assert project.one("orders", keys=("2026-02-01", "2026-02-01"))["rows_deleted"] == 1
+    assert project.audit("orders")["orders"]["status"] == "equal"
+
+
+def test_rows_too_large_for_memory_are_written_all_the_same(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that the estimate took for few go into files in the middle of the read, and none may be lost on the way."""
+    monkeypatch.setattr("incremental_assets.databases.rows.MOST_LOCAL_BYTES", 100_000)
+    project = shop(incremental=["orders:id:integer!upsert"])
+    project.execute("create table orders (id int primary key, value nvarchar(max))")
+    project.execute(*(f"insert into orders values ({n}, replicate(cast(N'{n % 10}' as nvarchar(max)), 10000))" for n in range(50)))
+    project.one("orders")
+    project.assert_equal("orders")
+    project.execute(*(f"insert into orders values ({n}, replicate(cast(N'x' as nvarchar(max)), 10000))" for n in range(50, 90)))
+    project.one("orders")
+    project.assert_equal("orders")
+
+
+def test_columns_that_come_are_added_and_a_dropped_one_is_null(shop: Shop) -> None:
+    """An ALTER in the source must neither stop the syncs nor shift values into other columns."""
+    project = shop(incremental=["orders:id:integer"])
+    project.execute("create table orders (id int primary key, value int, old int)", "insert into orders values (1, 10, 100), (2, 20, 200)")
+    project.one("orders")
+    project.execute(
+        "alter table orders drop column old", "alter table orders add more varchar(5)", "insert into orders values (3, 30, 'x')"
+    )
+    project.one("orders", stale=True)
+    assert sorted(project.rows("orders", "id, value, old, more")) == [(1, 10, 100, None), (2, 20, None, None), (3, 30, None, "x")]
+
+
+def test_older_rows_of_a_new_column_are_listed(shop: Shop) -> None:
+    """The source fills a new column with its default in rows that no sync reads again: they are NULL in the lake until a refresh."""
+    project = shop(incremental=["orders:id:integer"], containers={"orders": {"partition_by": 10}})
+    project.execute("create table orders (id int primary key, value int)")
+    project.execute(*(f"insert into orders values ({n}, 0)" for n in range(30)))
+    project.one("orders")
+    project.execute("alter table orders add more int default 5 with values", "update orders set more = null where id between 10 and 19")
+    line = project.one("orders")
+    assert "more" in line["message"] and "0" in line["message"], line["message"]
+    for key in ("0", "20"):
+        project.one("orders", keys=(key, key))
+    project.assert_equal("orders", "id, value, more")
+
+
+def test_a_table_that_was_renamed_or_truncated_is_named(shop: Shop) -> None:
+    """Its rows in the lake must stay, and the message must say what to do."""
+    project = shop(incremental=["orders:id:integer"])
+    project.execute("create table orders (id int primary key, value int)", "insert into orders values (1, 1), (2, 2)")
+    project.one("orders")
+    project.execute("truncate table orders", "insert into orders values (1, 9)")
+    line = project.one("orders", ok=False)
+    assert line["status"] == "failed" and "fallen back" in line["message"] and "--reset-watermarks" in line["message"]
+    project.execute("exec sp_rename 'orders', 'orders2'")
+    line = project.one("orders", ok=False, stale=True)
+    assert line["status"] == "failed" and "incremental-assets catalog" in line["message"], line["message"]
+
+
+def test_a_wrong_password_is_not_shown(shop: Shop) -> None:
+    """The message must say what to do, and logs are read by people who must not know the password."""
+    project = shop()
+    project.execute("create table orders (id int primary key)")
+    user, host = quote(project.address.user, safe=""), f"{project.address.host}:{project.address.port}"
+    project.url = f"sqlserver://{user}:s3cr3t%2Fword@{host}/{project.address.database}?{urlencode(dict(project.address.options))}"
+    with pytest.raises(SourceError, match="password") as refused:
+        project.catalog()
+    assert "s3cr3t" not in str(refused.value) and "s3cr3t" not in repr(project.component.settings())
+
+
+def test_the_catalog_proposes_what_sql_server_says_of_itself(shop: Shop) -> None:
+    """A rowversion and an identity column are what tells new rows from old in SQL Server."""
+    project = shop()
+    project.execute(
+        "create table changes (id int primary key, value int, rv rowversion)",
+        "create table arrivals (id bigint identity primary key, value int)",
+    )
+    found = {one.table.name: one.proposal for one in project.catalog()}
+    assert (found["changes"].columns, found["changes"].strategy.value, found["changes"].trusted) == (("rv",), "upsert", True)
+    assert (found["arrivals"].columns, found["arrivals"].strategy.value) == (("id",), "append")
