@@ -61,7 +61,9 @@ def launches(body: RunBody, datastores: Sequence[Datastore], instance: dg.Dagste
             raise ConfigurationError(f"{without[0]} has no rules, so that there is nothing to scan: add checks: to its YAML.")
         chosen = [one for one in chosen if one.container.options.checks]
     if len(chosen) > MOST_RUNS:
-        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"{len(chosen):,} runs are more than {MOST_RUNS}; name fewer containers, or datastores.")
+        raise Problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY, f"{len(chosen):,} runs are more than {MOST_RUNS}; name fewer containers, or datastores."
+        )
     return [_of_container(body, one, instance) for one in chosen]
 
 
@@ -129,7 +131,7 @@ def _of_container(body: RunBody, definition: ContainerDefinition, instance: dg.D
     if body.type == "audit":
         if audit_settings(definition) is None:
             raise ConfigurationError(
-                f"{label}: single containers are audited where the YAML has audit:, such as audit: {{}}. Add it, or audit the datastore whole."
+                f"{label}: one container is audited where the YAML has audit:, such as audit: {{}}. Add it, or audit the whole datastore."
             )
         config = _config(f"{op_name(definition)}__audit", {"repair": body.repair})
         return Launch(label, f"audit_{op_name(definition)}", config, tags)

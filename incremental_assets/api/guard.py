@@ -111,7 +111,9 @@ class Guard:
         role = self._tokens.role_of(token.strip()) if scheme.lower() == b"bearer" else None
         if role is None:
             headers = {"WWW-Authenticate": "Bearer"}
-            raise Problem(HTTPStatus.UNAUTHORIZED, "send the header Authorization: Bearer TOKEN, with the read or the write token.", headers)
+            raise Problem(
+                HTTPStatus.UNAUTHORIZED, "send the header Authorization: Bearer TOKEN, with the read or the write token.", headers
+            )
         if role is Role.READ and scope["method"] not in ("GET", "HEAD"):
             raise Problem(HTTPStatus.FORBIDDEN, "this is the read token; changing something takes the write token.")
 

@@ -120,7 +120,9 @@ def find(instance: dg.DagsterInstance, id: str) -> Found:
     record = instance.get_run_record_by_id(id)
     found = [record] if record is not None else list(instance.get_run_records(dg.RunsFilter(tags={REQUEST_TAG: id})))
     if not found:
-        raise Problem(HTTPStatus.NOT_FOUND, f"there is no operation {id}. GET /api/operations lists them, and ?id= finds one by its beginning.")
+        raise Problem(
+            HTTPStatus.NOT_FOUND, f"there is no operation {id}. GET /api/operations lists them, and ?id= finds one by its beginning."
+        )
     return Found(id, found)
 
 

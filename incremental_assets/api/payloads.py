@@ -54,7 +54,7 @@ class RunBody(Body):
     datastores: Names = Field(
         default_factory=list,
         validation_alias=AliasChoices("datastores", "datastore_ids", "datastore_id", "datastore"),
-        description="Names of datastores; all of the project where neither they nor containers are named. Also datastore_ids, datastore_id.",
+        description="Names of datastores; by default all of the project. Also datastore_ids, datastore_id.",
     )
     containers: Names = Field(
         default_factory=list,
@@ -66,7 +66,7 @@ class RunBody(Body):
     )
     incremental: bool = Field(default=False, description="scan, profile: only what is new; else all rows.")
     greater_than_time: Text | None = Field(default=None, description="scan, profile: with incremental, what is above this time.")
-    greater_than_batch: Annotated[int | Text | None, Field(description="scan, profile: with incremental, what is above this value.")] = None
+    greater_than_batch: int | Text | None = Field(default=None, description="scan, profile: with incremental, what is above this value.")
     auto_resolve_passed_anomalies: bool = Field(default=False, description="scan: resolve anomalies that it does not find again.")
     mode: Literal["incremental", "refresh"] | None = Field(default=None, description="sync: what is new, or all partitions again.")
     sweep: bool = Field(default=False, description="sync: find rows that the source has deleted, due or not.")
@@ -94,9 +94,11 @@ class RunBody(Body):
 class FieldBody(Body):
     """The incremental field of a container. PUT replaces the whole entry of the YAML; PATCH keeps of it what is not sent."""
 
-    incremental_field: Annotated[Name | list[Name] | None, Field(description="A column, or two: the greater of them; null: none.")] = None
+    incremental_field: Name | Annotated[list[Name], Field(min_length=2, max_length=2)] | None = Field(
+        default=None, description="A column, or two: the greater of them; null: none."
+    )
     type: Literal["date", "datetime", "timestamp", "integer"] | None = Field(default=None, description="By default as the column is.")
-    start: Annotated[Text | int | None, Field(description="Inclusive; lower values are never synced.")] = None
+    start: Text | int | None = Field(default=None, description="Inclusive; lower values are never synced.")
     strategy: Literal["append", "upsert"] | None = Field(default=None, description="By default append.")
 
 

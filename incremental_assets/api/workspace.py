@@ -43,7 +43,7 @@ _LAUNCHED, _TERMINATED = "LaunchRunSuccess", "TerminateRunSuccess"
 
 
 class ApiWorkspace:
-    """The project, its Dagster instance and its code location. ``context``: None: there is no ``workspace.yaml``, so nothing is launched."""
+    """The project, its Dagster instance and its code location. ``context``: None: without ``workspace.yaml``, nothing is launched."""
 
     def __init__(self, project: Path, instance: dg.DagsterInstance, context: WorkspaceProcessContext | None) -> None:
         self.project, self.instance = project, instance
@@ -79,12 +79,14 @@ class ApiWorkspace:
     def expect_daemon(self) -> None:
         """Raises Problem where a run that is launched now would wait for ever."""
         if self._context is None:
-            raise _unavailable(f"{self.project} has no workspace.yaml, so that no run can be launched. `incremental-assets init` writes one.")
+            raise _unavailable(
+                f"{self.project} has no workspace.yaml, so that no run can be launched. `incremental-assets init` writes one."
+            )
         kind = QueuedRunCoordinatorDaemon.daemon_type()
         status = get_daemon_statuses(self.instance, [kind], ignore_errors=True)[kind]
         if status.required and not status.healthy:
             raise _unavailable(
-                "Dagster's daemon is not running, so that a run would stay in its queue. Start `incremental-assets dev`, or `dagster-daemon "
+                "Dagster's daemon is not running, so that a run would stay in its queue. Start `incremental-assets dev` or `dagster-daemon "
                 "run`, over the same DAGSTER_HOME, and send this again; nothing was launched."
             )
 
@@ -100,7 +102,9 @@ class ApiWorkspace:
         more = [{"key": key, "value": value} for key, value in tags.items()]
         strategy = "FROM_FAILURE" if from_failure else "ALL_STEPS"
         answer = self._ask(
-            _AGAIN, "launchRunReexecution", params={"parentRunId": run.run_id, "strategy": strategy, "extraTags": more, "useParentRunTags": True}
+            _AGAIN,
+            "launchRunReexecution",
+            params={"parentRunId": run.run_id, "strategy": strategy, "extraTags": more, "useParentRunTags": True},
         )
         return _run_of(answer, run.job_name)
 
