@@ -34,7 +34,7 @@ class Service:
         return self._file.read_text(encoding="utf-8")
 
     def send(self, method: str, path: str, body: Any = None, token: str | None = WRITE, headers: Mapping[str, str] | None = None) -> Answer:
-        """Sends a request. Returns the status, and the answer's JSON, or its text where it is none. ``body``: bytes are sent as they are."""
+        """Sends a request. Returns the status, and the answer's JSON or text. ``body``: bytes are sent as they are."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         try:

@@ -66,7 +66,8 @@ def test_a_token_is_in_no_log(api: Service) -> None:
 
 @pytest.mark.parametrize(
     "id",
-    ["..", "%2e%2e", "..%2f..%2fetc%2fpasswd", "....//....//etc/passwd", "%00", "a%00b", "%0d%0aSet-Cookie:x", "%ff%fe", "'%20or%201=1--", "%25",
+    ["..", "%2e%2e", "..%2f..%2fetc%2fpasswd", "....//....//etc/passwd", "%00", "a%00b", "%0d%0aSet-Cookie:x", "%ff%fe", "'%20or%201=1--",
+     "%25",
      "x" * 5000, "%F0%9F%92%A9", "%E2%80%AE", "{{7*7}}", "shop", "shop%2f..%2forders", "shop/orders/", "/shop/orders", "SHOP/orders"],
 )  # fmt: skip
 def test_hostile_ids_find_nothing(api: Service, id: str) -> None:
@@ -80,8 +81,8 @@ def test_hostile_ids_find_nothing(api: Service, id: str) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["page=0", "page=-1", "page=999999999999999999999", "page=1e3", "size=0", "size=201", "size=x", "page=1&page=2", "unknown=1", "sort=id;drop",
-     "type=maintenance", "result=%00", "from=yesterday", "id=%25", "id=..", "container=%00", "datastore=" + "x" * 501],
+    ["page=0", "page=-1", "page=999999999999999999999", "page=1e3", "size=0", "size=201", "size=x", "page=1&page=2", "unknown=1",
+     "sort=id;drop", "type=maintenance", "result=%00", "from=yesterday", "id=%25", "id=..", "container=%00", "datastore=" + "x" * 501],
 )  # fmt: skip
 def test_hostile_queries_are_refused(api: Service, query: str) -> None:
     """A page of a billion, or a filter that is not known and silently ignored, costs the service or misleads the caller."""
@@ -91,10 +92,12 @@ def test_hostile_queries_are_refused(api: Service, query: str) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"null", b"[]", b"\xff\xfe", b'{"type": "scan", "type2": 1}', b'{"type": "drop"}', b"[" * 60_000, b'{"type":' + b"[" * 50_000,
-     b'{"type": "scan", "containers": ["\\u0000"]}', b'{"type": "scan", "datastores": ["shop/../../x"]}', b'{"type": "catalog", "containers": ["orders"]}',
+    [b"", b"{", b"null", b"[]", b"\xff\xfe", b'{"type": "scan", "type2": 1}', b'{"type": "drop"}', b"[" * 60_000,
+     b'{"type":' + b"[" * 50_000, b'{"type": "scan", "containers": ["\\u0000"]}', b'{"type": "scan", "datastores": ["shop/../../x"]}',
+     b'{"type": "catalog", "containers": ["orders"]}',
      b'{"type": "scan", "prune": true}', b'{"type": "scan", "greater_than_time": "2026-01-01"}', b'{"type": "sync", "datastore_id": 42}',
-     b'{"type": "scan", "tags": {"a": {"b": 1}}}', b'{"type": "sync", "containers": ["nowhere"]}', b'{"type": "sync", "datastores": [["shop"]]}'],
+     b'{"type": "scan", "tags": {"a": {"b": 1}}}', b'{"type": "sync", "containers": ["nowhere"]}',
+     b'{"type": "sync", "datastores": [["shop"]]}'],
 )  # fmt: skip
 def test_hostile_bodies_are_refused(api: Service, body: bytes) -> None:
     """Nothing is launched by a body that is not understood whole."""
@@ -124,7 +127,8 @@ def test_without_a_daemon_nothing_is_queued(api: Service) -> None:
 @pytest.mark.parametrize(
     "body",
     [{"incremental_field": "at\n  url: postgresql://evil"}, {"incremental_field": "at\"\nurl: x"}, {"incremental_field": "{{ env.HOME }}"},
-     {"incremental_field": "nowhere"}, {"incremental_field": "id", "type": "timestamp"}, {"incremental_field": ""}, {"incremental_field": []},
+     {"incremental_field": "nowhere"}, {"incremental_field": "id", "type": "timestamp"}, {"incremental_field": ""},
+     {"incremental_field": []},
      {"incremental_field": "at", "start": "2026-01-01!upsert\nurl: x"}, {"incremental_field": "at", "start": "{{ env.HOME }}"},
      {"incremental_field": "at", "start": "no time"}, {"incremental_field": "at", "strategy": "snapshot"}, {"type": "date"}, {},
      {"incremental_field": ["at", "nowhere"]}, {"incremental_field": "at:timestamp!upsert"}, {"incremental_field": 5}],

@@ -32,7 +32,7 @@ def api(postgres: EmbeddedPostgres, spark_home: Path, tmp_path_factory: pytest.T
     project.write()
     project.cli("catalog", spark=False)
     with serving(project, path), service(project, path) as found:
-        wait_for(lambda: catalog(found)[0] != 503, "the daemon's first sign of life", 120)
+        wait_for(lambda: catalog(found)[0] == 202, "the daemon's first sign of life", 120)
         yield found
     project.source.close()
 

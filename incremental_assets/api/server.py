@@ -4,6 +4,7 @@ Belongs here: putting the parts together. Does not belong: any of them (``endpoi
 """
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def serve(project: Path, host: str, port: int, say: Callable[[str], None]) -> in
         own = logging.getLogger(name)
         own.setLevel(logging.INFO)
         own.handlers, own.propagate = [handler], False
+    os.chdir(project)  # a relative folder in workspace.yaml is one below the project, as for `incremental-assets dev`
     with api_workspace(project) as workspace:
         # The server's own access log would have the query of an address, in which somebody may have put a token.
         config = uvicorn.Config(

@@ -82,10 +82,13 @@ def as_entry(schema: str, table: str, fields: Mapping[str, Any]) -> str | dict[s
 
 def with_entry(place: YamlPlace, schema: str, table: str, entry: str | Mapping[str, Any] | None) -> str:
     """The text of the file with the table's entry replaced or added; None: without it. Raises ConfigurationError."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.comments import CommentedSeq
-    from ruamel.yaml.error import YAMLError
-    from ruamel.yaml.util import load_yaml_guess_indent
+    try:
+        from ruamel.yaml import YAML
+        from ruamel.yaml.comments import CommentedSeq
+        from ruamel.yaml.error import YAMLError
+        from ruamel.yaml.util import load_yaml_guess_indent
+    except ImportError:
+        raise ConfigurationError("setting a field needs one more package: pip install 'incremental-assets[api]'") from None
 
     editor = YAML(typ="rt")
     editor.preserve_quotes, editor.width, editor.allow_unicode = True, 1 << 20, True
