@@ -101,7 +101,7 @@ MUTANTS = (
         "delta/sql.py",
         "    if include_nulls:\n        either",
         "    if False:\n        either",
-        "test_failures.py::test_rows_whose_identifier_is_null_arrive_once",
+        "test_predicates.py::test_source_and_lake_select_the_same_rows",
     ),
     Mutant(
         "The source's predicate leaves out the rows without identifier",
@@ -179,7 +179,7 @@ MUTANTS = (
         "delta/merge.py",
         'f"WHEN MATCHED AND s.{GONE} THEN {removed} WHEN MATCHED THEN UPDATE',
         'f"WHEN MATCHED AND NOT s.{GONE} THEN UPDATE',
-        "test_refresh.py::test_a_refresh_follows_rows_that_moved_to_another_partition",
+        "test_replace_using.py::test_a_deletion_is_written_by_a_merge",
     ),
     Mutant(
         "An upsert takes rows that moved to another partition for deleted ones",

@@ -145,6 +145,7 @@ REVIEWED = {
     ("databases/jdbc/reader.py", "where"): "the YAML's own SQL",
     ("databases/jdbc/source.py", "types.get(one.column.name.lower(), one.column.type)"): "made by ``spark_types``",
     **{("databases/jdbc/types.py", one): "made of a quoted name and quoted texts" for one in ("value", "is_exact", "refused")},
+    **{("delta/publish.py", one): MESSAGE for one in ("label", "name", "table.url")},
     **{("databases/source_checks.py", one): MESSAGE for one in ("container.label", "', '.join(container.primary_key)", "wrong")},
 }
 """Interpolations that the lint cannot judge and a person has reviewed: module and interpolation, with why it has no unquoted text of a

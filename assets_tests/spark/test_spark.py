@@ -34,6 +34,7 @@ from incremental_assets.spark.session import (
     SparkUnavailable,
     ensure_server,
     open_session,
+    progress_text,
     running_servers,
     server_id,
     stop_server,
@@ -173,7 +174,13 @@ def test_progress_is_reported_from_time_to_time(state: Path, monkeypatch: pytest
         with pytest.raises(SparkConnectException, match=r"(?i)cancel"):
             threading.Thread(target=lambda: (wait_for(lambda: bool(told), 25), spark.interruptAll())).start()
             spark.sql(ENDLESS).collect()
-    assert told and all(" tasks, " in line and " read, " in line and line.endswith(" s") for line in told)
+    assert told and all(line.startswith("Spark: ") and " tasks done, " in line and "0 B" not in line for line in told)
+
+
+def test_progress_says_how_long_it_may_still_take() -> None:
+    """Who waits wants to know for how long; that nothing was read says nothing, where the rows do not come from files."""
+    assert progress_text(0, 8, 2, 0, 5) == "Spark: 0 of 8 tasks done, 2 running, 5 s"
+    assert progress_text(2, 8, 2, 12_300_000, 10) == "Spark: 2 of 8 tasks done, 2 running, 12.3 MB read, 10 s, about 30 s left"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGALRM])

@@ -248,8 +248,21 @@ class _Progress:
             return
         self._logged_at = now
         tasks, completed = sum(s.num_tasks for s in stages), sum(s.num_completed_tasks for s in stages)
-        read = sum(s.num_bytes_read for s in stages)
-        self._log(f"{completed}/{tasks} tasks, {inflight_tasks} running, {_bytes(read)} read, {now - since:.0f} s")
+        self._log(progress_text(completed, tasks, inflight_tasks, sum(s.num_bytes_read for s in stages), now - since))
+
+
+def progress_text(completed: int, tasks: int, running: int, read: int, seconds: float) -> str:
+    """How far a query of Spark's is, for people. ``read``: bytes of files; a query that reads something else has none.
+
+    The time that is left is that of as many tasks as are left, at the pace so far; Spark may find out later that there are more of them.
+    """
+    words = [f"Spark: {completed:,} of {tasks:,} tasks done, {running:,} running"]
+    if read:
+        words.append(f"{_bytes(read)} read")
+    words.append(f"{seconds:.0f} s")
+    if completed and tasks > completed:
+        words.append(f"about {seconds * (tasks - completed) / completed:.0f} s left")
+    return ", ".join(words)
 
 
 def _bytes(number: float) -> str:

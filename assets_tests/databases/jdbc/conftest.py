@@ -17,7 +17,8 @@ _address_of: dict[Path, str] = {}
 """The address of the Spark server in each folder."""
 
 
-@pytest.fixture(scope="session", params=[H2, DERBY], ids=lambda kind: kind.name)
+# What one of them cannot do, the other one mostly can; Derby tests a dialect that is slow to start and to read.
+@pytest.fixture(scope="session", params=[H2, pytest.param(DERBY, marks=pytest.mark.long)], ids=lambda kind: kind.name)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     try:
         made = Server(request.param, tmp_path_factory.mktemp(request.param.name))
