@@ -1,5 +1,5 @@
 # install, demo, test, ui, bench, clean. Needs make and Python 3.10 to 3.13; everything else goes into .venv, .java and .jars here.
-.PHONY: help install demo test test-long test-s3 ui bench bench-quick clean constraints
+.PHONY: help install demo cluster test test-long test-s3 ui bench bench-quick clean constraints
 .DEFAULT_GOAL := help
 
 SCALE ?= 0.1
@@ -13,6 +13,7 @@ help:
 	@echo "make install     prepare .venv, and Java and Spark's JARs where they are missing"
 	@echo "make demo        embedded PostgreSQL, TPC-H, two syncs and a comparison row by row  (SCALE=$(SCALE))"
 	@echo "make ui          Dagster's UI over the demo, on 127.0.0.1:3000"
+	@echo "make cluster     the demo's tables on the services of several machines, as processes on this one  (KEEP=1 leaves them running)"
 	@echo "make test        what a change has to pass"
 	@echo "make test-long   the longer tests: kills, bad input, random histories"
 	@echo "make test-s3     files and lakes on S3, against a server on this machine"
@@ -45,6 +46,11 @@ demo: install
 ui: install
 	$(BIN)/incremental-assets dev
 
+# Spark's master with two workers, an S3-compatible store, Dagster on PostgreSQL with webserver, daemon and code server: deploy/cluster.
+cluster: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster]'
+	$(BIN)/python -m deploy.cluster --scale $(SCALE) $(if $(KEEP),--keep)
+
 test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -56,12 +62,12 @@ test: install
 # All that is too long for `make test`, the object store's tests among it. ROTATION=--rotation=25 runs a share that changes with the
 # commit, for 25 minutes, as .ci/run does.
 test-long: install
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[s3-test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster,s3-test]'
 	$(BIN)/python -m pytest -m "long or s3" --durations=40 $(BESIDE) --no-loadscope-reorder $(ROTATION)
 
 # Files and lakes on an object store: an S3-compatible server on this machine, and a Spark server that has the connector.
 test-s3: install
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[s3-test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cluster,s3-test]'
 	$(BIN)/python -m pytest -m s3 --durations=20
 
 bench: install
@@ -74,13 +80,13 @@ bench-quick: install
 
 constraints:
 	@{ sed -n '/^#/p' constraints.txt; \
-	  uv pip compile pyproject.toml --extra alerts --extra api --extra demo --extra dev --extra mysql --extra sqlserver --extra bench --extra s3-test --universal --python-version 3.10 \
+	  uv pip compile pyproject.toml --extra alerts --extra api --extra demo --extra dev --extra mysql --extra sqlserver --extra bench --extra s3-test --extra cluster --universal --python-version 3.10 \
 	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links --quiet; } > .constraints.tmp
 	@mv .constraints.tmp constraints.txt
 
 clean:
-	-@if [ -x $(BIN)/python ]; then $(BIN)/python -m incremental_assets.spark.embedded.server stop; $(BIN)/python -m incremental_assets.demo remove; fi
-	rm -rf .dagster_home .demo .bench lake spark-warehouse metastore_db derby.log artifacts .pytest_cache .ruff_cache .hypothesis
+	-@if [ -x $(BIN)/python ]; then $(BIN)/python -m incremental_assets.spark.embedded.server stop; $(BIN)/python -m incremental_assets.demo remove; $(BIN)/python -m deploy.cluster --remove; fi
+	rm -rf .dagster_home .demo .cluster .bench lake spark-warehouse metastore_db derby.log artifacts .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 distclean: clean

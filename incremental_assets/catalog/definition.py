@@ -8,6 +8,7 @@ from typing import Protocol
 
 from incremental_assets.catalog.detect import Proposal
 from incremental_assets.core.container import AuditSettings, Container, Kind, RegularScan, SourceTable
+from incremental_assets.core.metadata_documents import MetadataSettings
 
 KEEP_DAYS = 90
 """How many days the history of runs and the records of scans are kept by default."""
@@ -75,6 +76,11 @@ class Settings(Protocol):
         ...
 
     @property
+    def metadata(self) -> MetadataSettings | None:
+        """The documents that are written after syncs, unless a container has its own setting; None: there are none."""
+        ...
+
+    @property
     def catalog(self) -> CatalogSettings: ...
     @property
     def named(self) -> frozenset[str]: ...
@@ -124,6 +130,11 @@ def max_runtime_seconds(definition: ContainerDefinition) -> int:
 def audit_settings(definition: ContainerDefinition) -> AuditSettings | None:
     """The container's regular audits; None: there are none."""
     return definition.container.options.audit or definition.settings.audit
+
+
+def metadata_settings(definition: ContainerDefinition) -> MetadataSettings | None:
+    """The documents that are written after the container's syncs; None: there are none."""
+    return definition.container.options.metadata or definition.settings.metadata
 
 
 def is_named(definition: ContainerDefinition) -> bool:

@@ -15,6 +15,7 @@ from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.deletes import EVERY_SECONDS, MOST_SHARE, Deletes
 from incremental_assets.core.grammar import Strategy
 from incremental_assets.core.lag_window import LagWindow
+from incremental_assets.core.metadata_documents import MetadataSettings
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.partitions import Granularity
 from incremental_assets.core.rules.rule import Rule
@@ -102,6 +103,15 @@ class SourceColumn:
 
 
 @dataclass(frozen=True)
+class ForeignKey:
+    """A foreign key of the source: ``columns`` refer to the columns ``referenced`` of the table ``table`` of the same datastore."""
+
+    columns: tuple[str, ...]
+    table: str
+    referenced: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class SourceTable:
     """A table, view or group of files as the catalog operation found it.
 
@@ -110,7 +120,7 @@ class SourceTable:
     width of its partitions follows from it and must not change later. ``spanned``: the column that ``first``, ``last`` and ``span`` are
     about, where that is not the identifier (``partition_by: {column: …}``). ``glob``, ``format`` and ``files`` are set for a container of
     files: its pattern, the format of the files, and how many files there were. ``subscribed``: a subscription of logical replication fills
-    the table or one of its partitions.
+    the table or one of its partitions. ``foreign_keys``: those to tables of the same datastore, as far as the kind of source tells them.
     """
 
     name: str
@@ -129,6 +139,7 @@ class SourceTable:
     files: int | None = None
     subscribed: bool = False
     spanned: tuple[str, ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
 
     def column(self, name: str) -> SourceColumn | None:
         return next((c for c in self.columns if c.name == name), None)
@@ -189,6 +200,7 @@ class ContainerOptions:
     audit: AuditSettings | None = None  # None: the datastore's setting applies
     scan: RegularScan | None = None  # beside those of the datastore
     profile: RegularScan | None = None  # beside those of the datastore
+    metadata: MetadataSettings | None = None  # None: the datastore's setting applies
     deletes: Deletes | None = None  # None: deleted rows are found by refreshes, and in the lag window
     deletes_every: int = EVERY_SECONDS
     max_deleted_share: float = MOST_SHARE

@@ -26,6 +26,7 @@ from incremental_assets.dagster.catalog_asset import RESULT_TAG
 from incremental_assets.dagster.io_manager import OF_A_CONTAINER
 from incremental_assets.dagster.locks import container_lock
 from incremental_assets.dagster.metadata import as_metadata
+from incremental_assets.dagster.metadata_export import write_after_sync
 from incremental_assets.dagster.partitions import container_key, partitions_definition, restore_range
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.evaluations import repeat_evaluations
@@ -177,6 +178,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
         report_retained(context, definition, begun.retained)
         if begun.audited is not None:
             _observe_audit(context, definition, begun.audited)
+        _warn(context, definition, write_after_sync(context, definition, scope.lake))
         return
     page = page_path(scope.lake, container)
     if page.is_file():
@@ -196,6 +198,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     if begun.result.warnings:
         instance.add_run_tags(run_id, {RESULT_TAG: "warning"})
     _warn(context, definition, [one for one in begun.result.warnings if one not in begun.result.plan.warnings])
+    _warn(context, definition, write_after_sync(context, definition, scope.lake))
 
 
 def _observe_audit(context: dg.AssetExecutionContext, definition: ContainerDefinition, found: Comparison) -> None:

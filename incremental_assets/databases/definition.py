@@ -22,6 +22,7 @@ from incremental_assets.core.deletes import MARK, Deletes
 from incremental_assets.core.errors import ConfigurationError, MisfitError
 from incremental_assets.core.grammar import IncrementalSpec
 from incremental_assets.core.lag import where_sessions_are_hidden
+from incremental_assets.core.metadata_documents import MetadataSettings
 from incremental_assets.core.names import nearest
 from incremental_assets.core.resolve import CAPTURED_KINDS, resolve
 from incremental_assets.core.rules.checks import check_rules
@@ -68,6 +69,7 @@ class DatastoreSettings:
     audit: AuditSettings | None = None
     scan: RegularScan | None = None
     profile: RegularScan | None = None
+    metadata: MetadataSettings | None = None
     capture: Capture = Capture.NONE
     capture_slot: str | None = None
     capture_warning_bytes: int = CAPTURE_WARNING_BYTES

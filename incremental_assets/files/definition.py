@@ -29,6 +29,7 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.files import FILE, MODIFIED, FileFormat, FileStamp, Limits, format_of
 from incremental_assets.core.globs import fixed_part, matches, rank
 from incremental_assets.core.grammar import Strategy
+from incremental_assets.core.metadata_documents import MetadataSettings
 from incremental_assets.core.names import nearest
 from incremental_assets.core.rules.checks import check_rules
 from incremental_assets.files.listing import FolderAddress
@@ -78,6 +79,7 @@ class FolderSettings:
     audit: AuditSettings | None = None
     scan: RegularScan | None = None
     profile: RegularScan | None = None
+    metadata: MetadataSettings | None = None
     options: Mapping[str, FileOptions] = field(default_factory=dict[str, FileOptions])
     defaults: FileOptions = field(default_factory=FileOptions)
     exclude: tuple[str, ...] = ()

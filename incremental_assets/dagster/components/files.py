@@ -31,6 +31,7 @@ from incremental_assets.dagster.components.datastore import (
     maintenance_cron,
     run_limit,
 )
+from incremental_assets.dagster.components.metadata import METADATA_RESOLVER, MetadataEntry, metadata_settings_of
 from incremental_assets.dagster.components.quality import (
     SCAN_RESOLVER,
     QualityEntry,
@@ -61,6 +62,7 @@ class FilesEntry(QualityEntry):
     max_line_bytes: int | None = Field(default=None, description="a file with a longer line is refused; default: the datastore's")
     max_columns: int | None = Field(default=None, description="a file that brings more is refused; default: the datastore's")
     audit: AuditEntry | None = Field(default=None, description="regular audits, instead of those of the datastore")
+    metadata: MetadataEntry | None = Field(default=None, description="documents after syncs, instead of those of the datastore")
     deletion_vectors: bool = True
     max_runtime_seconds: int | None = Field(default=None, description="what a run may take; default: as the datastore says")
     owners: list[str] = Field(default_factory=list)
@@ -108,6 +110,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
     audit: Annotated[AuditEntry | None, AUDIT_RESOLVER] = None
     scan: Annotated[ScanEntry | None, SCAN_RESOLVER] = None
     profile: Annotated[ScanEntry | None, SCAN_RESOLVER] = None
+    metadata: Annotated[MetadataEntry | None, METADATA_RESOLVER] = None
     catalog: Annotated[CatalogEntry, CATALOG_RESOLVER] = field(default_factory=CatalogEntry)
     defs_state: ResolvedDefsStateConfig = field(default_factory=local_state)
 
@@ -182,6 +185,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
             audit=settings_of_all(self.name, self.audit),
             scan=regular_scan(self.scan),
             profile=regular_scan(self.profile),
+            metadata=metadata_settings_of(self.metadata),
             options={name: _options(self.name, name, entry, defaults) for name, entry in self.containers.items()},
             defaults=defaults,
             exclude=tuple(self.exclude),
@@ -238,5 +242,6 @@ def _options(datastore: str, name: str, entry: FilesEntry, defaults: FileOptions
             audit=None if entry.audit is None else entry.audit.settings(label),
             scan=scans["scan"],
             profile=scans["profile"],
+            metadata=metadata_settings_of(entry.metadata),
         ),
     )

@@ -32,6 +32,7 @@ from incremental_assets.dagster.components.datastore import (
     maintenance_cron,
     run_limit,
 )
+from incremental_assets.dagster.components.metadata import METADATA_RESOLVER, MetadataEntry, metadata_settings_of
 from incremental_assets.dagster.components.quality import (
     SCAN_RESOLVER,
     QualityEntry,
@@ -88,6 +89,7 @@ class ContainerEntry(QualityEntry):
     identifiers: Literal["auto", "yaml"] | None = Field(default=None, description="auto: as the catalog detected it, where it is sure")
     max_runtime_seconds: int | None = Field(default=None, description="what a run may take; default: as the datastore says")
     audit: AuditEntry | None = Field(default=None, description="regular audits, instead of those of the datastore")
+    metadata: MetadataEntry | None = Field(default=None, description="documents after syncs, instead of those of the datastore")
     deletes: Deletes | None = Field(default=None, description="sweep: rows that the source has deleted are; soft: they are marked")
     deletes_every: str | None = Field(default=None, description="from one sweep to the next, such as 36 hours; default: 1 day")
     max_deleted_share: float | None = Field(default=None, description="a sweep that would delete more is refused; default: 0.05")
@@ -141,6 +143,7 @@ class TableDatastore(DatastoreComponent):
     audit: Annotated[AuditEntry | None, AUDIT_RESOLVER] = None
     scan: Annotated[ScanEntry | None, SCAN_RESOLVER] = None
     profile: Annotated[ScanEntry | None, SCAN_RESOLVER] = None
+    metadata: Annotated[MetadataEntry | None, METADATA_RESOLVER] = None
     incremental: Annotated[
         Sequence[str | IncrementalEntry],
         dg.Resolver(_entries, model_field_type=list[str | IncrementalEntry]),  # pyright: ignore[reportArgumentType]
@@ -205,6 +208,7 @@ class TableDatastore(DatastoreComponent):
             "audit": settings_of_all(self.name, self.audit),
             "scan": regular_scan(self.scan),
             "profile": regular_scan(self.profile),
+            "metadata": metadata_settings_of(self.metadata),
             "incremental": tuple(_spec(self.name, schema, entry) for entry in self.incremental),
             "options": {table: _options(self.name, table, entry) for table, entry in self.containers.items()},
             "exclude": tuple(self.exclude),
@@ -239,6 +243,7 @@ def _options(datastore: str, table: str, entry: ContainerEntry) -> ContainerOpti
     values: dict[str, Any] = {name: getattr(entry, name) for name in ContainerEntry.model_fields}
     values["identifiers"] = None if entry.identifiers is None else entry.identifiers == "auto"
     values["audit"] = None if entry.audit is None else entry.audit.settings(f"{datastore}/{table}")
+    values["metadata"] = metadata_settings_of(entry.metadata)
     values |= scans_of(f"{datastore}/{table}", entry)
     values |= _deletes(f"{datastore}/{table}", entry)
     values["checks"] = rules_of(f"{datastore}/{table}", entry)

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from incremental_assets.core.container import Kind, Origin, SourceColumn, SourceTable
+from incremental_assets.core.container import ForeignKey, Kind, Origin, SourceColumn, SourceTable
 from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.evidence import ListedContainer, TableEvidence
@@ -58,8 +58,20 @@ select i.indrelid::bigint as oid, i.indisprimary as primary, i.indisunique and i
 from pg_index i join pg_class c on c.oid = i.indrelid join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = %(schema)s and c.relname = any(%(tables)s::text[]) and i.indisvalid order by i.indisprimary desc, i.indexrelid
 """
-# The fingerprint covers the columns with their defaults and sequences, the indexes, the triggers with their functions, subscriptions, and
-# whether other tables inherit from the table. The catalog operation inspects a table more closely only if its fingerprint has changed.
+# Foreign keys to tables of another schema are left out, as these are no containers of the datastore.
+_FOREIGN_KEYS = """
+select k.conrelid::bigint as oid, other.relname as referenced_table,
+       (select array_agg(a.attname::text order by c.n) from unnest(k.conkey) with ordinality c(attnum, n)
+          join pg_attribute a on a.attrelid = k.conrelid and a.attnum = c.attnum) as columns,
+       (select array_agg(a.attname::text order by c.n) from unnest(k.confkey) with ordinality c(attnum, n)
+          join pg_attribute a on a.attrelid = k.confrelid and a.attnum = c.attnum) as referenced
+from pg_constraint k join pg_class c on c.oid = k.conrelid join pg_namespace n on n.oid = c.relnamespace
+join pg_class other on other.oid = k.confrelid and other.relnamespace = c.relnamespace and not other.relispartition
+where k.contype = 'f' and k.conparentid = 0 and n.nspname = %(schema)s and c.relname = any(%(tables)s::text[]) order by k.conname, k.oid
+"""
+# The fingerprint covers the columns with their defaults and sequences, the indexes, the foreign keys, the triggers with their functions,
+# subscriptions, and whether other tables inherit from the table. The catalog operation inspects a table more closely only if its
+# fingerprint has changed.
 # The sizes are those of the last VACUUM or ANALYZE. The functions that measure the current size open the table, and would wait for
 # somebody's exclusive lock on it.
 _LISTING = """
@@ -109,6 +121,11 @@ with recursive listed as (
   select t.tgrelid, string_agg(concat_ws(':', t.oid, t.tgenabled, t.tgtype, t.tgfoid, t.tgattr, md5(t.tgqual::text), md5(p.prosrc)),
                                ',' order by t.oid) as said
   from listed join pg_trigger t on t.tgrelid = listed.oid and not t.tgisinternal join pg_proc p on p.oid = t.tgfoid group by t.tgrelid
+), foreign_keys as (
+  select k.conrelid, string_agg(concat_ws(':', k.oid, other.relname, other.relnamespace), ',' order by k.oid) as said
+  from listed join pg_constraint k on k.conrelid = listed.oid and k.contype = 'f' and k.conparentid = 0
+  join pg_class other on other.oid = k.confrelid
+  group by k.conrelid
 ), subscribed as (
   select distinct parts.root from pg_subscription_rel s join parts on parts.oid = s.srrelid
 ), inherited as (
@@ -116,10 +133,11 @@ with recursive listed as (
 )
 select l.relname, l.relkind::text as kind, coalesce(s.rows, l.reltuples::bigint) as rows, coalesce(s.known, l.reltuples >= 0) as known,
        s.bytes, s.activity, case when l.relkind in ('r', 'p') then l.oid::text end as identity,
-       md5(concat_ws('|', l.oid, l.relkind, l.comment, c.said, '|', i.said, '|', t.said, b.root is not null, h.inhparent is not null))
-         as fingerprint
+       md5(concat_ws('|', l.oid, l.relkind, l.comment, c.said, '|', i.said, '|', t.said, b.root is not null, h.inhparent is not null)
+           || coalesce('|' || f.said, '')) as fingerprint
 from listed l left join sizes s on s.root = l.oid left join columns c on c.attrelid = l.oid left join indexes i on i.indrelid = l.oid
-left join triggers t on t.tgrelid = l.oid left join subscribed b on b.root = l.oid left join inherited h on h.inhparent = l.oid
+left join triggers t on t.tgrelid = l.oid left join foreign_keys f on f.conrelid = l.oid
+left join subscribed b on b.root = l.oid left join inherited h on h.inhparent = l.oid
 order by l.relname
 """
 
@@ -181,6 +199,9 @@ def read_tables(connection: psycopg.Connection, schema: str, names: Sequence[str
     indexes: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for index in ask(connection, _INDEXES, parameters, dict_row):
         indexes[index["oid"]].append(index)
+    foreign_keys: dict[int, list[ForeignKey]] = defaultdict(list)
+    for key in ask(connection, _FOREIGN_KEYS, parameters, dict_row):
+        foreign_keys[key["oid"]].append(ForeignKey(tuple(key["columns"]), key["referenced_table"], tuple(key["referenced"])))
     columns: dict[int, list[SourceColumn]] = defaultdict(list)
     first_row: dict[int, dict[str, Any]] = {}
     for row in rows:
@@ -198,6 +219,7 @@ def read_tables(connection: psycopg.Connection, schema: str, names: Sequence[str
             primary_key=_key(columns[oid], indexes[oid]),
             indexed=tuple(dict.fromkeys(i["columns"][0] for i in indexes[oid] if i["columns"] and i["whole"])),
             comment=row["comment"],
+            foreign_keys=tuple(foreign_keys[oid]),
         )
         for oid, row in first_row.items()
     ]
