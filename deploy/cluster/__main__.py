@@ -33,11 +33,11 @@ def main(arguments: Sequence[str]) -> int:
     chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        cluster = LocalCluster(chosen.folder, DATASTORE.read_text(encoding="utf-8"))
-        cluster.remove()  # the demo's database is made anew, and a lake of the old one does not fit it
+        datastore = DATASTORE.read_text(encoding="utf-8")
+        LocalCluster(chosen.folder, datastore).remove()  # the demo's database is made anew, and a lake of the old one does not fit it
         if chosen.remove:
             return 0
-        with cluster:
+        with LocalCluster(chosen.folder, datastore) as cluster:
             tables = _start(cluster, chosen.scale)
             equal = move(cluster, tables)
             if chosen.keep:

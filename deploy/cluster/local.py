@@ -106,7 +106,10 @@ class LocalCluster:
         self.postgres.stop()
 
     def remove(self) -> None:
-        """Ends the services that this object has started, and PostgreSQL, and deletes their files. Raises ClusterError if others run."""
+        """Ends the services that this object has started, and PostgreSQL, and deletes their files. A new object is needed then.
+
+        Raises ClusterError if services of another process run in the folder.
+        """
         self.stop()
         self._expect_alone()
         self.postgres.remove()
