@@ -18,7 +18,7 @@ from incremental_assets.dagster.partitions import RANGE_END, RANGE_START
 from incremental_assets.dagster.quality.asset_checks import started_by
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY, summary_in
 
-_RESULTS = {
+RESULTS = {
     dg.DagsterRunStatus.SUCCESS: "success",
     dg.DagsterRunStatus.FAILURE: "failure",
     dg.DagsterRunStatus.CANCELED: "aborted",
@@ -62,11 +62,11 @@ def operation_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str
     tags = run.tags
     return {
         "id": run.run_id,
-        "type": tags.get(f"{TAG}operation") or _type_of(run.job_name),
+        "type": type_of(run),
         "created": record.create_timestamp.replace(tzinfo=datetime.timezone.utc).isoformat(timespec="milliseconds"),
         "start_time": _moment(record.start_time),
         "end_time": _moment(record.end_time),
-        "result": _RESULTS.get(run.status, "queued"),
+        "result": RESULTS.get(run.status, "queued"),
         "message": _message(instance, run.run_id),
         "triggered_by": started_by(tags),
         "schedule": tags.get("dagster/schedule_name") or tags.get("dagster/sensor_name"),
@@ -75,13 +75,14 @@ def operation_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str
     }
 
 
-def _type_of(job: str) -> str:
-    """The type of an operation by the name of its job, for runs without the tag.
+def type_of(run: dg.DagsterRun) -> str:
+    """The type of an operation by its tag, or by the name of its job.
 
     It is ``sync`` for all other jobs, such as the one that Dagster uses for *Materialize*.
     """
-    word = job.partition("_")[0]
-    return {"maintain": "maintenance"}.get(word, word) if word in ("catalog", "sync", "scan", "profile", "maintain") else "sync"
+    word = run.job_name.partition("_")[0]
+    by_job = {"maintain": "maintenance"}.get(word, word) if word in ("catalog", "sync", "scan", "profile", "audit", "maintain") else "sync"
+    return run.tags.get(f"{TAG}operation") or by_job
 
 
 def _assets(run: dg.DagsterRun) -> str | None:

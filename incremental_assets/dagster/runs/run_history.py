@@ -49,6 +49,14 @@ def forget_runs(instance: dg.DagsterInstance, settings: Settings, keys: Collecti
     return forgotten
 
 
+def forget_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Deletes one finished run, unless it has a newest event. Returns whether it did."""
+    if _Newest(instance).is_in(run):
+        return False
+    _forget(instance, run.run_id)
+    return True
+
+
 def _old_runs(instance: dg.DagsterInstance, before: datetime) -> Iterator[dg.DagsterRun]:
     """The finished runs that were last updated before ``before``, the oldest first.
 

@@ -1,0 +1,72 @@
+"""The service: its application, and the process that serves it.
+
+Belongs here: putting the parts together. Does not belong: any of them (``endpoints``, ``guard``, ``problems``, ``openapi``).
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from incremental_assets.api.endpoints import routes
+from incremental_assets.api.guard import Guard, Tokens
+from incremental_assets.api.openapi import document, page
+from incremental_assets.api.problems import HANDLERS
+from incremental_assets.api.workspace import ApiWorkspace, api_workspace
+
+MOST_REQUESTS = 64
+"""How many requests are answered at a time; the server answers others with 503."""
+
+
+def application(workspace: ApiWorkspace, tokens: Tokens) -> ASGIApp:
+    """The application of a project."""
+    described, shown = document(), page()
+
+    async def openapi(request: Request) -> Response:
+        return JSONResponse(described)
+
+    async def docs(request: Request) -> Response:
+        return HTMLResponse(shown)
+
+    own = [Route("/openapi.json", openapi), Route("/docs", docs)]
+    app = Starlette(routes=[*own, *routes(workspace)], exception_handlers=HANDLERS)
+    app.router.redirect_slashes = False
+    return Guard(app, tokens)
+
+
+def serve(project: Path, host: str, port: int, say: Callable[[str], None]) -> int:
+    """Serves the API until it is interrupted. Raises ConfigurationError, before anything is loaded, where a token is missing."""
+    tokens = Tokens.of_environment()
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    for name in ("incremental_assets.api", "uvicorn.error"):
+        own = logging.getLogger(name)
+        own.setLevel(logging.INFO)
+        own.handlers, own.propagate = [handler], False
+    os.chdir(project)  # a relative folder in workspace.yaml is one below the project, as for `incremental-assets dev`
+    with api_workspace(project) as workspace:
+        # The server's own access log would have the query of an address, in which somebody may have put a token.
+        config = uvicorn.Config(
+            application(workspace, tokens),
+            host=host,
+            port=port,
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            ws="none",
+            limit_concurrency=MOST_REQUESTS,
+            h11_max_incomplete_event_size=16 * 1024,
+            timeout_graceful_shutdown=10,
+        )
+        if host not in ("127.0.0.1", "::1", "localhost"):
+            say(f"{host} can be reached by other machines, and this service has no TLS: put a proxy with TLS before it.")
+        say(f"operations' API of {project.name}: http://{host}:{port}/docs")
+        uvicorn.Server(config).run()
+    return 0
