@@ -20,7 +20,7 @@ from pyarrow.fs import S3FileSystem
 
 from deploy.cluster import spark_connect, spark_standalone
 from deploy.cluster.choices import Choices
-from deploy.cluster.processes import HOST, ClusterError, ServiceProcess, answers, listens
+from deploy.cluster.processes import HOST, ClusterError, ServiceProcess, answers, end_abandoned, listens
 from deploy.cluster.runs import LOCATION, Runs
 from deploy.cluster.surroundings import REPOSITORY, own_command, plain_environment, program
 from deploy.cluster.topology import (
@@ -108,15 +108,17 @@ class LocalCluster:
     def remove(self) -> None:
         """Ends the services that this object has started, and PostgreSQL, and deletes their files. A new object is needed then.
 
-        Raises ClusterError if services of another process run in the folder.
+        Raises ClusterError if services of another process run in the folder, and nothing has ended then.
         """
+        if not self.services:
+            self._expect_alone()
         self.stop()
-        self._expect_alone()
         self.postgres.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _expect_alone(self) -> None:
-        """Raises ClusterError if services of another process run in this folder."""
+        """Raises ClusterError if services of another process run in this folder. Those whose starter was killed are ended."""
+        end_abandoned(self.folder / "logs")
         if self._choices.exists():
             taken = [f"{name} on port {port}" for name, port in Choices.kept(self._choices).ports.items() if listens(port)]
             if taken:

@@ -5,6 +5,7 @@ Belongs here: what holds for each process, whichever program it is. Does not bel
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -58,6 +59,7 @@ class ServiceProcess:
                 self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(self.environment), cwd=self.folder,
                 start_new_session=True,
             )  # fmt: skip
+        _record(self.log, self._process.pid)
         deadline = time.monotonic() + READY_SECONDS
         while not self.ready():
             if self._process.poll() is not None:
@@ -97,6 +99,32 @@ class ServiceProcess:
     def _last_words(self) -> str:
         end = self.log.read_text(errors="replace").splitlines()[-15:]
         return f"Its log {self.log} ends with:\n" + "\n".join(end)
+
+
+def _record(log: Path, pid: int) -> None:
+    """Writes beside the log which process the service is, and which one has started it; each with the time of its start."""
+    try:
+        both = [(process.pid, process.create_time()) for process in (psutil.Process(pid), psutil.Process())]
+    except psutil.NoSuchProcess:
+        return  # the service has ended already, which ``start`` says
+    log.with_suffix(".json").write_text(json.dumps(both), encoding="utf-8")
+
+
+def end_abandoned(logs: Path) -> None:
+    """Kills services whose starter was killed before it could end them. ``logs``: the folder of the logs of all services."""
+    for record in logs.glob("*.json"):
+        service, starter = (_running(pid, since) for pid, since in json.loads(record.read_text(encoding="utf-8")))
+        if service is not None and starter is None:
+            _kill([service, *service.children(recursive=True)])
+            service.wait(STOP_SECONDS)
+
+
+def _running(pid: int, since: float) -> psutil.Process | None:
+    """The process that has this number since that time; None if it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        return process if process.create_time() == since else None
+    return None
 
 
 def _kill(family: Sequence[psutil.Process]) -> None:
