@@ -66,6 +66,14 @@ def project_of(named: Path | None) -> Path:
     return find_project(named)
 
 
+def no_datastore(project: Path) -> ConfigurationError:
+    """The error for a project in which nothing can be synced yet."""
+    return ConfigurationError(
+        f"the project {project.name} has no datastore yet. Add a database: incremental-assets add URL; or write defs/<name>/defs.yaml "
+        f"(see the README)."
+    )
+
+
 def keys(partition: str | None, from_: str | None, to: str | None) -> tuple[str, str] | None:
     """Return the first and the last partition key that the options name, both included; None if they name no partitions.
 

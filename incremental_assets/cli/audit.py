@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, keys
+from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, keys, no_datastore
 from incremental_assets.cli.terminal import out, print_table, say
 from incremental_assets.core.errors import ConfigurationError
 
@@ -45,7 +45,7 @@ def audit(
     project = enter(project_dir)
     loaded = load_project(project)
     if not loaded.datastores:
-        raise ConfigurationError(f"the project {project.name} has no datastore yet: write defs/<name>/defs.yaml (see the README).")
+        raise no_datastore(project)
     selected = select_current(loaded, selection or [], tag or [], say)
     records: list[dict[str, Any]] = []
     for label, reason in selected.failed:

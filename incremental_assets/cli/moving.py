@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, expect_catalogs, keys
+from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, expect_catalogs, keys, no_datastore
 from incremental_assets.cli.terminal import out, print_catalog, print_syncs, print_table, say, short
 from incremental_assets.core.errors import ConfigurationError, SyncError
 
@@ -138,7 +138,7 @@ def sync(
     project = enter(project_dir)
     loaded = load_project(project)
     if not loaded.datastores:
-        raise ConfigurationError(f"the project {project.name} has no datastore yet: write defs/<name>/defs.yaml (see the README).")
+        raise no_datastore(project)
     selected = select_current(loaded, selection or [], tag or [], say)
     if sweep and not any(definition.container.options.deletes is not None for definition in selected.ready):
         raise ConfigurationError("--sweep: none of these containers has deletes: sweep or deletes: soft in the YAML.")
