@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from incremental_assets.api.payloads import FieldBody
 from incremental_assets.api.problems import Problem
-from incremental_assets.api.yaml_entry import as_entry, fields_of, is_of, place_of, with_entry
+from incremental_assets.api.yaml_entry import as_entry, fields_of, is_of, with_entry
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.container import SourceColumn
 from incremental_assets.core.cursor_type import CursorType
@@ -28,6 +28,7 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.identifier_types import cursor_type_of
 from incremental_assets.core.names import nearest
 from incremental_assets.dagster.components.tables import IncrementalEntry, TableDatastore
+from incremental_assets.dagster.defs_files import place_of
 from incremental_assets.dagster.loading import Datastore
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.databases.definition import TableDefinition

@@ -10,43 +10,17 @@ import copy
 import io
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import parse_incremental
+from incremental_assets.dagster.defs_files import YamlPlace
 
 _TEMPLATE = re.compile(r"\{[{%#]")
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 _PLAIN_START = re.compile(r"[A-Za-z0-9_.+-][A-Za-z0-9_.+: -]*")
-
-
-@dataclass(frozen=True)
-class YamlPlace:
-    """Where a datastore is defined: the file, its text, and which of its documents it is."""
-
-    file: Path
-    text: str
-    document: int
-
-
-def place_of(folder: Path, datastore: str) -> YamlPlace:
-    """The place of the datastore below ``folder``. Raises ConfigurationError where no ``defs.yaml`` names it, or several do."""
-    found: list[YamlPlace] = []
-    for file in sorted(folder.glob("**/defs.yaml")):
-        text = file.read_text(encoding="utf-8")
-        for number, document in enumerate(yaml.safe_load_all(text)):
-            if isinstance(document, dict) and (document.get("attributes") or {}).get("name") == datastore:
-                found.append(YamlPlace(file.resolve(), text, number))
-    if len(found) != 1:
-        raise ConfigurationError(
-            f"{len(found) or 'no'} defs.yaml below {folder.name} names the datastore {datastore}, so that its field cannot be set "
-            f"here; change the YAML by hand."
-        )
-    return found[0]
 
 
 def is_of(entry: Any, schema: str, table: str) -> bool:

@@ -18,12 +18,12 @@ from urllib.parse import unquote
 
 import dagster as dg
 import dotenv
-import yaml
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.yaml_text import comment_text, flow
 from incremental_assets.dagster.catalog_command import catalog_records
+from incremental_assets.dagster.defs_files import place_of
 from incremental_assets.dagster.loading import find_datastore, load_datastores
 from incremental_assets.dagster.project import enter_project
 from incremental_assets.databases.definition import TableDefinition
@@ -116,14 +116,16 @@ def remove_datastore(project: Path, name: str) -> list[str]:
     is not its own alone.
     """
     store = find_datastore(load_datastores(project), name)
-    file = _file_of(project, store.name)
-    text = file.read_text(encoding="utf-8")
+    place = place_of(project / "defs", store.name)
+    if place.components > 1:
+        raise ConfigurationError(f"{place.file} has several components: take {store.name} out of it yourself.")
+    file = place.file
     others = [path for path in file.parent.iterdir() if path != file and path.name != "__pycache__"]
     if others:
         raise ConfigurationError(f"{file.parent} has other files, such as {others[0].name}: delete {file.name} there yourself.")
     shutil.rmtree(file.parent)
     done = [f"deleted {file}"]
-    found, env = _VARIABLE.search(text), project / ".env"
+    found, env = _VARIABLE.search(place.text), project / ".env"
     if found is not None and found[1] in dotenv.dotenv_values(env, interpolate=False):
         rest = [path.read_text(encoding="utf-8", errors="replace") for path in project.glob("**/*.y*ml") if path.is_file()]
         if not any(f"env.{found[1]}" in other for other in rest):
@@ -182,14 +184,3 @@ def _set_variable(env: Path, new: NewDatastore) -> Callable[[], object]:
     dotenv.set_key(env, new.variable, new.url)
     env.chmod(0o600)
     return env.unlink if before is None else lambda: env.write_text(before, encoding="utf-8")
-
-
-def _file_of(project: Path, name: str) -> Path:
-    """The ``defs.yaml`` that has the datastore alone. Raises ConfigurationError where it is not found, or has other components, too."""
-    for file in sorted((project / "defs").glob("**/defs.yaml")):
-        documents = [one for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if isinstance(one, dict)]
-        if any((one.get("attributes") or {}).get("name") == name for one in documents):
-            if len(documents) > 1:
-                raise ConfigurationError(f"{file} has several components: take {name} out of it yourself.")
-            return file
-    raise ConfigurationError(f"no defs.yaml below {project / 'defs'} names {name}: it is defined elsewhere, and has to be removed there.")
