@@ -378,6 +378,7 @@ def test_a_stored_catalog_keeps_its_keys(tmp_path: Path) -> None:
             "dropped",
             "identity",
             "is_rowversion",
+            "foreign_keys",
             "proposal",
             "pinned",
             "doubt",
