@@ -118,7 +118,7 @@ def test_an_oversized_body_is_refused_however_it_comes(api: Service) -> None:
 
 
 def test_without_a_daemon_nothing_is_queued(api: Service) -> None:
-    """A run that nobody takes from the queue reads as accepted work. The caller is told instead, and can send it again."""
+    """A run that nobody takes from the queue reads as accepted work. The answer says so instead, and the caller can send it again."""
     status, answer = api.send("POST", "/api/operations/run", body={"type": "catalog", "datastore_id": "shop"})
     assert status == 503 and "daemon" in answer["detail"] and "nothing was launched" in answer["detail"]
     assert api.get("/api/operations?result=queued")["total"] == 0

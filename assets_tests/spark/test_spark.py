@@ -169,12 +169,12 @@ def test_a_second_session_takes_no_time(state: Path) -> None:
 def test_progress_is_reported_from_time_to_time(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a first load of an hour looks like a program that hangs."""
     monkeypatch.setattr("incremental_assets.spark.session.PROGRESS_SECONDS", 1.0)
-    told: list[str] = []
-    with open_session(state, name="progress", on_progress=told.append) as spark:
+    reported: list[str] = []
+    with open_session(state, name="progress", on_progress=reported.append) as spark:
         with pytest.raises(SparkConnectException, match=r"(?i)cancel"):
-            threading.Thread(target=lambda: (wait_for(lambda: bool(told), 25), spark.interruptAll())).start()
+            threading.Thread(target=lambda: (wait_for(lambda: bool(reported), 25), spark.interruptAll())).start()
             spark.sql(ENDLESS).collect()
-    assert told and all(line.startswith("Spark: ") and " tasks done, " in line and "0 B" not in line for line in told)
+    assert reported and all(line.startswith("Spark: ") and " tasks done, " in line and "0 B" not in line for line in reported)
 
 
 def test_progress_says_how_long_it_may_still_take() -> None:
@@ -240,9 +240,9 @@ def test_a_remote_that_is_not_there_is_named_without_its_token(tmp_path: Path, m
     """Otherwise a typo in SPARK_REMOTE is ten minutes of silence, or a token in a log."""
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1/;token=do-not-tell")
     began = time.monotonic()
-    with pytest.raises(SparkUnavailable, match=r"SPARK_REMOTE names sc://localhost:1,") as told, open_session(tmp_path, name="x"):
+    with pytest.raises(SparkUnavailable, match=r"SPARK_REMOTE names sc://localhost:1,") as reported, open_session(tmp_path, name="x"):
         pass
-    assert "do-not-tell" not in str(told.value)
+    assert "do-not-tell" not in str(reported.value)
     assert time.monotonic() - began < 15
 
 
@@ -330,7 +330,7 @@ def test_a_server_that_is_killed_during_a_query_is_named_and_replaced(expendable
 
 
 def test_the_servers_that_are_running_are_known_without_starting_one(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that has ended must not count as running, and one that runs must be told apart from all others that ever ran."""
+    """A server that has ended must not count as running, and one that runs must be reported apart from all others that ever ran."""
     others = tmp_path / "apart"
     assert running_servers(tmp_path / "none", others) == set()
     assert not (tmp_path / "none").exists()

@@ -66,7 +66,7 @@ def _launched(workspace: ApiWorkspace, names: list[str], launch: Callable[[int, 
         except Problem as refused:
             if position == 0:
                 raise
-            # The others are launched already: they are told of, so that nobody launches them twice.
+            # The others are launched already: the answer names them, so that nobody launches them twice.
             troubles.append({"of": name, "message": refused.detail})
     log.info("request %s has launched %s of %s runs", request, done, len(names))
     return operation(workspace.instance, find(workspace.instance, request)) | {"troubles": troubles}

@@ -16,17 +16,17 @@ import yaml
 
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import parse_incremental
+from incremental_assets.core.yaml_text import TEMPLATE
 from incremental_assets.dagster.defs_files import YamlPlace
 
-_TEMPLATE = re.compile(r"\{[{%#]")
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 _PLAIN_START = re.compile(r"[A-Za-z0-9_.+-][A-Za-z0-9_.+: -]*")
 
 
 def is_of(entry: Any, schema: str, table: str) -> bool:
-    """Whether an entry of ``incremental:`` is about this table. Raises ConfigurationError for one that cannot be told."""
+    """Whether an entry of ``incremental:`` is about this table. Raises ConfigurationError for one of which that cannot be seen."""
     if isinstance(entry, str):
-        if _TEMPLATE.search(entry):
+        if TEMPLATE.search(entry):
             raise ConfigurationError("incremental: has an entry that is a template, so that it cannot be changed here; do it by hand.")
         spec = parse_incremental(entry)
         return (spec.schema in (None, schema)) and spec.table == table
@@ -46,7 +46,7 @@ def as_entry(schema: str, table: str, fields: Mapping[str, Any]) -> str | dict[s
     """The entry as the short text where that can express it, else as a mapping. Raises ConfigurationError for a template."""
     column, start, upsert = fields["column"], fields.get("start"), fields.get("strategy") == "upsert"
     for text in (schema, table, *([column] if isinstance(column, str) else column), str(start)):
-        if _TEMPLATE.search(text):
+        if TEMPLATE.search(text):
             raise ConfigurationError(f"{text!r} would be read as a template by Dagster, so that it cannot be written into the YAML.")
     short = isinstance(column, str) and all(_PLAIN.fullmatch(text) for text in (schema, table, column))
     if short and set(fields) <= {"table", "column", "type", "start", "strategy"} and (start is None or _PLAIN_START.fullmatch(str(start))):

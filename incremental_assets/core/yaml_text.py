@@ -5,9 +5,13 @@ Belongs here: making any text safe in a YAML file, also names that come from a s
 """
 
 import io
+import re
 from typing import Any
 
 import yaml
+
+TEMPLATE = re.compile(r"\{[{%#]")
+"""The beginning of what Dagster reads as a template in a text of a component's YAML."""
 
 
 def comment_text(value: object) -> str:

@@ -21,7 +21,7 @@ import dotenv
 
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.yaml_text import comment_text, flow
+from incremental_assets.core.yaml_text import TEMPLATE, comment_text, flow
 from incremental_assets.dagster.catalog_command import catalog_records
 from incremental_assets.dagster.defs_files import place_of
 from incremental_assets.dagster.loading import find_datastore, load_datastores
@@ -38,7 +38,6 @@ COMPONENTS = {
 }
 """The components of databases, by the schemes of their URLs."""
 _WIDTH = 120
-_TEMPLATE = re.compile(r"\{[{%#]")
 _VARIABLE = re.compile(r"""["']?\{\{\s*env\.([A-Za-z_]\w*)\s*\}\}""")
 
 
@@ -112,13 +111,12 @@ def add_datastore(project: Path, new: NewDatastore, instance: dg.DagsterInstance
 def remove_datastore(project: Path, name: str) -> list[str]:
     """Deletes the datastore's ``defs.yaml``, and the variable with its URL where nothing else uses it. Returns what was done, in words.
 
-    Its tables in the lake, its catalog and its history stay. Raises ConfigurationError where there is no such datastore, or where its file
-    is not its own alone.
+    Its tables in the lake, its catalog and its history stay. Raises ConfigurationError where there is no such file, or where it
+    is not the datastore's alone.
     """
-    store = find_datastore(load_datastores(project), name)
-    place = place_of(project / "defs", store.name)
+    place = place_of(project / "defs", name)
     if place.components > 1:
-        raise ConfigurationError(f"{place.file} has several components: take {store.name} out of it yourself.")
+        raise ConfigurationError(f"{place.file} has several components: take {name} out of it yourself.")
     file = place.file
     others = [path for path in file.parent.iterdir() if path != file and path.name != "__pycache__"]
     if others:
@@ -147,12 +145,12 @@ def yaml_of(new: NewDatastore, containers: Sequence[ContainerDefinition]) -> str
         *([] if new.schema is None else [f"  schema: {flow(new.schema)}"]),
     ]
     entries = [(definition, definition.entry) for definition in tables if definition.entry is not None]
-    used = [(definition, entry) for definition, entry in entries if definition.proposal.trusted and not _TEMPLATE.search(entry)]
+    used = [(definition, entry) for definition, entry in entries if definition.proposal.trusted and not TEMPLATE.search(entry)]
     lines.append("  incremental:" if used else "  incremental: []")
     for definition, entry in entries:
         proposal, is_used = definition.proposal, (definition, entry) in used
         lines += _comment(f"{definition.table.name}: {'; '.join(proposal.reasons)}")
-        if _TEMPLATE.search(entry):
+        if TEMPLATE.search(entry):
             lines += _comment("It is not written here, as Dagster would read its name as a template.")
         else:
             lines.append(f"    {'' if is_used else '# '}- {entry}")
