@@ -6,6 +6,7 @@ statements of the product (``test_sqlserver_statements``).
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -20,7 +21,8 @@ from sqlglot.tokenizer_core import TokenType
 
 from assets_tests.databases.servers.recorded import SCHEME
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
 PLAYED = (HERE.parent / "servers", HERE / "test_sqlserver_sync.py")
 UNKNOWN_TO_SQLGLOT = (
     " with values",
@@ -54,12 +56,13 @@ _LITERALS = {TokenType.STRING, TokenType.NATIONAL_STRING}
 def statements(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """The statements by the test that sends them. The tests are played without their assertions, as no answer has anything in it."""
     file = tmp_path_factory.mktemp("recorded") / "statements.jsonl"
-    # Statements go to a server of SQL Server alone. `-O` and plain assertions leave `assert` out.
+    # With `-O` Python leaves `assert` out, and with plain assertions pytest does not put it in again.
     command = [sys.executable, "-O", "-m", "pytest", "--assert=plain", "-q", "-p", "no:cacheprovider", "-k", "not mariadb"]
     environment = {**os.environ, "SQLSERVER_URL": f"{SCHEME}{file}"}
     for name in [name for name in environment if name.startswith("PYTEST_")]:
         del environment[name]
-    done = subprocess.run([*command, *map(str, PLAYED)], env=environment, capture_output=True, text=True, timeout=300, check=False)
+    command += map(str, PLAYED)
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, list[str]] = defaultdict(list)
     for line in file.read_text(encoding="utf-8").splitlines():
@@ -105,16 +108,14 @@ def is_name(word: str) -> bool:
 
 def test_each_statement_of_the_tests_is_one_of_tsql(statements: dict[str, list[str]]) -> None:
     """A typing error in a test that nobody has run would stop the first user who runs it."""
-    faults = {statement: fault(statement) for sent in statements.values() for statement in sent}
-    assert {statement: said for statement, said in faults.items() if said} == {}
+    sent = {statement: test for test, of_test in statements.items() for statement in of_test}
+    assert [f"{test}: {said}: {statement}" for statement, test in sent.items() if (said := fault(statement))] == []
 
 
 def test_each_test_that_needs_sql_server_was_played(statements: dict[str, list[str]]) -> None:
     """A test that sends nothing would be taken for one whose statements are right."""
     files = [file for place in PLAYED for file in (sorted(place.glob("test_*.py")) if place.is_dir() else [place])]
-    names = {
-        line[4 : line.index("(")] for file in files for line in file.read_text(encoding="utf-8").splitlines() if line[:9] == "def test_"
-    }
+    names = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)}
     assert {test.split("::")[1].split("[")[0] for test in statements} == names
     assert sum(map(len, statements.values())) > 1000
 
