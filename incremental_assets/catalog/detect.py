@@ -258,6 +258,8 @@ def _judge_integer(
     table: SourceTable, column: SourceColumn, known: ColumnEvidence, unique: Sequence[tuple[str, ...]], words: set[str]
 ) -> _Candidate | str | None:
     """Returns what ``_judge`` does, for a column of integers. ``words``: of the column's name, in lower case."""
+    if column.origin is not None and column.origin.is_rowversion:
+        return _Candidate(column, _Role.CHANGED, True, "it is a rowversion: the source itself sets it at each change")
     alone = (column.name,) in unique or table.primary_key == (column.name,)
     if column.sequence is not None:
         beside = "" if known.in_turn else ", which does not give them out one by one and upwards"
