@@ -1,10 +1,9 @@
 """Writes and reads small Delta tables to which rows are only appended, through delta-rs and without Spark.
 
 Belongs here: creating such a table, appending to it, compacting its files, and reading it. Does not belong: what its rows mean
-(``quality.records``).
+(``quality.records``, ``operation_tables``).
 
-Appends never conflict with each other, so several processes and hosts can append without a lock. The table is partitioned by ``container``,
-and every reader of Delta can query it.
+Appends never conflict with each other, so several processes and hosts can append without a lock. Every reader of Delta can query the table.
 """
 
 import contextlib
@@ -24,10 +23,11 @@ COMPACT_AFTER = 20
 
 
 class AppendOnly:
-    """One such table and its schema. All methods raise LakeError if its location cannot be read or written."""
+    """One such table, its schema, and the columns by which it is partitioned. All methods raise LakeError if its location cannot be read or
+    written."""
 
-    def __init__(self, table: LakeTable, schema: pa.Schema) -> None:
-        self.table, self._schema = table, schema
+    def __init__(self, table: LakeTable, schema: pa.Schema, partition_by: Sequence[str] = ("container",)) -> None:
+        self.table, self._schema, self._partition_by = table, schema, partition_by
 
     def opened(self) -> DeltaTable | None:
         """The table as a delta-rs object; None if there is no table yet."""
@@ -88,4 +88,4 @@ class AppendOnly:
         # Deletion vectors would shut delta-rs out. A Spark server that switches them on by default does so for new tables only, so it is
         # enough to switch them off when the table is created.
         how = {"delta.enableDeletionVectors": "false", "delta.checkpointInterval": str(COMPACT_AFTER)}
-        return opened_or_made(self.table, self._schema, how, partition_by=["container"])
+        return opened_or_made(self.table, self._schema, how, partition_by=self._partition_by)
