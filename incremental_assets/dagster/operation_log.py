@@ -92,7 +92,7 @@ def _append(lake: str, rows: Rows, warn: Warn) -> None:
         OperationTables(lake).append(rows)
     except Exception as error:  # noqa: BLE001 whatever it is, the operations themselves have ended, and must not seem to have failed
         what = ", ".join(dict.fromkeys(one.container or one.datastore for one in (*rows.operations, *rows.watermarks)))
-        warn(f"{what}: what was done is missing in the tables _operations of the lake, and nowhere else: {error}")
+        warn(f"{what}: the tables _operations of the lake lack a row of what was done; nothing else is missing. {error}")
 
 
 def record_unplanned(lake: str, container: Container, message: str, seconds: float, started_by: str) -> None:

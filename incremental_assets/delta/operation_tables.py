@@ -9,6 +9,7 @@ describes the columns, and has queries.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import Enum
@@ -23,7 +24,7 @@ from incremental_assets.delta.append_only import AppendOnly
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.folders import OPERATIONS_FOLDER
 from incremental_assets.delta.private import keep_private
-from incremental_assets.delta.table import LakeTable, double_quoted
+from incremental_assets.delta.table import LakeTable, among, double_quoted
 
 _TEXT, _COUNT, _TIME = pa.string(), pa.int64(), pa.timestamp("us", tz="UTC")
 _LONGEST_MESSAGE = 10_000
@@ -140,13 +141,17 @@ class OperationTables:
         }
 
     def append(self, rows: Rows) -> None:
-        """Appends the rows: one commit to each table for which there are some. The operations come last."""
+        """Appends the rows: one commit to each table for which there are some."""
         with place_errors(self._folder):
             # Messages of operations may hold values of the data.
             keep_private(self._folder)
-        for name, some in ((WATERMARKS, rows.watermarks), (OPERATIONS, rows.operations)):
-            if some and self.tables[name].append([_plain(one) for one in some]):
-                self.tables[name].compact()
+        parts = {name: some for name, some in ((WATERMARKS, rows.watermarks), (OPERATIONS, rows.operations)) if some}
+        with ThreadPoolExecutor(len(parts) or 1) as threads:  # each table is on the disk, or behind the network, by itself
+            list(threads.map(self._append, parts, parts.values()))
+
+    def _append(self, name: str, rows: Sequence[Operation] | Sequence[WrittenWatermark]) -> None:
+        if self.tables[name].append([_plain(one) for one in rows]):
+            self.tables[name].compact()
 
     def read(self, name: str) -> pa.Table:
         """All rows of one of the two tables."""
@@ -157,7 +162,7 @@ class OperationTables:
         moment is left for the next maintenance."""
         for table in self.tables.values():
             with maintenance.next_time_if_moved():
-                maintenance.tidy(table.table)
+                table.tidy()
 
     def forget(self, datastore: str, before: datetime) -> int:
         """Deletes the rows of a datastore that are older, and returns how many; the newest watermark of each container stays.
@@ -182,7 +187,7 @@ class OperationTables:
         kept = kept.filter(pc.field("datastore") == datastore)
         if len(old) == len(kept):
             return 0
-        predicate = f"""datastore = '{datastore.replace("'", "''")}' AND {double_quoted(age)} < {_instant(before)}"""
+        predicate = f"{among(('datastore', [datastore]))} AND {double_quoted(age)} < {_instant(before)}"
         # No retry: the kept rows were computed from this version, so delta-rs must not commit them on top of a newer one.
         once = CommitProperties(max_commit_retries=0)
         with place_errors(table.table.url):
