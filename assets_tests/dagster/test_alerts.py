@@ -26,12 +26,14 @@ from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.alerts.messages import news
 from incremental_assets.dagster.alerts.problems import Found, Limits, Problem, Severity, found_in
 from incremental_assets.dagster.alerts.sensor import Settings, look, tick
+from incremental_assets.dagster.alerts.ticks import Expected
 from incremental_assets.dagster.components.alerts import Alerts
 from incremental_assets.dagster.status import status_lines
 from incremental_assets.dagster.watermarks import held_back_since, newest_event
 
 MakeProject = Callable[..., Project]
 ALL = frozenset(Severity)
+NOTHING = Expected({}, {})
 PLAIN = "plain_of_alerts"
 LIMITS = Limits(lag_seconds=100, held_back_seconds=100)
 HOLDER = {"pid": 7, "user": "app", "application": "import", "since": "2026-03-01T10:00:00+00:00"}
@@ -198,7 +200,7 @@ def test_an_anomaly_and_a_failed_sync_are_reported_and_their_end_too(shop: Proje
         nonlocal cursor
         hook.got.clear()
         with shop.instance() as instance:
-            cursor = tick(settings, cursor, look(instance, [shop.definition("orders")], settings.limits)).cursor
+            cursor = tick(settings, cursor, look(instance, [shop.definition("orders")], settings.limits, NOTHING)).cursor
         return "; ".join(one["message"] for one in hook.got)
 
     shop.one("orders")
@@ -241,7 +243,7 @@ def test_a_watermark_that_is_held_back_is_reported_with_who_does_it_and_its_end(
         nonlocal cursor
         hook.got.clear()
         with shop.instance() as instance:
-            cursor = tick(settings, cursor, look(instance, [shop.definition("orders")], limits)).cursor
+            cursor = tick(settings, cursor, look(instance, [shop.definition("orders")], limits, NOTHING)).cursor
         return "; ".join(one["message"] for one in hook.got)
 
     shop.one("orders")
@@ -287,10 +289,9 @@ def test_a_tick_with_nothing_to_do_counts_as_a_look_at_who_is_open(shop: Project
 
 def test_what_the_role_may_not_see_is_held_back_since_the_first_sync_in_a_row(shop: Project) -> None:
     """PostgreSQL hides the beginning of other users' transactions from a plain role. Without a time there would never be a message."""
-    shop.execute("create role plain login; grant select on orders to plain")
-    plain = Project(
-        shop.path, shop.url.replace("postgres:", "plain:").replace("//postgres@", "//plain@"), shop.spark_home, **shop.attributes
-    )
+    shop.execute(f"create role {PLAIN} login password 'x'; grant select on orders to {PLAIN}")
+    url = shop.url.replace(shop.url.split("//")[1].split("@")[0], f"{PLAIN}:x")
+    plain = Project(shop.path, url, shop.spark_home, **shop.attributes)
     shop.one("orders")
     begun = time.time()
     with psycopg.connect(shop.url) as session:

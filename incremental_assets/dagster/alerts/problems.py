@@ -7,6 +7,7 @@ source keeps (``replication_slots``), and which problems are new (``messages``).
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
@@ -43,11 +44,15 @@ class Limits:
     """From where on something is a problem. None: it never is one.
 
     ``lag_seconds``: how far a watermark may be behind the clock. ``held_back_seconds``: for how long open transactions may hold a watermark
-    back.
+    back. ``retained_seconds``: for how long a source may keep the same log for a replication slot; ``retained_bytes``: how much of it,
+    where None stands for the datastore's ``capture_warning_bytes``. ``overdue_seconds``: by how much a schedule or sensor may be late.
     """
 
     lag_seconds: int | None = None
     held_back_seconds: int | None = 3600
+    retained_seconds: int | None = 86_400
+    retained_bytes: int | None = None
+    overdue_seconds: int | None = 3600
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,10 @@ class Found:
 
     def with_more(self, problems: Mapping[str, Problem], undecided: Iterable[str] = ()) -> "Found":
         return Found({**self.problems, **problems}, self.undecided | frozenset(undecided), self.runs)
+
+    def without(self, keys: frozenset[str]) -> "Found":
+        """The same, with nothing said of the problems with these keys."""
+        return Found({key: one for key, one in self.problems.items() if key not in keys}, self.undecided | keys, self.runs)
 
 
 def found_in(records: Sequence[Mapping[str, Any]], anomalies: Iterable[Anomaly], limits: Limits) -> Found:
@@ -119,6 +128,11 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size:,.0f} {unit}"
     return f"{seconds:,.0f} s"
+
+
+def moment(at: float) -> str:
+    """A time for people. ``at``: in seconds since 1970 UTC."""
+    return f"{datetime.fromtimestamp(at, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def as_line(text: str) -> str:

@@ -8,6 +8,7 @@ not get it twice.
 """
 
 import hashlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -17,9 +18,13 @@ import dagster as dg
 from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.dagster.alerts.messages import Known, Message, from_cursor, news, to_cursor
 from incremental_assets.dagster.alerts.problems import Found, Limits, Severity, found_in
-from incremental_assets.dagster.alerts.ticks import failed_ticks
+from incremental_assets.dagster.alerts.replication_slots import slot_problems
+from incremental_assets.dagster.alerts.ticks import Expected, tick_problems
 from incremental_assets.dagster.project import current_project
 from incremental_assets.dagster.status import open_anomalies, status_lines
+
+_PAUSE_SECONDS = 300
+"""If the sensor was not evaluated for so much longer than it should be, the daemon was down, or has just been started."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,14 @@ def alerts_sensor(settings: Settings) -> dg.SensorDefinition:
         from incremental_assets.dagster.loading import load_datastores
 
         chosen = [one for datastore in load_datastores(current_project()) for one in datastore.definitions]
-        return tick(settings, context.cursor, look(context.instance, chosen, settings.limits))
+        assert context.repository_def is not None, "the daemon always gives it"
+        expected = Expected.of(context.repository_def, but=settings.name)
+        found = look(context.instance, chosen, settings.limits, expected)
+        # If the daemon was down, what it has not evaluated meanwhile is evaluated within its first minutes.
+        last = context.last_tick_completion_time
+        if last is not None and time.time() - last > _PAUSE_SECONDS + settings.every_seconds:
+            found = found.without(expected.overdue_keys())
+        return tick(settings, context.cursor, found)
 
     return sensor
 
@@ -73,11 +85,18 @@ def tick(settings: Settings, cursor: str | None, found: Found) -> dg.SensorResul
     return dg.SensorResult(skip_reason="; ".join(words) or "nothing new", cursor=to_cursor(after))
 
 
-def look(instance: dg.DagsterInstance, chosen: Sequence[ContainerDefinition], limits: Limits) -> Found:
-    """What is wrong now with the containers, and with the schedules and sensors of the instance."""
+def look(
+    instance: dg.DagsterInstance, chosen: Sequence[ContainerDefinition], limits: Limits, expected: Expected, now: float | None = None
+) -> Found:
+    """What is wrong with the containers, with the logs of their sources, and with the schedules and sensors of the code location.
+
+    ``now``: in seconds since 1970 UTC; None: the clock's.
+    """
+    at = time.time() if now is None else now
     anomalies = open_anomalies(chosen)
-    records = status_lines(instance, chosen, datetime.now(timezone.utc), anomalies)
-    return found_in(records, anomalies, limits).with_more(failed_ticks(instance))
+    records = status_lines(instance, chosen, datetime.fromtimestamp(at, timezone.utc), anomalies)
+    found = found_in(records, anomalies, limits).with_more(*slot_problems(instance, chosen, limits, at))
+    return found.with_more(*tick_problems(instance, expected, limits.overdue_seconds, at))
 
 
 def send(url: str, message: Message) -> bool:

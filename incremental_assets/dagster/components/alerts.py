@@ -39,6 +39,15 @@ class Alerts(dg.Component, dg.Resolvable):
     max_held_back_seconds: Annotated[
         int | None, dg.Resolver.default(description="a watermark that open transactions hold back for longer is a warning")
     ] = 3600
+    max_retained_seconds: Annotated[
+        int | None, dg.Resolver.default(description="log that a source keeps for a replication slot from the same place on for longer")
+    ] = 86_400
+    max_retained_bytes: Annotated[
+        int | None, dg.Resolver.default(description="more log that a source keeps; by default capture_warning_bytes of the datastore")
+    ] = None
+    max_overdue_seconds: Annotated[
+        int | None, dg.Resolver.default(description="a schedule or sensor that is late by more is a failure")
+    ] = 3600
     every_seconds: Annotated[int, dg.Resolver.default(description="how often it looks")] = 60
 
     def settings(self) -> Settings:
@@ -60,7 +69,13 @@ class Alerts(dg.Component, dg.Resolvable):
 
     def limits(self) -> Limits:
         """From where on something is a problem. Raises ConfigurationError."""
-        limits = {"lag_seconds": self.max_lag_seconds, "held_back_seconds": self.max_held_back_seconds}
+        limits = {
+            "lag_seconds": self.max_lag_seconds,
+            "held_back_seconds": self.max_held_back_seconds,
+            "retained_seconds": self.max_retained_seconds,
+            "retained_bytes": self.max_retained_bytes,
+            "overdue_seconds": self.max_overdue_seconds,
+        }
         for name, limit in limits.items():
             if limit is not None and limit < 0:
                 raise ConfigurationError(f"{self.name}: max_{name} cannot be negative.")
