@@ -19,6 +19,9 @@ from incremental_assets.core.anomalies import Anomaly, State
 from incremental_assets.core.rules.rule import Severity, Status, Verdict
 from incremental_assets.core.watermark import Holder
 from incremental_assets.dagster import catalog_command
+from incremental_assets.dagster.alerts.problems import Problem
+from incremental_assets.dagster.alerts.problems import Severity as AlertSeverity
+from incremental_assets.dagster.current_problems import _record
 from incremental_assets.dagster.dry_run import dry_run_lines
 from incremental_assets.dagster.metadata import as_metadata, line
 from incremental_assets.dagster.operations import operations
@@ -107,6 +110,10 @@ def test_a_line_of_status_has_the_documented_fields(folder: Callable[..., Folder
     with workspace.instance() as instance:
         [record] = status_lines(instance, [workspace.definition("all")], datetime.now(timezone.utc))
     same("status", record)
+
+
+def test_a_line_of_alerts_has_the_documented_fields() -> None:
+    same("alerts", _record("shop/orders sync", Problem(AlertSeverity.FAILURE, "shop/orders: the last sync has failed")))
 
 
 def test_a_line_of_anomalies_has_the_documented_fields() -> None:

@@ -6,25 +6,41 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import dagster as dg
+import psycopg
 import pytest
 from aiosmtpd.controller import Controller
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assets_tests.dagster.recorded_ticks import record_tick, switch_on
 from assets_tests.harness import Project
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.dagster.alerts import Found, Problem, Settings, Severity, found_in, look, news, tick
+from incremental_assets.dagster.alerts.messages import news
+from incremental_assets.dagster.alerts.problems import Found, Limits, Problem, Severity, found_in
+from incremental_assets.dagster.alerts.sensor import Settings, look, tick
+from incremental_assets.dagster.alerts.ticks import Expected
 from incremental_assets.dagster.components.alerts import Alerts
+from incremental_assets.dagster.status import status_lines
+from incremental_assets.dagster.watermarks import held_back_since, newest_event
 
 MakeProject = Callable[..., Project]
 ALL = frozenset(Severity)
-RECORD = {"container": "shop/orders", "result": "success", "run_id": "r1", "message": "read", "audit": None, "lag_seconds": 5}
+NOTHING = Expected({}, {})
+PLAIN = "plain_of_alerts"
+LIMITS = Limits(lag_seconds=100, held_back_seconds=100)
+HOLDER = {"pid": 7, "user": "app", "application": "import", "since": "2026-03-01T10:00:00+00:00"}
+RECORD = {
+    "container": "shop/orders", "result": "success", "run_id": "r1", "message": "read", "audit": None, "lag_seconds": 5,
+    "watermark": "2026-03-01", "held_back_seconds": 5, "held_back_by": [HOLDER],
+}  # fmt: skip
 
 
 @dataclass
@@ -73,29 +89,30 @@ def found(*texts: str, severity: Severity = Severity.FAILURE, undecided: tuple[s
         ({"result": "missing"}, "shop/orders sync", Severity.FAILURE),
         ({"audit": "different"}, "shop/orders audit", Severity.FAILURE),
         ({"lag_seconds": 101}, "shop/orders lag", Severity.WARNING),
+        ({"held_back_seconds": 101}, "shop/orders held back", Severity.WARNING),
     ],
 )
 def test_each_kind_of_problem_is_one(changed: dict[str, Any], key: str, severity: Severity) -> None:
-    seen = found_in([{**RECORD, **changed}], [], 100)
+    seen = found_in([{**RECORD, **changed}], [], LIMITS)
     assert {name: one.severity for name, one in seen.problems.items()} == {key: severity}
     assert all("\n" not in one.text and one.text.startswith("shop/orders: ") for one in seen.problems.values())
-    assert not found_in([RECORD], [], 100).problems
+    assert not found_in([RECORD], [], LIMITS).problems
 
 
 def test_a_retry_does_not_end_a_problem() -> None:
     """While a sync runs again, nobody knows whether it will fail. To say that the problem is over would be a false relief each time."""
-    _, known = news(None, found_in([{**RECORD, "result": "failure"}], [], None), ALL)
+    _, known = news(None, found_in([{**RECORD, "result": "failure"}], [], LIMITS), ALL)
     for result in ("queued", "running", "aborted"):
-        message, known = news(known, found_in([{**RECORD, "result": result}], [], None), ALL)
+        message, known = news(known, found_in([{**RECORD, "result": result}], [], LIMITS), ALL)
         assert message is None and "shop/orders sync" in known.problems
-    message, _ = news(known, found_in([RECORD], [], None), ALL)
+    message, _ = news(known, found_in([RECORD], [], LIMITS), ALL)
     assert message is not None and message.body.startswith("over: shop/orders: the last sync has failed") and "synced: " in message.body
 
 
 def test_success_is_reported_once_for_each_sync_and_only_if_asked_for() -> None:
-    _, known = news(None, found_in([RECORD], [], None), ALL)
-    assert news(known, found_in([RECORD], [], None), ALL)[0] is None
-    after = found_in([{**RECORD, "run_id": "r2"}], [], None)
+    _, known = news(None, found_in([RECORD], [], LIMITS), ALL)
+    assert news(known, found_in([RECORD], [], LIMITS), ALL)[0] is None
+    after = found_in([{**RECORD, "run_id": "r2"}], [], LIMITS)
     assert news(known, after, frozenset({Severity.FAILURE}))[0] is None
     message, _ = news(known, after, ALL)
     assert message is not None and (message.severity, message.body) == (Severity.SUCCESS, "synced: shop/orders: read")
@@ -183,7 +200,7 @@ def test_an_anomaly_and_a_failed_sync_are_reported_and_their_end_too(shop: Proje
         nonlocal cursor
         hook.got.clear()
         with shop.instance() as instance:
-            cursor = tick(settings, cursor, look(instance, [shop.definition("orders")], settings)).cursor
+            cursor = tick(settings, cursor, look(instance, [shop.definition("orders")], settings.limits, NOTHING)).cursor
         return "; ".join(one["message"] for one in hook.got)
 
     shop.one("orders")
@@ -216,6 +233,83 @@ def test_the_component_of_the_yaml_sends(shop: Project, hook: Hook) -> None:
     assert [one["title"] for one in hook.got] == ["incremental-assets: 1 new problem"], done.stdout + done.stderr
 
 
+# ---------------------------------------------------------------------- a watermark that is held back
+def test_a_watermark_that_is_held_back_is_reported_with_who_does_it_and_its_end(shop: Project, hook: Hook) -> None:
+    """A forgotten session in the source would make each sync read more and more rows again, and nobody would know why."""
+    limits = Limits(held_back_seconds=1)
+    settings, cursor = Settings("alerts", (hook.url,), frozenset({Severity.WARNING}), limits), None
+
+    def looked() -> str:
+        nonlocal cursor
+        hook.got.clear()
+        with shop.instance() as instance:
+            cursor = tick(settings, cursor, look(instance, [shop.definition("orders")], limits, NOTHING)).cursor
+        return "; ".join(one["message"] for one in hook.got)
+
+    shop.one("orders")
+    with psycopg.connect(shop.url, application_name="import") as session:
+        session.execute("insert into orders values (2, current_date, 5)")
+        shop.execute("insert into orders values (3, current_date, 5)")
+        shop.one("orders")
+        assert looked() == "", "it is not held back for longer than the limit"
+        time.sleep(1.5)
+        shop.execute("insert into orders values (4, current_date, 5)")
+        shop.one("orders")
+        message = looked()
+        assert message.startswith("warning: shop/orders: its watermark has been held back at 2026-01-05 for "), message
+        assert f"pid {session.info.backend_pid} (user postgres, application import, open since 2" in message and "end it" in message
+        assert looked() == "", "once"
+    shop.one("orders")
+    assert looked().startswith("over: shop/orders: its watermark has been held back") and looked() == ""
+
+
+def test_a_tick_with_nothing_to_do_counts_as_a_look_at_who_is_open(shop: Project) -> None:
+    """In a quiet table no sync records that the session is still open. And a sync at night does not know that it was open all day."""
+    with psycopg.connect(shop.url) as session:
+        session.execute("select 1")
+        assert shop.one("orders")["watermark"]["new"] is None
+
+        def held() -> Any:
+            with shop.instance() as instance:
+                [record] = status_lines(instance, [shop.definition("orders")], datetime.now(timezone.utc))
+            return record["held_back_seconds"]
+
+        first = held()
+        time.sleep(2)
+        assert held() == first, "nobody has looked since the sync"
+        shop.configure(schedule="* * * * *")
+        assert shop.one("orders")["status"] == "skipped"
+        with shop.instance() as instance:
+            switch_on(instance, "sync_shop_schedule", time.time(), cron="* * * * *")
+            assert held() == first, "it has no tick yet"
+            record_tick(instance, "sync_shop_schedule", time.time())
+        assert held() >= first + 2
+    assert "moves to" in shop.one("orders")["message"] and held() is None
+
+
+def test_what_the_role_may_not_see_is_held_back_since_the_first_sync_in_a_row(shop: Project) -> None:
+    """PostgreSQL hides the beginning of other users' transactions from a plain role. Without a time there would never be a message."""
+    shop.execute(f"create role {PLAIN} login password 'x'; grant select on orders to {PLAIN}")
+    url = shop.url.replace(shop.url.split("//")[1].split("@")[0], f"{PLAIN}:x")
+    plain = Project(shop.path, url, shop.spark_home, **shop.attributes)
+    shop.one("orders")
+    begun = time.time()
+    with psycopg.connect(shop.url) as session:
+        session.execute("select 1")
+        for number in (2, 3):
+            shop.execute(f"insert into orders values ({number}, current_date, 5)")
+            line = plain.one("orders")
+            assert line["watermark"]["held_back_by"][0]["since"] is None, line
+            if number == 2:
+                time.sleep(1.5)
+        with shop.instance() as instance:
+            container = plain.definition("orders").container
+            event = newest_event(instance, container)
+            since = held_back_since(instance, container, event) if event is not None else None
+        assert event is not None and since is not None and begun < since < event.at - 1
+
+
+# ---------------------------------------------------------------------- the YAML
 @pytest.mark.parametrize(
     ("wrong", "what"),
     [
@@ -223,6 +317,7 @@ def test_the_component_of_the_yaml_sends(shop: Project, hook: Hook) -> None:
         ({"to": []}, "cannot be empty"),
         ({"to": ["json://localhost"], "send": []}, "cannot be empty"),
         ({"to": ["json://localhost"], "every_seconds": 1}, "every_seconds is at least"),
+        ({"to": ["json://localhost"], "max_held_back_seconds": -1}, "max_held_back_seconds cannot be negative"),
         ({"to": ["json://localhost"], "name": "a b"}, "in the name of a sensor"),
     ],
 )

@@ -1,8 +1,9 @@
-"""The command ``status``: one screen that says how each container is.
+"""The commands ``status``, one screen that says how each container is, and ``alerts``, which says what is wrong.
 
-Belongs here: its arguments, and what it prints. Does not belong: the work (``dagster.status``).
+Belongs here: their arguments, and what they print. Does not belong: the work (``dagster.status``, ``dagster.current_problems``).
 """
 
+import sys
 import time
 from datetime import datetime, timezone
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ import typer
 from rich.table import Table
 
 from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, expect_catalogs
-from incremental_assets.cli.terminal import as_table, out, show, whole_screen
+from incremental_assets.cli.terminal import as_table, out, say, show, whole_screen
 
 _COLUMNS = ("container", "result", "synced", "watermark", "lag", "open", "audit", "next")
 
@@ -57,6 +58,31 @@ def status(
             while True:
                 screen.update(screen_of(lines()), refresh=True)
                 time.sleep(watch)
+
+
+@app.command(rich_help_panel="What moves")
+def alerts(as_json: Json = False, project_dir: Project = None) -> None:
+    """Show what is wrong now: what the project's Alerts would report, and whether Dagster's daemon is at work.
+
+    Alerts are sent by Dagster's daemon, so that only somebody else can say that the daemon is down. Let cron run this command: if
+    nothing is wrong, it prints nothing and its exit code is 0; otherwise it prints one problem a line, and the exit code is 1. It sends
+    nothing itself, and shows each problem as long as it lasts.
+    """
+    from incremental_assets.dagster.current_problems import problems_now
+    from incremental_assets.dagster.loading import load_project
+    from incremental_assets.dagster.runs.ordinary_run import command_line_instance
+
+    loaded = load_project(enter(project_dir))
+    with command_line_instance() as instance:
+        problems = problems_now(loaded, instance)
+    for one in problems:
+        if as_json:
+            out(one)
+        else:
+            typer.echo(f"{one['severity']}: {one['text']}" + (f". {one['remedy']}" if one["remedy"] else ""))
+    if not problems and sys.stderr.isatty():  # cron sends whatever is printed by mail
+        say("nothing is wrong")
+    raise typer.Exit(1 if problems else 0)
 
 
 def screen_of(records: list[dict[str, Any]]) -> Table:

@@ -13,7 +13,7 @@ from dagster._core.execution.context.metadata_logging import AssetMetadataHandle
 
 from incremental_assets.core.schema import Column
 from incremental_assets.databases.sweep import PREFIX
-from incremental_assets.delta.result import NEW, PREVIOUS
+from incremental_assets.delta.result import HELD_BACK_BY, NEW, PREVIOUS
 
 
 def as_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def line(
     the same run. A row count is 0 for a skipped container and None where it is not known.
     """
     found = plain(metadata or {})
-    holders = found.get("watermark/held_back_by")
+    holders = found.get(HELD_BACK_BY)
     return {
         "container": container,
         "status": status,

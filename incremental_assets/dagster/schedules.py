@@ -45,7 +45,7 @@ Requests = Iterator[dg.RunRequest | dg.SkipReason]
 def container_schedule(definition: ContainerDefinition, cron: str) -> dg.ScheduleDefinition:
     """The schedule of one container. It is switched on by default. A tick with nothing to do is skipped, with the reason."""
     name, label = job_name(definition), definition.container.label
-    return _schedule(f"{name}_schedule", name, [definition], cron, f"Syncs {label} when something has changed.")
+    return _schedule(_of_container(definition), name, [definition], cron, f"Syncs {label} when something has changed.")
 
 
 def datastore_schedule(settings: Settings, definitions: Sequence[ContainerDefinition], cron: str) -> dg.ScheduleDefinition:
@@ -54,12 +54,26 @@ def datastore_schedule(settings: Settings, definitions: Sequence[ContainerDefini
     A tick requests runs of those containers that have something to do.
     """
     return _schedule(
-        f"sync_{encode_name(settings.name)}_schedule",
+        _of_datastore(settings),
         IMPLICIT_ASSET_JOB_NAME,  # the only asset job of Dagster whose assets may have different partitions definitions
         definitions,
         cron,
         f"Syncs those containers of {settings.name} in which something has changed.",
     )
+
+
+def schedules_of(definition: ContainerDefinition) -> Sequence[str]:
+    """The names of the schedules that sync the container: its own one, and its datastore's."""
+    own = [_of_container(definition)] if definition.container.options.schedule else []
+    return [*own, _of_datastore(definition.settings)] if definition.settings.schedule else own
+
+
+def _of_container(definition: ContainerDefinition) -> str:
+    return f"{job_name(definition)}_schedule"
+
+
+def _of_datastore(settings: Settings) -> str:
+    return f"sync_{encode_name(settings.name)}_schedule"
 
 
 def _schedule(name: str, job: str, definitions: Sequence[ContainerDefinition], cron: str, description: str) -> dg.ScheduleDefinition:

@@ -4,12 +4,16 @@ Belongs here: bringing together what Dagster's storage and the tables of quality
 tables, which are not asked, so that a status is there at once and costs the source nothing; and how a record is printed (``cli.status``).
 """
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.scheduler.instigation import TickStatus
 from dagster._utils.schedules import get_next_cron_tick
 
 from incremental_assets.catalog.definition import ContainerDefinition
@@ -18,7 +22,8 @@ from incremental_assets.core.cursor_type import MICROS_PER_DAY, MICROS_PER_SECON
 from incremental_assets.dagster.jobs import CONTAINER_TAG, is_sync
 from incremental_assets.dagster.operations import operation_of
 from incremental_assets.dagster.project import lake_root
-from incremental_assets.dagster.watermarks import newest_watermark, newest_watermarks
+from incremental_assets.dagster.schedules import schedules_of
+from incremental_assets.dagster.watermarks import WatermarkEvent, held_back_since, newest_event, newest_events_with_watermark
 from incremental_assets.quality.records import LastAudit, Records
 
 _RUNS = 20
@@ -31,12 +36,16 @@ def status_lines(
 ) -> list[dict[str, Any]]:
     """One record for each container, with the fields of ``status --json``. ``now``: an aware time. ``anomalies``: those that are open, if
     they are known already."""
-    watermarks = newest_watermarks(instance, [definition.container for definition in chosen])
+    events = dict(newest_events_with_watermark(instance, [definition.container for definition in chosen]))
+    for container in (definition.container for definition in chosen):
+        if container.label not in events:
+            events[container.label] = newest_event(instance, container)
     number = Counter(one.container for one in (open_anomalies(chosen) if anomalies is None else anomalies))
     audits = dict[str, LastAudit]()
     for records in _records(chosen):
         audits |= records.last_audits()
-    return [_line(instance, one, now, watermarks, number, audits.get(one.container.label)) for one in chosen]
+    held = {one.container.label: _held_back_seconds(instance, one, events[one.container.label]) for one in chosen}
+    return [_line(instance, one, now, events, held, number, audits.get(one.container.label)) for one in chosen]
 
 
 def open_anomalies(chosen: Sequence[ContainerDefinition]) -> list[Anomaly]:
@@ -53,7 +62,8 @@ def _line(
     instance: dg.DagsterInstance,
     definition: ContainerDefinition,
     now: datetime,
-    watermarks: Mapping[str, int | None],
+    events: Mapping[str, WatermarkEvent | None],
+    held_back: Mapping[str, int | None],
     anomalies: Mapping[str, int],
     audit: LastAudit | None,
 ) -> dict[str, Any]:
@@ -61,7 +71,8 @@ def _line(
     label = container.label
     last = _last_sync(instance, label)
     ended = None if last is None else last["end_time"]
-    watermark = watermarks[label] if label in watermarks else newest_watermark(instance, container)
+    event = events[label]
+    watermark = event.watermark if event is not None else None
     return {
         "container": label,
         "result": "missing" if definition.missing_since is not None else "never" if last is None else last["result"],
@@ -71,6 +82,8 @@ def _line(
         "message": "" if last is None else last["message"],
         "watermark": None if container.cursor_type is None else json_value(container.cursor_type, watermark),
         "lag_seconds": _lag_seconds(container.cursor_type, watermark, now, definition.settings.timezone),
+        "held_back_by": [asdict(one) for one in event.held_back_by] if event is not None and event.held_back_by else None,
+        "held_back_seconds": held_back[label],
         "open_anomalies": anomalies.get(label, 0),
         "audit": None if audit is None else "different" if audit.different else "equal",
         "audited_at": None if audit is None else audit.at.isoformat(timespec="milliseconds"),
@@ -94,6 +107,30 @@ def _lag_seconds(cursor_type: CursorType | None, watermark: int | None, now: dat
     shown = value_at(clock, (now - _EPOCH) // timedelta(microseconds=1), zone)
     reached = (watermark + 1) * MICROS_PER_DAY if cursor_type is CursorType.DATE else watermark
     return max(0, (shown - reached) // MICROS_PER_SECOND)
+
+
+def _held_back_seconds(instance: dg.DagsterInstance, definition: ContainerDefinition, event: WatermarkEvent | None) -> int | None:
+    """For how long open transactions have held the watermark back, as far as somebody has looked; None if none does.
+
+    A tick that finds nothing to do, and the transactions still open, records nothing: so the newest tick counts as a look. If nobody has
+    looked since the last sync, it is not known whether they are still open, and the time up to that sync counts.
+    """
+    since = held_back_since(instance, definition.container, event) if event is not None else None
+    if event is None or since is None:
+        return None
+    looks = [event.at, *(tick for name in schedules_of(definition) for tick in _newest_ticks(instance, name))]
+    return max(0, round(min(max(looks), time.time()) - since))
+
+
+def _newest_ticks(instance: dg.DagsterInstance, schedule: str) -> list[float]:
+    """When the newest tick of the schedule was evaluated that has not failed; empty where there is none."""
+    found: list[float] = []
+    for state in instance.all_instigator_state(instigator_type=InstigatorType.SCHEDULE):
+        if state.instigator_name == schedule:
+            done = [TickStatus.SKIPPED, TickStatus.SUCCESS]
+            ticks = instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1, statuses=done)
+            found += [tick.end_timestamp or tick.timestamp for tick in ticks]
+    return found
 
 
 def _next_tick(definition: ContainerDefinition, now: datetime) -> str | None:

@@ -5,7 +5,10 @@ Belongs here: finding them in materializations and observations. Does not belong
 """
 
 import datetime
+import itertools
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -15,13 +18,16 @@ from incremental_assets.core.container import Container
 from incremental_assets.core.cursor_type import json_value, value_from_json
 from incremental_assets.core.partitions import Partitions
 from incremental_assets.core.unfilled import keys_of
+from incremental_assets.core.watermark import Holder
 from incremental_assets.dagster.metadata import plain
 from incremental_assets.dagster.newest_events import MOST_OBSERVATIONS, newest_events
-from incremental_assets.delta.result import LSN, NEW, PREVIOUS, SIGNATURE, VERSION
+from incremental_assets.delta.result import HELD_BACK_BY, LSN, NEW, PREVIOUS, SIGNATURE, VERSION
 from incremental_assets.delta.table import LakeTable
 
 PAGE = 500
 """How many events are fetched at once for a history."""
+_MOST_HELD_BACK = 1000
+"""How many events are read at most, to find since when a watermark is held back."""
 
 
 def _events(instance: dg.DagsterInstance, key: dg.AssetKey, page: int) -> Iterator[dg.EventLogRecord]:
@@ -38,20 +44,56 @@ def _events(instance: dg.DagsterInstance, key: dg.AssetKey, page: int) -> Iterat
         cursor = found.cursor
 
 
-def newest_watermark(instance: dg.DagsterInstance, container: Container) -> int | None:
-    """The watermark of the newest event that carries one, in the unit of the identifier's cursor type.
+@dataclass(frozen=True)
+class WatermarkEvent:
+    """What the newest event that carries a watermark says.
 
-    None where there is none, or where it belongs to another identifier of the container. The event is a materialization, or the observation
-    of a sync that had nothing to read.
+    ``watermark``: in the unit of the identifier's cursor type; None where there is none, or where it belongs to another identifier of the
+    container. ``at``: when the event was recorded, in seconds since 1970 UTC. ``held_back_by``: the transactions that held it back then.
+    """
+
+    watermark: int | None
+    at: float
+    held_back_by: Sequence[Holder] = ()
+
+
+def newest_event(instance: dg.DagsterInstance, container: Container) -> WatermarkEvent | None:
+    """The newest event that carries a watermark; None where there is none.
+
+    It is a materialization, or the observation of a sync that had nothing to read.
     """
     if container.cursor_type is None:
         return None
-    materialized = next((r for r in _events(instance, _key(container), 20) if NEW in _values(r.asset_materialization)), None)
+    materialized = next((r for r in _events(instance, _key(container), 20) if _carries(_values(r.asset_materialization))), None)
     observed = _newest_observed(instance, _key(container), materialized)
     newest = observed or materialized
-    if newest is None:
+    return _event_of(container, newest) if newest is not None else None
+
+
+def newest_watermark(instance: dg.DagsterInstance, container: Container) -> int | None:
+    """The watermark of ``newest_event``; None where there is none."""
+    event = newest_event(instance, container)
+    return event.watermark if event is not None else None
+
+
+def held_back_since(instance: dg.DagsterInstance, container: Container, newest: WatermarkEvent) -> float | None:
+    """Since when open transactions have held the watermark back, in seconds since 1970 UTC; None if none does.
+
+    It is when the oldest of them has begun. Where the role may not see that, it is the first sync in a row that has found the watermark at
+    the same place and held back.
+    """
+    if not newest.held_back_by:
         return None
-    return _watermark_in(container, _values(newest.asset_observation if observed else newest.asset_materialization))
+    begun = [datetime.datetime.fromisoformat(one.since).timestamp() for one in newest.held_back_by if one.since is not None]
+    if begun:
+        return min(begun)
+    since = newest.at
+    for record in itertools.islice(_events(instance, _key(container), 100), _MOST_HELD_BACK):
+        event = _event_of(container, record) if _carries(_values(record.asset_materialization)) else None
+        if event is not None and (event.watermark != newest.watermark or not event.held_back_by):
+            break
+        since = event.at if event is not None else since
+    return since
 
 
 def reported_version(instance: dg.DagsterInstance, container: Container) -> int | None:
@@ -63,23 +105,42 @@ def reported_version(instance: dg.DagsterInstance, container: Container) -> int 
     return None
 
 
-def newest_watermarks(instance: dg.DagsterInstance, containers: Sequence[Container]) -> Mapping[str, int | None]:
-    """Returns the same as ``newest_watermark`` for many containers at once, by their labels.
+def newest_events_with_watermark(instance: dg.DagsterInstance, containers: Sequence[Container]) -> Mapping[str, WatermarkEvent | None]:
+    """Returns the same as ``newest_event`` for many containers at once, by their labels.
 
     Left out are those of which the newest event alone does not tell it.
     """
     by_key = {_key(container): container for container in containers if container.cursor_type is not None}
-    found: dict[str, int | None] = {}
+    found: dict[str, WatermarkEvent | None] = {}
     for key, events in newest_events(instance, list(by_key)).items():
         container, materialization = by_key[key], events.materialization
-        materialized = _values(materialization.asset_materialization) if materialization is not None else {}
-        observed = (_values(record.asset_observation) for record in events.observations)
-        values = next((one for one in observed if NEW in one), None)
+        carries = materialization is not None and _carries(_values(materialization.asset_materialization))
+        newest = next((record for record in events.observations if _carries(_values(record.asset_observation))), None)
         # Events without a watermark, such as those of other programs, may hide older ones that have one.
-        if values is None and ((materialization is not None and NEW not in materialized) or len(events.observations) == MOST_OBSERVATIONS):
+        if newest is None and ((materialization is not None and not carries) or len(events.observations) == MOST_OBSERVATIONS):
             continue
-        found[container.label] = _watermark_in(container, values or materialized)
+        newest = newest or materialization
+        found[container.label] = _event_of(container, newest) if newest is not None else None
     return found
+
+
+def newest_watermarks(instance: dg.DagsterInstance, containers: Sequence[Container]) -> Mapping[str, int | None]:
+    """Returns the same as ``newest_watermark`` for many containers at once, as ``newest_events_with_watermark`` does."""
+    events = newest_events_with_watermark(instance, containers)
+    return {label: event.watermark if event is not None else None for label, event in events.items()}
+
+
+def _carries(values: Mapping[str, Any]) -> bool:
+    """Whether an event says where the watermark is. If open transactions have held it back from the first load on, there is none yet."""
+    return NEW in values or HELD_BACK_BY in values
+
+
+def _event_of(container: Container, record: dg.EventLogRecord) -> WatermarkEvent:
+    """What an event with a watermark says."""
+    values = _values(record.asset_materialization or record.asset_observation)
+    held_back_by = values.get(HELD_BACK_BY) or []
+    holders: Sequence[Any] = json.loads(held_back_by) if isinstance(held_back_by, str) else held_back_by
+    return WatermarkEvent(_watermark_in(container, values), record.timestamp, tuple(Holder(**one) for one in holders))
 
 
 def _watermark_in(container: Container, values: Mapping[str, Any]) -> int | None:
@@ -97,7 +158,7 @@ def _newest_observed(instance: dg.DagsterInstance, key: dg.AssetKey, materialize
             # Storage ids grow from event to event, whatever their type. All further observations are older than the materialization.
             if materialized is not None and record.storage_id < materialized.storage_id:
                 return None
-            if NEW in _values(record.asset_observation):
+            if _carries(_values(record.asset_observation)):
                 return record
         if not found.has_more:
             return None
@@ -111,7 +172,7 @@ def _values(event: dg.AssetMaterialization | dg.AssetObservation | None) -> dict
 
 def runs_with_watermark(instance: dg.DagsterInstance, key: dg.AssetKey) -> set[str]:
     """The ids of the runs whose events ``newest_watermark`` reads. They must not be deleted."""
-    materialized = next((r for r in _events(instance, key, 20) if NEW in _values(r.asset_materialization)), None)
+    materialized = next((r for r in _events(instance, key, 20) if _carries(_values(r.asset_materialization))), None)
     observed = _newest_observed(instance, key, materialized)
     return {record.run_id for record in (materialized, observed) if record is not None}
 

@@ -17,6 +17,8 @@ from incremental_assets.delta.write_batch import WriteResult
 
 NEW, PREVIOUS, SIGNATURE = "watermark/new", "watermark/previous", "watermark/identifier"
 """Metadata keys of a materialization event: the watermark after the sync, the one before it, and the identifier's signature."""
+HELD_BACK_BY = "watermark/held_back_by"
+"""The metadata key of the open transactions that hold the watermark back; it is there if there are any."""
 LSN = "capture/lsn"
 """The metadata key of the position in the source's log up to which the table has everything."""
 VERSION = "sync/delta_version"
@@ -100,6 +102,6 @@ def result_values(result: SyncResult, url: str) -> dict[str, Any]:
             SIGNATURE: container.signature,
             "sync/safety_lag": container.lag,
             "sync/safety_lag_reason": container.lag_reason or None,
-            "watermark/held_back_by": [asdict(holder) for holder in result.held_back_by] or None,
+            HELD_BACK_BY: [asdict(holder) for holder in result.held_back_by] or None,
         }
     return values

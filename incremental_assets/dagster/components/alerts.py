@@ -13,7 +13,8 @@ from typing import Annotated, Literal
 import dagster as dg
 
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.dagster.alerts import Settings, Severity, alerts_sensor, is_understood
+from incremental_assets.dagster.alerts.problems import Limits, Severity
+from incremental_assets.dagster.alerts.sensor import Settings, alerts_sensor, is_understood
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 _LEAST_SECONDS = 10
@@ -35,6 +36,18 @@ class Alerts(dg.Component, dg.Resolvable):
     max_lag_seconds: Annotated[int | None, dg.Resolver.default(description="a watermark that is further behind the clock is a warning")] = (
         None
     )
+    max_held_back_seconds: Annotated[
+        int | None, dg.Resolver.default(description="a watermark that open transactions hold back for longer is a warning")
+    ] = 3600
+    max_retained_seconds: Annotated[
+        int | None, dg.Resolver.default(description="log that a source keeps for a replication slot from the same place on for longer")
+    ] = 86_400
+    max_retained_bytes: Annotated[
+        int | None, dg.Resolver.default(description="more log that a source keeps; by default capture_warning_bytes of the datastore")
+    ] = None
+    max_overdue_seconds: Annotated[
+        int | None, dg.Resolver.default(description="a schedule or sensor that is late by more is a failure")
+    ] = 3600
     every_seconds: Annotated[int, dg.Resolver.default(description="how often it looks")] = 60
 
     def settings(self) -> Settings:
@@ -49,10 +62,24 @@ class Alerts(dg.Component, dg.Resolvable):
             if not is_understood(url):
                 kind = url.partition("://")[0] if "://" in url else "without ://"
                 raise ConfigurationError(f"{self.name}: URL {number} of to ({kind}) is none that apprise understands.")
-        if self.every_seconds < _LEAST_SECONDS or (self.max_lag_seconds is not None and self.max_lag_seconds < 0):
-            raise ConfigurationError(f"{self.name}: every_seconds is at least {_LEAST_SECONDS}, and max_lag_seconds cannot be negative.")
+        if self.every_seconds < _LEAST_SECONDS:
+            raise ConfigurationError(f"{self.name}: every_seconds is at least {_LEAST_SECONDS}.")
         on = frozenset(Severity(one) for one in self.send)
-        return Settings(self.name, tuple(self.to), on, self.max_lag_seconds, self.every_seconds)
+        return Settings(self.name, tuple(self.to), on, self.limits(), self.every_seconds)
+
+    def limits(self) -> Limits:
+        """From where on something is a problem. Raises ConfigurationError."""
+        limits = {
+            "lag_seconds": self.max_lag_seconds,
+            "held_back_seconds": self.max_held_back_seconds,
+            "retained_seconds": self.max_retained_seconds,
+            "retained_bytes": self.max_retained_bytes,
+            "overdue_seconds": self.max_overdue_seconds,
+        }
+        for name, limit in limits.items():
+            if limit is not None and limit < 0:
+                raise ConfigurationError(f"{self.name}: max_{name} cannot be negative.")
+        return Limits(**limits)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The sensor."""

@@ -38,7 +38,8 @@ class Step:
 @dataclass(frozen=True)
 class SlotStatus:
     """How the slot of a datastore stands. Positions are text. ``retained``: the bytes of the log that the server keeps for it. ``limit``:
-    ``max_slot_wal_keep_size`` in bytes, from which on the server no longer keeps them; None if there is no limit."""
+    ``max_slot_wal_keep_size`` in bytes, from which on the server no longer keeps them; None if there is no limit. ``restart``: the position
+    from which on it keeps the log."""
 
     slot: str
     status: str
@@ -47,6 +48,7 @@ class SlotStatus:
     limit: int | None
     active_pid: int | None
     message: str
+    restart: str | None = None
 
 
 class CaptureSetup:
@@ -173,18 +175,18 @@ class CaptureSetup:
             wal_status = "wal_status" if version >= 130000 else "null"
             found = self._ask(
                 f"select confirmed_flush_lsn::text, pg_wal_lsn_diff(pg_current_wal_insert_lsn(), restart_lsn)::bigint, active_pid,"
-                f" {wal_status} from pg_replication_slots where slot_name = %(slot)s"
+                f" {wal_status}, restart_lsn::text from pg_replication_slots where slot_name = %(slot)s"
             )
             limit = self._keep_size()
         if not found:
             message = f"there is no slot. Run: incremental-assets capture setup {self._datastore}"
             return SlotStatus(self._slot, "missing", None, None, limit, None, message)
-        confirmed, retained, active_pid, state = found[0]
+        confirmed, retained, active_pid, state, restart = found[0]
         if state == "lost":
             return SlotStatus(self._slot, "lost", confirmed, retained, limit, active_pid, lost(self._datastore, self._slot))
         near = limit is not None and retained is not None and retained > limit // 2
         message = "more than half of max_slot_wal_keep_size is used" if near else ""
-        return SlotStatus(self._slot, "warning" if near else "ok", confirmed, retained, limit, active_pid, message)
+        return SlotStatus(self._slot, "warning" if near else "ok", confirmed, retained, limit, active_pid, message, restart)
 
     def drop(self) -> Iterator[Step]:
         """Drops slot and publication."""

@@ -1,0 +1,81 @@
+"""Which problems are new to a destination and which are over, and the message about them.
+
+Belongs here: what a destination knows, the comparison, and the text. Does not belong: what is a problem (``problems``), and sending
+(``sensor``).
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from incremental_assets.dagster.alerts.problems import Found, Problem, Severity
+
+_MOST_LINES = 50
+"""How many problems a message names; of the others it has the number."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a destination knows. ``problems``: those that it has got a message of and that are not over, by their keys. ``runs``: of each
+    container the last sync that it knows."""
+
+    problems: Mapping[str, Problem] = field(default_factory=dict[str, Problem])
+    runs: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True)
+class Message:
+    """What is sent."""
+
+    severity: Severity
+    title: str
+    body: str
+
+
+def news(before: Known | None, found: Found, on: frozenset[Severity]) -> tuple[Message | None, Known]:
+    """What is sent to a destination (None: nothing), and what it knows afterwards. ``before``: what it knows; None: it is a new one.
+
+    There is one message of a problem, and one more when it is over. One that was a warning and is a failure now counts as new.
+    """
+    reports_syncs = before is not None and Severity.SUCCESS in on
+    before = before or Known()
+    problems = {key: one for key, one in found.problems.items() if one.severity in on}
+    begun = [one for key, one in problems.items() if key not in before.problems or _is_worse(one, before.problems[key])]
+    over = [one for key, one in before.problems.items() if key not in problems and key not in found.undecided]
+    kept = {key: one for key, one in before.problems.items() if key in found.undecided}
+    after = Known({**kept, **problems}, {label: run for label, (run, _) in found.runs.items()})
+    synced = [text for label, (run, text) in found.runs.items() if reports_syncs and before.runs.get(label) != run]
+    if not (begun or over or synced):
+        return None, after
+    return _message(begun, over, synced), after
+
+
+def _is_worse(one: Problem, before: Problem) -> bool:
+    return one.severity is Severity.FAILURE and before.severity is not Severity.FAILURE
+
+
+def _message(begun: Sequence[Problem], over: Sequence[Problem], synced: Sequence[str]) -> Message:
+    ordered = sorted(begun, key=lambda one: (one.severity is not Severity.FAILURE, one.text))
+    severity = ordered[0].severity if ordered else Severity.SUCCESS
+    counts = [(len(begun), "new problem", "new problems"), (len(over), "problem over", "problems over"), (len(synced), "sync", "syncs")]
+    title = "incremental-assets: " + ", ".join(f"{number} {one if number == 1 else many}" for number, one, many in counts if number)
+    lines = [f"{one.severity.value}: {one.text}{'. ' if one.remedy else ''}{one.remedy}" for one in ordered]
+    lines += [f"over: {one.text}" for one in over] + [f"synced: {text}" for text in synced]
+    if len(lines) > _MOST_LINES:
+        lines = [*lines[:_MOST_LINES], f"and {len(lines) - _MOST_LINES:,} more: incremental-assets status"]
+    return Message(severity, title, "\n".join(lines))
+
+
+# ---------------------------------------------------------------------- the cursor
+def to_cursor(known: Mapping[str, Known]) -> str:
+    return json.dumps({key: dataclasses.asdict(one) for key, one in known.items()})
+
+
+def from_cursor(text: str | None) -> dict[str, Known]:
+    return {key: Known(dict(_problems(one["problems"])), one["runs"]) for key, one in json.loads(text or "{}").items()}
+
+
+def _problems(found: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, Problem]]:
+    for key, one in found.items():
+        yield key, Problem(Severity(one["severity"]), one["text"], one.get("remedy", ""))

@@ -1,0 +1,52 @@
+"""All that is wrong now, looked for from outside of Dagster's daemon: the records of ``incremental-assets alerts``.
+
+Belongs here: the look of a process that is no sensor, which sees, too, that the daemon is down. Does not belong: what else is a problem
+(``dagster.alerts``), and the output on a terminal (``cli.status``).
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import dagster as dg
+
+from incremental_assets.dagster.alerts.problems import Limits, Problem, Severity
+from incremental_assets.dagster.alerts.sensor import look
+from incremental_assets.dagster.alerts.ticks import Expected, daemon_problem
+from incremental_assets.dagster.components.alerts import Alerts
+from incremental_assets.dagster.loading import LoadedProject
+
+QUIET_SECONDS = 300
+"""For how long the daemon may give no sign of life. It gives one every 30 seconds."""
+
+
+def problems_now(project: LoadedProject, instance: dg.DagsterInstance, now: float | None = None) -> list[dict[str, Any]]:
+    """One record for each problem, failures first. What counts is what the project's ``Alerts`` say; without one, their defaults.
+
+    ``now``: in seconds since 1970 UTC; None: the clock's. Raises ConfigurationError.
+    """
+    at = time.time() if now is None else now
+    alerts = project.components.get_all_components(Alerts) if project.components is not None else []
+    chosen = [one for datastore in project.datastores for one in datastore.definitions]
+    expected = Expected.of(project.definitions(chosen).get_repository_def())
+    found = look(instance, chosen, _strictest([one.limits() for one in alerts]), expected, at)
+    problems = dict(found.problems)
+    daemon = daemon_problem(instance, QUIET_SECONDS, at)
+    if daemon is not None and (expected.schedules or expected.sensors):
+        # Nothing is evaluated while the daemon is down: that each schedule is overdue says nothing more.
+        problems = {"daemon": daemon, **{key: one for key, one in problems.items() if key not in expected.overdue_keys()}}
+    ordered = sorted(problems.items(), key=lambda item: (item[1].severity is not Severity.FAILURE, item[0] != "daemon", item[1].text))
+    return [_record(key, one) for key, one in ordered]
+
+
+def _record(key: str, problem: Problem) -> dict[str, Any]:
+    return {"problem": key, "severity": problem.severity.value, "text": problem.text, "remedy": problem.remedy}
+
+
+def _strictest(limits: Sequence[Limits]) -> Limits:
+    """Of several limits the lowest of each kind."""
+    if not limits:
+        return Limits()
+    values = {one.name: [getattr(each, one.name) for each in limits if getattr(each, one.name) is not None] for one in fields(Limits)}
+    return Limits(**{name: min(found, default=None) for name, found in values.items()})
