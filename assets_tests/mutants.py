@@ -113,15 +113,15 @@ MUTANTS = (
     Mutant(
         "The lake's window excludes its lower bound",
         "delta/sql.py",
-        "{name} >= {literal(identifier.cursor_type, window.lower)}",
-        "{name} > {literal(identifier.cursor_type, window.lower)}",
+        "{one} >= {literal(cursor_type, window.lower)}",
+        "{one} > {literal(cursor_type, window.lower)}",
         "test_predicates.py::test_source_and_lake_select_the_same_rows",
     ),
     Mutant(
         "The lake's window includes its upper bound",
         "delta/sql.py",
-        "{identifier_expression(identifier)} < {literal(identifier.cursor_type, window.upper)}",
-        "{identifier_expression(identifier)} <= {literal(identifier.cursor_type, window.upper)}",
+        "{greatest} < {literal(cursor_type, window.upper)}",
+        "{greatest} <= {literal(cursor_type, window.upper)}",
         "test_predicates.py::test_source_and_lake_select_the_same_rows",
     ),
     Mutant(

@@ -29,12 +29,12 @@ from pyspark.sql.connect.client.core import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
 
 from incremental_assets.spark.embedded import environment, launch, server
+from incremental_assets.spark.progress import TaskProgress
 from incremental_assets.spark.session import (
     SparkSession,
     SparkUnavailable,
     ensure_server,
     open_session,
-    progress_text,
     running_servers,
     server_id,
     stop_server,
@@ -166,21 +166,14 @@ def test_a_second_session_takes_no_time(state: Path) -> None:
         assert time.monotonic() - began < 2
 
 
-def test_progress_is_reported_from_time_to_time(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported_from_time_to_time(state: Path) -> None:
     """Otherwise a first load of an hour looks like a program that hangs."""
-    monkeypatch.setattr("incremental_assets.spark.session.PROGRESS_SECONDS", 1.0)
-    reported: list[str] = []
+    reported: list[TaskProgress] = []
     with open_session(state, name="progress", on_progress=reported.append) as spark:
         with pytest.raises(SparkConnectException, match=r"(?i)cancel"):
             threading.Thread(target=lambda: (wait_for(lambda: bool(reported), 25), spark.interruptAll())).start()
             spark.sql(ENDLESS).collect()
-    assert reported and all(line.startswith("Spark: ") and " tasks done, " in line and "0 B" not in line for line in reported)
-
-
-def test_progress_says_how_long_it_may_still_take() -> None:
-    """Who waits wants to know for how long; that nothing was read says nothing, where the rows do not come from files."""
-    assert progress_text(0, 8, 2, 0, 5) == "Spark: 0 of 8 tasks done, 2 running, 5 s"
-    assert progress_text(2, 8, 2, 12_300_000, 10) == "Spark: 2 of 8 tasks done, 2 running, 12.3 MB read, 10 s, about 30 s left"
+    assert reported and all(one.tasks > 0 and "0 B" not in one.text() for one in reported)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGALRM])

@@ -4,6 +4,7 @@ Belongs here: their arguments, and what they print. Does not belong: the work (`
 ``dagster.runner``, ``dagster.watermarks``).
 """
 
+import contextlib
 from typing import Annotated, Any
 
 import typer
@@ -125,6 +126,7 @@ def sync(
 
     It runs the catalog first where there is none, and where the source's tables have changed.
     """
+    from incremental_assets.cli.live import live_lines
     from incremental_assets.dagster.loading import load_project, select_current
     from incremental_assets.dagster.metadata import line
     from incremental_assets.dagster.operation_log import recorded_together
@@ -169,7 +171,8 @@ def sync(
                 out(record) if as_json else say("\n  ".join([record.pop("container"), *(f"{k}: {short(v)}" for k, v in record.items())]))
             raise typer.Exit(1 if failed else 0)
         if selected.ready:
-            sync_beside_workers(Runner(definitions, instance), project, selected.ready, options, jobs, report)
+            with live_lines() if not as_json else contextlib.nullcontext():
+                sync_beside_workers(Runner(definitions, instance), project, selected.ready, options, jobs, report)
     if not as_json:
         print_syncs(records)
     raise typer.Exit(1 if failed else 0)

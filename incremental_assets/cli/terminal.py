@@ -23,6 +23,11 @@ def out(record: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def error_console() -> Console:
+    """What prints messages on stderr. Whatever else is shown on stderr has to be shown by it, too."""
+    return _errors
+
+
 def say(text: str) -> None:
     """Print a message for the reader on stderr."""
     _errors.print(text)

@@ -44,6 +44,7 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
             with step as write_batch:
                 # Another host may have taken the container over while the rows were read.
                 scope.expect_lease()
+                scope.progress.reads(write_batch.expected)
                 outcome = commit(lambda: scope.spark, table, write_batch, context.log.info)
                 sync.sweep(lambda: scope.spark, write_batch, outcome, scope.expect_lease)
                 sync.inspect(lambda: scope.spark, outcome)
@@ -51,11 +52,13 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
             context.log.info(f"{container.label}: {again}")
             continue
         sync.committed(write_batch, outcome)
+        scope.progress.committed(outcome.rows_read)
         written += sync.written_windows(write_batch)
         outcomes.append(outcome)
         # An append that is one commit without NULL identifiers replaces exactly the windows that it read. An upsert leaves other rows
         # in them.
         replaced_whole = container.strategy is Strategy.APPEND and not write_batch.include_nulls and len(outcomes) == 1
+    scope.progress.counts()
     with lake_errors(container.label, table.url):
         keys = sorted(context.asset_partition_keys) if context.has_asset_partitions else []
         partitions, known = sync.partitions, sync.rows_of(keys)

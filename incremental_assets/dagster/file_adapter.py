@@ -88,6 +88,7 @@ class FileAdapter:
                 return plan
             return replace(plan, audited=audit(self.definition, scope, request.audit, log))
         log(f"{container.label}: {plan.reason}: {plan.requested}")
+        scope.progress.begin(container.label)
         table, manifest = scope.table(*container.key_path), Manifest(scope.lake, container.key_path)
         return FileSync(self.definition, plan, table, manifest, scope, run_id, log, partitions)
 

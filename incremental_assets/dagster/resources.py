@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from incremental_assets.dagster.operation_log import record_run
+from incremental_assets.delta.progress import RunProgress
 from incremental_assets.delta.scope import LakeScope, TableLock
 
 if TYPE_CHECKING:
@@ -28,11 +29,13 @@ def lake_resource(lake: Callable[[], str], state_dir: Callable[[], Path], held: 
     def resource(context: dg.InitResourceContext) -> Iterator[LakeScope]:
         run = context.run
         log = context.log.info if context.log else (lambda _: None)
-        scope = LakeScope(lake(), state_dir(), run.job_name if run else "incremental-assets", log, held)
+        progress = RunProgress(log, context.log.debug if context.log else log)
+        scope = LakeScope(lake(), state_dir(), run.job_name if run else "incremental-assets", log, held, progress)
         try:
             with scope.assets_stack, scope.stack:
                 yield scope
         finally:
+            progress.end()
             # The locks are released by now: nobody waits for these rows.
             record_run(context, scope.lake, scope.operations)
 

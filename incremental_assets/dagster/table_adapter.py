@@ -114,6 +114,7 @@ class TableAdapter:
         if plan.applies:
             log(f"{container.label}: {plan.reason}")
         if container.is_captured:
+            scope.progress.begin(container.label)
             others = self._captured_tables(scope.lake, reader)
             return CapturedSync(
                 definition, plan, reader, table, partitions, run_id, log, log=reader.change_log(definition.settings.slot), others=others
@@ -121,6 +122,7 @@ class TableAdapter:
         reader.container = plan.reading
         expected = reader.estimate(plan.windows, plan.include_nulls)
         log(f"{container.label}: {plan.reason}: {plan.requested}, about {expected:,} rows by {container.strategy.value}")
+        scope.progress.begin(container.label, expected)
         return TableSync(definition, plan, reader, table, partitions, run_id, log)
 
     def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from incremental_assets.delta.lease import Lease
+from incremental_assets.delta.progress import RunProgress
 from incremental_assets.delta.run_operations import RunOperations
 from incremental_assets.delta.table import LakeTable
 
@@ -37,10 +38,18 @@ class LakeScope:
     ``stack``: the resources to release, such as the lock, the snapshot and the session; it is closed when the run has ended, after its
     last event. ``assets_stack``: the session of the user's own assets; it is closed then, too. ``held``: locks the table of a user's own
     asset against other writers. ``lease``: the lease on the container that this run writes; None if it has none.
-    ``operations``: what the run records of its operations when it ends.
+    ``operations``: what the run records of its operations when it ends. ``progress``: gets to know how far the run is; None: it is logged.
     """
 
-    def __init__(self, lake: str, state_dir: Path, name: str, log: Callable[[str], None], held: "TableLock | None" = None) -> None:
+    def __init__(
+        self,
+        lake: str,
+        state_dir: Path,
+        name: str,
+        log: Callable[[str], None],
+        held: "TableLock | None" = None,
+        progress: RunProgress | None = None,
+    ) -> None:
         self.lake = lake
         self.stack = contextlib.ExitStack()
         self.assets_stack = contextlib.ExitStack()
@@ -49,7 +58,7 @@ class LakeScope:
         self.operations = RunOperations()
         self._state_dir = self._shared_dir = state_dir
         self._name = name
-        self._log = log
+        self.progress = progress or RunProgress(log, log)
         self._spark: SparkSession | None = None
         self._assets_spark: SparkSession | None = None
 
@@ -86,7 +95,7 @@ class LakeScope:
         """Opens a session, which is closed with the stack."""
         from incremental_assets.spark.session import open_session
 
-        return stack.enter_context(open_session(state_dir, name=self._name, on_progress=self._log))
+        return stack.enter_context(open_session(state_dir, name=self._name, on_progress=self.progress.tasks))
 
     def close_assets_spark(self) -> None:
         """Closes that session. The next use opens another one."""

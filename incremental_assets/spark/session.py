@@ -13,12 +13,10 @@ from __future__ import annotations
 import logging
 import os
 import re
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 # Functions such as pyspark.sql.functions.col decide by this variable, and not by a session, whether they are those of Spark Connect. It
 # must be set before pyspark is imported below.
@@ -33,6 +31,7 @@ from pyspark.sql.connect.session import SparkSession
 
 from incremental_assets.spark.embedded import server
 from incremental_assets.spark.embedded.launch import SparkUnavailable
+from incremental_assets.spark.progress import TaskProgress, TaskReports
 
 __all__ = ["SparkSession", "SparkUnavailable", "ensure_server", "open_session", "stop_server"]
 
@@ -44,8 +43,6 @@ warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]", category=User
 for _name in ("pyspark.sql.connect.logging", "SQLQueryContextLogger"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
-PROGRESS_SECONDS = 5.0
-"""The shortest time between two calls of ``on_progress``."""
 # Results depend on these settings, so they are set in every session: the server of a cluster may have others.
 SESSION_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -108,11 +105,11 @@ def running_servers(state_dir: Path, others: Path) -> Set[str]:
 
 
 @contextmanager
-def open_session(state_dir: Path, *, name: str, on_progress: Callable[[str], None] | None = None) -> Iterator[SparkSession]:
+def open_session(state_dir: Path, *, name: str, on_progress: Callable[[TaskProgress], None] | None = None) -> Iterator[SparkSession]:
     """Opens a new session on the server of SPARK_REMOTE, or else on the embedded server, which is started if none runs.
 
-    ``name`` becomes part of the user agent that the server sees. ``on_progress`` is called with a short text, at most every 5 seconds while
-    a query runs. If the block ends with an exception, the session's queries are cancelled; the session is closed in any case. Raises
+    ``name`` becomes part of the user agent that the server sees. ``on_progress`` is called about every 2 seconds while a query
+    runs. If the block ends with an exception, the session's queries are cancelled; the session is closed in any case. Raises
     SparkUnavailable if there is no server, or if the embedded server ended during the block.
     """
     remote = os.environ.get("SPARK_REMOTE")
@@ -123,7 +120,7 @@ def open_session(state_dir: Path, *, name: str, on_progress: Callable[[str], Non
             stack.enter_context(server.in_use(state_dir))
             session = _connect_embedded(state_dir, name)
         if on_progress is not None:
-            session.registerProgressHandler(_Progress(on_progress))  # pyright: ignore[reportArgumentType]
+            session.registerProgressHandler(TaskReports(on_progress))  # pyright: ignore[reportArgumentType]
         try:
             yield session
         except BaseException as error:
@@ -226,48 +223,3 @@ def _brief(error: BaseException) -> str:
     details = error.details() if isinstance(error, grpc.Call) else None
     found = re.search(r'details = "([^"]*)"', str(error))
     return details or (found.group(1) if found else str(error).strip().splitlines()[0] if str(error).strip() else repr(error))
-
-
-# ------------------------------------------------------------------------------------------------ progress
-class _Progress:
-    """A progress handler of Spark Connect that passes on a line of text at most every ``PROGRESS_SECONDS``."""
-
-    def __init__(self, log: Callable[[str], None]) -> None:
-        self._log = log
-        self._logged_at = time.monotonic()  # so that queries of less than ``PROGRESS_SECONDS`` report nothing
-        self._since: dict[str | None, float] = {}
-
-    def __call__(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
-        now = time.monotonic()
-        if done:
-            self._since.pop(operation_id, None)
-            return
-        since = self._since.setdefault(operation_id, now)
-        stages = list(stages or ())
-        if now - self._logged_at < PROGRESS_SECONDS or not stages:
-            return
-        self._logged_at = now
-        tasks, completed = sum(s.num_tasks for s in stages), sum(s.num_completed_tasks for s in stages)
-        self._log(progress_text(completed, tasks, inflight_tasks, sum(s.num_bytes_read for s in stages), now - since))
-
-
-def progress_text(completed: int, tasks: int, running: int, read: int, seconds: float) -> str:
-    """How far a query of Spark's is, for people. ``read``: bytes of files; a query that reads something else has none.
-
-    The time that is left is that of as many tasks as are left, at the pace so far; Spark may find out later that there are more of them.
-    """
-    words = [f"Spark: {completed:,} of {tasks:,} tasks done, {running:,} running"]
-    if read:
-        words.append(f"{_bytes(read)} read")
-    words.append(f"{seconds:.0f} s")
-    if completed and tasks > completed:
-        words.append(f"about {seconds * (tasks - completed) / completed:.0f} s left")
-    return ", ".join(words)
-
-
-def _bytes(number: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.1f} TB"

@@ -1,19 +1,23 @@
 """Worker processes, each of which runs the syncs of containers one after another.
 
-Belongs here: handing out tasks, and ending the processes. Does not belong: the sync of one container (``runner``).
+Belongs here: handing out tasks, passing on what people are shown meanwhile, and ending the processes. Does not belong: the sync of one
+container (``runner``).
 
 These are processes and not threads: Dagster configures logging and redirects stdout at the start of each run, for the whole process. Two
 threads have deadlocked on that.
 """
 
 import contextlib
+import io
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -21,17 +25,34 @@ from typing import Any, TypeVar, cast
 
 from incremental_assets.core.collector import collect_less_often
 from incremental_assets.dagster.operation_log import recorded_together
+from incremental_assets.delta.progress import Progress, displayed_by, is_displayed, show
 
 Task = TypeVar("Task")
 Record = dict[str, Any]
+Work = Callable[[Path], Callable[[Task], Record]]
 END_SECONDS = 30
 """How long a worker may take to end after SIGTERM, before it is killed."""
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """How far the sync of a container is that a worker carries out; None: it has ended."""
+
+    container: str
+    progress: Progress | None
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What a worker has written to stderr."""
+
+    text: str
 
 
 def run_in_workers(
     count: int,
     waiting: deque[Task],
-    work: Callable[[Path], Callable[[Task], Record]],
+    work: Work[Task],
     project: Path,
     lost: Callable[[Task, str], Record],
     stopped: threading.Event,
@@ -50,14 +71,17 @@ def run_in_workers(
     try:
         for number in range(count):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, work, project, os.getpid()), name=f"sync-{number}", daemon=True)
+            process = context.Process(
+                target=_serve, args=(theirs, work, project, os.getpid(), is_displayed()), name=f"sync-{number}", daemon=True
+            )
             process.start()
             # From here on the worker has the only open copy of its end. So reading raises EOFError once the worker has died.
             theirs.close()
             processes[ours] = process
         alive = set(processes)
         while not stopped.is_set() and (tasks or (waiting and alive)):
-            # A worker sends None when it has loaded the project, and then a record for each task.
+            # A worker sends None when it has loaded the project, and then a record for each task. Where this process has a display, it
+            # also sends what people are to be shown: written by the worker itself, it would be in the midst of the display.
             for ready in cast(list[Any], wait(list(alive), timeout=1)):
                 try:
                     record = ready.recv()
@@ -67,6 +91,12 @@ def run_in_workers(
                     code = processes[ready].exitcode
                     if ready in tasks:
                         yield lost(tasks.pop(ready), f"its process ended unexpectedly (exit code {code}); sync again")
+                    continue
+                if isinstance(record, _Shown):
+                    show(record.container, record.progress)
+                    continue
+                if isinstance(record, _Said):
+                    sys.stderr.write(record.text)
                     continue
                 if record is not None:
                     del tasks[ready]
@@ -86,8 +116,35 @@ def run_in_workers(
                 process.kill()
 
 
-def _serve(connection: Connection, work: Callable[[Path], Callable[[Any], Record]], project: Path, parent: int) -> None:
+class _ToParent(io.TextIOBase):
+    """The display and the stderr of a worker process whose parent has a display: passes everything on to the parent."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._sending = connection, threading.Lock()
+
+    def send(self, message: object) -> None:
+        """Sends something to the parent. Several threads may do so."""
+        with self._sending:
+            self._connection.send(message)
+
+    def show(self, container: str, progress: Progress | None) -> None:
+        self._pass_on(_Shown(container, progress))
+
+    def write(self, s: str) -> int:
+        self._pass_on(_Said(s))
+        return len(s)
+
+    def _pass_on(self, message: object) -> None:
+        # Where the parent has ended, this process ends in half a second (``_end_with``).
+        with contextlib.suppress(OSError):
+            self.send(message)
+
+
+def _serve(connection: Connection, work: Work[Any], project: Path, parent: int, is_displayed: bool) -> None:
     """The main function of a worker process: runs the tasks that it receives, until the pipe is closed."""
+    to_parent = _ToParent(connection)
+    if is_displayed:
+        sys.stderr = to_parent
     # In a session of its own, the worker does not receive Ctrl-C from the terminal. The parent decides what becomes of it, and sends
     # SIGTERM.
     os.setsid()
@@ -97,15 +154,15 @@ def _serve(connection: Connection, work: Callable[[Path], Callable[[Any], Record
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     collect_less_often()
     try:
-        with recorded_together():
+        with recorded_together(), displayed_by(to_parent) if is_displayed else contextlib.nullcontext():
             run = work(project)
-            connection.send(None)
+            to_parent.send(None)
             while True:
                 try:
                     task = connection.recv()
                 except EOFError:
                     return
-                connection.send(run(task))
+                to_parent.send(run(task))
     except KeyboardInterrupt:
         os._exit(130)
 

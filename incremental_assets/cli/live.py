@@ -1,0 +1,47 @@
+"""The lines of a terminal that show how far syncs are: one for each container that is being synced, below what was printed.
+
+Belongs here: these lines. Does not belong: the numbers in them (``delta.progress``), and tables (``terminal``).
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from incremental_assets.cli.terminal import error_console
+from incremental_assets.delta.progress import Progress, displayed_by
+
+
+@contextlib.contextmanager
+def live_lines() -> Iterator[None]:
+    """Within the block, the progress of syncs is shown, if stderr is a terminal."""
+    console = error_console()
+    if not console.is_terminal:
+        yield
+        return
+    lines = _Lines()
+    live = Live(console=console, get_renderable=lines.rendered, refresh_per_second=4, transient=True, redirect_stdout=False)
+    with live, displayed_by(lines):
+        yield
+
+
+class _Lines:
+    """The lines that are shown now, in the order in which the syncs have begun."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, tuple[Progress, float]] = {}
+
+    def show(self, container: str, progress: Progress | None) -> None:
+        if progress is None:
+            self._shown.pop(container, None)
+        else:
+            self._shown[container] = (progress, time.monotonic())
+
+    def rendered(self) -> Group:
+        """The lines, each cut to the width of the terminal."""
+        now = time.monotonic()
+        found = [f"{container}: {progress.after(now - at).text()}" for container, (progress, at) in list(self._shown.items())]
+        return Group(*(Text(line, no_wrap=True, overflow="ellipsis", style="cyan") for line in found))

@@ -1,0 +1,162 @@
+"""How far a run is, for people who wait: from time to time in its log, or all the time on a display.
+
+Belongs here: the numbers of a sync, their text, and the display that this process has. Does not belong: how a display looks (``cli``), and
+what Spark reports (``spark.progress``).
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Protocol
+
+from incremental_assets.spark.progress import TaskProgress
+
+LOG_SECONDS = 5.0
+"""The shortest time between two lines in the log, and how long something takes at least that is logged."""
+
+
+class Phase(str, Enum):
+    """What a sync is doing."""
+
+    READS = "reads and writes"
+    COUNTS = "counts rows and logs events"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the sync of a container is.
+
+    ``rows``: read so far, of ``expected``, both about: of the batch that is being read, it is the share of Spark's tasks that are done.
+    ``seconds``: since the first batch began.
+    """
+
+    container: str
+    phase: Phase
+    rows: int = 0
+    expected: int = 0
+    seconds: float = 0.0
+
+    def after(self, seconds: float) -> "Progress":
+        """What is supposed so many seconds later: as many rows a second as before, if more of them are expected."""
+        if not self.rows or self.phase is not Phase.READS:
+            return replace(self, seconds=self.seconds + seconds)
+        rows = self.rows + int(self.rows / self.seconds * seconds) if self.seconds else self.rows
+        return replace(self, rows=max(self.rows, min(rows, self.expected)), seconds=self.seconds + seconds)
+
+    def text(self) -> str:
+        """One line for people, without the container."""
+        words = [self.phase.value]
+        if self.rows:
+            words.append(f"{self.rows:,} of about {max(self.expected, self.rows):,} rows")
+        elif self.expected:
+            words.append(f"about {self.expected:,} rows")
+        if self.rows and self.seconds >= 1 and self.phase is Phase.READS:
+            pace = self.rows / self.seconds
+            words.append(f"{pace:,.0f} rows a second")
+            if self.expected > self.rows:
+                words.append(f"about {(self.expected - self.rows) / pace:.0f} s left")
+        else:
+            words.append(f"{self.seconds:.0f} s")
+        return ", ".join(words)
+
+
+class Display(Protocol):
+    """What shows how far the syncs of this process are."""
+
+    def show(self, container: str, progress: Progress | None) -> None:
+        """Shows the progress of a container; None: its sync has ended."""
+        ...
+
+
+_displays: list[Display] = []
+"""The display of this process, if it has one. The runs of Dagster, which report to it, get no objects of those who start them."""
+
+
+@contextlib.contextmanager
+def displayed_by(display: Display) -> Iterator[None]:
+    """Within the block, the display shows how far syncs are, and it is not logged where people would read both."""
+    _displays.append(display)
+    try:
+        yield
+    finally:
+        _displays.remove(display)
+
+
+def is_displayed() -> bool:
+    """Whether this process has a display."""
+    return bool(_displays)
+
+
+def show(container: str, progress: Progress | None) -> None:
+    """Shows the progress on the display of this process, if it has one."""
+    for display in _displays:
+        display.show(container, progress)
+
+
+class RunProgress:
+    """Reports how far a run is.
+
+    ``log``: gets lines for people. ``log_unseen``: gets the lines while there is a display: it writes to a log that nobody reads meanwhile.
+    """
+
+    def __init__(self, log: Callable[[str], None], log_unseen: Callable[[str], None]) -> None:
+        self._log, self._log_unseen = log, log_unseen
+        self._logged_at = time.monotonic()
+        self._now: Progress | None = None
+        self._expected: int | None = None
+        self._started = 0.0
+        self._committed = self._batch = 0
+
+    def begin(self, container: str, expected: int | None = None) -> None:
+        """A sync begins to read. ``expected``: about how many rows, in all its batches; None: it is not known."""
+        self._expected, self._started = expected, time.monotonic()
+        self._committed = self._batch = 0
+        self._now = Progress(container, Phase.READS, 0, expected or 0)
+        show(container, self._now)
+
+    def reads(self, expected: int) -> None:
+        """A batch of about so many rows is being read and written."""
+        self._batch = expected
+        self._report(self._committed)
+
+    def committed(self, rows: int) -> None:
+        """The batch is committed: it had so many rows."""
+        self._committed += rows
+        self._batch = 0
+        self._report(self._committed)
+
+    def counts(self) -> None:
+        """All batches are committed."""
+        if self._now is not None:
+            self._now = replace(self._now, phase=Phase.COUNTS)
+            self._report(self._committed)
+
+    def end(self) -> None:
+        """The sync has ended."""
+        if self._now is not None:
+            show(self._now.container, None)
+            self._now = None
+
+    def tasks(self, found: TaskProgress) -> None:
+        """Spark reports on the query that it executes for this run."""
+        if self._now is None or self._now.phase is not Phase.READS:
+            self._write(found.text())
+            return
+        share = found.completed / found.tasks if found.tasks else 0.0
+        self._report(self._committed + int(self._batch * share))
+        self._write(f"{self._now.container}: {self._now.text()}")
+
+    def _report(self, rows: int) -> None:
+        if self._now is None:
+            return
+        expected = self._expected if self._expected is not None else self._committed + self._batch
+        self._now = replace(self._now, rows=rows, expected=expected, seconds=time.monotonic() - self._started)
+        show(self._now.container, self._now)
+
+    def _write(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._logged_at >= LOG_SECONDS:
+            self._logged_at = now
+            (self._log_unseen if _displays else self._log)(text)
