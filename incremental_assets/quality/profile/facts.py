@@ -41,7 +41,7 @@ def profile_facts(lake: str, datastore: str, tables: Mapping[str, LakeTable]) ->
         if delta is None:
             return {}
         try:
-            found = read_rows(delta, ("container", list(tables)), ("form", _FORMS), columns=_READ).to_pylist()
+            found = read_rows(delta, ("container", list(tables)), columns=_READ).to_pylist()
         except DeltaError as error:
             raise LakeError(f"{store.url}: the profiles cannot be read: {error}") from error
     by_label: dict[str, list[dict[str, Any]]] = {}
@@ -53,7 +53,7 @@ def profile_facts(lake: str, datastore: str, tables: Mapping[str, LakeTable]) ->
 def _table(rows: Sequence[Mapping[str, Any]], table: LakeTable) -> TableProfile:
     head = table.head()
     by_column: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
+    for row in (one for one in rows if one["form"] in _FORMS):
         by_column.setdefault(row["column_name"], []).append(row)
     oldest: datetime.datetime = min(row["profiled_at"] for row in rows)
     newest = max(rows, key=lambda row: row["profiled_at"])
