@@ -26,8 +26,9 @@ QUOTING = {
     *("quote", "backticked", "double_quoted", "literal", "text", "key_text", "type_text", "exact", "constant"),  # names, constants, types
     *("scope_predicate", "window_predicate", "file_predicate", "partition_start", "partition_of", "identifier_expression", "align"),
     *("column", "number", "moment", "condition", "frequent_state", "estimates"),  # the first three are of ScannedTable
+    "among",  # conditions for the engine of delta-rs
     *("cursor_value", "window_condition", "identifier_value"),
-    *("boxes_predicate", "condition_predicate", "axis_value"),  # of users' own tables
+    *("boxes_predicate", "condition_predicate", "axis_value", "partition_value"),  # of users' own tables
     *("quoted", "relation", "relation_of", "text_literal", "domain_predicate"),  # of MySQL, and of JDBC
     *("int", "len", "round", "range"),
 }

@@ -5,13 +5,13 @@ Belongs here: these values and the SQL that is made of them, without Spark and D
 """
 
 from incremental_assets.core.cursor_type import CursorType
-from incremental_assets.core.own_rows import Axis, OwnRows
+from incremental_assets.core.own_rows import Axis, OwnRows, PartitionExpr
 from incremental_assets.core.window import Window
 from incremental_assets.delta.sql import axis_value, boxes_predicate
 
-DAYS = Axis("day", CursorType.DATE, {f"d{n}": (Window(n, n + 1),) for n in range(10)})
-MONTHS = Axis("at", CursorType.TIMESTAMP, {"jan": (Window(0, 31 * 24),), "feb": (Window(31 * 24, 59 * 24),)})
-SHOPS = Axis("shop", None, {})
+DAYS = Axis(PartitionExpr("day"), CursorType.DATE, {f"d{n}": (Window(n, n + 1),) for n in range(10)})
+MONTHS = Axis(PartitionExpr("at"), CursorType.TIMESTAMP, {"jan": (Window(0, 31 * 24),), "feb": (Window(31 * 24, 59 * 24),)})
+SHOPS = Axis(PartitionExpr("shop"), None, {})
 
 
 def test_partitions_that_differ_on_the_first_axis_alone_share_a_condition() -> None:
@@ -44,5 +44,5 @@ def test_a_key_does_not_become_sql() -> None:
     hostile = ["a' or 1=1 --", "\\' OR 1=1 -- ", "`x`", "${env:HOME}"]
     rows = OwnRows((SHOPS,), {(key,): key for key in hostile})
     assert boxes_predicate(rows.boxes()) == (r"((`shop` IN ('a\' or 1=1 --', '\\\' OR 1=1 -- ', '`x`', '${env:HOME}')))")
-    assert boxes_predicate(OwnRows((Axis("a`b", None, {}),), {("k",): "k"}).boxes()) == "((`a``b` IN ('k')))"
+    assert boxes_predicate(OwnRows((Axis(PartitionExpr("a`b"), None, {}),), {("k",): "k"}).boxes()) == "((`a``b` IN ('k')))"
     assert boxes_predicate([]) == "false"

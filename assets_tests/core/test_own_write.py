@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.own_write import OwnWrite, WriteMode, expect_columns, parse_partition_expr, parse_write
+from incremental_assets.core.own_rows import PartitionExpr
+from incremental_assets.core.own_write import OwnWrite, WriteMode, column_or_expression, expect_columns, parse_partition_expr, parse_write
 
 
 @pytest.mark.parametrize(
@@ -50,10 +51,10 @@ def test_what_is_not_understood_is_answered_by_what_to_write(metadata: Mapping[s
 @pytest.mark.parametrize(
     ("given", "dimensions", "said"),
     [
-        (None, (), r"column of its partitions is not known\. Add @asset\(metadata=\{'partition_expr': '<column>'\}\)"),
+        (None, (), r"column of its partitions is not known\. Add @asset\(metadata=\{'partition_expr': '<column or expression>'\}\)"),
         ({"day": "d"}, (), "cannot be"),
-        ("day", ("day", "shop"), r"names no column for day, shop\. .*\{'day': '<column>', 'shop': '<column>'\}"),
-        ({"day": "d"}, ("day", "shop"), "names no column for shop"),
+        ("day", ("day", "shop"), r"says nothing of day, shop\. .*\{'day': '<column>', 'shop': '<column>'\}"),
+        ({"day": "d"}, ("day", "shop"), "says nothing of shop"),
         ({"day": "d", "shop": "s", "region": "r"}, ("day", "shop"), "has no such dimension: region"),
         ({"day": "d", "shop": "D"}, ("day", "shop"), "one column for two dimensions"),
     ],
@@ -67,6 +68,14 @@ def test_a_partition_expr_that_does_not_fit_the_partitions_is_refused(given: Any
 def test_a_partition_expr_names_the_column_of_each_dimension() -> None:
     assert parse_partition_expr("sums", {"partition_expr": "day"}, ()) == ("day",)
     assert parse_partition_expr("sums", {"partition_expr": {"shop": "s", "day": "d"}}, ("day", "shop")) == ("d", "s")
+
+
+def test_what_is_no_column_is_an_expression_and_a_typing_error_is_neither() -> None:
+    """A column may be called `order date`; a name that is no column would give a message of Spark's."""
+    assert column_or_expression("sums", "ORDER DATE", ["order date"]) == PartitionExpr("order date")
+    assert column_or_expression("sums", "to_date(at)", ["at"]) == PartitionExpr("to_date(at)", is_column=False)
+    with pytest.raises(ConfigurationError, match=r"partition_expr names 'dy', and there is no such column\. Nearest: day"):
+        column_or_expression("sums", "dy", ["day"])
 
 
 def test_an_unknown_column_is_answered_by_the_nearest_one() -> None:

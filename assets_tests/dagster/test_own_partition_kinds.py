@@ -178,7 +178,7 @@ def test_a_range_of_two_dimensions_is_one_commit(own_lake: OwnLake) -> None:
     [
         ("1.5d", "is double; a date, timestamp, integer or string is needed"),
         ("array(1)", "is array<int>; a date, timestamp, integer or string is needed"),
-        ("date'2026-01-01'", "made: a partition key is no value of the column that partition_expr names: 'eu' is not a date"),
+        ("date'2026-01-01'", "made: a partition key is no value of what partition_expr says: 'eu' is not a date"),
         ("1", "'eu' is not an integer"),
     ],
 )
@@ -188,3 +188,65 @@ def test_a_column_that_cannot_hold_the_keys_is_refused(own_lake: OwnLake, column
     made = own("made", lambda _: f"select {column} as part", {"partition_expr": "part"}, partitions_def=parts)
     with pytest.raises(ConfigurationError, match=said):
         own_lake.run(made, key="eu")
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_dimension_goes_by_an_expression(own_lake: OwnLake, write: str) -> None:
+    """Rows have a time and an address, and partitions are days and regions: nobody has to add columns for that.
+
+    One expression ends with a comment, which must not hide the rest of the condition.
+    """
+    exprs = {"day": "cast(at AS date) -- of the order", "shop": "lower(substr(code, 1, 1))"}
+    metadata = {"write": write, "partition_expr": exprs} | ({"merge_keys": ["n"]} if write == "merge" else {})
+    parts = dg.MultiPartitionsDefinition({"shop": dg.StaticPartitionsDefinition(["a", "b"]), "day": DAYS})
+    numbers = {("a", "2026-03-01"): 1, ("b", "2026-03-01"): 3, ("a", "2026-03-02"): 5}
+
+    def query(context: dg.AssetExecutionContext) -> str:
+        key = context.partition_key.keys_by_dimension  # pyright: ignore[reportAttributeAccessIssue]
+        first = numbers[key["shop"], key["day"]]
+        rows = [f"timestamp_ntz'{key['day']} {hour}:00:00', '{key['shop'].upper()}{hour}', {first + hour % 2}" for hour in (10, 23)]
+        return values("at, code, n", *rows)
+
+    made = own("made", query, metadata, partitions_def=parts)
+    seen: dict[str, list[int]] = {}
+
+    @dg.asset(partitions_def=parts, ins={"made": dg.AssetIn(input_manager_key="delta")})
+    def read(context: dg.AssetExecutionContext, made: Any) -> None:
+        seen[context.partition_key] = sorted(row.n for row in made.collect())
+
+    keys = {pair: dg.MultiPartitionKey({"shop": pair[0], "day": pair[1]}) for pair in numbers}
+    for key in keys.values():
+        result = own_lake.run(made, read, key=key)
+        assert partition_counts(result, "made") == {key: 2}
+    assert seen == {str(key): [numbers[pair], numbers[pair] + 1] for pair, key in keys.items()}
+    own_lake.run(made, key=keys["a", "2026-03-01"])
+    assert len(own_lake.rows("made")) == 6 + 2 * (write == "append")
+
+
+def test_a_row_outside_of_an_expression_is_refused(own_lake: OwnLake) -> None:
+    """It would be in a partition that this run does not replace, and be there once more after each run."""
+    rows = iter([values("at", "timestamp_ntz'2026-03-01 23:59:59'"), values("at", "timestamp_ntz'2026-03-02 00:00:00'")])
+    made = own("made", lambda _: next(rows), {"partition_expr": "to_date(at)"}, partitions_def=DAYS)
+    own_lake.run(made, key="2026-03-01")
+    with pytest.raises(FrameRefused, match=r"such as one with to_date\(at\) = 2026-03-02"):
+        own_lake.run(made, key="2026-03-01")
+    assert own_lake.state("made")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("max(day)", "cannot evaluate partition_expr 'max.day.' for each row"),
+        ("row_number() over (order by day)", "cannot evaluate partition_expr"),
+        ("day) or (true", "cannot evaluate partition_expr"),
+        ("to_date(dya)", "cannot evaluate partition_expr .*dya.* an expression of the columns day, n"),
+        ("date_add(day, cast(rand() * 2 AS int))", "cannot evaluate partition_expr"),
+        ("(select max(day) from made)", "cannot evaluate partition_expr"),
+    ],
+)
+def test_an_expression_that_is_no_value_of_a_row_is_refused(own_lake: OwnLake, expression: str, said: str) -> None:
+    """A condition that is another one each time, or that the text could leave, would replace rows of other partitions."""
+    made = own("made", lambda _: values("day, n", "date'2026-03-01', 1"), {"partition_expr": expression}, partitions_def=DAYS)
+    with pytest.raises(ConfigurationError, match=said):
+        own_lake.run(made, key="2026-03-01")
+    assert not own_lake.lake.joinpath("made").exists()

@@ -168,6 +168,7 @@ WHOLE: list[Case] = [
     bad("value_at_most", "compare", "not amount <= 1.1", column="amount", operator="<=", value=1.1),
     bad("length", "length", "char_length(note) not between 1 and 8", column="note", min=1, max=8),
     bad("length_least", "length", "char_length(note) < 3", column="note", min=3),
+    bad("length_of_wide", "length", "char_length(note) <> 2", column="note", min=2, max=2),
     bad("length_of_bytes", "length", "octet_length(raw) > 2", column="raw", max=2),
     bad("length_of_number", "length", "char_length(i::text) > 1", column="i", max=1),
     bad("pattern", "matches_pattern", "note !~ '^[a-z]+$'", column="note", pattern="^[a-z]+$"),

@@ -111,6 +111,8 @@ def _judge_integer(
     table: SourceTable, column: SourceColumn, known: ColumnEvidence, unique: Sequence[tuple[str, ...]], words: set[str]
 ) -> Candidate | str | None:
     """Returns what ``judge`` does, for a column of integers. ``words``: of the column's name, in lower case."""
+    if column.origin is not None and column.origin.is_rowversion:
+        return Candidate(column, Role.CHANGED, True, "it is a rowversion: the source itself sets it at each change")
     alone = (column.name,) in unique or table.primary_key == (column.name,)
     if column.sequence is not None:
         beside = "" if known.in_turn else ", which does not give them out one by one and upwards"

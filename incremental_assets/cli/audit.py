@@ -42,6 +42,7 @@ def audit(
     """
     from incremental_assets.dagster.audit import AuditOptions, audit_lines
     from incremental_assets.dagster.loading import load_project, select_current
+    from incremental_assets.dagster.operation_log import recorded_together
     from incremental_assets.dagster.runner import Runner
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
@@ -56,7 +57,7 @@ def audit(
     records: list[dict[str, Any]] = []
     for label, reason in selected.failed:
         say(f"{label}: {reason}")
-    with command_line_instance() as instance:
+    with command_line_instance() as instance, recorded_together():
         runner = Runner(loaded.definitions(selected.ready), instance)
         for record in audit_lines(runner, selected.ready, options, instance):
             records.append(record)

@@ -53,6 +53,7 @@ def catalog(
     """
     from incremental_assets.dagster.catalog_command import catalog_records, remove_containers
     from incremental_assets.dagster.loading import find_datastore, load_datastores
+    from incremental_assets.dagster.operation_log import recorded_together
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
     project = enter(project_dir)
@@ -72,7 +73,7 @@ def catalog(
     config = {k: v for k, v in (("prune", prune), ("recreate", recreate), ("include", include)) if v is not None}
     failed = False
     chosen = [find_datastore(datastores, name) for name in names] or datastores
-    with command_line_instance() as instance:
+    with command_line_instance() as instance, recorded_together():
         for store in chosen:
             try:
                 records = catalog_records(store, instance, config, dry_run, say)
@@ -139,6 +140,7 @@ def sync(
     """
     from incremental_assets.dagster.loading import load_project, select_current
     from incremental_assets.dagster.metadata import line
+    from incremental_assets.dagster.operation_log import recorded_together
     from incremental_assets.dagster.parallel_sync import sync_beside_workers
     from incremental_assets.dagster.runner import Runner, SyncOptions
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
@@ -167,7 +169,7 @@ def sync(
         else:
             say(f"{record['container']}: {record['status']}: {record['message']}")
 
-    with command_line_instance() as instance:
+    with command_line_instance() as instance, recorded_together():
         for label, reason in selected.failed:
             report(line(label, "failed", message=str(reason)))
         # Definitions that Dagster refuses are reported before anything runs.

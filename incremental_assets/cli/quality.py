@@ -154,6 +154,7 @@ def _scan_or_profile(
     Raises ConfigurationError if the options do not go together.
     """
     from incremental_assets.dagster.loading import load_project, select
+    from incremental_assets.dagster.operation_log import recorded_together
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
     if (options.after_time or options.after_batch) and not options.incremental:
@@ -167,7 +168,7 @@ def _scan_or_profile(
     chosen = [definition for _, definition in select(datastores, selection or [], tag or [])]
     definitions = loaded.definitions(chosen)
     records: list[dict[str, Any]] = []
-    with command_line_instance() as instance:
+    with command_line_instance() as instance, recorded_together():
         for record in lines(definitions, chosen, options, instance):
             records.append(record)
             if as_json:

@@ -1,6 +1,6 @@
-"""Which rows of a user's own table belong to partitions: conditions on the columns that the partitions go by.
+"""Which rows of a user's own table belong to partitions: conditions on the columns or expressions that the partitions go by.
 
-Belongs here: these conditions as typed values, and the way from values of the columns back to a partition. Does not belong: what Dagster's
+Belongs here: these conditions as typed values, and the way from values of the rows back to a partition. Does not belong: what Dagster's
 partition keys mean (``dagster.own_partitions``), and SQL (``delta.sql``).
 """
 
@@ -10,28 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
-from incremental_assets.core.container import Identifier
-from incremental_assets.core.cursor_type import CursorType, IdentifierType
+from incremental_assets.core.cursor_type import CursorType
 from incremental_assets.core.window import Window, merge
 
-_TYPES = {
-    CursorType.DATE: IdentifierType.DATE,
-    CursorType.TIMESTAMP_NTZ: IdentifierType.DATETIME,
-    CursorType.TIMESTAMP: IdentifierType.TIMESTAMP,
-    CursorType.INTEGER: IdentifierType.INTEGER,
-}
 
+@dataclass(frozen=True)
+class PartitionExpr:
+    """What one dimension of the partitions goes by: the column of this name, or the user's expression in Spark SQL over the columns."""
 
-def identifier_of(column: str, cursor_type: CursorType) -> Identifier:
-    """The column as an identifier, for the functions of ``delta.sql``."""
-    return Identifier((column,), _TYPES[cursor_type], cursor_type)
+    text: str
+    is_column: bool = True
 
 
 @dataclass(frozen=True)
 class Condition:
-    """The rows whose ``column`` lies in one of the windows or, if ``cursor_type`` is None, is one of the texts."""
+    """The rows in which ``of`` lies in one of the windows or, if ``cursor_type`` is None, is one of the texts."""
 
-    column: str
+    of: PartitionExpr
     cursor_type: CursorType | None
     windows: tuple[Window, ...] = ()
     texts: tuple[str, ...] = ()
@@ -45,11 +40,11 @@ Box = tuple[Condition, ...]
 class Axis:
     """One dimension of a table's partitions.
 
-    ``windows``: the windows of each key; without a cursor type, it is empty, and the column holds the keys themselves. ``together``: the
-    windows of all keys, where they are more than those of the single keys.
+    ``of``: what it goes by. ``windows``: the windows of each key; without a cursor type, it is empty, and the values are the keys
+    themselves. ``together``: the windows of all keys, where they are more than those of the single keys.
     """
 
-    column: str
+    of: PartitionExpr
     cursor_type: CursorType | None
     windows: Mapping[str, tuple[Window, ...]]
     together: tuple[Window, ...] | None = None
@@ -57,10 +52,10 @@ class Axis:
     def condition(self, keys: Sequence[str]) -> Condition:
         """The condition for the rows of these keys."""
         if self.cursor_type is None:
-            return Condition(self.column, None, texts=tuple(dict.fromkeys(keys)))
+            return Condition(self.of, None, texts=tuple(dict.fromkeys(keys)))
         if self.together is not None:
-            return Condition(self.column, self.cursor_type, self.together)
-        return Condition(self.column, self.cursor_type, merge(window for key in keys for window in self.windows[key]))
+            return Condition(self.of, self.cursor_type, self.together)
+        return Condition(self.of, self.cursor_type, merge(window for key in keys for window in self.windows[key]))
 
     @cached_property
     def _starts(self) -> list[tuple[int, int, str]]:
@@ -73,7 +68,7 @@ class Axis:
         return reduce(math.gcd, (bound for lower, upper, _ in self._starts for bound in (lower, upper)), 0) or 1
 
     def key_of(self, value: int | str | None) -> str | None:
-        """The key of the rows with this value of the column; None if it lies in no window."""
+        """The key of the rows with this value; None if it lies in no window."""
         if self.cursor_type is None or value is None:
             return value if isinstance(value, str) else None
         at = bisect_right(self._starts, (int(value), math.inf, "")) - 1
@@ -85,7 +80,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class OwnRows:
-    """The partitions of a run on the columns of its table. ``keys``: the key on each axis of every partition, and its own key."""
+    """The partitions of a run on the rows of its table. ``keys``: the key on each axis of every partition, and its own key."""
 
     axes: tuple[Axis, ...]
     keys: Mapping[tuple[str, ...], str]

@@ -4,6 +4,7 @@ Belongs here: the write modes, and parsing this metadata. Does not belong: Dagst
 and the writes themselves (``delta.own_tables``).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -11,9 +12,10 @@ from typing import Any, cast
 
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.names import nearest
+from incremental_assets.core.own_rows import PartitionExpr
 
 WRITE, MERGE_KEYS, PARTITION_EXPR = "write", "merge_keys", "partition_expr"
-"""The keys of the asset's metadata. The last one is Dagster's own convention for the column that an asset's partitions go by."""
+"""The keys of the asset's metadata. The last one is Dagster's own convention for what an asset's partitions go by."""
 
 
 class WriteMode(str, Enum):
@@ -74,7 +76,9 @@ def column_names(given: object) -> tuple[str, ...] | None:
 
 
 def parse_partition_expr(label: str, metadata: Mapping[str, Any], dimensions: Sequence[str]) -> tuple[str, ...]:
-    """The column of each dimension of the asset's partitions. ``dimensions``: their names; empty if the partitions have only one.
+    """What each dimension of the asset's partitions goes by: the name of a column, or an expression in Spark SQL.
+
+    ``dimensions``: their names; empty if the partitions have only one.
 
     Raises ConfigurationError, which says what to write.
     """
@@ -83,16 +87,20 @@ def parse_partition_expr(label: str, metadata: Mapping[str, Any], dimensions: Se
         if isinstance(given, str) and given:
             return (given,)
         found = "is not known" if given is None else f"cannot be {given!r}"
-        raise ConfigurationError(f"{label}: the column of its partitions {found}. Add @asset(metadata={{'partition_expr': '<column>'}}).")
+        raise ConfigurationError(
+            f"{label}: the column of its partitions {found}. Add @asset(metadata={{'partition_expr': '<column or expression>'}})."
+        )
     wanted = "{" + ", ".join(f"{name!r}: '<column>'" for name in dimensions) + "}"
     columns: Mapping[str, Any] = cast(Mapping[str, Any], given) if isinstance(given, Mapping) else {}
     missing = [name for name in dimensions if not (isinstance(columns.get(name), str) and columns[name])]
     unknown = [name for name in columns if name not in dimensions]
     if missing or unknown:
-        what = f"names no column for {', '.join(missing)}" if missing else f"has no such dimension: {', '.join(unknown)}"
+        what = f"says nothing of {', '.join(missing)}" if missing else f"has no such dimension: {', '.join(unknown)}"
         raise ConfigurationError(f"{label}: partition_expr {what}. Add @asset(metadata={{'partition_expr': {wanted}}}).")
     if len({columns[name].lower() for name in dimensions}) < len(dimensions):
-        raise ConfigurationError(f"{label}: partition_expr names one column for two dimensions; each dimension needs a column of its own.")
+        raise ConfigurationError(
+            f"{label}: partition_expr names one column for two dimensions; each dimension needs a column or an expression of its own."
+        )
     return tuple(columns[name] for name in dimensions)
 
 
@@ -106,3 +114,16 @@ def expect_columns(label: str, what: str, named: Sequence[str], there: Sequence[
         if name.lower() not in spelled:
             raise ConfigurationError(f"{label}: {what} names {name!r}, and there is no such column.{nearest(name, there)}")
     return tuple(spelled[name.lower()] for name in named)
+
+
+def column_or_expression(label: str, given: str, there: Sequence[str]) -> PartitionExpr:
+    """The column of ``there`` with this name, compared without case as Delta does; else the text as an expression in Spark SQL.
+
+    Raises ConfigurationError if the text is a name, and there is no such column.
+    """
+    spelled = {name.lower(): name for name in there}
+    if given.lower() in spelled:
+        return PartitionExpr(spelled[given.lower()])
+    if re.fullmatch(r"\w+", given):
+        raise ConfigurationError(f"{label}: {PARTITION_EXPR} names {given!r}, and there is no such column.{nearest(given, there)}")
+    return PartitionExpr(given, is_column=False)

@@ -6,11 +6,18 @@ Belongs here: which columns and which settings fit that. Does not belong: how th
 
 from incremental_assets.core.capture import Capture
 from incremental_assets.core.container import ContainerOptions, Identifier, OnNull, SourceTable
+from incremental_assets.core.cursor_type import CursorType, IdentifierType
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
 from incremental_assets.core.identifier_types import cursor_type_of
 from incremental_assets.core.names import nearest
-from incremental_assets.core.own_rows import identifier_of
+
+_TYPES = {
+    CursorType.DATE: IdentifierType.DATE,
+    CursorType.TIMESTAMP_NTZ: IdentifierType.DATETIME,
+    CursorType.TIMESTAMP: IdentifierType.TIMESTAMP,
+    CursorType.INTEGER: IdentifierType.INTEGER,
+}
 
 
 def axis_of(table: SourceTable, spec: IncrementalSpec) -> Identifier | None:
@@ -22,7 +29,7 @@ def axis_of(table: SourceTable, spec: IncrementalSpec) -> Identifier | None:
     cursor_type = cursor_type_of(column) if column is not None else None
     if column is None or cursor_type is None or spec.excluded:
         return None
-    return identifier_of(column.name, cursor_type)
+    return Identifier((column.name,), _TYPES[cursor_type], cursor_type)
 
 
 def partition_axis(label: str, table: SourceTable, spec: IncrementalSpec, options: ContainerOptions) -> Identifier | None:

@@ -24,14 +24,17 @@ from incremental_assets.dagster.adapters import adapter_of
 from incremental_assets.dagster.audit_results import report_audit, report_unfilled
 from incremental_assets.dagster.catalog_asset import RESULT_TAG
 from incremental_assets.dagster.io_manager import OF_A_CONTAINER
+from incremental_assets.dagster.jobs import op_name
 from incremental_assets.dagster.locks import container_lock
 from incremental_assets.dagster.metadata import as_metadata
 from incremental_assets.dagster.metadata_export import write_after_sync
+from incremental_assets.dagster.operation_rows import end_sync
 from incremental_assets.dagster.partitions import container_key, partitions_definition, restore_range
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.evaluations import repeat_evaluations
 from incremental_assets.dagster.quality.pages import PAGE, page_path
 from incremental_assets.dagster.retained_log import report_lost, report_retained
+from incremental_assets.delta.operation_tables import EndedAs, OperationKind
 from incremental_assets.delta.scope import LakeScope
 
 MISSING_TAG = "incremental_assets/missing"
@@ -159,12 +162,14 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     restore_range(instance, definition, context.run.tags)
     # The stack of the scope is closed when the run has ended, after its last event. So the lock is still held while the IO manager commits.
     scope.begin()
+    scope.operations.begin(OperationKind.SYNC, container.datastore, container.label, step=op_name(definition))
     try:
         lock = container_lock(dagster_home(), container, run_id, log, instance, lake=scope.lake, on_lost=scope.interrupt)
         scope.lease = scope.stack.enter_context(lock)
         begun = adapter_of(definition).begin(instance, _request(context, config), scope, run_id, log)
     except ContainerBusy as error:
         log(str(error))
+        scope.operations.end(OperationKind.SYNC, container.label, EndedAs.SKIPPED, rows=0, message=str(error))
         context.log_event(dg.AssetObservation(container_key(container), metadata={"sync/status": "skipped", "sync/message": str(error)}))
         return
     except LogLost as error:
@@ -175,6 +180,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     if isinstance(begun, Plan):
         log(f"{container.label}: {begun.reason}")
         adapter_of(definition).keep_learned(instance, begun, scope.lake)
+        scope.operations.end(OperationKind.SYNC, container.label, EndedAs.SKIPPED, rows=0, message=begun.reason)
         report_retained(context, definition, begun.retained)
         if begun.audited is not None:
             _observe_audit(context, definition, begun.audited)
@@ -188,6 +194,7 @@ def sync_container(context: dg.AssetExecutionContext, definition: ContainerDefin
     else:
         context.log_event(dg.AssetObservation(container_key(container), metadata=as_metadata(begun.metadata())))
     begun.finish()
+    end_sync(scope.operations, begun)
     report_retained(context, definition, begun.result.retained or begun.result.plan.retained)
     report_unfilled(context, definition, begun)
     # The audit of a table is among the metadata of its materialization; that of files comes after it.

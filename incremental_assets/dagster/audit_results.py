@@ -18,10 +18,11 @@ from incremental_assets.core.audit import message_of, summary_of
 from incremental_assets.core.comparison import Checksum, Comparison, PartitionDifference
 from incremental_assets.core.unfilled import keys_of
 from incremental_assets.dagster.partitions import container_key, keys_of_run, partitions_definition
-from incremental_assets.dagster.quality.asset_checks import started_by
 from incremental_assets.dagster.quality.evaluations import COMPLETE
+from incremental_assets.dagster.run_origin import started_by
 from incremental_assets.dagster.runs.event_batches import log_evaluations_together
 from incremental_assets.delta.container_sync import ContainerSync
+from incremental_assets.delta.operation_tables import EndedAs, OperationKind
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.quality.records import Records
 
@@ -34,6 +35,16 @@ def report_audit(context: dg.AssetExecutionContext, definition: ContainerDefinit
         log_evaluations_together(inner, _evaluations(definition, found, keys_of_run(inner, definition)))
     summary = summary_of(found)
     scope: LakeScope = context.resources.lake
+    scope.operations.add(
+        OperationKind.AUDIT,
+        container,
+        EndedAs.SUCCESS if found.equal else EndedAs.WARNING,
+        summary["seconds"],
+        rows=summary["rows"],
+        partitions=summary["partitions_checked"],
+        table_version=summary["delta_version"],
+        message=message_of(found),
+    )
     Records(scope.lake, container.key_path[0]).record_audit(
         container.label, context.run.run_id, summary, message_of(found), started_by(context.run.tags), time.time_ns() // 1000
     )

@@ -21,6 +21,7 @@ from incremental_assets.core.errors import ConfigurationError, MisfitError, Sync
 from incremental_assets.core.names import encode_name
 from incremental_assets.dagster.catalogued import CataloguedComponent
 from incremental_assets.dagster.loggers import LOGGERS
+from incremental_assets.dagster.operation_rows import record_catalog
 from incremental_assets.dagster.project import current_project, reloads_by_itself
 from incremental_assets.dagster.runs.ordinary_run import run_here
 
@@ -138,7 +139,12 @@ def _asset(
         tags |= {f"{TAG}operation": "catalog", f"{TAG}datastore": settings.name}
         tags |= {} if f"{TAG}started_by" in context.run.tags else {f"{TAG}started_by": context.run.tags.get("user", "UI")}
         context.instance.add_run_tags(context.run_id, tags)
-        outcome = renew_catalog(component, context.instance, options, context.log.info)
+        outcome = record_catalog(
+            context.run,
+            settings.name,
+            lambda: renew_catalog(component, context.instance, options, context.log.info),
+            context.log.warning,
+        )
         report(outcome)
         # Each message is an event in the log. A message for each difference of a large datastore would take longer than the rest of the
         # operation.

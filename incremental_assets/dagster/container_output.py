@@ -74,6 +74,7 @@ def commit_batches(context: dg.OutputContext, scope: LakeScope, sync: ContainerS
         total = sync.total_rows()
         if total is None:
             total = row_count(lambda: scope.spark, table)
+    sync.result.partitions = len(rows) if partitions is not None or known is not None else None
     common = {**as_metadata(sync.metadata()), "dagster/row_count": total}
     context.add_output_metadata(common)
     of_the_run = set(keys)

@@ -36,6 +36,7 @@ from incremental_assets.dagster.runs.run_history import forget_runs
 from incremental_assets.dagster.schedules import container_schedule, datastore_schedule
 from incremental_assets.dagster.sensors import files_sensor
 from incremental_assets.delta.maintenance import Kept, maintain, next_time_if_moved, tidy
+from incremental_assets.delta.operation_tables import EndedAs, OperationKind, OperationTables
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.files.definition import FileDefinition
 from incremental_assets.quality.profile.store import ProfileStore
@@ -91,7 +92,9 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
     )
     def maintain_all(context: dg.OpExecutionContext) -> None:
         scope: LakeScope = context.resources.lake
+        scope.operations.begin(OperationKind.MAINTENANCE, settings.name)
         failed: list[str] = []
+        before = after = removed_files = 0
         for definition in definitions:
             container = definition.container
             table = scope.table(*container.key_path)
@@ -111,6 +114,7 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
             if kept is None:
                 context.log.info(f"{container.label}: no table yet")
                 continue
+            before, after, removed_files = before + kept.files_before, after + kept.files_after, removed_files + kept.files_removed
             context.log.info(f"{container.label}: {kept}")
             context.log_event(dg.AssetObservation(container_key(container), description=str(kept), metadata=_metadata(kept)))
         _forget_old(context, settings, definitions, scope.lake)
@@ -119,8 +123,10 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
         context.log.info(f"records of scans and profiles: joined; {removed:,} rows of scans that broke off removed")
         with next_time_if_moved():
             tidy(ProfileStore(scope.lake, settings.name).table)
+        OperationTables(scope.lake).tidy()
         if failed:
             raise dg.Failure(f"failed: {', '.join(failed)}; the others were kept in shape.", allow_retries=False)
+        scope.operations.end(OperationKind.MAINTENANCE, None, EndedAs.SUCCESS, message=str(Kept(before, after, removed_files, 0)))
 
     @dg.job(name=f"maintain_{name}", description=f"OPTIMIZE and VACUUM of {settings.name}.", tags={DATASTORE_TAG: settings.name})
     def job() -> None:
@@ -130,7 +136,8 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
 
 
 def _forget_old(context: dg.OpExecutionContext, settings: Settings, definitions: Sequence[ContainerDefinition], lake: str) -> None:
-    """Deletes what is older than the datastore's ``keep_days``: runs, records of scans, profile pages, and sample values in profiles.
+    """Deletes what is older than the datastore's ``keep_days``: runs, records of scans, rows of the tables ``_operations``, profile pages,
+    and sample values in profiles.
 
     ``keep_days`` of None keeps everything.
     """
@@ -138,6 +145,7 @@ def _forget_old(context: dg.OpExecutionContext, settings: Settings, definitions:
         return
     before = datetime.now(timezone.utc) - timedelta(days=settings.keep_days)
     rows = prune(Records(lake, encode_name(settings.name)), before)
+    operations = OperationTables(lake).forget(settings.name, before)
     states = 0
     with next_time_if_moved():
         states = ProfileStore(lake, settings.name).forget_samples(before)
@@ -146,8 +154,8 @@ def _forget_old(context: dg.OpExecutionContext, settings: Settings, definitions:
     keys = {container_key(definition.container) for definition in definitions} | {catalog_key(settings.name, definitions)}
     runs = forget_runs(context.instance, settings, keys, before)
     context.log.info(
-        f"older than {settings.keep_days} days: {rows:,} rows of the records of scans and {runs:,} runs "
-        f"removed, and values shown by {states:,} states of profiles"
+        f"older than {settings.keep_days} days: {rows:,} rows of the records of scans, {operations:,} of the tables _operations and "
+        f"{runs:,} runs removed, and values shown by {states:,} states of profiles"
     )
 
 

@@ -9,14 +9,17 @@ from typing import Any
 
 import dagster as dg
 
+from incremental_assets.dagster.operation_log import recorded_together
+
 
 def logged(context: dg.OpExecutionContext, lines: Iterable[dict[str, Any]], bad: Collection[str]) -> list[dict[str, Any]]:
     """Logs the record of each container as it comes, as an error if its status is one of ``bad``. Returns all of them."""
     found: list[dict[str, Any]] = []
-    for line in lines:
-        found.append(line)
-        log = context.log.error if line["status"] in bad else context.log.info
-        log(f"{line['container']}: {line['status']}: {line['message']}" + (f" (run {line['run_id']})" if line["run_id"] else ""))
+    with recorded_together():
+        for line in lines:
+            found.append(line)
+            log = context.log.error if line["status"] in bad else context.log.info
+            log(f"{line['container']}: {line['status']}: {line['message']}" + (f" (run {line['run_id']})" if line["run_id"] else ""))
     return found
 
 

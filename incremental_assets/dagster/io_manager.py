@@ -87,7 +87,7 @@ class DeltaIOManager(dg.IOManager):
         frame = scope.assets_spark.read.format("delta").load(table.url)
         if context.has_asset_partitions:
             windows = metadata.get(WINDOWS_METADATA)
-            frame = frame.where(container_predicate(context, windows) if windows is not None else own_predicate(context, metadata, types))
+            frame = frame.where(container_predicate(context, windows) if windows is not None else own_predicate(context, metadata, frame))
         with lake_errors(label, table.url):
             return convert(frame.select(*map(quote, chosen)) if chosen else frame)
 

@@ -15,8 +15,8 @@ from incremental_assets.dagster.catalog_asset import TAG
 from incremental_assets.dagster.event_log import failure_of
 from incremental_assets.dagster.metadata import plain
 from incremental_assets.dagster.partitions import RANGE_END, RANGE_START
-from incremental_assets.dagster.quality.asset_checks import started_by
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY, summary_in
+from incremental_assets.dagster.run_origin import schedule_of, started_by
 
 RESULTS = {
     dg.DagsterRunStatus.SUCCESS: "success",
@@ -69,7 +69,7 @@ def operation_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str
         "result": RESULTS.get(run.status, "queued"),
         "message": _message(instance, run.run_id),
         "triggered_by": started_by(tags),
-        "schedule": tags.get("dagster/schedule_name") or tags.get("dagster/sensor_name"),
+        "schedule": schedule_of(tags),
         "of": tags.get(f"{TAG}container") or tags.get(f"{TAG}datastore") or _assets(run),
         "options": _options(run),
     }

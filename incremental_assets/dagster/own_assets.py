@@ -6,24 +6,27 @@ Does not belong: containers (``container_output``), and the kinds of rows (``fra
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.names import encode_name
 from incremental_assets.core.own_rows import OwnRows
-from incremental_assets.core.own_write import MERGE_KEYS, WriteMode, expect_columns, parse_partition_expr, parse_write
+from incremental_assets.core.own_write import MERGE_KEYS, WriteMode, column_or_expression, expect_columns, parse_partition_expr, parse_write
 from incremental_assets.dagster.frame_types import as_spark
 from incremental_assets.dagster.metadata import add_metadata_of_partitions, as_metadata, plain
 from incremental_assets.dagster.own_partitions import dimensions_of, own_rows
 from incremental_assets.delta.counts import row_count
 from incremental_assets.delta.errors import lake_errors
-from incremental_assets.delta.own_frames import Partitioned, fit
+from incremental_assets.delta.own_frames import Partitioned, expr_types, fit
 from incremental_assets.delta.own_tables import FrameResult, FrameWrite, write_frame
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.sql import axis_value, boxes_predicate
 from incremental_assets.delta.table import Head, LakeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql.dataframe import DataFrame
 
 
 def write_own_asset(context: dg.OutputContext, scope: LakeScope, returned: object) -> None:
@@ -42,7 +45,7 @@ def write_own_asset(context: dg.OutputContext, scope: LakeScope, returned: objec
         replaced = write.mode is WriteMode.OVERWRITE and not context.has_asset_partitions
         fitted = fit(label, frame, None if replaced else head)
         write = replace(write, merge_keys=expect_columns(label, MERGE_KEYS, write.merge_keys, list(fitted.types)))
-        rows = _rows(context, metadata, fitted.types) if context.has_asset_partitions else None
+        rows = _rows(context, metadata, fitted.frame) if context.has_asset_partitions else None
         once = f"incremental_assets/{_first_run(context)}/{step}"
         note = {"asset": label, "run_id": run.run_id, "step": step, "attempt": run.previous_attempt_count, "write": write.mode.value}
         partitioned = _partitioned(context, rows) if rows is not None else None
@@ -59,23 +62,23 @@ def _metadata(context: dg.OutputContext) -> dict[str, Any]:
     return plain({**(context.definition_metadata or {}), **(context.output_metadata or {})})
 
 
-def own_predicate(context: dg.InputContext, metadata: Mapping[str, Any], types: Mapping[str, str]) -> str:
-    """A condition for the rows of the partitions that an input is limited to. ``types``: the type of each column of its table."""
-    return boxes_predicate(_rows(context, metadata, types).boxes())
+def own_predicate(context: dg.InputContext, metadata: Mapping[str, Any], frame: "DataFrame") -> str:
+    """A condition for the rows of the partitions that an input is limited to. ``frame``: all rows of its table."""
+    return boxes_predicate(_rows(context, metadata, frame).boxes())
 
 
-def _rows(context: dg.OutputContext | dg.InputContext, metadata: Mapping[str, Any], types: Mapping[str, str]) -> OwnRows:
-    """The rows of the partitions of the context."""
+def _rows(context: dg.OutputContext | dg.InputContext, metadata: Mapping[str, Any], frame: "DataFrame") -> OwnRows:
+    """The rows of the partitions of the context. ``frame``: rows with the columns of the table."""
     label, definition = "/".join(context.asset_key.path), context.asset_partitions_def
     named = parse_partition_expr(label, metadata, dimensions_of(definition))
-    columns = expect_columns(label, "partition_expr", named, list(types))
-    return own_rows(label, definition, {name: types[name] for name in columns}, list(context.asset_partition_keys))
+    exprs = [column_or_expression(label, one, frame.columns) for one in named]
+    return own_rows(label, definition, expr_types(label, frame, exprs), list(context.asset_partition_keys))
 
 
 def _partitioned(context: dg.OutputContext, rows: OwnRows) -> Partitioned:
     keys = list(context.asset_partition_keys)
     words = keys[0] if len(keys) == 1 else f"{keys[0]} to {keys[-1]}" if keys else "none"
-    return Partitioned(boxes_predicate(rows.boxes()), tuple(axis.column for axis in rows.axes), words)
+    return Partitioned(boxes_predicate(rows.boxes()), tuple(axis.of for axis in rows.axes), words)
 
 
 def _first_run(context: dg.OutputContext) -> str:
@@ -115,7 +118,7 @@ def _add_counts(context: dg.OutputContext, scope: LakeScope, table: LakeTable, r
     """Adds the number of rows to the materialization of each partition of the run, all of them by one query."""
     counts: dict[str, int] = {}
     for parts, key in rows.keys.items():
-        # A key whose rows the column does not tell from those of others has no count of its own.
+        # A key whose rows cannot be told from those of others has no count of its own.
         if all(axis.cursor_type is None or part in axis.windows for axis, part in zip(rows.axes, parts, strict=True)):
             counts[key] = 0
     values = ", ".join(axis_value(axis) for axis in rows.axes)

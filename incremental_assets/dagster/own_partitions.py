@@ -1,6 +1,6 @@
 """Partitions of assets that are not containers: which rows of a user's own table a partition key means.
 
-Belongs here: the conversion of Dagster's partition keys to values of the columns that the partitions go by. Does not belong: partitions of
+Belongs here: the conversion of Dagster's partition keys to values of what the partitions go by. Does not belong: partitions of
 containers, whose first and last partition reach to −∞ and ∞ (``partitioning``), or predicates (``delta.sql``).
 """
 
@@ -13,7 +13,7 @@ import dagster as dg
 
 from incremental_assets.core.cursor_type import MICROS_PER_DAY, CursorType, parse_value
 from incremental_assets.core.errors import ConfigurationError
-from incremental_assets.core.own_rows import Axis, OwnRows
+from incremental_assets.core.own_rows import Axis, OwnRows, PartitionExpr
 from incremental_assets.core.window import Window, merge
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -27,16 +27,16 @@ def dimensions_of(definition: dg.PartitionsDefinition) -> tuple[str, ...]:
     return tuple(name for name, _ in _dimensions(definition)) if isinstance(definition, dg.MultiPartitionsDefinition) else ()
 
 
-def own_rows(label: str, definition: dg.PartitionsDefinition, columns: Mapping[str, str], keys: Sequence[str]) -> OwnRows:
-    """The rows of the partition keys. ``columns``: the column of each dimension with its Spark type, in the order of ``dimensions_of``.
+def own_rows(label: str, definition: dg.PartitionsDefinition, exprs: Mapping[PartitionExpr, str], keys: Sequence[str]) -> OwnRows:
+    """The rows of the partition keys. ``exprs``: what each dimension goes by, with its Spark type, in the order of ``dimensions_of``.
 
-    Raises ConfigurationError where a key is no value of its column, or where the column cannot tell two partitions apart.
+    Raises ConfigurationError where a key is no value of this type, or where the values cannot tell two partitions apart.
     """
     split = {key: _split(definition, key) for key in keys}
     dimensions = _dimensions(definition)
     axes = [
-        _axis(label, dimension, column, list(dict.fromkeys(parts[at] for parts in split.values())), len(dimensions) == 1)
-        for at, ((_, dimension), column) in enumerate(zip(dimensions, columns.items(), strict=True))
+        _axis(label, dimension, expr, list(dict.fromkeys(parts[at] for parts in split.values())), len(dimensions) == 1)
+        for at, ((_, dimension), expr) in enumerate(zip(dimensions, exprs.items(), strict=True))
     ]
     return OwnRows(tuple(axes), {parts: key for key, parts in split.items()})
 
@@ -57,15 +57,15 @@ def _split(definition: dg.PartitionsDefinition, key: str) -> tuple[str, ...]:
     return tuple(parts[name] for name, _ in _dimensions(definition))
 
 
-def _axis(label: str, definition: dg.PartitionsDefinition, column: tuple[str, str], keys: Sequence[str], is_alone: bool) -> Axis:
+def _axis(label: str, definition: dg.PartitionsDefinition, expr: tuple[PartitionExpr, str], keys: Sequence[str], is_alone: bool) -> Axis:
     """One dimension. ``is_alone``: whether the partitions have no other one."""
-    name, type_ = column
+    of, type_ = expr
     if _TEXTS.fullmatch(type_):
-        return Axis(name, None, {})
+        return Axis(of, None, {})
     cursor_type = _CURSOR_TYPES.get(type_, CursorType.INTEGER)
     if cursor_type is CursorType.INTEGER and not _INTEGERS.fullmatch(type_):
         raise ConfigurationError(
-            f"{label}: partition_expr names {name!r}, which is {type_}; a date, timestamp, integer or string is needed."
+            f"{label}: partition_expr is {of.text!r}, which is {type_}; a date, timestamp, integer or string is needed."
         )
     windows: dict[str, tuple[Window, ...]] = {}
     apart: ConfigurationError | None = None
@@ -75,11 +75,11 @@ def _axis(label: str, definition: dg.PartitionsDefinition, column: tuple[str, st
         except ConfigurationError as error:
             apart = error
     if apart is None:
-        return Axis(name, cursor_type, windows)
+        return Axis(of, cursor_type, windows)
     if not is_alone:
         raise apart
     # Some column tells the rows of a whole range from others, and not those of each key: hours of whole days by a date.
-    return Axis(name, cursor_type, windows, own_windows(label, cursor_type, definition, keys))
+    return Axis(of, cursor_type, windows, own_windows(label, cursor_type, definition, keys))
 
 
 def own_windows(label: str, cursor_type: CursorType, definition: dg.PartitionsDefinition, keys: Sequence[str]) -> tuple[Window, ...]:
@@ -104,7 +104,7 @@ def _value(label: str, cursor_type: CursorType, key: str) -> int:
     try:
         return parse_value(cursor_type, key)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{label}: a partition key is no value of the column that partition_expr names: {error}") from error
+        raise ConfigurationError(f"{label}: a partition key is no value of what partition_expr says: {error}") from error
 
 
 def _on_the_clock(label: str, cursor_type: CursorType, zone: ZoneInfo, window: Window) -> Window:

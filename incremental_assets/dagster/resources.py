@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from incremental_assets.dagster.operation_log import record_run
 from incremental_assets.delta.scope import LakeScope, TableLock
 
 if TYPE_CHECKING:
@@ -28,8 +29,12 @@ def lake_resource(lake: Callable[[], str], state_dir: Callable[[], Path], held: 
         run = context.run
         log = context.log.info if context.log else (lambda _: None)
         scope = LakeScope(lake(), state_dir(), run.job_name if run else "incremental-assets", log, held)
-        with scope.assets_stack, scope.stack:
-            yield scope
+        try:
+            with scope.assets_stack, scope.stack:
+                yield scope
+        finally:
+            # The locks are released by now: nobody waits for these rows.
+            record_run(context, scope.lake, scope.operations)
 
     return resource
 

@@ -23,6 +23,7 @@ from incremental_assets.dagster.covered_partitions import is_written
 from incremental_assets.dagster.jobs import job_name, keep_learned, launch_of
 from incremental_assets.dagster.locks import holder_of
 from incremental_assets.dagster.metadata import in_one, line, plain
+from incremental_assets.dagster.operation_log import record_unplanned
 from incremental_assets.dagster.partitions import container_key, keys_between
 from incremental_assets.dagster.project import dagster_home, lake_root
 from incremental_assets.dagster.quality.summary import summary_in
@@ -171,10 +172,13 @@ class Runner:
                 return [one for part in parts for one in self._round(definition, part, started_by)[0]], None
             launch = launch_of(definition, self._instance, plan, keys)
         except ContainerMissing as error:
+            if is_named(definition):
+                record_unplanned(lake_root(), container, str(error), time.monotonic() - started, started_by)
             return [line(container.label, "failed" if is_named(definition) else "warning", message=str(error), **common)], None
         except SyncError as error:
             if isinstance(error, LogLost):
                 report_lost_without_run(self._instance, definition, error)
+            record_unplanned(lake_root(), container, str(error), time.monotonic() - started, started_by)
             return [line(container.label, "failed", message=str(error), seconds=time.monotonic() - started, **common)], None
         self._left = self._done = 0
         lines = [self._run(definition, plan, launch.run_config, tags, started_by) for tags in launch.tags]

@@ -28,6 +28,7 @@ from incremental_assets.dagster.jobs import (
     launch_of,
 )
 from incremental_assets.dagster.locks import holder_of
+from incremental_assets.dagster.operation_log import recorded_together
 from incremental_assets.dagster.partitions import container_key
 from incremental_assets.dagster.project import dagster_home, lake_root
 from incremental_assets.dagster.runs.side_by_side import ParallelPlanning
@@ -87,7 +88,9 @@ def _schedule(name: str, job: str, definitions: Sequence[ContainerDefinition], c
         description=description,
     )
     def schedule(context: dg.ScheduleEvaluationContext) -> Requests:
-        yield from tick.requests(context)
+        # A tick may find that watermarks have moved.
+        with recorded_together():
+            yield from tick.requests(context)
 
     return schedule
 

@@ -126,7 +126,7 @@ class TableAdapter:
     def keep_learned(self, instance: dg.DagsterInstance, plan: Plan, lake: str) -> int | None:
         assert isinstance(plan, TablePlan)
         table = LakeTable(lake, *self.definition.container.key_path)
-        watermark = keep_learned(instance, plan, table)
+        watermark = keep_learned(instance, plan, table, lake)
         if plan.container.is_captured and plan.confirmed is not None:
             with self._reader() as reader:
                 advance_slot(reader.change_log(self.definition.settings.slot), table, self._captured_tables(lake, reader))

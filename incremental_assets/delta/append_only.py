@@ -1,13 +1,13 @@
 """Writes and reads small Delta tables to which rows are only appended, through delta-rs and without Spark.
 
 Belongs here: creating such a table, appending to it, compacting its files, and reading it. Does not belong: what its rows mean
-(``quality.records``).
+(``quality.records``, ``operation_tables``).
 
-Appends never conflict with each other, so several processes and hosts can append without a lock. The table is partitioned by ``container``,
-and every reader of Delta can query it.
+Appends never conflict with each other, so several processes and hosts can append without a lock. Every reader of Delta can query the table.
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,17 +17,18 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from incremental_assets.core.errors import LakeError
 from incremental_assets.delta.errors import place_errors
-from incremental_assets.delta.table import LakeTable, opened_or_made, opened_while_made, read_rows, reason
+from incremental_assets.delta.table import LakeTable, among, opened_or_made, opened_while_made, read_rows, reason
 
 COMPACT_AFTER = 20
 """The number of commits after which the files are compacted. Each commit adds a file, and the time to read grows with their number."""
 
 
 class AppendOnly:
-    """One such table and its schema. All methods raise LakeError if its location cannot be read or written."""
+    """One such table, its schema, and the columns by which it is partitioned. All methods raise LakeError if its location cannot be read or
+    written."""
 
-    def __init__(self, table: LakeTable, schema: pa.Schema) -> None:
-        self.table, self._schema = table, schema
+    def __init__(self, table: LakeTable, schema: pa.Schema, partition_by: Sequence[str] = ("container",)) -> None:
+        self.table, self._schema, self._partition_by = table, schema, partition_by
 
     def opened(self) -> DeltaTable | None:
         """The table as a delta-rs object; None if there is no table yet."""
@@ -57,10 +58,41 @@ class AppendOnly:
 
     def compact(self) -> None:
         """Joins small files into larger ones. An error is ignored: the appended rows are in the table whether this succeeds or not."""
-        with contextlib.suppress(LakeError), place_errors(self.table.url):
-            delta = self.opened()
-            if delta is not None:
-                delta.optimize.compact()
+        with contextlib.suppress(LakeError):
+            self.join_files()
+
+    def tidy(self) -> None:
+        """Joins files, and removes those that no version of the last week needs. Raises LakeError, as ``join_files`` does."""
+        self.join_files()
+        delta = self.opened()
+        if delta is not None:
+            with place_errors(self.table.url):
+                delta.vacuum(dry_run=False)
+
+    def join_files(self) -> None:
+        """Joins the files of each partition, or of a table without partitions, into one.
+
+        delta-rs's own compaction is not used: where two processes compact at the same time, both of them commit, and every row is in the
+        table twice (1.6.6). This is an overwrite, which is committed only on top of the version that was read. Raises LakeError, whose
+        cause is a CommitFailedError if another process has committed in the meantime; nothing has changed then.
+        """
+        delta = self.opened()
+        if delta is None:
+            return
+        with place_errors(self.table.url):
+            actions, filters = pa.table(delta.get_add_actions(flatten=True)), []
+            for column in self._partition_by:
+                files = Counter(actions.column(f"partition.{column}").to_pylist())
+                filters.append((column, sorted(value for value, count in files.items() if count > 1)))
+            if len(actions) < 2 or any(not values for _, values in filters):
+                return
+            write_deltalake(
+                delta,
+                read_rows(delta, *filters).cast(pa.schema(delta.schema().to_arrow())),
+                mode="overwrite",
+                predicate=among(*filters) or None,
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
 
     def read(self, *where: tuple[str, Sequence[str]], columns: Sequence[str] | None = None) -> pa.Table:
         """Reads the rows for which each filter of ``where`` (a column and its allowed values) holds.
@@ -88,4 +120,4 @@ class AppendOnly:
         # Deletion vectors would shut delta-rs out. A Spark server that switches them on by default does so for new tables only, so it is
         # enough to switch them off when the table is created.
         how = {"delta.enableDeletionVectors": "false", "delta.checkpointInterval": str(COMPACT_AFTER)}
-        return opened_or_made(self.table, self._schema, how, partition_by=["container"])
+        return opened_or_made(self.table, self._schema, how, partition_by=self._partition_by)

@@ -39,13 +39,13 @@ def lake_errors(label: str, url: str) -> Iterator[None]:
             ) from error
         if "PSQLException" in text or "org.postgresql" in text:
             raise SourceError(
-                f"{label}: the source failed while Spark was reading: {_line(text, 'PSQLException: ')} Sync again."
+                f"{label}: the source failed while Spark was reading: {first_line(text, 'PSQLException: ')} Sync again."
             ) from error
         remedy = store_remedy(text)
         if remedy is not None:
             raise LakeError(f"{label}: {url} cannot be used. {remedy}") from error
         if any(mark in text for mark in _PLACE):
-            raise LakeError(f"{label}: {url} cannot be written: {_line(text, *_PLACE)} {_WRITE_REMEDY}") from error
+            raise LakeError(f"{label}: {url} cannot be written: {first_line(text, *_PLACE)} {_WRITE_REMEDY}") from error
         if server_is_gone(error):
             raise LakeError(
                 f"{label}: the Spark server ended during the run. Sync again: the next sync completes what this one has begun."
@@ -55,7 +55,7 @@ def lake_errors(label: str, url: str) -> Iterator[None]:
                 f"{label}: a process of Spark's that read rows was killed, perhaps as memory was short. None of them were committed. "
                 f"Sync again; with fewer `readers`, less memory is needed."
             ) from error
-        raise LakeError(f"{label}: Spark failed on {url}: {_line(text)}") from error
+        raise LakeError(f"{label}: Spark failed on {url}: {first_line(text)}") from error
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def server_is_gone(error: Exception) -> bool:
     )
 
 
-def _line(text: str, *after: str) -> str:
+def first_line(text: str, *after: str) -> str:
     """One line of at most 300 characters from a long message: the text at the first mark of ``after`` that is found, else the first line.
 
     A mark that ends in ``": "`` is left out itself.

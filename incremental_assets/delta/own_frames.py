@@ -1,20 +1,24 @@
 """Fits a DataFrame of a user's own asset to the table that it is written to, or refuses it before anything is written.
 
-Belongs here: names and types of columns, keys that are NULL or occur twice, and rows outside of the run's partitions. Does not belong: the
-writes (``own_tables``).
+Belongs here: names and types of columns and of ``partition_expr``, keys that are NULL or occur twice, and rows outside of the run's
+partitions. Does not belong: the writes (``own_tables``).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from incremental_assets.core.errors import FrameRefused
+from incremental_assets.core.errors import ConfigurationError, FrameRefused
 from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.own_rows import PartitionExpr
 from incremental_assets.core.schema import Column, widens
 from incremental_assets.core.spark_types import UnknownType, type_text
+from incremental_assets.delta.errors import first_line
+from incremental_assets.delta.guards import expr
 from incremental_assets.delta.merge import KeyBounds, key_bounds
-from incremental_assets.delta.sql import key_text
+from incremental_assets.delta.sql import key_text, partition_value
 from incremental_assets.delta.table import Head
+from incremental_assets.spark.exceptions import spark_exception
 
 if TYPE_CHECKING:
     from pyspark.sql.dataframe import DataFrame
@@ -88,13 +92,37 @@ def _columns(label: str, frame: "DataFrame") -> tuple[Column, ...]:
     return tuple(columns)
 
 
+def expr_types(label: str, frame: "DataFrame", exprs: Sequence[PartitionExpr]) -> dict[PartitionExpr, str]:
+    """The Spark type of each expression over the rows of the frame.
+
+    Raises ConfigurationError if Spark cannot parse it, cannot evaluate it for a single row, as with an aggregate, or may find another value
+    at each evaluation, as with a random number.
+    """
+    from pyspark.sql.connect import functions
+
+    found: dict[PartitionExpr, str] = {}
+    for one in exprs:
+        column = expr(quote(one.text) if one.is_column else one.text)
+        try:
+            # A condition may have no aggregates, window functions and generators, and the argument of an aggregate no values that differ
+            # from one evaluation to the next: so Spark refuses them here.
+            (field,) = frame.where(column.isNotNull()).agg(functions.first(column)).schema.fields
+            found[one] = type_text(field.dataType.jsonValue())
+        except (spark_exception(), UnknownType) as error:
+            raise ConfigurationError(
+                f"{label}: Spark cannot evaluate partition_expr {one.text!r} for each row: {first_line(str(error))} Write the name of a "
+                f"column, or an expression of the columns {', '.join(frame.columns)}."
+            ) from error
+    return found
+
+
 @dataclass(frozen=True)
 class Partitioned:
-    """Which rows the run may write. ``predicate``: the condition for them. ``columns``: those it is about. ``words``: the partitions in
+    """Which rows the run may write. ``predicate``: the condition for them. ``exprs``: what it is about. ``words``: the partitions in
     words."""
 
     predicate: str
-    columns: tuple[str, ...]
+    exprs: tuple[PartitionExpr, ...]
     words: str
 
 
@@ -104,14 +132,14 @@ def outside(fitted: FittedFrame, partitioned: Partitioned, rows: "DataFrame") ->
     total, found = rows.selectExpr("count(*)", f"count(CASE WHEN {is_outside} THEN 1 END)").collect()[0]
     if not found:
         return None
-    shown = [f"coalesce(cast({quote(name)} AS string), 'NULL')" for name in partitioned.columns]
+    shown = [f"coalesce(cast({partition_value(expr)} AS string), 'NULL')" for expr in partitioned.exprs]
     example = rows.where(is_outside).selectExpr(*shown).limit(1).collect()[0]
     return refused_outside(fitted.label, partitioned, f"{found:,} of the {total:,} rows that the asset returned are", tuple(example))
 
 
 def refused_outside(label: str, partitioned: Partitioned, which: str, example: Sequence[str] = ()) -> FrameRefused:
     """The error for rows outside of the partitions. ``which``: says how many; ``example``: the values of one of them."""
-    such = ", ".join(f"{name} = {value}" for name, value in zip(partitioned.columns, example, strict=False))
+    such = ", ".join(f"{expr.text} = {value}" for expr, value in zip(partitioned.exprs, example, strict=False))
     return FrameRefused(
         f"{label}: {which} not of the run's partitions ({partitioned.words}){f', such as one with {such}' if such else ''}; nothing was "
         f"written. Return only rows of context.partition_keys, or correct partition_expr."

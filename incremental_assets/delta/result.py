@@ -34,8 +34,8 @@ class SyncResult:
     ``previous`` and ``new`` are the watermarks before and after the sync, as integers of the cursor type (None: no watermark). The counts
     of rows are None if they are unknown. ``version``: the table's newest Delta version. ``null_rows``: the number of rows in the source
     that have no identifier. ``seconds``: the duration of the sync. ``audited``: what its audit has found; None if there was none.
-    ``retained``: as in ``Plan``, when the log was last read. ``unfilled``: as in ``TableState``, after the sync. ``more``: further metadata
-    by key.
+    ``retained``: as in ``Plan``, when the log was last read. ``unfilled``: as in ``TableState``, after the sync. ``partitions``: how
+    many partitions were written; None for a container without partitions. ``more``: further metadata by key.
     """
 
     plan: Plan
@@ -54,6 +54,7 @@ class SyncResult:
     audited: Comparison | None = None
     retained: RetainedLog | None = None
     unfilled: Unfilled | None = None
+    partitions: int | None = None
     more: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def add(self, outcome: WriteResult) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from incremental_assets.delta.lease import Lease
+from incremental_assets.delta.run_operations import RunOperations
 from incremental_assets.delta.table import LakeTable
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class LakeScope:
     ``stack``: the resources to release, such as the lock, the snapshot and the session; it is closed when the run has ended, after its
     last event. ``assets_stack``: the session of the user's own assets; it is closed then, too. ``held``: locks the table of a user's own
     asset against other writers. ``lease``: the lease on the container that this run writes; None if it has none.
+    ``operations``: what the run records of its operations when it ends.
     """
 
     def __init__(self, lake: str, state_dir: Path, name: str, log: Callable[[str], None], held: "TableLock | None" = None) -> None:
@@ -44,6 +46,7 @@ class LakeScope:
         self.assets_stack = contextlib.ExitStack()
         self.held = held or _unheld
         self.lease: Lease | None = None
+        self.operations = RunOperations()
         self._state_dir = self._shared_dir = state_dir
         self._name = name
         self._log = log

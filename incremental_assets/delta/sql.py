@@ -11,7 +11,7 @@ from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.files import FILE
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal as text
-from incremental_assets.core.own_rows import Axis, Box, Condition, identifier_of
+from incremental_assets.core.own_rows import Axis, Box, Condition, PartitionExpr
 from incremental_assets.core.partitions import Granularity, Partitions, TimePartitions
 from incremental_assets.core.window import Window
 
@@ -42,14 +42,18 @@ def identifier_expression(identifier: Identifier) -> str:
 
 def window_predicate(identifier: Identifier, window: Window) -> str:
     """A condition for the rows of one window. It is not true for rows without identifier, even if the window has no bounds."""
-    names = [quote(name) for name in identifier.columns]
+    return _within([quote(name) for name in identifier.columns], identifier_expression(identifier), identifier.cursor_type, window)
+
+
+def _within(each: Sequence[str], greatest: str, cursor_type: CursorType, window: Window) -> str:
+    """A condition for the rows in which the greatest of the expressions lies in the window."""
     parts: list[str] = []
     if window.lower is not None:  # each column is compared by itself, as Delta's file statistics do not work with greatest()
-        parts.append("(" + " OR ".join(f"{name} >= {literal(identifier.cursor_type, window.lower)}" for name in names) + ")")
+        parts.append("(" + " OR ".join(f"{one} >= {literal(cursor_type, window.lower)}" for one in each) + ")")
     if window.upper is not None:
-        parts.append(f"{identifier_expression(identifier)} < {literal(identifier.cursor_type, window.upper)}")
+        parts.append(f"{greatest} < {literal(cursor_type, window.upper)}")
     if not parts:
-        return "(" + " OR ".join(f"{name} IS NOT NULL" for name in names) + ")"
+        return "(" + " OR ".join(f"{one} IS NOT NULL" for one in each) + ")"
     return "(" + " AND ".join(parts) + ")"
 
 
@@ -74,11 +78,21 @@ def file_predicate(keys: Sequence[str]) -> str:
     return f"{quote(FILE.name)} IN ({', '.join(map(text, keys))})" if keys else "false"
 
 
+def partition_value(expr: PartitionExpr) -> str:
+    """The expression for what a dimension of the partitions of a user's own table goes by.
+
+    A user's expression has to be one that Spark has parsed by itself (``own_frames.expr_types``), so that the parentheses keep it apart
+    from the rest. It ends with a line break, as it may end with a comment.
+    """
+    return quote(expr.text) if expr.is_column else f"({expr.text}\n)"
+
+
 def condition_predicate(condition: Condition) -> str:
     """A condition for the rows of a user's own table that belong to keys of one dimension. It is not true for rows with NULL there."""
-    if condition.cursor_type is not None:
-        return scope_predicate(identifier_of(condition.column, condition.cursor_type), condition.windows, False)
-    return f"{quote(condition.column)} IN ({', '.join(map(text, condition.texts))})" if condition.texts else "false"
+    value, type_ = partition_value(condition.of), condition.cursor_type
+    if type_ is not None:
+        return " OR ".join(_within([value], value, type_, window) for window in condition.windows) or "false"
+    return f"{value} IN ({', '.join(map(text, condition.texts))})" if condition.texts else "false"
 
 
 def boxes_predicate(boxes: Sequence[Box]) -> str:
@@ -92,7 +106,7 @@ def axis_value(axis: Axis) -> str:
 
     The session's time zone must be UTC.
     """
-    name = quote(axis.column)
+    name = partition_value(axis.of)
     if axis.cursor_type is None:
         return name
     if axis.cursor_type is CursorType.INTEGER:

@@ -266,14 +266,18 @@ def read_rows(delta: DeltaTable, *filters: tuple[str, Sequence[str]], columns: S
 
     ``columns`` names the columns to read; None reads all of them.
     """
-    wanted = [
-        f"{double_quoted(name)} IN ({', '.join(_text(value) for value in values)})" if values else "false" for name, values in filters
-    ]
-    where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
+    where = f" WHERE {among(*filters)}" if filters else ""
     chosen = "*" if columns is None else ", ".join(map(double_quoted, columns))
     found = query(delta, f'SELECT {chosen} FROM "rows"{where}')
     plain = [pa.field(f.name, pa.string(), f.nullable) if f.type == pa.string_view() else f for f in found.schema]
     return found.cast(pa.schema(plain))
+
+
+def among(*filters: tuple[str, Sequence[str]]) -> str:
+    """The condition that every filter (a column and its allowed texts) holds, for the engine of delta-rs; empty without filters."""
+    return " AND ".join(
+        f"{double_quoted(name)} IN ({', '.join(_text(value) for value in values)})" if values else "false" for name, values in filters
+    )
 
 
 def double_quoted(name: str) -> str:

@@ -308,8 +308,7 @@ class Records:
             with maintenance.next_time_if_moved():
                 if name != OPERATIONS:
                     removed += self._remove_broken_off(name, before)
-                if table.opened() is not None:
-                    maintenance.tidy(table.table)
+                table.tidy()
         return removed
 
     def _remove_broken_off(self, name: str, before: datetime) -> int:

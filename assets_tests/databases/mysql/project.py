@@ -1,57 +1,48 @@
-"""Projects over MariaDB, for the tests of this folder.
+"""Projects over MariaDB.
 
-Belongs here: the project, and the comparison of a table with its lake. Does not belong: the server (``demo.mariadb``).
+Belongs here: the project, and the database of a test. Does not belong: the server (``demo.mariadb``), and what is the same for each server
+(``servers.project``).
 """
 
-from collections.abc import Mapping
-from decimal import Decimal
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from deltalake import QueryBuilder
-
-from assets_tests.harness import Workspace
+from assets_tests.databases.mysql.sql import MariaDBSQL
+from assets_tests.databases.servers.project import ServerProject
 from incremental_assets.dagster.components.datastore import CatalogEntry
 from incremental_assets.dagster.components.mysql import MySQLDatastore
 from incremental_assets.dagster.components.tables import ContainerEntry, IncrementalEntry
-from incremental_assets.delta.table import LakeTable
-from incremental_assets.demo.mariadb import EmbeddedMariaDB
+from incremental_assets.databases.mysql import rows
+from incremental_assets.databases.mysql.connection import driver
+from incremental_assets.demo.mariadb import USER, EmbeddedMariaDB
+
+_numbers = itertools.count()
 
 
-class MySQLProject(Workspace):
-    """One datastore called ``shop`` over a MariaDB database. It has no safety lag unless a test sets one."""
+class MySQLProject(ServerProject):
+    """A ``ServerProject`` over a MariaDB database."""
 
-    store, kind = "shop", "MySQLDatastore"
-    place: Mapping[str, str] = {"url": "{{ env.SHOP_URL }}"}
+    kind = "MySQLDatastore"
+    sql = MariaDBSQL()
+    rows_module = rows
+    missing_privilege = "GRANT PROCESS"
 
     def __init__(self, path: Path, server: EmbeddedMariaDB, database: str, spark_home: Path, **attributes: Any) -> None:
-        without_lags = {"settle_seconds": 0.3, "watermark_margin_seconds": 0, "safety_lag_seconds": 0}
-        super().__init__(path, spark_home, **{**without_lags, **attributes})
-        self.server, self.database, self.url = server, database, server.url(database)
-        self.source = self.session()
+        self.server = server
+        super().__init__(path, spark_home, server.url(database), database, **attributes)
 
     @property
-    def server_errors(self) -> type[Exception]:
-        """What PyMySQL raises, for example where a session has waited too long for a lock."""
-        import pymysql
-
-        return pymysql.Error
+    def server_errors(self) -> tuple[type[BaseException], ...]:
+        return (driver().Error,)
 
     def session(self) -> Any:
-        """A further session of an application."""
         return self.server.connect(self.database)
 
-    def execute(self, *statements: str) -> None:
-        """Runs SQL statements in the source and commits them at once."""
-        with self.source.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-
-    def ask(self, query: str) -> list[tuple[Any, ...]]:
-        with self.source.cursor() as cursor:
-            cursor.execute(query)
-            return list(cursor.fetchall())
+    def url_of(self, user: str | None, password: str) -> str:
+        return self.server.url(self.database, user=user or USER, password=password)
 
     @property
     def component(self) -> MySQLDatastore:
@@ -61,22 +52,18 @@ class MySQLProject(Workspace):
         attributes["catalog"] = CatalogEntry(**attributes.get("catalog", {}))
         return MySQLDatastore(**{"name": "shop", "url": self.url, **attributes})
 
-    @property
-    def variables(self) -> dict[str, str]:
-        return {"SHOP_URL": self.url}
 
-    def assert_equal(self, name: str, columns: str = "id, value") -> None:
-        """Asserts that the lake has the rows of the source, each as often."""
+@contextlib.contextmanager
+def mysql_projects(server: EmbeddedMariaDB, folder: Path, spark_home: Path) -> Iterator[Callable[..., MySQLProject]]:
+    """Makes projects over one new, empty database: ``make(incremental=[…], containers={…})``."""
+    made: list[MySQLProject] = []
+    database = f"t{next(_numbers)}"
+    server.create_database(database)
 
-        def listed(rows: list[tuple[Any, ...]]) -> list[str]:
-            # A `bigint unsigned` is a decimal in the lake.
-            return sorted(repr(tuple(int(v) if isinstance(v, Decimal) else v for v in row)) for row in rows)
+    def make(**attributes: Any) -> MySQLProject:
+        made.append(MySQLProject(folder / f"p{len(made)}", server, database, spark_home, **attributes))
+        return made[-1]
 
-        assert listed(self.rows(name, columns)) == listed(self.ask(f"select {columns} from {name}"))
-
-    def rows_as_known(self, name: str) -> list[tuple[Any, ...]]:
-        """The rows in the lake of a table that the source may no longer have."""
-        table = LakeTable(self.lake, "shop", name).opened()
-        assert table is not None
-        found = QueryBuilder().register("lake", table).execute("select * from lake").read_all()
-        return [tuple(row.values()) for row in pa.table(found).to_pylist()]
+    yield make
+    for one in made:
+        one.source.close()

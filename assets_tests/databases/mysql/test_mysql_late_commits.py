@@ -1,12 +1,12 @@
-"""Rows that are committed late, below the highest identifier: the watermark of a MariaDB container stays below them.
+"""Rows that are committed late, in the forms that MariaDB alone has: the watermark of a container stays below them.
 
-Belongs here: open transactions in each form in which MariaDB has them, and what a user without PROCESS gets. Does not belong: the rule
-itself (``core/test_watermark_rule``).
+Belongs here: XA, locks of tables, and InnoDB's list of transactions. Does not belong: open transactions as each server has them
+(``servers.test_server_late_commits``), and the rule itself (``core/test_watermark_rule``).
 """
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,34 +19,8 @@ ORDERS = "create table orders (id int primary key auto_increment, value varchar(
 BY = pytest.mark.parametrize("by", ["orders:id:integer", "orders:at:timestamp", "orders:at:timestamp!upsert"])
 
 
-@contextlib.contextmanager
-def opened(project: MySQLProject) -> Iterator[Any]:
-    """A session with an open transaction; it is rolled back at the end, unless it was committed."""
-    with contextlib.closing(project.session()) as session, session.cursor() as cursor:
-        cursor.execute("begin")
-        yield cursor
-        cursor.execute("rollback")
-
-
-@BY
-def test_a_row_that_is_committed_late_is_not_lost(by: str, shop: Callable[..., MySQLProject]) -> None:
-    """The heart of it: a watermark that moves to the highest row passes those of transactions that are still open, for ever."""
-    project = shop(incremental=[by])
-    project.execute(ORDERS, "insert into orders (value) values ('before')")
-    project.one("orders")
-    with opened(project) as late:
-        late.execute("insert into orders (value) values ('late')")
-        project.execute("insert into orders (value) values ('early')")
-        line = project.one("orders")
-        assert line["status"] == "synced" and ("early",) in project.rows("orders", "value"), "fresh rows are not held back"
-        assert line["watermark"]["held_back_by"], "the one who holds the watermark back is named"
-        assert project.one("orders")["status"] == "skipped"
-        late.execute("commit")
-    project.one("orders")
-    project.assert_equal("orders")
-    project.execute("insert into orders (value) values ('after')")
-    assert project.one("orders")["rows_read"] <= 2, "nobody is open any more, so that the watermark has moved"
-    project.assert_equal("orders")
+def definition(project: MySQLProject) -> Any:
+    return project.definition("orders")
 
 
 @BY
@@ -94,28 +68,6 @@ def test_a_statement_that_waits_for_a_lock_holds_the_watermark(shop: Callable[..
             assert not mine & left.still_open(source.transactions.look().activity).sessions
 
 
-def definition(project: MySQLProject) -> Any:
-    return project.definition("orders")
-
-
-def test_a_busy_pool_releases_the_watermark(shop: Callable[..., MySQLProject]) -> None:
-    """A session that is always in some transaction would hold it back for ever, if sessions and not transactions were noted."""
-    project = shop(incremental=["orders:id:integer"])
-    project.execute(ORDERS)
-    with (
-        opened(project) as busy,
-        MySQLSource(definition(project).settings.address, definition(project).container, timezone="UTC") as source,
-    ):
-        busy.execute("insert into orders (value) values ('first')")
-        noted, _ = source.transactions.settle(0, 0)
-        assert noted.sessions
-        busy.execute("commit")
-        busy.execute("do sleep(1.1)")  # InnoDB shows the second in which a transaction has begun
-        busy.execute("begin")
-        busy.execute("insert into orders (value) values ('second')")
-        assert not noted.still_open(source.transactions.look().activity)
-
-
 def test_an_outdated_list_of_transactions_is_not_believed(shop: Callable[..., MySQLProject]) -> None:
     """InnoDB answers from a copy that may be older than the transaction in question, as long as somebody else reads it all the time."""
     project = shop(incremental=["orders:id:integer"])
@@ -130,36 +82,14 @@ def test_an_outdated_list_of_transactions_is_not_believed(shop: Callable[..., My
     thread = threading.Thread(target=monitor)
     thread.start()
     try:
-        with opened(project) as late:
-            late.execute("insert into orders (value) values ('late')")
+        with project.opened() as late:
+            late("insert into orders (value) values ('late')")
             project.execute("insert into orders (value) values ('early')")
             line = project.one("orders", ok=False)
-            late.execute("commit")
+            late("commit")
     finally:
         over.set()
         thread.join()
     assert line["status"] == "synced" or "outdated" in line["message"], line["message"]
-    project.one("orders")
-    project.assert_equal("orders")
-
-
-def test_without_process_a_lag_finds_late_rows_and_a_warning_says_so(shop: Callable[..., MySQLProject]) -> None:
-    """A user without PROCESS sees no open transaction. It must be told, and its lag must be what finds late rows."""
-    project = shop(incremental=["orders:id:integer"])
-    project.execute(
-        ORDERS,
-        "create or replace user plain@'%' identified by 'secret'",
-        f"grant select on `{project.database}`.* to plain@'%'",
-        "insert into orders (value) values ('before')",
-    )
-    project.url = project.server.url(project.database, user="plain", password="secret")
-    project.configure(containers={"orders": {"safety_lag": 10}})
-    first = project.one("orders")
-    assert "GRANT PROCESS" in first["message"] and "now 10" in first["message"], first["message"]
-    with opened(project) as late:
-        late.execute("insert into orders (value) values ('late')")
-        project.execute("insert into orders (value) values ('early')")
-        project.one("orders")
-        late.execute("commit")
     project.one("orders")
     project.assert_equal("orders")

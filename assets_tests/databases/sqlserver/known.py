@@ -71,6 +71,13 @@ VALUES: dict[str, tuple[str, str]] = {
     "uniqueidentifier": ("uniqueidentifier", "'6F9619FF-8B86-D011-B42D-00C04FC964FF'"), "hierarchyid": ("hierarchyid", "'/1/'"),
     "rowversion": ("rowversion", ""),
 }  # fmt: skip
+# By kind: literals of other values, each of which has another hash.
+OTHER_VALUES: dict[str, tuple[str, ...]] = {
+    "bit": ("0",), "tinyint": ("0",), "bigint": ("9223372036854775807",), "money": ("922337203685477.5807",),
+    "float": ("cast(1.5 as float)", "cast(-0.1 as float)"), "date": ("'9999-12-31'",), "datetime2": ("'0001-01-01T00:00:00'",),
+    "char": ("' ab'",), "varchar": ("N'É€'", "N'é€ '", "''"), "nvarchar": ("N'A''b]\\'",), "varbinary_max": ("0x00",),
+    "hierarchyid": ("'/1/2/'",),
+}  # fmt: skip
 IDENTIFIERS = {"id": "integer", "rv": "integer", "at": "timestamp", "old": "timestamp", "zoned": "timestamp", "day": "date"}
 _IDENTIFIERS_TYPES = {"id": "bigint", "rv": "rowversion", "at": "datetime2", "old": "datetime", "zoned": "datetimeoffset", "day": "date"}
 

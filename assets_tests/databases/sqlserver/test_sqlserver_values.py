@@ -15,9 +15,11 @@ from sqlglot import exp
 
 from assets_tests import hostile
 from assets_tests.databases.sqlserver.known import SENT, TYPES, column, component, container, followed, table_of, whole
+from incremental_assets.catalog.detect import propose
 from incremental_assets.core.container import Kind
 from incremental_assets.core.cursor_type import CursorType, parse_value
 from incremental_assets.core.errors import ConfigurationError, SourceError
+from incremental_assets.core.evidence import ColumnEvidence, TableEvidence
 from incremental_assets.core.watermark import OpenTransactions, advance
 from incremental_assets.core.window import Window
 from incremental_assets.databases.plan_warnings import server_warnings
@@ -276,6 +278,16 @@ def test_a_view_has_no_relation_and_no_rowversion_origin() -> None:
     """A view may take its rowversion from one of several tables."""
     assert column_of(("v", "rv", "timestamp", 8, 0, 0, False, False, None, None), is_table=False).origin is None
     assert followed("rv").kind is Kind.TABLE
+
+
+def test_the_catalog_proposes_a_rowversion() -> None:
+    """It is the best identifier that a table of SQL Server can have, and the user would have to find that out."""
+    columns = [column("id", "bigint", identity=True), column("mark", "rowversion")]
+    found = propose(table_of("t", columns, ["id"]), TableEvidence({"id": ColumnEvidence(in_turn=True)}))
+    assert (found.columns, found.strategy.value, found.trusted) == (("mark",), "upsert", True)
+    assert "mark: it is a rowversion: the source itself sets it at each change" in found.reasons
+    without_key = propose(table_of("t", columns, []), TableEvidence())
+    assert without_key.columns != ("mark",)
 
 
 def test_the_dry_run_shows_the_statement_of_the_read() -> None:

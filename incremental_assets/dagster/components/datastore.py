@@ -25,6 +25,7 @@ from incremental_assets.dagster.catalog_asset import catalog_definitions, kinds_
 from incremental_assets.dagster.catalogued import CataloguedComponent
 from incremental_assets.dagster.datastore import datastore_definitions
 from incremental_assets.dagster.project import wanted
+from incremental_assets.delta.folders import OPERATIONS_FOLDER
 
 
 class CatalogEntry(dg.Model):
@@ -116,6 +117,13 @@ class DatastoreComponent(CataloguedComponent, ABC):
         yield from sync_container(context, container)
 
     # ------------------------------------------------------------------
+    def expect_name(self) -> None:
+        """Raises ConfigurationError where the name cannot be that of a datastore."""
+        if not self.name.strip():
+            raise ConfigurationError("a datastore needs a name.")
+        if self.name == OPERATIONS_FOLDER:
+            raise ConfigurationError(f"{self.name}: this name is the product's own; choose another for the datastore.")
+
     def read_numbers(self) -> None:
         """Converts the values of the numeric attributes to numbers. Raises ConfigurationError where one is no such number.
 

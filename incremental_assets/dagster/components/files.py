@@ -149,8 +149,7 @@ class FileDatastore(DatastoreComponent, dg.Resolvable):
     # ------------------------------------------------------------------ YAML → settings
     def settings(self) -> FolderSettings:
         """The settings of the YAML. Raises ConfigurationError that names the attribute which is wrong."""
-        if not self.name.strip():
-            raise ConfigurationError("a datastore needs a name.")
+        self.expect_name()
         self.read_numbers()
         if self.settle_seconds < 0:
             raise ConfigurationError(f"{self.name}: settle_seconds is {self.settle_seconds}; it cannot be negative.")

@@ -174,8 +174,7 @@ class TableDatastore(DatastoreComponent):
 
     def common_settings(self, schema: str) -> dict[str, Any]:
         """The settings that all kinds of databases have. Raises ConfigurationError that names the attribute which is wrong."""
-        if not self.name.strip():
-            raise ConfigurationError("a datastore needs a name.")
+        self.expect_name()
         self.read_numbers()
         try:
             ZoneInfo(self.timezone)

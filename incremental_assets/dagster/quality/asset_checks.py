@@ -6,7 +6,7 @@ belong: the scan (``quality.scanning``), or its events (``quality.evaluations``)
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
@@ -24,6 +24,7 @@ from incremental_assets.dagster.quality.evaluations import COMPLETE, RETAINED, e
 from incremental_assets.dagster.quality.request import ScanMode, ScanRequest
 from incremental_assets.dagster.quality.scanning import ScanOrigin, scan_container
 from incremental_assets.dagster.quality.summary import ScanSummary
+from incremental_assets.dagster.run_origin import started_by
 from incremental_assets.delta.result import NULL_ROWS
 from incremental_assets.delta.scope import LakeScope
 
@@ -165,12 +166,6 @@ def _scan(
     except BaseException:
         scope.interrupt()
         raise
-
-
-def started_by(tags: Mapping[str, str]) -> str:
-    """The person or mechanism that started a run, by the run's tags."""
-    by_itself = "schedule" if "dagster/schedule_name" in tags else "sensor" if "dagster/sensor_name" in tags else "UI"
-    return tags.get("incremental_assets/started_by") or tags.get("user") or by_itself
 
 
 def scan_origin(context: dg.OpExecutionContext) -> ScanOrigin:

@@ -29,6 +29,7 @@ from incremental_assets.dagster.quality.request import ScanMode, ScanRequest, re
 from incremental_assets.dagster.quality.scanning import scanned_to
 from incremental_assets.dagster.quality.summary import PROFILE_SUMMARY
 from incremental_assets.delta.errors import lake_errors
+from incremental_assets.delta.operation_tables import EndedAs, OperationKind
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head
 from incremental_assets.quality.profile.column import Profile, rows_of
@@ -108,10 +109,12 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
         triggered_by=origin.triggered_by, schedule=origin.schedule, options=json.dumps(request.options(), ensure_ascii=False),
         identifier=container.signature,
     )  # fmt: skip
+    scope.operations.begin(OperationKind.PROFILE, container.datastore, container.label)
     with scan_lock(dagster_home(), container, origin.run_id, context.log.info, context.instance, profile=True):
         try:
             head = scope.table(*container.key_path).head()
             if head is None:
+                scope.operations.end(OperationKind.PROFILE, container.label, EndedAs.SKIPPED, message="there is no table yet")
                 return None
             before = scanned_to(records, container, OperationType.PROFILE)
             store = ProfileStore(scope.lake, container.datastore)
@@ -148,6 +151,10 @@ def _profile(context: dg.OpExecutionContext, definition: ContainerDefinition, re
         except SyncError as error:
             records.record(dataclasses.replace(operation, ended=time.time_ns() // 1000, message=str(error)), (), (), ())
             raise
+    scope.operations.end(
+        OperationKind.PROFILE, container.label, EndedAs.SUCCESS,
+        rows=read, partitions=len(refreshed.rows), table_version=head.version, message=message,
+    )  # fmt: skip
     return {
         "rows_profiled": read,
         "partitions": len(refreshed.rows),

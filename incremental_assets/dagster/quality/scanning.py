@@ -27,6 +27,7 @@ from incremental_assets.dagster.locks import record_lock, scan_lock
 from incremental_assets.dagster.project import dagster_home
 from incremental_assets.dagster.quality.request import ScanRequest, requested_scope, scanned_after
 from incremental_assets.dagster.quality.summary import ScanSummary
+from incremental_assets.delta.operation_tables import EndedAs, OperationKind
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head
 from incremental_assets.quality.records import OperationResult as Ended
@@ -84,12 +85,14 @@ def scan_container(
         identifier=container.signature,
     )
     home = dagster_home()
+    scope.operations.begin(OperationKind.SCAN, container.datastore, container.label)
     with contextlib.ExitStack() as held:
         if not in_sync:
             held.enter_context(scan_lock(home, container, origin.run_id, log, instance))
         try:
             head = scope.table(*container.key_path).head()
             if head is None:
+                scope.operations.end(OperationKind.SCAN, container.label, EndedAs.SKIPPED, message="there is no table yet")
                 return None
             scanned = _scan_rows(definition, instance, scope, request, rules, records, head)
             # The record lock is taken only now. Reading the rows may take hours, in which syncs record what their checks find.
@@ -101,6 +104,15 @@ def scan_container(
             records.record(replace(operation, ended=_now(), message=str(error)), (), (), ())
             raise
     log(f"{container.label}: {summary.operation.message}")
+    scope.operations.end(
+        OperationKind.SCAN,
+        container.label,
+        EndedAs.WARNING if any(one.status in (Status.FAILED, Status.ERRORED) for one in summary.result.verdicts) else EndedAs.SUCCESS,
+        rows=summary.operation.rows,
+        partitions=len(summary.result.rows),
+        table_version=summary.operation.delta_version,
+        message=summary.operation.message,
+    )
     return summary
 
 

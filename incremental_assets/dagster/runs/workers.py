@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from incremental_assets.core.collector import collect_less_often
+from incremental_assets.dagster.operation_log import recorded_together
 
 Task = TypeVar("Task")
 Record = dict[str, Any]
@@ -96,14 +97,15 @@ def _serve(connection: Connection, work: Callable[[Path], Callable[[Any], Record
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     collect_less_often()
     try:
-        run = work(project)
-        connection.send(None)
-        while True:
-            try:
-                task = connection.recv()
-            except EOFError:
-                return
-            connection.send(run(task))
+        with recorded_together():
+            run = work(project)
+            connection.send(None)
+            while True:
+                try:
+                    task = connection.recv()
+                except EOFError:
+                    return
+                connection.send(run(task))
     except KeyboardInterrupt:
         os._exit(130)
 
