@@ -76,6 +76,13 @@ def test_a_profile_rules_out_a_column_with_the_reason(measured: ProfiledColumn, 
     assert seen.columns == () and any(why in one for one in seen.reasons), seen.reasons
 
 
+def test_one_value_does_not_rule_out_what_the_source_itself_sets() -> None:
+    """All rows of a table that was filled by one transaction have one time. The next ones will have another."""
+    loaded = table(column("created_at", default=NOW, not_null=True))
+    alike = replace(GOOD, minimum="2026-01-01 00:00:00", maximum="2026-01-01 00:00:00")
+    assert propose(loaded, WRITTEN_ONCE, profile(created_at=alike)).trusted
+
+
 @pytest.mark.parametrize(
     ("doubtful", "why"),
     [

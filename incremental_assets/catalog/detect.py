@@ -94,8 +94,10 @@ def propose(table: SourceTable, evidence: TableEvidence, profile: TableProfile |
         found = judge(table, column, evidence)
         if isinstance(found, Candidate):
             seen = measured(profile, column.name, cursor_type_of(column) or CursorType.INTEGER)
-            # A column of changes may be NULL until the first change: it may still be one of a pair.
-            if seen.against is None or (found.role is Role.CHANGED and seen.has_nulls):
+            # A column of changes may be NULL until the first change: it may still be one of a pair. And rows that were loaded by one
+            # transaction have one time by the source's own clock.
+            alike = found.sure and not seen.is_mostly_null
+            if seen.against is None or alike or (found.role is Role.CHANGED and seen.has_nulls):
                 candidates.append(replace(found, measured=seen))
             else:
                 reasons.append(f"{column.name}: {seen.in_words()}")

@@ -27,14 +27,16 @@ _FUTURE = timedelta(days=2)
 class Measured:
     """What a profile says of one column.
 
-    ``against``: why it cannot be the identifier; None: nothing rules it out. ``doubts``: what speaks against it without ruling it out.
-    ``good``: what speaks for it. ``has_nulls``: some rows have no value.
+    ``against``: why it cannot be the identifier, as long as the source itself does not set it; None: nothing rules it out. ``doubts``: what
+    speaks against it without ruling it out. ``good``: what speaks for it. ``has_nulls``: some rows have no value. ``is_mostly_null``: more
+    than ``MOSTLY_NULL`` have none. ``source``: which profile it was.
     """
 
     against: str | None = None
     doubts: tuple[str, ...] = ()
     good: tuple[str, ...] = ()
     has_nulls: bool = False
+    is_mostly_null: bool = False
     source: str = ""
 
     def in_words(self) -> str:
@@ -72,7 +74,8 @@ def measured(profile: TableProfile | None, name: str, cursor_type: CursorType) -
         distinct = "" if column.distinct is None else f", about {column.distinct:,} different values"
         good.append(f"from {column.minimum} to {column.maximum}{distinct}")
     source = f"profile of {profile.made_at[:10]}{older}"
-    return Measured(against, tuple(doubts), tuple(good), column.nulls > 0, source)
+    mostly = column.nulls / column.rows > MOSTLY_NULL
+    return Measured(against, tuple(doubts), tuple(good), column.nulls > 0, mostly, source)
 
 
 def _against(column: ProfiledColumn, values: int) -> str | None:
