@@ -23,7 +23,7 @@ GOOD = ProfiledColumn(5000, 0, "2026-01-01 00:00:00", "2026-11-19 00:00:00", 490
 
 
 def column(name: str, *, default: str | None = None, not_null: bool = False) -> SourceColumn:
-    return SourceColumn(name, "timestamp with time zone", "timestamptz", not_null, default=default)
+    return SourceColumn(name, "timestamp with time zone", "timestamp with time zone", not_null, default=default)
 
 
 def table(*columns: SourceColumn) -> SourceTable:
