@@ -63,9 +63,10 @@ def test_more_log_than_the_limit_is_a_problem_until_a_sync_has_read_it(shop: Pro
         assert looked(shop, instance, Limits(), now).problems == {}, "by default the datastore's capture_warning_bytes count"
         shop.configure(capture_warning_bytes=1 << 20)
         assert "MB" in text_of(looked(shop, instance, Limits(), now))
-        shop.execute("update orders set note = 'changed' where id = 1")
-        shop.one("orders")
-        shop.execute("checkpoint")
+        for number in (1, 2):  # the server gives log free up to a checkpoint that the slot has passed
+            shop.execute("checkpoint")
+            shop.execute(f"update orders set note = 'changed' where id = {number}")
+            shop.one("orders")
         message, _ = news(known, looked(shop, instance, limits, now), frozenset({Severity.WARNING}))
         assert message is not None and message.body.startswith("over: shop: its server keeps"), message
 

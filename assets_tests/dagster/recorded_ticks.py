@@ -16,6 +16,7 @@ from dagster._core.scheduler.instigation import (
     TickStatus,
 )
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+from dagster_shared.error import SerializableErrorInfo
 
 
 def _origin(name: str) -> RemoteInstigatorOrigin:
@@ -44,4 +45,6 @@ def record_tick(
     selector = InstigatorSelector(location_name="definitions", repository_name="__repository__", name=name).get_id()
     kind = InstigatorType.SCHEDULE if is_schedule else InstigatorType.SENSOR
     ended = at if status is not TickStatus.STARTED else None
-    instance.create_tick(TickData(_origin(name).get_id(), name, kind, status, at, selector_id=selector, end_timestamp=ended))
+    error = SerializableErrorInfo("the source is gone", [], None) if status is TickStatus.FAILURE else None
+    tick = TickData(_origin(name).get_id(), name, kind, status, at, selector_id=selector, end_timestamp=ended, error=error)
+    instance.create_tick(tick)

@@ -85,7 +85,7 @@ def test_a_run_that_does_not_begin_is_overdue(instance: dg.DagsterInstance) -> N
     now = time.time()
     expected = Expected({}, {"files": 30})
     switch_on(instance, "files", now)
-    run = create_run_for_test(instance, tags={SENSOR_NAME_TAG: "files"}, status=dg.DagsterRunStatus.QUEUED)
+    run = create_run_for_test(instance, tags={SENSOR_NAME_TAG: "files"}, status=dg.DagsterRunStatus.NOT_STARTED)
     record_tick(instance, "files", now + 2 * HOUR, is_schedule=False)
     assert overdue(instance, now + HOUR / 2, expected) == {}
     found = overdue(instance, now + HOUR + 60, expected)["overdue files"]

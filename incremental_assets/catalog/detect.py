@@ -1,57 +1,35 @@
-"""Proposes an incremental identifier for a table, from what the source itself knows: triggers, defaults, sequences, statistics, names.
+"""Proposes an incremental identifier for a table, from what the source itself knows of its columns, and from a profile.
 
 Belongs here: making a proposal, with its reasons, from evidence. Does not belong: reading the evidence (``databases.postgres.evidence``),
-or deciding whether a proposal is used (``databases.definition``): the settings of the YAML always take precedence.
+judging one column (``candidates``), what a profile of the container says (``measured``), or deciding whether a proposal is used
+(``databases.definition``): the settings of the YAML always take precedence.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Annotated
 
 from pydantic import AliasChoices, Field
 
+from incremental_assets.catalog.candidates import Candidate, Role, judge
+from incremental_assets.catalog.measured import measured
 from incremental_assets.core.container import Kind, SourceColumn, SourceTable
 from incremental_assets.core.cursor_type import CursorType, IdentifierType
-from incremental_assets.core.evidence import ON_UPDATE, ColumnEvidence, TableEvidence
+from incremental_assets.core.evidence import ColumnEvidence, TableEvidence, TableProfile
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
 from incremental_assets.core.identifier_types import cursor_type_of
 from incremental_assets.core.partitions import Granularity, default_granularity
-from incremental_assets.core.resolve import AT_INSERT, DEFAULT_WIDTH_PARTITIONS, round_width
+from incremental_assets.core.resolve import DEFAULT_WIDTH_PARTITIONS, round_width
 from incremental_assets.core.yaml_text import flow
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# Words in the names of columns that say when a row was changed, or when it arrived.
-_CHANGED = _words("updated update upd modified modification modify changed change mod mtime touched rowversion")
-_ARRIVED = _words("created creation create inserted insert loaded ingested recorded logged received added arrived ctime")
-_SUBJECT = _words(
-    "birth birthday dob due valid expires expiry expiration expire start started end ended ends begin scheduled planned deleted login seen"
-    " from until effective shipped ship delivery paid hired closed opened released by count number total"
-)
-"""Words in the names of columns that belong to the subject of the row, such as a birthday or a delivery.
-
-People set such values in any order, and change them, so that they say nothing about new rows."""
-# Words in the names of integer columns that number the batches in which rows are loaded.
-_BATCH = _words("batch load run import job")
 _TYPES = {
     CursorType.DATE: IdentifierType.DATE,
     CursorType.INTEGER: IdentifierType.INTEGER,
     CursorType.TIMESTAMP_NTZ: IdentifierType.TIMESTAMP,
     CursorType.TIMESTAMP: IdentifierType.TIMESTAMP,
 }
-# One word of a name in snake_case or camelCase.
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _DAYS = {Granularity.DAY: 1, Granularity.WEEK: 7, Granularity.MONTH: 30}
-IN_ORDER = 0.95
-"""The least correlation of a column's values with the physical order of rows (``pg_stats.correlation``) from which rows count as having
-arrived in the order of their values."""
-MOSTLY_NULL = 0.5
-"""The share of NULLs above which a time column is not proposed."""
 BATCH_ROWS = 1000
 """The average number of rows per value from which on each value of an integer becomes one partition."""
 ENOUGH_ROWS = 1000
@@ -103,38 +81,29 @@ class Proposal:
         return flow({"table": f"{schema}.{table}", "column": columns, "type": self.type.value, "strategy": self.strategy.value})
 
 
-class _Role(Enum):
-    """How a column's values are made, from the best role to the least: the order counts in ``_best``."""
+def propose(table: SourceTable, evidence: TableEvidence, profile: TableProfile | None = None) -> Proposal:
+    """Returns the proposal for a table. Containers of files need none: they have their modification time.
 
-    CHANGED = "set at each change"
-    ARRIVED = "set when a row arrives"
-    KEY = "drawn from a sequence"
-    ORDERED = "in the order of arrival"
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    """A column that may be the identifier. ``sure``: the source itself always sets its value; it is not only named accordingly."""
-
-    column: SourceColumn
-    role: _Role
-    sure: bool
-    why: str
-
-
-def propose(table: SourceTable, evidence: TableEvidence) -> Proposal:
-    """Returns the proposal for a table. Containers of files need none: they have their modification time."""
+    ``profile``: of the container; None: there is none. It ranks candidates, rules some out and warns; it makes none trusted.
+    """
     if table.kind is Kind.FILES:
         return Proposal(reasons=("files go by their modification time; each is a partition",))
     reasons: list[str] = []
-    candidates: list[_Candidate] = []
+    candidates: list[Candidate] = []
     for column in table.columns:
-        found = _judge(table, column, evidence)
-        if isinstance(found, _Candidate):
-            candidates.append(found)
+        found = judge(table, column, evidence)
+        if isinstance(found, Candidate):
+            seen = measured(profile, column.name, cursor_type_of(column) or CursorType.INTEGER)
+            # A column of changes may be NULL until the first change: it may still be one of a pair. And rows that were loaded by one
+            # transaction have one time by the source's own clock.
+            alike = found.sure and not seen.is_mostly_null
+            if seen.against is None or alike or (found.role is Role.CHANGED and seen.has_nulls):
+                candidates.append(replace(found, measured=seen))
+            else:
+                reasons.append(f"{column.name}: {seen.in_words()}")
         elif found is not None:
             reasons.append(f"{column.name}: {found}")
-    changed = _best(table, [c for c in candidates if c.role is _Role.CHANGED])
+    changed = _best(table, [c for c in candidates if c.role is Role.CHANGED])
     if changed is not None and not table.primary_key:
         reasons.append(f"{changed.column.name}: {changed.why}, but without a key that is never NULL its rows cannot be merged")
     elif changed is not None:
@@ -162,19 +131,19 @@ def with_partitions(proposal: Proposal, cursor_type: CursorType, first: int, las
 
 
 def _by_changes(
-    table: SourceTable, evidence: TableEvidence, changed: _Candidate, candidates: Sequence[_Candidate], reasons: list[str]
+    table: SourceTable, evidence: TableEvidence, changed: Candidate, candidates: Sequence[Candidate], reasons: list[str]
 ) -> Proposal:
     """Proposes ``upsert`` by a column that is set at each change."""
     # A column of changes that is NULL until the first change is completed by one that is set when a row arrives: the greater of both.
-    columns, trusted = (changed.column.name,), changed.sure and _is_complete(changed.column, evidence)
-    why = [f"{changed.column.name}: {changed.why}"]
-    if not _is_complete(changed.column, evidence):
+    columns, trusted = (changed.column.name,), changed.sure and changed.is_complete(evidence)
+    why = changed.reasons()
+    if not changed.is_complete(evidence):
         partner = _best(
-            table, [c for c in candidates if c.role is _Role.ARRIVED and cursor_type_of(c.column) is cursor_type_of(changed.column)]
+            table, [c for c in candidates if c.role is Role.ARRIVED and cursor_type_of(c.column) is cursor_type_of(changed.column)]
         )
-        if partner is not None and _is_complete(partner.column, evidence):
+        if partner is not None and partner.is_complete(evidence):
             columns, trusted = (partner.column.name, changed.column.name), changed.sure and partner.sure
-            why.append(f"{partner.column.name}: {partner.why}; the greater of both, as {changed.column.name} can be NULL")
+            why += [*partner.reasons(), f"the greater of both, as {changed.column.name} can be NULL"]
         else:
             why.append(f"{changed.column.name} can be NULL: such rows are read again with every sync")
     why += [_indexed(table, name) for name in columns]
@@ -182,10 +151,10 @@ def _by_changes(
     return Proposal(columns, cursor_type_of(changed.column), Strategy.UPSERT, None, table.primary_key, trusted, (*why, *reasons))
 
 
-def _by_arrival(table: SourceTable, evidence: TableEvidence, candidates: Sequence[_Candidate], reasons: list[str]) -> Proposal:
+def _by_arrival(table: SourceTable, evidence: TableEvidence, candidates: Sequence[Candidate], reasons: list[str]) -> Proposal:
     """Proposes ``append`` by a column whose values follow the arrival of rows; a snapshot where there is none."""
     # A column that an index leads with comes first, if the source itself sets it: each sync then reads only the newest rows.
-    arrived = [c for c in candidates if c.role is not _Role.CHANGED]
+    arrived = [c for c in candidates if c.role is not Role.CHANGED]
     found = _best(table, [c for c in arrived if c.sure and c.column.name in table.indexed]) or _best(table, arrived)
     if found is None:
         none = "no column tells new rows from old: it is synced whole each time"
@@ -194,9 +163,9 @@ def _by_arrival(table: SourceTable, evidence: TableEvidence, candidates: Sequenc
         return Proposal(primary_key=table.primary_key, reasons=(none, *reasons))
     name = found.column.name
     once, reason = _written_once(evidence)
-    why = [f"{name}: {found.why}", _indexed(table, name), reason]
+    why = [*found.reasons(), _indexed(table, name), reason]
     partition_by = "batch" if _is_batch(table, found.column, evidence) else None
-    trusted = found.sure and once and _is_complete(found.column, evidence)
+    trusted = found.sure and once and found.is_complete(evidence)
     return Proposal((name,), cursor_type_of(found.column), Strategy.APPEND, partition_by, table.primary_key, trusted, (*why, *reasons))
 
 
@@ -215,82 +184,20 @@ def _written_once(evidence: TableEvidence) -> tuple[bool, str]:
     return inserts >= ENOUGH_ROWS, f"no row was updated or deleted so far, while {inserts:,} came"
 
 
-def _judge(table: SourceTable, column: SourceColumn, evidence: TableEvidence) -> _Candidate | str | None:
-    """Returns a candidate, or the reason why a column that seems to be one is none; None for all other columns."""
-    cursor_type = cursor_type_of(column)
-    if cursor_type is None:
-        return None
-    known = evidence.columns.get(column.name, ColumnEvidence())
-    words = {word.lower() for word in _WORD.findall(column.name)}
-    if cursor_type is CursorType.INTEGER:
-        return _judge_integer(table, column, known, evidence.unique, words)
-    if words & _SUBJECT and known.at_update is None:
-        return f"its name ({', '.join(sorted(words & _SUBJECT))}) speaks of what the row is about, not of when it came or changed"
-    if known.null_share is not None and known.null_share > MOSTLY_NULL and known.at_update is None and not words & _CHANGED:
-        return f"it is NULL in {known.null_share:.0%} of the rows"  # NULL until the first change, it may still be one of a pair
-    by_default = column.default is not None and AT_INSERT.search(column.default) is not None
-    clock_goes_on = cursor_type is not CursorType.TIMESTAMP_NTZ  # a time without zone repeats an hour when clocks are set back
-    if known.at_update is not None:
-        # The trigger at updates is enough where the column is NULL until the first update. Where it never is, something else sets it at
-        # inserts, and unless that is a trigger or a default, it is the application.
-        always = known.at_insert is not None or by_default or not _is_complete(column, evidence)
-        beside = "" if always else ", though not when a row arrives"
-        setter = known.at_update if known.at_update == ON_UPDATE else f"the trigger {known.at_update}"
-        return _Candidate(column, _Role.CHANGED, always and clock_goes_on, f"{setter} sets it at each change{beside}")
-    if words & _CHANGED:
-        set_by = f" (its default is {column.default})" if by_default else ""
-        why = f"its name says that it is {_Role.CHANGED.value}{set_by}, though nothing in the source sets it at an update"
-        return _Candidate(column, _Role.CHANGED, False, why)
-    if by_default:
-        return _Candidate(column, _Role.ARRIVED, clock_goes_on, f"its default is {column.default}: {_Role.ARRIVED.value}")
-    if known.at_insert is not None:
-        return _Candidate(column, _Role.ARRIVED, clock_goes_on, f"the trigger {known.at_insert} sets it when a row arrives")
-    in_order = known.correlation is not None and known.correlation >= IN_ORDER
-    if words & _ARRIVED:
-        seen = f", and its values grow with the table (correlation {known.correlation:.2f})" if in_order else ""
-        return _Candidate(column, _Role.ARRIVED, False, f"its name says that it is {_Role.ARRIVED.value}{seen}")
-    if in_order and column.name in table.indexed:
-        return _Candidate(column, _Role.ORDERED, False, f"its values grow with the table (correlation {known.correlation:.2f})")
-    return None
-
-
-def _judge_integer(
-    table: SourceTable, column: SourceColumn, known: ColumnEvidence, unique: Sequence[tuple[str, ...]], words: set[str]
-) -> _Candidate | str | None:
-    """Returns what ``_judge`` does, for a column of integers. ``words``: of the column's name, in lower case."""
-    if column.origin is not None and column.origin.is_rowversion:
-        return _Candidate(column, _Role.CHANGED, True, "it is a rowversion: the source itself sets it at each change")
-    alone = (column.name,) in unique or table.primary_key == (column.name,)
-    if column.sequence is not None:
-        beside = "" if known.in_turn else ", which does not give them out one by one and upwards"
-        return _Candidate(column, _Role.KEY, alone and known.in_turn, f"it is drawn from the sequence {column.sequence}{beside}")
-    if words & _SUBJECT or column.base == "smallint":
-        return None
-    if known.correlation is not None and column.name in table.indexed and (alone or words & _BATCH):
-        if known.correlation >= IN_ORDER:
-            return _Candidate(column, _Role.ORDERED, False, f"its values grow with the table (correlation {known.correlation:.2f})")
-        return f"its values do not come in their order (correlation {known.correlation:.2f})"
-    return None
-
-
-def _best(table: SourceTable, candidates: Sequence[_Candidate]) -> _Candidate | None:
+def _best(table: SourceTable, candidates: Sequence[Candidate]) -> Candidate | None:
     """Returns the best candidate; None where there is none.
 
-    Sure ones come first, and of those as sure, the ones known by statistics alone come last; then those count that an index leads with,
-    then the role (times before numbers). Of equal ones the first column is taken.
+    Sure ones come first, and of those as sure, the ones come last that are known by statistics alone, and before these the ones against
+    which a profile speaks; then those count that an index leads with, then the role (times before numbers). Of equal ones the first column
+    is taken.
     """
-    order = list(_Role)
-    return min(
-        candidates,
-        key=lambda c: (not c.sure, c.role is _Role.ORDERED, c.column.name not in table.indexed, order.index(c.role)),
-        default=None,
-    )
+    order = list(Role)
 
+    def rank(one: Candidate) -> tuple[bool, bool, bool, bool, int]:
+        known_by_statistics, unindexed = one.role is Role.ORDERED, one.column.name not in table.indexed
+        return not one.sure, known_by_statistics, bool(one.measured.doubts), unindexed, order.index(one.role)
 
-def _is_complete(column: SourceColumn, evidence: TableEvidence) -> bool:
-    """Whether each row has a value, by the column's constraint or by statistics."""
-    known = evidence.columns.get(column.name, ColumnEvidence())
-    return column.not_null or known.null_share == 0
+    return min(candidates, key=rank, default=None)
 
 
 def _is_batch(table: SourceTable, column: SourceColumn, evidence: TableEvidence) -> bool:

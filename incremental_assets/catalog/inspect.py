@@ -12,7 +12,7 @@ from incremental_assets.catalog.state import Known, Presence
 from incremental_assets.core.container import SourceColumn, SourceTable
 from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.errors import ConfigurationError, SyncError
-from incremental_assets.core.evidence import ListedContainer, TableEvidence
+from incremental_assets.core.evidence import ListedContainer, TableEvidence, TableProfile
 from incremental_assets.core.grammar import IncrementalSpec, Strategy
 from incremental_assets.core.identifier_types import cursor_type_of, identifier_cursor_type
 from incremental_assets.core.partition_column import axis_of
@@ -113,6 +113,7 @@ class ContainerInspection:
 
     ``now``: the time of the run (ISO 8601, UTC). ``progress``: is called with messages for people. ``finished``: the entries that an
     interrupted run had finished, which are not queried again. ``keep``: is called with the entries of this run as they are finished.
+    ``profiles``: of the containers that have one, by name.
     """
 
     def __init__(
@@ -123,9 +124,10 @@ class ContainerInspection:
         progress: Callable[[str], None],
         finished: Mapping[str, Known],
         keep: Callable[[Mapping[str, Known]], None],
+        profiles: Mapping[str, TableProfile],
     ) -> None:
         self._source, self._declarations, self._now = source, declarations, now
-        self._progress, self._finished, self._keep = progress, finished, keep
+        self._progress, self._finished, self._keep, self._profiles = progress, finished, keep, profiles
         self.troubles: dict[str, str] = {}
 
     # ------------------------------------------------------------------ columns and proposals
@@ -154,9 +156,9 @@ class ContainerInspection:
         """The new entry of a container. ``before``: its stored entry; a hidden one is not continued, but begun anew."""
         table = replace(table, rows=listed.rows, bytes=listed.bytes, files=listed.files)
         fingerprint, activity = _mark(listed)
-        proposal = propose(table, evidence)
+        proposal, profiled = self._proposal(table, evidence)
         if before is None or before.presence is Presence.HIDDEN:
-            entry = Known(table, fingerprint, self._now, activity, proposal=proposal, identity=listed.identity)
+            entry = Known(table, fingerprint, self._now, activity, proposal=proposal, identity=listed.identity, profiled=profiled)
             return self._pinned(entry)
         # The first identifier and the span stay as they were first found: the partitions follow from them, and existing partition keys must
         # not change.
@@ -174,8 +176,18 @@ class ContainerInspection:
             dropped=tuple(dropped.values()),
             proposal=proposal,
             identity=listed.identity,
+            profiled=profiled,
         )
         return self._pinned(entry)
+
+    def _proposal(self, table: SourceTable, evidence: TableEvidence) -> tuple[Proposal, str | None]:
+        """The proposal, and the id of the profile that it takes into account."""
+        profile = self._profiles.get(table.name)
+        return propose(table, evidence, profile), self._profiled(table.name)
+
+    def _profiled(self, name: str) -> str | None:
+        profile = self._profiles.get(name)
+        return None if profile is None else profile.id
 
     def _pinned(self, known: Known) -> Known:
         """Returns the entry with the proposal that ``identifiers: auto`` uses.
@@ -204,13 +216,18 @@ class ContainerInspection:
 
     # ------------------------------------------------------------------ spans
     def measure(self, entries: Mapping[str, Known], listed: Mapping[str, ListedContainer], new: Collection[str]) -> dict[str, Known]:
-        """Returns the entries with first and last identifiers and fresh proposals, of those containers whose rows have changed.
+        """Returns the entries with first and last identifiers and fresh proposals, of those containers whose rows or profiles have changed.
 
         ``new``: names of containers whose entries this run has made; their evidence is fresh. For the others, evidence is read again. A
         container whose query fails keeps its entry, and the failure is in ``troubles``. Raises SyncError where evidence cannot be read.
         """
         moved = [
-            n for n, known in entries.items() if n in new or listed[n].activity != known.activity or self._declarations.lacks_span(known)
+            n
+            for n, known in entries.items()
+            if n in new
+            or listed[n].activity != known.activity
+            or self._declarations.lacks_span(known)
+            or self._profiled(n) not in (None, known.profiled)
         ]
         again = [n for n in moved if n not in new]
         evidence: dict[str, TableEvidence] = {}
@@ -220,7 +237,8 @@ class ContainerInspection:
         for name in moved:
             known = entries[name]
             if name in evidence:
-                known = self._pinned(replace(known, proposal=propose(known.table, evidence[name])))
+                proposal, profiled = self._proposal(known.table, evidence[name])
+                known = self._pinned(replace(known, proposal=proposal, profiled=profiled))
             try:
                 measured[name] = replace(self._spanned(known), activity=listed[name].activity)
             except SyncError as error:

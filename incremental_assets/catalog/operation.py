@@ -13,6 +13,7 @@ from incremental_assets.catalog.inspect import CatalogDeclarations, CatalogSourc
 from incremental_assets.catalog.state import Catalog, Known, Presence
 from incremental_assets.core.container import Kind
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.evidence import TableProfile
 
 
 @dataclass(frozen=True)
@@ -50,17 +51,19 @@ def take_catalog(
     progress: Callable[[str], None] = lambda _: None,
     finished: Mapping[str, Known] | None = None,
     keep: Callable[[Mapping[str, Known]], None] = lambda _: None,
+    profiles: Mapping[str, TableProfile] | None = None,
 ) -> CatalogResult:
     """Compares the datastore with the stored catalog. Raises SyncError where not even the listing succeeds.
 
     ``before``: the stored catalog; None: there is none. ``progress``: is called with messages for people. ``finished``: the entries that
     an interrupted run had finished, which are not inspected again. ``keep``: is called with the entries of this run as they are finished.
+    ``profiles``: of the containers that have one, by name.
     """
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     old = before.by_name if before else {}
     everything = source.listing()
     listed = {name: one for name, one in everything.items() if one.kind in options.kinds and not declarations.excluded(name)}
-    inspection = ContainerInspection(source, declarations, now, progress, finished or {}, keep)
+    inspection = ContainerInspection(source, declarations, now, progress, finished or {}, keep, profiles or {})
     # Entries that this run does not compare stay as they are: other kinds, and excluded containers.
     entries = {name: known for name, known in old.items() if name in everything and name not in listed}
     to_inspect: list[str] = []

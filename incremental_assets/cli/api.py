@@ -7,11 +7,16 @@ from typing import Annotated
 
 import typer
 
-from incremental_assets.cli.app import Project, app, enter
+from incremental_assets.cli.app import Project, app, enter, examples
 from incremental_assets.cli.terminal import say
 
 
-@app.command(rich_help_panel="The project")
+@app.command(
+    rich_help_panel="The project",
+    epilog=examples(
+        ("api --port 3001", "the API on 127.0.0.1"),
+    ),
+)
 def api(
     host: Annotated[
         str, typer.Option(metavar="HOST", help="The address to listen on; others than 127.0.0.1 need a proxy with TLS.")

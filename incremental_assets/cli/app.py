@@ -31,6 +31,11 @@ Tags = Annotated[
 ]
 
 
+def examples(*commands: tuple[str, str]) -> str:
+    """The end of the help of a command: examples, each with what it does, on a line that fits 80 columns."""
+    return "\n\n".join(["Examples:", *(f"incremental-assets {command}  # {what}" for command, what in commands)])
+
+
 class Options:
     """Options that stand before the command, as ``incremental-assets --project DIR sync``."""
 

@@ -7,12 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, keys, no_datastore
+from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, examples, keys, no_datastore
 from incremental_assets.cli.terminal import out, print_table, say
 from incremental_assets.core.errors import ConfigurationError
 
 
-@app.command(rich_help_panel="Quality")
+@app.command(
+    rich_help_panel="Quality",
+    epilog=examples(
+        ("audit shop/orders", "all rows"),
+        ("audit shop/orders --partition 2026-03 --repair", "heal it"),
+    ),
+)
 def audit(
     selection: Selection = None,
     tag: Tags = None,

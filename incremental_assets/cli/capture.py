@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from incremental_assets.cli.app import Json, Project, app, enter
+from incremental_assets.cli.app import Json, Project, app, enter, examples
 from incremental_assets.cli.terminal import out, print_table, say
 from incremental_assets.core.errors import ConfigurationError
 
@@ -19,7 +19,13 @@ _FAILED = ("needed", "missing", "lost", "failed")
 """The statuses of steps, slots and containers that make the exit code 1."""
 
 
-@app.command(rich_help_panel="What moves")
+@app.command(
+    rich_help_panel="What moves",
+    epilog=examples(
+        ("capture setup shop", "once, before the first sync"),
+        ("capture status", "how far each container has come"),
+    ),
+)
 def capture(
     action: Annotated[
         str,

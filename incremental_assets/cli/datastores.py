@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from incremental_assets.cli.app import Json, Project, app, enter
+from incremental_assets.cli.app import Json, Project, app, enter, examples
 from incremental_assets.cli.terminal import out, print_catalog, print_table, say
 from incremental_assets.core.errors import ConfigurationError
 
@@ -24,7 +24,13 @@ Url = Annotated[
 ]
 
 
-@app.command(rich_help_panel="The project")
+@app.command(
+    rich_help_panel="The project",
+    epilog=examples(
+        ("init lake", "in the new folder lake"),
+        ("init lake --url SHOP_URL", "with a datastore"),
+    ),
+)
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the project, new or without one.")],
     url: Annotated[str | None, typer.Option("--url", metavar="URL", help="Add the datastore of this URL, as the command add does.")] = None,
@@ -42,7 +48,12 @@ def init(
         _add(directory, url, name, schema, as_json=False)
 
 
-@app.command(rich_help_panel="The project")
+@app.command(
+    rich_help_panel="The project",
+    epilog=examples(
+        ("add SHOP_URL --name shop", "the variable has the URL"),
+    ),
+)
 def add(url: Url, name: Name = None, schema: Schema = None, as_json: Json = False, project_dir: Project = None) -> None:
     """Add a database as a datastore: look at it, and write its defs.yaml with the identifiers that were detected and why.
 
@@ -52,7 +63,12 @@ def add(url: Url, name: Name = None, schema: Schema = None, as_json: Json = Fals
     _add(enter(project_dir), url, name, schema, as_json=as_json)
 
 
-@app.command(rich_help_panel="The project")
+@app.command(
+    rich_help_panel="The project",
+    epilog=examples(
+        ("remove shop", "its tables stay"),
+    ),
+)
 def remove(
     datastore: Annotated[str, typer.Argument(metavar="DATASTORE", help="The datastore that is to be removed.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,

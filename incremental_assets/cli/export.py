@@ -8,12 +8,18 @@ from typing import Annotated
 
 import typer
 
-from incremental_assets.cli.app import Json, Project, app, enter, expect_catalogs
+from incremental_assets.cli.app import Json, Project, app, enter, examples, expect_catalogs
 from incremental_assets.cli.terminal import out, print_table, say
 from incremental_assets.core.errors import ConfigurationError
 
 
-@app.command(rich_help_panel="What moves")
+@app.command(
+    rich_help_panel="What moves",
+    epilog=examples(
+        ("export metadata", "documents of all tables"),
+        ("export metadata shop/orders --format odcs", "a contract"),
+    ),
+)
 def export(
     what: Annotated[
         str, typer.Argument(metavar="metadata", show_default=False, help="metadata: documents that describe the tables of the lake.")

@@ -9,12 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
-from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, expect_catalogs, keys, no_datastore
+from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, examples, expect_catalogs, keys, no_datastore
 from incremental_assets.cli.terminal import out, print_catalog, print_syncs, print_table, say, short
 from incremental_assets.core.errors import ConfigurationError, SyncError
 
 
-@app.command(rich_help_panel="What moves")
+@app.command(
+    rich_help_panel="What moves",
+    epilog=examples(
+        ("catalog shop", "what there is, and what has changed"),
+        ("catalog --dry-run --json", "only look, for a script"),
+    ),
+)
 def catalog(
     words: Annotated[
         list[str] | None,
@@ -86,7 +92,14 @@ def catalog(
     raise typer.Exit(1 if failed else 0)
 
 
-@app.command(rich_help_panel="What moves")
+@app.command(
+    rich_help_panel="What moves",
+    epilog=examples(
+        ("sync", "what is new, of all containers"),
+        ("sync shop/orders --from 2026-01 --to 2026-03", "refresh"),
+        ("sync shop --dry-run", "what a sync would do"),
+    ),
+)
 def sync(
     selection: Selection = None,
     tag: Tags = None,
@@ -189,7 +202,13 @@ def _mode(text: str | None) -> Any:
     return Mode(text)
 
 
-@app.command(rich_help_panel="What moves")
+@app.command(
+    rich_help_panel="What moves",
+    epilog=examples(
+        ("watermarks shop", "the one of each container"),
+        ("watermarks shop/orders --history", "how it has moved"),
+    ),
+)
 def watermarks(
     selection: Selection = None,
     history: Annotated[bool, typer.Option("--history", help="Print all watermarks, the newest first.")] = False,

@@ -7,11 +7,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from incremental_assets.cli.app import Json, Project, app, enter, project_of
+from incremental_assets.cli.app import Json, Project, app, enter, examples, project_of
 from incremental_assets.cli.terminal import out, print_table, say
 
 
-@app.command(rich_help_panel="The project")
+@app.command(
+    rich_help_panel="The project",
+    epilog=examples(
+        ("operations --limit 50", "the newest 50"),
+        ("operations 3f2a --json", "one, by the beginning of its id"),
+    ),
+)
 def operations(
     id: Annotated[
         str | None, typer.Argument(metavar="ID", show_default=False, help="One operation by its id, or by the beginning of its id.")
@@ -38,7 +44,13 @@ def operations(
         print_table("operations", records, ("id", "type", "of", "created", "result", "triggered_by", "schedule", "message"))
 
 
-@app.command(rich_help_panel="The project")
+@app.command(
+    rich_help_panel="The project",
+    epilog=examples(
+        ("demo", "the whole demo, on this machine"),
+        ("demo --scale 1", "with 6 million rows in its largest table"),
+    ),
+)
 def demo(
     scale: Annotated[float, typer.Option(metavar="NUMBER", help="TPC-H's scale factor.")] = 0.1,
     source: Annotated[
@@ -55,7 +67,13 @@ def demo(
     raise typer.Exit(run_demo(project_of(project_dir), scale, DemoSource(source)))
 
 
-@app.command(rich_help_panel="The project")
+@app.command(
+    rich_help_panel="The project",
+    epilog=examples(
+        ("dev", "the UI on http://127.0.0.1:3000, and the daemon"),
+        ("dev --port 3010 --read-only", "a UI that changes nothing"),
+    ),
+)
 def dev(
     port: Annotated[int, typer.Option(metavar="N", help="The port of the UI on 127.0.0.1.")] = 3000,
     read_only: Annotated[bool, typer.Option("--read-only", help="The UI changes nothing; schedules still run.")] = False,

@@ -7,11 +7,16 @@ from typing import Annotated
 
 import typer
 
-from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, expect_catalogs
+from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, examples, expect_catalogs
 from incremental_assets.cli.terminal import out, print_table
 
 
-@app.command(rich_help_panel="What moves")
+@app.command(
+    rich_help_panel="What moves",
+    epilog=examples(
+        ("publish shop --catalog unity", "all tables of shop"),
+    ),
+)
 def publish(
     selection: Selection = None,
     tag: Tags = None,

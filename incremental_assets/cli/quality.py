@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, expect_catalogs, keys
+from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, examples, expect_catalogs, keys
 from incremental_assets.cli.terminal import out, print_scans, print_table, say
 from incremental_assets.core.errors import ConfigurationError
 
@@ -23,7 +23,13 @@ AfterBatch = Annotated[
 ]
 
 
-@app.command(rich_help_panel="Quality")
+@app.command(
+    rich_help_panel="Quality",
+    epilog=examples(
+        ("scan shop/orders", "all rows"),
+        ("scan shop --incremental", "what is new since the last one"),
+    ),
+)
 def scan(
     selection: Selection = None,
     tag: Tags = None,
@@ -60,7 +66,13 @@ def scan(
     raise typer.Exit(1 if any(record["status"] == "failed" for record in records) else 0)
 
 
-@app.command(rich_help_panel="Quality")
+@app.command(
+    rich_help_panel="Quality",
+    epilog=examples(
+        ("profile shop/orders", "all rows"),
+        ("profile shop --incremental", "what is new since the last"),
+    ),
+)
 def profile(
     selection: Selection = None,
     tag: Tags = None,
@@ -90,7 +102,13 @@ def profile(
     raise typer.Exit(1 if any(record["status"] == "failed" for record in records) else 0)
 
 
-@app.command(rich_help_panel="Quality")
+@app.command(
+    rich_help_panel="Quality",
+    epilog=examples(
+        ("checks suggest shop/orders", "after: profile shop/orders"),
+        ("checks suggest shop > checks.yaml", "of all containers"),
+    ),
+)
 def checks(
     words: Annotated[
         list[str],
@@ -100,20 +118,32 @@ def checks(
     ],
     project_dir: Project = None,
 ) -> None:
-    """Propose rules from a profile, as YAML to paste under checks."""
+    """Propose rules from a profile, as YAML to paste under checks.
+
+    The profile is made before: incremental-assets profile. Of containers that lack something, it says what, and which command makes it; the
+    exit code is then 2.
+    """
     from incremental_assets.dagster.loading import load_datastores, select
     from incremental_assets.dagster.quality.command import lake_scope
     from incremental_assets.dagster.quality.profiles import suggested_checks
     from incremental_assets.dagster.runs.ordinary_run import command_line_instance
 
     if words[0] != "suggest" or not words[1:]:
-        raise ConfigurationError("write: incremental-assets checks suggest DATASTORE/CONTAINER")
+        raise ConfigurationError("write: incremental-assets checks suggest DATASTORE/CONTAINER, such as: checks suggest shop/orders")
     project = enter(project_dir)
     datastores = load_datastores(project)
     expect_catalogs(datastores, words[1:])
     with command_line_instance() as instance, lake_scope(say) as scope:
+        lacking = False
         for _, definition in select(datastores, words[1:], []):
-            sys.stdout.write(f"# {definition.container.label}\n{suggested_checks(definition, instance, scope, say)}")
+            try:
+                found = suggested_checks(definition, instance, scope, say)
+            except ConfigurationError as error:  # the others may have a profile
+                say(str(error))
+                lacking = True
+                continue
+            sys.stdout.write(f"# {definition.container.label}\n{found}")
+    raise typer.Exit(2 if lacking else 0)
 
 
 def _scan_or_profile(
@@ -148,7 +178,13 @@ def _scan_or_profile(
     return records
 
 
-@app.command(rich_help_panel="Quality")
+@app.command(
+    rich_help_panel="Quality",
+    epilog=examples(
+        ("anomalies shop", "those that are open"),
+        ('anomalies acknowledge 3f2a91 --comment "known"', "one"),
+    ),
+)
 def anomalies(
     words: Annotated[
         list[str] | None,

@@ -61,6 +61,10 @@ def _command(name: str, command: Any) -> str:
     options = [one for one in command.params if _is_option(one)]
     usage = " ".join(["incremental-assets", name, *(["[OPTIONS]"] if options else []), *(_usage(one) for one in arguments)])
     parts = [f"## {name}", f"    {usage}", *map(_escaped, _paragraphs(command))]
+    if command.epilog:
+        _, *shown = command.epilog.split("\n\n")
+        longest = max(len(one.partition("  # ")[0]) for one in shown)
+        parts.append("\n".join("    {}  # {}".format(one.partition("  # ")[0].ljust(longest), one.partition("  # ")[2]) for one in shown))
     rows = [f"| `{_cell(one.metavar or one.name)}` | {_escaped(one.help or '')} |" for one in arguments]
     rows += [f"| {_names(one)} | {_escaped(one.help or '')}{_default(one)}{_repeated(one)} |" for one in options]
     if rows:

@@ -9,15 +9,20 @@ from datetime import datetime, timezone
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, expect_catalogs
-from incremental_assets.cli.terminal import as_table, out, say, show, whole_screen
+from incremental_assets.cli.app import Json, Project, Selection, Tags, app, enter, examples, expect_catalogs
+from incremental_assets.cli.terminal import Records, as_table, out, say, show, whole_screen
 
 _COLUMNS = ("container", "result", "synced", "watermark", "lag", "open", "audit", "next")
 
 
-@app.command(rich_help_panel="What moves")
+@app.command(
+    rich_help_panel="What moves",
+    epilog=examples(
+        ("status", "all containers"),
+        ("status shop --watch 5", "again every 5 seconds"),
+    ),
+)
 def status(
     selection: Selection = None,
     tag: Tags = None,
@@ -60,7 +65,13 @@ def status(
                 time.sleep(watch)
 
 
-@app.command(rich_help_panel="What moves")
+@app.command(
+    rich_help_panel="What moves",
+    epilog=examples(
+        ("alerts", "for people, and for cron"),
+        ("alerts --json", "for a script"),
+    ),
+)
 def alerts(as_json: Json = False, project_dir: Project = None) -> None:
     """Show what is wrong now: what the project's Alerts would report, and whether Dagster's daemon is at work.
 
@@ -85,8 +96,8 @@ def alerts(as_json: Json = False, project_dir: Project = None) -> None:
     raise typer.Exit(1 if problems else 0)
 
 
-def screen_of(records: list[dict[str, Any]]) -> Table:
-    """The records as a table that fits a terminal of 80 columns."""
+def screen_of(records: list[dict[str, Any]]) -> Records:
+    """The records as a table that fits a terminal of 80 columns, unless a name is long."""
     return as_table("status", map(_row, records), _COLUMNS, narrow=True)
 
 

@@ -4,12 +4,17 @@ Belongs here: how a record is printed. Does not belong: which records there are 
 """
 
 import json
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.control import strip_control_codes
 from rich.live import Live
+from rich.segment import Segment
 from rich.table import Table
 
 SHOWN_VERDICTS = 100
@@ -34,23 +39,60 @@ def say(text: str) -> None:
 
 
 def print_table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...]) -> None:
-    """Print records as a table on stdout. Where stdout is no terminal, the table is 200 characters wide."""
+    """Print records as a table on stdout. Where stdout is no terminal, it is 200 characters wide, or COLUMNS."""
     show(as_table(title, records, columns))
 
 
-def show(table: Table) -> None:
-    """Print a table on stdout."""
-    _console().print(table)
+def show(records: "Records") -> None:
+    """Print records on stdout."""
+    _console().print(records, soft_wrap=True)
 
 
-def as_table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...], *, narrow: bool = False) -> Table:
+def as_table(title: str, records: Iterable[dict[str, Any]], columns: tuple[str, ...], *, narrow: bool = False) -> "Records":
     """The records as a table that is not printed yet. ``narrow``: without lines, so that eight short columns fit 80 characters."""
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0)) if narrow else Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column)
-    for record in records:
-        table.add_row(*(_cell(record.get(column)) for column in columns))
-    return table
+    return Records(title, columns, [tuple(_cell(record.get(column)) for column in columns) for record in records], narrow)
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records that are printed as a table if the terminal is so wide that no word of theirs has to be broken; else one below the other.
+
+    A name that is broken or cut cannot be copied. ``rows``: the cells of each record, as texts.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    narrow: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self._least_width() <= options.max_width:
+            yield self._table()
+            return
+        yield Segment(f"{self.title}\n")
+        for row in self.rows:
+            # Segments are printed as they are: the terminal breaks a long line, and it is copied as one.
+            yield Segment(f"{strip_control_codes(row[0])}\n")
+            for column, cell in zip(self.columns[1:], row[1:], strict=True):
+                if cell:
+                    yield Segment(f"  {column}: {strip_control_codes(cell)}\n")
+
+    def _least_width(self) -> int:
+        """How wide the table is if each column is as wide as its longest word."""
+        cells = zip(self.columns, *self.rows, strict=True)
+        widths = [max((cell_len(word) for cell in column for word in cell.split()), default=0) for column in cells]
+        return sum(widths) + (len(widths) if self.narrow else 3 * len(widths) + 1)
+
+    def _table(self) -> Table:
+        if self.narrow:
+            table = Table(title=self.title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+        else:
+            table = Table(title=self.title, title_justify="left")
+        for column in self.columns:
+            table.add_column(column, overflow="fold")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
 
 
 def whole_screen() -> Live:
@@ -59,7 +101,8 @@ def whole_screen() -> Live:
 
 
 def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 200, emoji=False, markup=False)
+    # Rich knows the width of a terminal, and that in COLUMNS.
+    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200, emoji=False, markup=False)
 
 
 def _cell(value: Any) -> str:

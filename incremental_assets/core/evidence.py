@@ -1,7 +1,7 @@
 """Facts about a table beyond its columns: its entry in the datastore's listing, statistics, triggers and unique indexes.
 
-Belongs here: the facts as plain values. Does not belong: reading them (``databases``, ``files``), or the conclusions drawn from them
-(``catalog.detect``).
+Belongs here: the facts as plain values. Does not belong: reading them (``databases``, ``files``, ``quality.profile``), or the conclusions
+drawn from them (``catalog.detect``, ``catalog.measured``).
 """
 
 from collections.abc import Mapping
@@ -63,3 +63,34 @@ class TableEvidence:
     inserts: int | None = None
     changes: int | None = None
     live: int | None = None
+
+
+@dataclass(frozen=True)
+class ProfiledColumn:
+    """What a profile has counted of a column of dates, times or integers.
+
+    ``rows``: all of them. ``nulls``: those without a value. ``minimum``, ``maximum``: as text; times with a zone are in UTC. ``distinct``:
+    about how many different values there are; None: not known. ``in_order``: the share of neighbouring partitions of time of which the
+    later one has no value below the greatest of the earlier one; None: there are no such partitions.
+    """
+
+    rows: int
+    nulls: int
+    minimum: str | None = None
+    maximum: str | None = None
+    distinct: int | None = None
+    in_order: float | None = None
+
+
+@dataclass(frozen=True)
+class TableProfile:
+    """What the newest profile of a container has counted in its Delta table, which has no more of the source than was synced by then.
+
+    ``made_at``: when its oldest part was made (ISO 8601, UTC). ``id``: identifies the profile. ``is_older``: the table has changed since.
+    ``columns``: by name.
+    """
+
+    made_at: str
+    id: str
+    is_older: bool
+    columns: Mapping[str, ProfiledColumn]

@@ -5,6 +5,7 @@ Belongs here: the connection between a component and the catalog operation, whic
 (``components.datastore``).
 """
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,10 +20,15 @@ from incremental_assets.catalog.definition import ContainerDefinition, Settings
 from incremental_assets.catalog.inspect import CatalogDeclarations, CatalogSource
 from incremental_assets.catalog.operation import CatalogOptions, CatalogResult, take_catalog
 from incremental_assets.catalog.state import Catalog
-from incremental_assets.core.evidence import ListedContainer
+from incremental_assets.core.errors import ConfigurationError, LakeError
+from incremental_assets.core.evidence import ListedContainer, TableProfile
 from incremental_assets.core.names import encode_name
 from incremental_assets.dagster.catalog_store import CatalogStore
-from incremental_assets.dagster.project import current_project
+from incremental_assets.dagster.project import current_project, lake_root
+from incremental_assets.delta.table import LakeTable
+from incremental_assets.quality.profile.facts import profile_facts
+
+log = logging.getLogger(__name__)
 
 
 class CataloguedComponent(dg.StateBackedComponent, ABC):
@@ -72,8 +78,23 @@ class CataloguedComponent(dg.StateBackedComponent, ABC):
         of_yaml = self.settings().catalog
         chosen = options or CatalogOptions(of_yaml.prune, of_yaml.recreate, of_yaml.kinds)
         with self.source(before) as source:
-            outcome = take_catalog(source, before, chosen, self.declarations(), progress, **kept)
+            outcome = take_catalog(source, before, chosen, self.declarations(), progress, profiles=self._profiles(before), **kept)
             return replace(outcome, troubles={**outcome.troubles, **source.troubles})
+
+    def _profiles(self, before: Catalog | None) -> Mapping[str, TableProfile]:
+        """The profiles of the datastore's containers, by name. Where they cannot be read, the catalog goes without."""
+        if before is None:
+            return {}
+        try:
+            stored, lake = [one.container for one in self.definitions(before)], lake_root()
+        except ConfigurationError:  # the YAML may name a table that is newer than the catalog, which is being renewed
+            return {}
+        try:
+            found = profile_facts(lake, self.name, {one.label: LakeTable(lake, *one.key_path) for one in stored})
+        except LakeError as error:
+            log.warning(f"{self.name}: its profiles cannot be read, so that proposals do not take them into account: {error}")
+            return {}
+        return {one.name: found[one.label] for one in stored if one.label in found}
 
     def listing(self, before: Catalog | None) -> Mapping[str, ListedContainer]:
         """Lists the source, to find out whether a stored catalog still describes it. No container is inspected. Raises SyncError."""

@@ -33,6 +33,7 @@ from incremental_assets.delta.operation_tables import EndedAs, OperationKind
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head
 from incremental_assets.quality.profile.column import Profile, rows_of
+from incremental_assets.quality.profile.facts import profile_facts
 from incremental_assets.quality.profile.page import profile_page
 from incremental_assets.quality.profile.store import ProfileStore, Refreshed
 from incremental_assets.quality.profile.suggest import split_partitions, suggest
@@ -239,9 +240,20 @@ def suggested_checks(definition: ContainerDefinition, instance: dg.DagsterInstan
     again = f"incremental-assets profile {container.label}"
     store, table = ProfileStore(scope.lake, container.datastore), scope.table(*container.key_path)
     head = table.head()
-    profile = store.profile(scope.spark, container.label, order=_order_of_arrival(definition, instance)) if head is not None else None
-    if head is None or profile is None:
+    if head is None:
+        raise ConfigurationError(
+            f"{container.label}: rules are made from a profile of its table, and it has no table yet. Run: incremental-assets sync "
+            f"{container.label} && {again}"
+        )
+    facts = profile_facts(scope.lake, container.datastore, {container.label: table}).get(container.label)  # before Spark is started
+    profile = store.profile(scope.spark, container.label, order=_order_of_arrival(definition, instance)) if facts is not None else None
+    if facts is None or profile is None:
         raise ConfigurationError(f"{container.label}: it has no profile yet. Run: {again}")
+    if facts.is_older:
+        log(
+            f"{container.label}: these rules are made from its profile of {facts.made_at[:10]}, and its table has changed since. To renew "
+            f"the profile: {again}"
+        )
     split = split_partitions(profile)
     fitted = store.profile(scope.spark, container.label, split.fitted)
     if fitted is None:

@@ -1,0 +1,72 @@
+"""Tables on a terminal: a name is neither cut nor broken, however long it is and however many columns there are.
+
+Belongs here: how records are printed. Does not belong: which records there are.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import typer
+
+from assets_tests.harness import Project
+from incremental_assets.cli import app
+
+MakeProject = Callable[..., Project]
+LONG = "a_table_of_the_warehouse_whose_name_is_sixty_characters_long"
+SHOW = """
+from incremental_assets.cli.terminal import print_table
+columns = ("container", "column", "previous", "new", "rows", "run_id", "completed_at")
+record = dict.fromkeys(columns, "2026-03-02T10:00:00.123456Z") | {"container": "shop/" + NAME, "rows": 6_001_215, "run_id": "r" * 36}
+print_table("watermarks", [record, {"container": "shop/b"}], columns)
+"""
+
+
+def printed(name: str, width: int | None) -> str:
+    """What a process prints on a terminal of so many columns; None: into a file."""
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    environment |= {} if width is None else {"COLUMNS": str(width)}
+    done = subprocess.run([sys.executable, "-c", f"NAME = {name!r}\n{SHOW}"], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200, None])
+@pytest.mark.parametrize("name", ["orders", LONG, LONG * 3])
+def test_no_name_and_no_id_is_cut_or_broken(name: str, width: int | None) -> None:
+    """What cannot be copied from one command has to be typed into the next one."""
+    shown = printed(name, width)
+    for word in (f"shop/{name}", "r" * 36, "2026-03-02T10:00:00.123456Z", "6,001,215", "shop/b"):
+        assert word in shown, shown
+    assert "…" not in shown
+
+
+def test_each_command_shows_examples_that_fit_80_columns() -> None:
+    """A line that is broken cannot be copied, and the options alone do not say how they go together."""
+    group: Any = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        first, *lines = command.epilog.split("\n\n")
+        assert first == "Examples:" and lines, name
+        for line in lines:
+            assert line.startswith(f"incremental-assets {name}") and "  # " in line and len(line) <= 78, line
+        assert command.rich_help_panel, "it is in one of the groups"
+
+
+def test_what_fits_is_a_table() -> None:
+    assert "┃ container" in printed("orders", 200) and "┃" not in printed("orders", 80)
+    assert "\n  run_id: rrr" in printed("orders", 80)
+
+
+def test_the_commands_show_long_names_whole_on_80_columns(project: MakeProject) -> None:
+    """The tables of real commands, over a source with a long name."""
+    shop = project(incremental=[f"public.{LONG}:id:integer"])
+    shop.execute(f"create table {LONG} (id int primary key); create table {LONG[:-1]}2 (id int primary key)")
+    shop.write()
+    command = [sys.executable, "-m", "incremental_assets.cli", "--project", str(shop.path)]
+    environment = {**shop.environment(spark=False), "COLUMNS": "80"}
+    for arguments in (["catalog"], ["status"], ["watermarks"]):
+        done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, check=True)
+        assert f"shop/{LONG}" in done.stdout, done.stdout
+        assert "…" not in done.stdout, done.stdout
