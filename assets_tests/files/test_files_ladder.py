@@ -35,11 +35,16 @@ def type_of(project: Folder, name: str = "value") -> str:
     return {column.name: column.type for column in head.columns}[name]
 
 
-def values(project: Folder, name: str = "value") -> list[str | None]:
-    """The values as texts of Spark, in the order of the ids: delta-rs cannot read a table with widened columns."""
+def columns(project: Folder, *names: str) -> list[list[str | None]]:
+    """The values of columns as texts of Spark, in the order of the ids: delta-rs cannot read a table with widened columns."""
     with open_session(project.spark_home, name="test") as spark:
         frame = spark.read.format("delta").load(project.table("sales").url)
-        return [row[0] for row in frame.orderBy("id").selectExpr(f"cast(`{name}` AS string)").collect()]
+        rows = frame.orderBy("id").selectExpr(*(f"cast(`{name}` AS string)" for name in names)).collect()
+    return [[row[number] for row in rows] for number in range(len(names))]
+
+
+def values(project: Folder) -> list[str | None]:
+    return columns(project, "value")[0]
 
 
 def rejected(project: Folder) -> int:
@@ -80,9 +85,9 @@ def test_each_column_widens_to_its_next_rung(folder: Make, monkeypatch: pytest.M
     project.put("b.csv", content(10, [after for _, after, _, _ in RUNGS.values()]))
     line = project.one("sales")
     assert (line["status"], rejected(project)) == ("synced", 0), line
-    for name, rung, (_, _, wanted, shown) in zip(names, RUNGS, RUNGS.values(), strict=True):
+    for name, rung, (_, _, wanted, shown), found in zip(names, RUNGS, RUNGS.values(), columns(project, *names), strict=True):
         assert type_of(project, name) == wanted, rung
-        assert [value for value in values(project, name) if value is not None] == shown, rung
+        assert [value for value in found if value is not None] == shown, rung
         was = f"was widened from {old[name]} to {wanted}" if widens(old[name], wanted) else f"was {old[name]} and is {wanted} now"
         assert f"column {name} {was}" in line["message"], rung
     assert project.one("sales")["status"] == "skipped"
@@ -128,7 +133,7 @@ def test_both_readers_make_the_same_table(folder: Make, monkeypatch: pytest.Monk
             assert project.one("sales")["status"] == "synced"
         head = project.table("sales").head()
         assert head is not None
-        tables.append((head.columns, [values(project, name) for name in ("value", "day", "flag", "price")]))
+        tables.append((head.columns, columns(project, "value", "day", "flag", "price")))
     assert tables[0] == tables[1] == tables[2]
 
 
