@@ -91,6 +91,7 @@ REVIEWED = {
     ("quality/records.py", "listed"): "hexadecimal digits",
     ("files/readers/formats.py", "cells.value(cell, column.type, staged.reading)"): "of a cell v0, v1, … and a type",
     ("files/readers/formats.py", "cells.mask(quote(name), bits)"): "quoted",
+    ("files/readers/formats.py", "expression"): "of quoted names and types",
     ("files/readers/formats.py", "fits"): "of a cell v0, v1, … and a type",
     ("files/readers/formats.py", "cell"): "v0, v1, …",
     ("files/readers/records.py", "' or '.join(sorted(RESERVED))"): OWN_TEXT,

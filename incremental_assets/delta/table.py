@@ -138,6 +138,11 @@ class LakeTable:
         table = self.opened()
         return int(table.count()) if table is not None else 0
 
+    def bytes(self) -> int:
+        """The size of the files of the newest version; 0 if there is no table yet."""
+        table = self.opened()
+        return sum(pa.table(table.get_add_actions(flatten=True)).column("size_bytes").to_pylist()) if table is not None else 0
+
     def commits(self, newest: int) -> Sequence[Commit]:
         """Up to ``newest`` of the most recent commits, the most recent first."""
         table = self.opened()

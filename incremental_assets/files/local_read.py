@@ -44,6 +44,7 @@ class RowsReadHere:
     def __init__(self, session: "Callable[[], SparkSession]", local: LocalRows, staged: StagedFiles, odd: FileRows | None) -> None:
         self._session, self._odd, self.staged = session, odd, staged
         self.columns: tuple[Column, ...] = local.columns
+        self.held = odd.held if odd is not None else ()
         self.refused: Mapping[str, str] = local.refused
         more = odd.counts if odd is not None else {}
         none = FileCount(0, 0)
@@ -81,8 +82,10 @@ def read_here(
     known: Sequence[Column],
     indexed: int,
     staging: Path,
+    as_text: Callable[[], bool] | None = None,
 ) -> RowsReadHere | None:
-    """Reads the files; None if Spark has to read them. Parameters as of ``LocalRows``; ``staging``: a folder for temporary files.
+    """Reads the files; None if Spark has to read them. Parameters as of ``LocalRows``; ``staging``: a folder for temporary files;
+    ``as_text``: see ``FileRows``. Where a column widens, Spark has to read them.
 
     Raises SourceInterrupted where the disk, the machine or the network fails.
     """
@@ -99,7 +102,7 @@ def read_here(
     folder.mkdir()
     try:
         local = LocalRows(address, reading, files, known, folder, indexed)
-        odd = _read_doubtful(scope, attempt, local, reading, files, staging) if local.doubtful else None
+        odd = _read_doubtful(scope, attempt, local, reading, files, staging, as_text) if local.doubtful else None
         rows = odd.good().toArrow() if odd is not None else None
         staged = StagedFiles(str(folder), [WrittenFile(*file) for file in local.close(rows)], indexed)
         return RowsReadHere(lambda: scope.spark, local, staged, odd)
@@ -117,7 +120,13 @@ def read_here(
 
 
 def _read_doubtful(
-    scope: LakeScope, attempt: Attempt, local: LocalRows, reading: Reading, files: Sequence[ReadFile], staging: Path
+    scope: LakeScope,
+    attempt: Attempt,
+    local: LocalRows,
+    reading: Reading,
+    files: Sequence[ReadFile],
+    staging: Path,
+    as_text: Callable[[], bool] | None,
 ) -> FileRows:
     """Lets Spark read the doubtful lines, as files that consist of them. Raises Unsure where it cannot, or where a type changes by them."""
     folder, copies = staging / "lines", staging / "links"
@@ -136,12 +145,13 @@ def _read_doubtful(
         if len(asked) != len(odd):
             raise Unsure  # the server has ended
         address = FolderAddress.parse("", str(folder))
-        rows = FileRows(scope.spark, address, as_lines, [odd[file.key] for file in asked], local.columns, copies)
+        rows = FileRows(scope.spark, address, as_lines, [odd[file.key] for file in asked], local.columns, copies, as_text=as_text)
         scope.stack.callback(rows.close)
         return rows
 
     _, rows = attempt.read([own[key] for key in doubtful], read)
-    if rows is None or rows.refused:
+    # Where a column of the table is too narrow for one of these lines, all other rows need its new type, too.
+    if rows is None or rows.refused or rows.columns != local.columns:
         raise Unsure
     types = {name: type_ for name, type_ in local.inferred.items() if type_ is not None and type_ != "string"}
     # A column without any text so far would have got its type from these lines.

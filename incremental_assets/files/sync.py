@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from incremental_assets.core.cursor_type import CursorType, format_value
 from incremental_assets.core.files import FILE, MODIFIED, FileState, shown_path
+from incremental_assets.core.ladder import TEXT
 from incremental_assets.core.names import backticked
 from incremental_assets.core.plan import Mode
 from incremental_assets.core.schema import Column
 from incremental_assets.core.watermark import TableState
 from incremental_assets.core.window import Window
+from incremental_assets.delta.as_text import REWRITTEN_BYTES, may_be_rewritten
 from incremental_assets.delta.commit_files import indexed_columns
 from incremental_assets.delta.container_sync import ContainerSync
 from incremental_assets.delta.result import SyncResult
@@ -104,6 +106,7 @@ class FileSync(ContainerSync):
         self._attempt = Attempt(scope, Attempts(scope.lake, plan.container.key_path), log)
         self._rows: FileRows | RowsReadHere | None = None
         self._columns: tuple[Column, ...] = ()
+        self._as_text: frozenset[str] = frozenset()
         self._rejected = rejected_table(scope.lake, plan.container.key_path)
         self._due, self._drop = plan.due, plan.drop
         self._recheck: Recheck | None = None  # None: the plan asks for none
@@ -126,6 +129,7 @@ class FileSync(ContainerSync):
             if self._rows is None:
                 _, self._rows = self._attempt.read(self._due, lambda files: self._read(files, in_lake))
         self._columns = self._rows.columns if self._rows is not None else in_lake
+        self._as_text = self._become_text(in_lake)
         self._note()
         if not self._counts and (plan.whole or not self._drop):
             self._note_nothing(head)
@@ -165,13 +169,25 @@ class FileSync(ContainerSync):
     # ------------------------------------------------------------------ reading
     def _read(self, files: Sequence[ReadFile], known: tuple[Column, ...]) -> FileRows:
         definition = self._definition
-        rows = FileRows(self._scope.spark, definition.settings.address, definition.reading, files, known, self._folder(), self._log)
+        address, reading = definition.settings.address, definition.reading
+        rows = FileRows(self._scope.spark, address, reading, files, known, self._folder(), self._log, self._may_be_rewritten)
         self._scope.stack.callback(rows.close)
         return rows
 
     def _read_here(self, head: Head | None, known: tuple[Column, ...]) -> RowsReadHere | None:
         address, reading = self._definition.settings.address, self._definition.reading
-        return read_here(self._scope, self._attempt, address, reading, self._due, known, indexed_columns(head), self._folder())
+        indexed, folder = indexed_columns(head), self._folder()
+        return read_here(self._scope, self._attempt, address, reading, self._due, known, indexed, folder, self._may_be_rewritten)
+
+    def _become_text(self, in_lake: Sequence[Column]) -> frozenset[str]:
+        """The names of the table's inferred columns that are text from this sync on."""
+        before, declared = {column.name: column.type for column in in_lake}, {name.lower() for name in self._definition.reading.types}
+        new = {column.name for column in self._columns if column.type == TEXT and before.get(column.name, TEXT) != TEXT}
+        return frozenset(name for name in new if name.lower() not in declared)
+
+    def _may_be_rewritten(self) -> bool:
+        """Whether an inferred column may become text, for which the table has to be rewritten."""
+        return may_be_rewritten(self.table)
 
     def _folder(self) -> Path:
         """A new folder for temporary files of this sync."""
@@ -230,6 +246,12 @@ class FileSync(ContainerSync):
             if lost:
                 result.warnings.append(f"the {lost:,} rows that the table had of them are gone with the table that was replaced")
             result.more["files/refused"] = dict(list(self._refusals.items())[:SHOWN_FILES])
+        held = self._rows.held if self._rows is not None else ()
+        if held:
+            result.warnings.append(
+                f"{' and '.join(held)} would have to become text, for which tables of more than {REWRITTEN_BYTES >> 30} GB are not "
+                f"rewritten: say columns: {{{held[0]}: string}} in the YAML, and read all files again with --reset-watermarks"
+            )
         if rejected:
             files = {key: count.rejected for key, count in self._counts.items() if count.rejected}
             rows, of = "row" if rejected == 1 else "rows", "file" if len(files) == 1 else "files"
@@ -264,6 +286,7 @@ class FileSync(ContainerSync):
                 files=(*self._counts, *self._drop),
                 only_adds=self._only_adds,
                 staged=self._rows.staged if isinstance(self._rows, RowsReadHere) else None,
+                as_text=self._as_text,
             )
         )
 

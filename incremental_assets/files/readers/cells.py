@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from incremental_assets.core.errors import ConfigurationError
+from incremental_assets.core.ladder import is_on_ladder
 from incremental_assets.core.names import literal
 from incremental_assets.core.spark_types import type_text
 from incremental_assets.files.readers.reading import Reading
@@ -115,6 +116,25 @@ def mask(cell: str, possible: int = ALL_TYPES) -> str:
 def type_of_mask(bits: int | None) -> str:
     """The first type in INFERRED whose bit is set; ``string`` where none is."""
     return next((type_ for i, type_ in enumerate(INFERRED) if (bits or 0) >> i & 1), "string")
+
+
+def on_ladder(type_: str, reading: Reading) -> bool:
+    """Whether an inferred column of this type widens. One whose texts are read by a pattern of the YAML stays."""
+    return is_on_ladder(type_) and _pattern_option(type_, reading) is None and _pattern_option("timestamp_ntz", reading) is None
+
+
+def texts_of(cell: str, type_: str, reading: Reading) -> str:
+    """Returns the aggregate of what the ladder asks of the texts of an inferred column (``core.ladder.Texts``), as a struct."""
+    plain, digits = _like(cell, _NUMBER), r"^\s*[+-]?0*([0-9]*)"
+    after = r"[.]([0-9]*?)0*\s*$"
+    parts = {
+        "misfits": f"count(CASE WHEN NOT {fits(cell, type_, reading, is_declared=False)} THEN 1 END)",
+        "numbers": f"coalesce(bool_and({plain}), true)",
+        "before": f"coalesce(max(length(regexp_extract({cell}, {literal(digits)}, 1))), 0)",
+        "after": f"coalesce(max(length(regexp_extract({cell}, {literal(after)}, 1))), 0)",
+        "times": f"coalesce(bool_and({fits(cell, 'timestamp_ntz', reading, is_declared=False)}), true)",
+    }
+    return f"struct({', '.join(f'{expression} AS {part}' for part, expression in parts.items())})"
 
 
 def _exact(cell: str, type_: str, is_declared: bool) -> list[str]:

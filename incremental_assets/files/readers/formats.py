@@ -4,11 +4,12 @@ Belongs here: one class for each kind of format, and what they share. Does not b
 (``columnar``), when a text is a value of a type (``cells``), or reading again without broken files (``read``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from incremental_assets.core.files import FileFormat
+from incremental_assets.core.ladder import TEXT, Texts, next_type
 from incremental_assets.core.names import backticked as quote
 from incremental_assets.core.names import literal
 from incremental_assets.core.schema import Column
@@ -94,10 +95,11 @@ def check_options(spark: "SparkSession", reading: Reading) -> None:
 
 
 class DelimitedRows:
-    """CSV and TSV: the files of one header are read together."""
+    """CSV and TSV: the files of one header are read together. ``held``: columns of the table that would be text, if that were allowed."""
 
     def __init__(self, staged: StagedFiles, files: Sequence[ReadFile]) -> None:
         self._staged, self.columns = staged, staged.known
+        self.held: tuple[str, ...] = ()
         self.groups, self.refused = delimited.grouped(staged.reading, files, staged.heads, staged.known)
 
     def infer(self) -> None:
@@ -119,6 +121,33 @@ class DelimitedRows:
             return True
         bits = {name: 1 << list(cells.INFERRED).index(type_) for name, type_ in types.items() if name in frame.columns}
         return all(found is None or found for found in _masks(frame, bits).values())
+
+    def widen(self, as_text: Callable[[], bool]) -> bool:
+        """Widens those inferred columns of the table that have texts of another form, as ``core.ladder`` says. Returns whether any has.
+
+        ``as_text``: whether a column may become text, for which the table has to be rewritten. It is asked only if one would; where it may
+        not, the column stays, and is in ``held``.
+        """
+        known = {column.name.lower() for column in self._staged.known}
+        asked = {
+            column.name: column.type
+            for column in self.columns
+            if column.name.lower() in known - self._staged.types.keys() and cells.on_ladder(column.type, self._staged.reading)
+        }
+        frame = self._texts(list(asked))
+        if frame is None:
+            return False
+        asked = {name: type_ for name, type_ in asked.items() if name in frame.columns}
+        measured = [cells.texts_of(quote(name), type_, self._staged.reading) for name, type_ in asked.items()]
+        found = frame.selectExpr(*(f"{expression} AS s{i}" for i, expression in enumerate(measured))).collect()[0]
+        texts = [Texts(**one.asDict()) for one in found]
+        new = {name: next_type(type_, one) for (name, type_), one in zip(asked.items(), texts, strict=True)}
+        changed = {name: type_ for name, type_ in new.items() if type_ != asked[name]}
+        if TEXT in changed.values() and not as_text():
+            self.held = tuple(name for name, type_ in changed.items() if type_ == TEXT)
+            changed = {name: type_ for name, type_ in changed.items() if type_ != TEXT}
+        self.columns = tuple(Column(column.name, changed.get(column.name, column.type)) for column in self.columns)
+        return bool(changed)
 
     def _inferred(self, names: Sequence[str]) -> dict[str, str]:
         """Returns by name the type that fits all texts of a new column, in all files."""

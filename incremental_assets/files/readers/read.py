@@ -62,8 +62,9 @@ class FileRows:
     """The rows of a set of files, read once when an instance is made. Spark keeps good and rejected rows cached until ``close``.
 
     ``known``: the table's columns without ``_file`` and ``_file_modified``; their types stay or are widened. ``columns``: those, and the
-    new ones after them. ``refused``: by key, why a file could not be read or does not belong to this container. ``counts``: the row
-    counts of every other file, by key. ``staging``: a folder for temporary files.
+    new ones after them. ``as_text``: see ``DelimitedRows.widen``; None: no inferred column of CSV is widened. ``held``: likewise.
+    ``refused``: by key, why a file could not be read or does not belong to this container. ``counts``: the row counts of every other file,
+    by key. ``staging``: a folder for temporary files.
 
     Raises ConfigurationError for options and types that Spark refuses, SourceInterrupted where the disk, the machine or the network
     fails, SourceError where the files cannot be read at all, and PySparkException where the Spark server has ended.
@@ -82,7 +83,10 @@ class FileRows:
         known: Sequence[Column],
         staging: Path,
         log: Callable[[str], None] = lambda _: None,
+        as_text: Callable[[], bool] | None = None,
     ) -> None:
+        self._as_text = as_text
+        self.held: tuple[str, ...] = ()
         self._spark, self._address, self._reading, self._log = spark, address, reading, log
         self._types = cells.resolved_types(spark, reading.types)
         self._known = tuple(Column(c.name, self._types.get(c.name.lower(), c.type)) for c in known)
@@ -180,7 +184,17 @@ class FileRows:
             rows.infer()
         finally:
             self._refused |= rows.refused
+        self.counts = self._counted(rows)
+        # Only where rows are rejected can a column be too narrow. So nothing is asked where all rows fit.
+        if self._as_text is not None and isinstance(rows, DelimitedRows) and any(count.rejected for count in self.counts.values()):
+            if rows.widen(self._as_text):
+                self._drop()
+                self.counts = self._counted(rows)
+            self.held = rows.held
         self.columns = rows.columns
+
+    def _counted(self, rows: FormatRows) -> dict[str, FileCount]:
+        """Caches all rows in Spark, and counts those of each file."""
         counts = {file.key: FileCount(0, 0) for file in self._left()}
         if rows.groups:
             # Cached, as the rows are read several times: to be counted, and for the good and the rejected ones.
@@ -192,7 +206,7 @@ class FileRows:
             found = self._typed.frame.groupBy(NAME).agg(*_counting()).collect()
             for row in found:
                 counts[self._stage.names[row[NAME]]] = FileCount(row["all"] - row["wrong"], row["wrong"])
-        self.counts = counts
+        return counts
 
     def _each_by_itself(self) -> dict[str, str]:
         """Reads each file by itself, and returns by key what Spark says of those that it cannot read."""

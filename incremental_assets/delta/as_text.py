@@ -1,0 +1,72 @@
+"""Rewrites a table whose columns become text, as Delta cannot change their type in place.
+
+Belongs here: the text of each value, the proof that no value is lost, and the one commit. Does not belong: when a column becomes text
+(``core.ladder``), and changes that Delta makes in place (``evolve``).
+"""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from incremental_assets.core.errors import RebuildNeeded
+from incremental_assets.core.names import backticked as quote
+from incremental_assets.core.schema import Column
+from incremental_assets.delta.guards import expect_unmoved, moved, newest
+from incremental_assets.delta.table import Head, LakeTable
+from incremental_assets.delta.write_batch import WriteBatch
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+REWRITTEN_BYTES = 1 << 30
+"""A table whose files have more bytes is not rewritten."""
+
+
+def may_be_rewritten(table: LakeTable) -> bool:
+    """Whether the table is small enough."""
+    return table.bytes() <= REWRITTEN_BYTES
+
+
+def rewrite_as_text(
+    spark: "SparkSession", table: LakeTable, head: Head, write_batch: WriteBatch, changes: Sequence[tuple[Column, Column]]
+) -> Head:
+    """Rewrites the table in one commit, in which these columns (as they are, and as they will be) are text. Returns what it is then.
+
+    Raises RebuildNeeded if a value could not be had back from its text, and ConcurrentWriteError on a concurrent write. Nothing is written
+    in either case.
+    """
+    label, old = write_batch.container.label, {before.name: before.type for before, _ in changes}
+    frame = spark.read.format("delta").option("versionAsOf", head.version).load(table.url)
+    lost = [f"NOT cast({text_of(quote(name), type_)} AS {type_}) <=> {quote(name)}" for name, type_ in old.items()]
+    counts = frame.selectExpr(*(f"count(CASE WHEN {is_lost} THEN 1 END) AS c{i}" for i, is_lost in enumerate(lost))).collect()[0]
+    for (name, type_), count in zip(old.items(), counts, strict=True):
+        if count:
+            raise RebuildNeeded(
+                f"{label}: column {name!r} cannot become text, as {count:,} of its values ({type_}) would not stay the same; nothing was "
+                f"written. To read all files again: incremental-assets sync {label} --reset-watermarks"
+            )
+    columns = [f"{text_of(quote(c.name), old[c.name])} AS {quote(c.name)}" if c.name in old else quote(c.name) for c in head.columns]
+    options = {"overwriteSchema": "true", "userMetadata": json.dumps(write_batch.commit_metadata)}
+    expect_unmoved(label, table, head)
+    frame.selectExpr(*columns).write.format("delta").mode("overwrite").options(**options).save(table.url)
+    after = newest(table)
+    if after.version != head.version + 1:
+        raise moved(label, table, "the table was rewritten, and may lack what that writer has written: audit it")
+    return after
+
+
+def text_of(expression: str, type_: str) -> str:
+    """The expression of the usual text of a value: ``12.5`` and not ``12.500``, ``12345678`` and not ``1.2345678E7``."""
+    if type_.startswith("decimal"):
+        return _plain(expression) if not type_.endswith(",0)") else f"cast({expression} AS string)"
+    if type_ == "double":
+        exact = f"try_cast(cast({expression} AS string) AS decimal(38,18))"
+        return f"CASE WHEN cast({exact} AS double) = {expression} THEN {_plain(exact)} ELSE cast({expression} AS string) END"
+    if type_ == "timestamp":
+        return f"(cast({expression} AS string) || 'Z')"  # the time zone of all sessions is UTC
+    return f"cast({expression} AS string)"
+
+
+def _plain(decimal: str) -> str:
+    """The digits of a decimal with a fraction, without the zeros at its end."""
+    return f"trim(TRAILING '.' FROM trim(TRAILING '0' FROM cast({decimal} AS string)))"
