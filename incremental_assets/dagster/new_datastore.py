@@ -125,7 +125,8 @@ def remove_datastore(project: Path, name: str) -> list[str]:
     done = [f"deleted {file}"]
     found, env = _VARIABLE.search(place.text), project / ".env"
     if found is not None and found[1] in dotenv.dotenv_values(env, interpolate=False):
-        rest = [path.read_text(encoding="utf-8", errors="replace") for path in project.glob("**/*.y*ml") if path.is_file()]
+        files = [*project.glob("*.y*ml"), *(project / "defs").glob("**/*.y*ml")]
+        rest = [path.read_text(encoding="utf-8", errors="replace") for path in files if path.is_file()]
         if not any(f"env.{found[1]}" in other for other in rest):
             dotenv.unset_key(env, found[1])
             done.append(f"deleted {found[1]} from {env}")
