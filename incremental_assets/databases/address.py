@@ -1,6 +1,6 @@
-"""The address of a database whose driver has no parser of URLs, without ever showing a password.
+"""The address of a database, without ever showing a password.
 
-Belongs here: its parts, and the messages for what is wrong with a URL. Does not belong: PostgreSQL's, which libpq parses
+Belongs here: its parts, and parsing a URL where the driver has no parser. Does not belong: parsing PostgreSQL's, which libpq does
 (``databases.postgres.connection``), a JDBC URL, and connecting.
 """
 

@@ -7,7 +7,7 @@ Belongs here: the URL, connections, and the messages of connection failures. Doe
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +17,7 @@ from psycopg.rows import tuple_row
 
 from incremental_assets.core.errors import ConfigurationError, OutOfTime, SourceError, SourceUnreachable
 from incremental_assets.core.time_limit import seconds_left
+from incremental_assets.databases.address import DatabaseAddress
 from incremental_assets.databases.postgres.options import jdbc_properties, resolved
 
 APPLICATION_NAME = "incremental-assets"
@@ -51,19 +52,13 @@ _KERBEROS = ("gssencmode", "krbsrvname", "gsslib", "gssdelegation")
 
 
 @dataclass(frozen=True)
-class PostgresAddress:
+class PostgresAddress(DatabaseAddress):
     """The address of a database, and the user and password for it. ``repr`` does not show the password.
 
     ``options``: further connection options of libpq, as ``options.resolved`` returns them. ``ports``: the port or ports as the URL says
     them, as libpq accepts several hosts; ``port`` is the first of them.
     """
 
-    host: str
-    port: int
-    database: str
-    user: str
-    password: str = field(repr=False, default="")
-    options: Mapping[str, str] = field(repr=False, default_factory=dict[str, str])
     ports: str = ""
 
     @classmethod
