@@ -184,8 +184,8 @@ def statements_of_the_server(schema: str = "dbo", name: str = "orders") -> Itera
         *connection.SETTINGS,
         SHOWPLAN,
         NO_SHOWPLAN,
-        session.SNAPSHOT_ISOLATION,
-        session.READ_COMMITTED,
+        connection.SNAPSHOT_STATE,
+        connection.SNAPSHOT_ISOLATION,
         session.BEGIN,
         session.ROLLBACK,
     ]

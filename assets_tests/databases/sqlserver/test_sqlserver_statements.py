@@ -20,10 +20,10 @@ from sqlglot.errors import ParseError
 from assets_tests import hostile
 from assets_tests.databases.sqlserver.known import IDENTIFIERS, followed, statements_of, statements_of_the_server, whole
 from incremental_assets.core.container import Container
-from incremental_assets.databases.sqlserver import hashed_rows, introspect, keys, session, statements, transactions, watch
+from incremental_assets.databases.sqlserver import connection, hashed_rows, introspect, keys, session, statements, transactions, watch
 
 PINNED = Path(__file__).parent / "statements.json"
-UNKNOWN_TO_SQLGLOT = {session.SNAPSHOT_ISOLATION}
+UNKNOWN_TO_SQLGLOT = {connection.SNAPSHOT_ISOLATION}
 """Statements of T-SQL's own that sqlglot does not know."""
 
 

@@ -40,6 +40,10 @@ SETTINGS = (
     f"set lock_timeout {LOCK_WAIT_SECONDS * 1000}",
 )
 """What values and their texts depend on, whatever the settings of the server and the login are."""
+SNAPSHOT_STATE = "select snapshot_isolation_state from sys.databases where database_id = db_id()"
+"""1 if the database allows snapshots."""
+SNAPSHOT_ISOLATION = "set transaction isolation level snapshot"
+"""From then on no query waits for the locks of open transactions: each reads the rows as they were committed when it began."""
 _OPTIONS = ("encrypt", "ca", "check_host")
 
 LOGIN_FAILED, NO_DATABASE, UNKNOWN_TABLE, UNKNOWN_COLUMN = 18456, (4060, 911), 208, 207
@@ -124,6 +128,7 @@ class SQLServerAddress(DatabaseAddress):
             connection = SQLServerConnection(found, line, silence)
             for setting in SETTINGS:
                 connection.execute(setting)
+            connection.read_versions()
         except driver_errors() as error:
             if line is not None:
                 line.close()
@@ -149,11 +154,22 @@ class SQLServerConnection:
     def __init__(self, connection: Any, line: socket.socket, silence: int) -> None:
         self._connection, self._line, self._silence = connection, line, silence
         self.is_open = True
+        self.has_snapshots = False
+        """Whether the database allows snapshots, and ``read_versions`` was called."""
 
     @property
     def id(self) -> int:
         """The id of its session in the server."""
         return int(self.rows("select @@spid")[0][0])
+
+    def read_versions(self) -> None:
+        """Lets all queries read past the locks of open transactions, if the database allows it.
+
+        Otherwise the plan of a sync would wait for each transaction that has inserted or changed a row and is still open.
+        """
+        if self.rows(SNAPSHOT_STATE)[0][0] == 1:
+            self.execute(SNAPSHOT_ISOLATION)
+            self.has_snapshots = True
 
     def execute(self, statement: str) -> None:
         with self._connection.cursor() as cursor:

@@ -18,16 +18,13 @@ from incremental_assets.databases.sqlserver.transactions import permission_query
 from incremental_assets.databases.sqlserver.watch import SnapshotWatch
 
 PRIVILEGE = "GRANT VIEW SERVER STATE TO <this login>; (from SQL Server 2022 on VIEW SERVER PERFORMANCE STATE is enough)"
-SNAPSHOT_ISOLATION = "set transaction isolation level snapshot"
-READ_COMMITTED = "set transaction isolation level read committed"
 BEGIN, ROLLBACK = "begin transaction", "if @@trancount > 0 rollback transaction"
 
 
 def server_query() -> str:
-    """The database's own id, its name, whether it allows snapshots, whether it reads committed versions, whether it can be written, and
-    the server's version."""
+    """The database's own id, its name, whether it reads committed versions, whether it can be written, and the server's version."""
     return (
-        "select convert(nchar(36), service_broker_guid), name, snapshot_isolation_state, is_read_committed_snapshot_on,"
+        "select convert(nchar(36), service_broker_guid), name, is_read_committed_snapshot_on,"
         " convert(nvarchar(20), databasepropertyex(name, 'Updateability')), convert(int, serverproperty('ProductMajorVersion'))"
         " from sys.databases where database_id = db_id()"
     )
@@ -57,7 +54,6 @@ class SQLServerSession(HeldSession[SQLServerConnection]):
         self.address = address
         self._server: Server | None = None
         self._sees_transactions = False
-        self._has_snapshots = False
 
     def _connect(self) -> SQLServerConnection:
         return self.address.connect()
@@ -75,15 +71,14 @@ class SQLServerSession(HeldSession[SQLServerConnection]):
     @property
     def has_snapshots(self) -> bool:
         """Whether the database allows snapshots."""
-        return self.server is not None and self._has_snapshots
+        return self.live.has_snapshots
 
     @property
     def server(self) -> Server:
         """Facts about the server, which are read at the first use."""
         if self._server is None:
-            guid, database, state, is_versioned, updateability, version = self.rows(server_query())[0]
+            guid, database, is_versioned, updateability, version = self.rows(server_query())[0]
             self._sees_transactions = self.value(permission_query()) == 1
-            self._has_snapshots = state == 1
             self._server = Server(
                 source=f"{str(guid).lower()}/{quote(database, safe='')}.{quote(self.container.schema, safe='')}",
                 version=int(version or 0),
@@ -93,7 +88,7 @@ class SQLServerSession(HeldSession[SQLServerConnection]):
                 shows_activity=self.is_exact or self._sees_transactions,
                 privilege=PRIVILEGE,
                 hides_transactions=True,
-                weaker_promise="" if self._has_snapshots else weaker_promise(str(database), is_versioned=bool(is_versioned)),
+                weaker_promise="" if self.has_snapshots else weaker_promise(str(database), is_versioned=bool(is_versioned)),
             )
         return self._server
 
@@ -107,7 +102,6 @@ class SQLServerSession(HeldSession[SQLServerConnection]):
         with source_errors(container.label, self.address):
             connection = self.live
             if has_snapshots:
-                connection.execute(SNAPSHOT_ISOLATION)
                 connection.execute(BEGIN)
                 connection.rows(first_read(container))
             try:
@@ -118,7 +112,6 @@ class SQLServerSession(HeldSession[SQLServerConnection]):
                     # The Delta commit has succeeded or failed by now, so a lost connection does not matter any more.
                     with contextlib.suppress(*driver_errors()):
                         connection.execute(ROLLBACK)
-                        connection.execute(READ_COMMITTED)
 
     def rows(self, query: str) -> list[Row]:
         """The rows of one query. It is ended when the current time limit has passed."""
