@@ -109,6 +109,7 @@ def test_a_file_that_is_half_old_and_half_new_loses_no_row(folder: Make, monkeyp
     assert [None if one is None else Decimal(one) for one in values(project)] == wanted
 
 
+@pytest.mark.long
 def test_a_column_climbs_several_rungs(folder: Make) -> None:
     """A second change would fail, as the table has Delta's type widening by then."""
     project = sales(folder)
@@ -121,6 +122,7 @@ def test_a_column_climbs_several_rungs(folder: Make) -> None:
     assert audited["status"] == "equal", audited
 
 
+@pytest.mark.long
 def test_both_readers_make_the_same_table(folder: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of them reads a file depends on its name and size; its rows must not."""
     tables: list[Any] = []
