@@ -5,7 +5,7 @@ starting an operation.
 """
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -58,6 +58,20 @@ def operation(instance: dg.DagsterInstance, id: str) -> dict[str, Any]:
 
 def operation_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str, Any]:
     """The record of a run. Its fields are those of ``incremental-assets operations --json``."""
+    return _operation(record, _events(instance, record.dagster_run.run_id))
+
+
+def sync_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str, Any]:
+    """As ``operation_of``, for the run of a container's sync; the result is ``warning`` where it has succeeded and its message warns."""
+    events = _events(instance, record.dagster_run.run_id)
+    found = _operation(record, events)
+    warns = any(
+        _values(event).get("sync/status") == "warning" for event in events if event.is_step_materialization or event.is_asset_observation
+    )
+    return found | {"result": "warning"} if warns and found["result"] == "success" else found
+
+
+def _operation(record: dg.RunRecord, events: Sequence[dg.DagsterEvent]) -> dict[str, Any]:
     run = record.dagster_run
     tags = run.tags
     return {
@@ -67,7 +81,7 @@ def operation_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str
         "start_time": _moment(record.start_time),
         "end_time": _moment(record.end_time),
         "result": RESULTS.get(run.status, "queued"),
-        "message": _message(instance, run.run_id),
+        "message": _message(events),
         "triggered_by": started_by(tags),
         "schedule": schedule_of(tags),
         "of": tags.get(f"{TAG}container") or tags.get(f"{TAG}datastore") or _assets(run),
@@ -104,21 +118,31 @@ def _options(run: dg.DagsterRun) -> dict[str, Any]:
     return options
 
 
-def _message(instance: dg.DagsterInstance, run_id: str) -> str:
+def _events(instance: dg.DagsterInstance, run_id: str) -> list[dg.DagsterEvent]:
+    return [entry.dagster_event for entry in instance.all_logs(run_id, of_type=_MESSAGE_EVENTS) if entry.dagster_event is not None]
+
+
+def _values(event: dg.DagsterEvent) -> dict[str, Any]:
+    """The metadata of a materialization or an observation."""
+    if event.is_step_materialization:
+        return plain(event.step_materialization_data.materialization.metadata)
+    return plain(event.asset_observation_data.asset_observation.metadata)
+
+
+def _message(events: Sequence[dg.DagsterEvent]) -> str:
     """The message of a run: why it failed, or what it did. Empty where it has recorded nothing yet."""
-    events = [entry.dagster_event for entry in instance.all_logs(run_id, of_type=_MESSAGE_EVENTS) if entry.dagster_event is not None]
     failed, text = failure_of(events)
     if failed is not None:
         return text
     newest = summary_in(events) or summary_in(events, PROFILE_SUMMARY)
     for event in events:
         if event.is_step_materialization:
-            message = str(plain(event.step_materialization_data.materialization.metadata).get("sync/message", ""))
+            message = str(_values(event).get("sync/message", ""))
             return f"{message}; quality: {newest['message']}" if newest is not None else message
     if newest is not None:
         return str(newest["message"])
-    observed = [event.asset_observation_data.asset_observation for event in events if event.is_asset_observation]
-    return str(plain(observed[-1].metadata).get("sync/message", "")) if observed else ""
+    observed = [event for event in events if event.is_asset_observation]
+    return str(_values(observed[-1]).get("sync/message", "")) if observed else ""
 
 
 def _moment(seconds: float | None) -> str | None:

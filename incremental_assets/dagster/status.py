@@ -20,7 +20,7 @@ from incremental_assets.catalog.definition import ContainerDefinition
 from incremental_assets.core.anomalies import Anomaly
 from incremental_assets.core.cursor_type import MICROS_PER_DAY, MICROS_PER_SECOND, CursorType, json_value, value_at
 from incremental_assets.dagster.jobs import CONTAINER_TAG, is_sync
-from incremental_assets.dagster.operations import operation_of
+from incremental_assets.dagster.operations import sync_of
 from incremental_assets.dagster.project import lake_root
 from incremental_assets.dagster.schedules import schedules_of
 from incremental_assets.dagster.watermarks import WatermarkEvent, held_back_since, newest_event, newest_events_with_watermark
@@ -95,7 +95,7 @@ def _last_sync(instance: dg.DagsterInstance, label: str) -> dict[str, Any] | Non
     """The newest sync of the container as an operation; None if there is none among its newest runs."""
     found = instance.get_run_records(dg.RunsFilter(tags={CONTAINER_TAG: label}), limit=_RUNS)
     newest = next((record for record in found if is_sync(record.dagster_run)), None)
-    return None if newest is None else operation_of(instance, newest)
+    return None if newest is None else sync_of(instance, newest)
 
 
 def _lag_seconds(cursor_type: CursorType | None, watermark: int | None, now: datetime, zone: str) -> int | None:

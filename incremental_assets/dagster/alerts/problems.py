@@ -87,8 +87,10 @@ def found_in(records: Sequence[Mapping[str, Any]], anomalies: Iterable[Anomaly],
         elif result in ("failure", "missing"):
             text = "it is gone from the source" if result == "missing" else f"the last sync has failed: {as_line(record['message'])}"
             problems[f"{label} sync"] = Problem(Severity.FAILURE, f"{label}: {text}")
-        elif result == "success" and record["run_id"] is not None:
+        elif result in ("success", "warning") and record["run_id"] is not None:
             runs[label] = record["run_id"], f"{label}: {as_line(record['message'])}"
+            if result == "warning":
+                problems[f"{label} sync"] = Problem(Severity.WARNING, f"{label}: the last sync warns: {as_line(record['message'])}")
         if record["audit"] == "different":
             problems[f"{label} audit"] = Problem(Severity.FAILURE, f"{label}: the last audit has found differences from its source")
         lag, held = record["lag_seconds"], record["held_back_seconds"]
