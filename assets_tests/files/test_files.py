@@ -367,7 +367,7 @@ def test_new_csv_files_are_synced_without_spark(folder: Make) -> None:
 
 def test_a_doubtful_line_is_judged_by_spark_beside_the_others(folder: Make) -> None:
     """Otherwise it is lost, or counted twice; and rejected rows of a file that is replaced stay."""
-    project = sales(folder)
+    project = sales(folder, entry={"columns": {"id": "bigint", "amount": "bigint"}})
     project.put("sales/orders_1.csv", "id,amount\n1,10\n2,20\n")
     project.one("sales")
     project.put("sales/orders_2.csv", 'id,amount\n3,30\n+4, 40\n5\n"6"x,60\n7,70\n')
