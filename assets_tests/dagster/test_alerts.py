@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets_tests.dagster.recorded_ticks import record_tick, switch_on
-from assets_tests.harness import Project
+from assets_tests.harness import Folder, Project
 from incremental_assets.core.errors import ConfigurationError
 from incremental_assets.dagster.alerts.messages import news
 from incremental_assets.dagster.alerts.problems import Found, Limits, Problem, Severity, found_in
@@ -214,6 +214,26 @@ def test_an_anomaly_and_a_failed_sync_are_reported_and_their_end_too(shop: Proje
     shop.execute("alter table hidden rename to orders; update orders set total = 1, day = '2026-01-07' where id = 2")
     shop.one("orders", stale=True)
     assert sorted(line.partition(":")[0] for line in looked().splitlines()) == ["over", "over"]
+
+
+def test_a_sync_that_warns_is_reported_and_its_end_too(folder: Callable[..., Folder], hook: Hook) -> None:
+    """Rows that are rejected each night are missing in the lake, and the run is green: nobody would look."""
+    made = folder(containers={"orders": {"glob": "orders/*.csv", "columns": {"n": "int"}}})
+    settings, cursor = Settings("alerts", (hook.url,), frozenset({Severity.FAILURE, Severity.WARNING})), None
+
+    def looked() -> str:
+        nonlocal cursor
+        hook.got.clear()
+        with made.instance() as instance:
+            cursor = tick(settings, cursor, look(instance, [made.definition("orders")], settings.limits, NOTHING)).cursor
+        return "; ".join(one["message"] for one in hook.got)
+
+    made.put("orders/1.csv", "n\n1\nx\n")
+    made.one("orders")
+    assert looked().startswith("warning: landing/orders: the last sync warns: 1 row") and looked() == ""
+    made.put("orders/2.csv", "n\n2\n")
+    made.one("orders")
+    assert looked().startswith("over: landing/orders: the last sync warns")
 
 
 def test_the_component_of_the_yaml_sends(shop: Project, hook: Hook) -> None:

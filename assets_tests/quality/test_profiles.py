@@ -563,6 +563,8 @@ def test_no_rules_are_proposed_from_a_profile_that_does_not_fit_the_table(
         return None if partitions == () else profile
 
     monkeypatch.setattr(ProfileStore, "profile", merged)
+    facts = {"shop/orders": SimpleNamespace(is_older=False)}
+    monkeypatch.setattr("incremental_assets.dagster.quality.profiles.profile_facts", lambda *_: facts)
     container: Any = SimpleNamespace(
         label="shop/orders", datastore="shop", key_path=("shop", "orders"), signature="none", partitioning=None, cursor_type=None
     )

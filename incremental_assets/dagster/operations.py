@@ -65,9 +65,8 @@ def sync_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> dict[str, Any
     """As ``operation_of``, for the run of a container's sync; the result is ``warning`` where it has succeeded and its message warns."""
     events = _events(instance, record.dagster_run.run_id)
     found = _operation(record, events)
-    warns = any(
-        _values(event).get("sync/status") == "warning" for event in events if event.is_step_materialization or event.is_asset_observation
-    )
+    kept = (event for event in events if event.is_step_materialization or event.is_asset_observation)
+    warns = any(_values(event).get("sync/status") == "warning" for event in kept)
     return found | {"result": "warning"} if warns and found["result"] == "success" else found
 
 
