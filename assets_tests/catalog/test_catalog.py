@@ -374,6 +374,7 @@ def test_a_stored_catalog_keeps_its_keys(tmp_path: Path) -> None:
             "fingerprint",
             "since",
             "activity",
+            "profiled",
             "presence",
             "dropped",
             "identity",

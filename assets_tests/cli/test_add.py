@@ -45,6 +45,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     for variable in ("INCREMENTAL_ASSETS_PROJECT", "INCREMENTAL_ASSETS_LAKE", "DAGSTER_HOME"):
         monkeypatch.setenv(variable, "")  # so that what the commands set is undone
         monkeypatch.delenv(variable)
+    monkeypatch.setenv("COLUMNS", "200")  # in narrower tables, texts are broken into several lines
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     _forget_modules()

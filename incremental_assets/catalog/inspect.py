@@ -187,7 +187,7 @@ class ContainerInspection:
 
     def _profiled(self, name: str) -> str | None:
         profile = self._profiles.get(name)
-        return None if profile is None else profile.id
+        return None if profile is None else f"{profile.id}{', older' if profile.is_older else ''}"
 
     def _pinned(self, known: Known) -> Known:
         """Returns the entry with the proposal that ``identifiers: auto`` uses.

@@ -41,7 +41,7 @@ class Known:
     ``core.evidence.ListedContainer``). ``dropped``: columns that it has had and no longer has. ``pinned``: the proposal that
     ``identifiers: auto`` uses, kept from the first time that it was used; without columns, the container is synced as a snapshot; None: not
     decided yet. ``doubt``: why the pinned proposal should no longer be used; None: nothing speaks against it.
-    ``profiled``: the id of the profile that ``proposal`` takes into account; None: there was none.
+    ``profiled``: the id of the profile that ``proposal`` takes into account, and whether the table was newer; None: there was none.
     """
 
     table: SourceTable
