@@ -52,8 +52,8 @@ class Progress:
             words.append(f"{self.rows:,} of about {max(self.expected, self.rows):,} rows")
         elif self.expected:
             words.append(f"about {self.expected:,} rows")
-        if self.rows and self.seconds >= 1 and self.phase is Phase.READS:
-            pace = self.rows / self.seconds
+        pace = self.rows / self.seconds if self.seconds >= 1 and self.phase is Phase.READS else 0.0
+        if pace >= 1:
             words.append(f"{pace:,.0f} rows a second")
             if self.expected > self.rows:
                 words.append(f"about {(self.expected - self.rows) / pace:.0f} s left")
