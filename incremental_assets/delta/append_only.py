@@ -1,23 +1,25 @@
 """Writes and reads small Delta tables to which rows are only appended, through delta-rs and without Spark.
 
-Belongs here: creating such a table, appending to it, compacting its files, and reading it. Does not belong: what its rows mean
-(``quality.records``, ``operation_tables``).
+Belongs here: creating such a table, appending to it, compacting its files, reading it, and deleting its old rows. Does not belong: what its
+rows mean (``quality.records``, ``operation_tables``).
 
 Appends never conflict with each other, so several processes and hosts can append without a lock. Every reader of Delta can query the table.
 """
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from incremental_assets.core.errors import LakeError
 from incremental_assets.delta.errors import place_errors
-from incremental_assets.delta.table import LakeTable, among, opened_or_made, opened_while_made, read_rows, reason
+from incremental_assets.delta.table import LakeTable, among, double_quoted, opened_or_made, opened_while_made, read_rows, reason
 
 COMPACT_AFTER = 20
 """The number of commits after which the files are compacted. Each commit adds a file, and the time to read grows with their number."""
@@ -93,6 +95,35 @@ class AppendOnly:
                 predicate=among(*filters) or None,
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
+
+    def forget(self, age: str, before: datetime, keep: Callable[[pa.Table], pa.Table] | None, *where: tuple[str, Sequence[str]]) -> int:
+        """Deletes the rows whose time ``age`` is before the given one, except those that ``keep`` returns when it is given all rows;
+        None: none of them is kept.
+
+        ``where``: only rows for which each of these filters holds are deleted. Returns how many were deleted. Raises LakeError, whose cause
+        is a CommitFailedError if another process has committed in the meantime; nothing has changed then.
+        """
+        delta = self.opened()
+        if delta is None:
+            return 0
+        is_old = pc.field(age) < pa.scalar(before, pa.timestamp("us", tz="UTC"))
+        for column, values in where:
+            is_old &= pc.field(column).isin(list(values))
+        rows = self.read()
+        old = len(rows.filter(is_old))
+        kept = rows.slice(0, 0) if keep is None else keep(rows).filter(is_old).select(rows.column_names)
+        if old == len(kept):
+            return 0
+        is_before = f"{double_quoted(age)} < arrow_cast('{before:%Y-%m-%dT%H:%M:%S.%f}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
+        predicate = " AND ".join(filter(None, (among(*where), is_before)))
+        # No retry: the kept rows were computed from this version, so delta-rs must not commit them on top of a newer one.
+        once = CommitProperties(max_commit_retries=0)
+        with place_errors(self.table.url):
+            if len(kept):
+                write_deltalake(delta, kept, mode="overwrite", predicate=predicate, commit_properties=once)
+            else:
+                delta.delete(predicate, commit_properties=once)
+        return old - len(kept)
 
     def read(self, *where: tuple[str, Sequence[str]], columns: Sequence[str] | None = None) -> pa.Table:
         """Reads the rows for which each filter of ``where`` (a column and its allowed values) holds.

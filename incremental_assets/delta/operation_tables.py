@@ -16,15 +16,13 @@ from enum import Enum
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import CommitProperties, write_deltalake
 
 from incremental_assets.delta import maintenance
 from incremental_assets.delta.append_only import AppendOnly
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.folders import OPERATIONS_FOLDER
 from incremental_assets.delta.private import keep_private
-from incremental_assets.delta.table import LakeTable, among, double_quoted
+from incremental_assets.delta.table import LakeTable
 
 _TEXT, _COUNT, _TIME = pa.string(), pa.int64(), pa.timestamp("us", tz="UTC")
 _LONGEST_MESSAGE = 10_000
@@ -47,8 +45,6 @@ _SCHEMAS = {
         ]
     ),
 }  # fmt: skip
-_AGE = {OPERATIONS: "ended", WATERMARKS: "updated_at"}
-"""The column by which a row is old."""
 
 
 class OperationKind(str, Enum):
@@ -170,44 +166,17 @@ class OperationTables:
         A table that another process changes at the same moment is left for the next maintenance.
         """
         forgotten = 0
-        for name in _SCHEMAS:
+        for name, age, keep in ((OPERATIONS, "ended", None), (WATERMARKS, "updated_at", _newest)):
             with maintenance.next_time_if_moved():
-                forgotten += self._forget(name, datastore, before)
+                forgotten += self.tables[name].forget(age, before, keep, ("datastore", [datastore]))
         return forgotten
 
-    def _forget(self, name: str, datastore: str, before: datetime) -> int:
-        table = self.tables[name]
-        delta = table.opened()
-        if delta is None:
-            return 0
-        age = _AGE[name]
-        rows = table.read()
-        old = rows.filter((pc.field("datastore") == datastore) & (pc.field(age) < pa.scalar(before, _TIME)))
-        kept = rows.schema.empty_table() if name == OPERATIONS else _newest(rows, age).filter(pc.field(age) < pa.scalar(before, _TIME))
-        kept = kept.filter(pc.field("datastore") == datastore)
-        if len(old) == len(kept):
-            return 0
-        predicate = f"{among(('datastore', [datastore]))} AND {double_quoted(age)} < {_instant(before)}"
-        # No retry: the kept rows were computed from this version, so delta-rs must not commit them on top of a newer one.
-        once = CommitProperties(max_commit_retries=0)
-        with place_errors(table.table.url):
-            if len(kept):
-                write_deltalake(delta, kept, mode="overwrite", predicate=predicate, commit_properties=once)
-            else:
-                delta.delete(predicate, commit_properties=once)
-        return len(old) - len(kept)
 
-
-def _newest(rows: pa.Table, age: str) -> pa.Table:
-    """Of each container the newest row."""
-    rows = rows.sort_by([(age, "ascending"), ("table_version", "ascending")])
+def _newest(rows: pa.Table) -> pa.Table:
+    """Of each container the newest row of ``watermarks``."""
+    rows = rows.sort_by([("updated_at", "ascending"), ("table_version", "ascending")])
     last = dict(zip(rows["container"].to_pylist(), range(len(rows)), strict=True))
     return rows.take(pa.array(last.values(), _COUNT))
-
-
-def _instant(at: datetime) -> str:
-    """The time as an expression for delta-rs."""
-    return f"arrow_cast('{at:%Y-%m-%dT%H:%M:%S.%f}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
 
 
 def _plain(row: Operation | WrittenWatermark) -> dict[str, Any]:

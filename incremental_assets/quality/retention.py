@@ -11,14 +11,10 @@ to an operation and so still count.
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, write_deltalake
 
-from incremental_assets.delta.append_only import AppendOnly
-from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.maintenance import next_time_if_moved
 from incremental_assets.quality.records import ANOMALIES, AUDITS, CHECK_METRICS, FAILED_ROWS, OPERATIONS, OperationResult, Records
 
@@ -36,34 +32,12 @@ def prune(records: Records, before: datetime) -> int:
     forgotten = 0
     for name, keep in ((FAILED_ROWS, _none), (CHECK_METRICS, _newest_verdicts), (ANOMALIES, _unresolved), (AUDITS, _newest_audits)):
         with next_time_if_moved():
-            forgotten += _forget(records.tables[name], before, lambda rows, keep=keep: keep(_counted(rows, counting)))
+            forgotten += records.tables[name].forget("recorded_at", before, lambda rows, keep=keep: keep(_counted(rows, counting)))
     with next_time_if_moved():
         used = [records.tables[name].read(columns=["recording"])["recording"] for name in (FAILED_ROWS, CHECK_METRICS, ANOMALIES)]
         needed = pa.chunked_array([chunk for column in used for chunk in column.chunks], pa.string())
-        forgotten += _forget(records.tables[OPERATIONS], before, lambda rows: _needed_operations(rows, needed))
+        forgotten += records.tables[OPERATIONS].forget("recorded_at", before, lambda rows: _needed_operations(rows, needed))
     return forgotten
-
-
-def _forget(table: AppendOnly, before: datetime, keep: Any) -> int:
-    """Delete the old rows of a table, except those that ``keep`` returns when it is given all rows; return how many were deleted."""
-    delta = table.opened()
-    if delta is None:
-        return 0
-    is_old = pc.field("recorded_at") < pa.scalar(before, pa.timestamp("us", tz="UTC"))
-    rows = table.read()
-    old = len(rows.filter(is_old))
-    kept = keep(rows).filter(is_old).select(rows.column_names)
-    if old == len(kept):
-        return 0
-    predicate = f"recorded_at < arrow_cast('{before:%Y-%m-%dT%H:%M:%S.%f}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
-    # No retry: the kept rows were computed from this version, so delta-rs must not commit them on top of a newer one.
-    once = CommitProperties(max_commit_retries=0)
-    with place_errors(table.table.url):
-        if len(kept):
-            write_deltalake(delta, kept, mode="overwrite", predicate=predicate, commit_properties=once)
-        else:
-            delta.delete(predicate, commit_properties=once)
-    return old - len(kept)
 
 
 def _counted(rows: pa.Table, counting: pa.Array) -> pa.Table:
