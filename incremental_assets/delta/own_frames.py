@@ -102,11 +102,14 @@ def expr_types(label: str, frame: "DataFrame", exprs: Sequence[PartitionExpr]) -
 
     found: dict[PartitionExpr, str] = {}
     for one in exprs:
-        column = expr(quote(one.text) if one.is_column else one.text)
         try:
-            # A condition may have no aggregates, window functions and generators, and the argument of an aggregate no values that differ
-            # from one evaluation to the next: so Spark refuses them here.
-            (field,) = frame.where(column.isNotNull()).agg(functions.first(column)).schema.fields
+            if one.is_column:
+                field = frame.schema[one.text]
+            else:
+                column = expr(one.text)
+                # A condition may have no aggregates, window functions and generators, and the argument of an aggregate no values that
+                # differ from one evaluation to the next: so Spark refuses them here.
+                (field,) = frame.where(column.isNotNull()).agg(functions.first(column)).schema.fields
             found[one] = type_text(field.dataType.jsonValue())
         except (spark_exception(), UnknownType) as error:
             raise ConfigurationError(
