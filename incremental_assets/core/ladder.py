@@ -1,15 +1,15 @@
 """The ladder by which the type of an inferred column widens where a later file has values of another form.
 
-Belongs here: the rungs, and which one has room for given texts. Does not belong: measuring the texts (``files.readers.cells``), and how a
+Belongs here: the rungs, and which one represents given texts. Does not belong: measuring the texts (``files.readers.cells``), and how a
 table gets the type (``delta.evolve``, ``delta.as_text``).
 
 Each rung represents every value of the rungs below it exactly:
 
-- a whole number → a decimal with room for it and for the new digits (at most 38) → text
+- a whole number → a decimal of enough digits for it and for the new numbers (at most 38) → text
 - a date → a time without zone → text
 - true or false, a double, a time with or without zone → text
 
-A whole number never becomes a double, which has room for 15 digits only. What the YAML declares is no inferred column, and stays.
+A whole number never becomes a double, which is exact for 15 digits only. What the YAML declares is no inferred column, and stays.
 """
 
 import re
@@ -46,7 +46,7 @@ def is_on_ladder(type_: str) -> bool:
 
 
 def next_type(type_: str, texts: Texts) -> str:
-    """The lowest rung above the type that has room for all texts; the type itself if it has."""
+    """The lowest rung from the type upwards that represents all texts."""
     if not texts.misfits:
         return type_
     decimal = _DECIMAL.fullmatch(type_)

@@ -67,7 +67,7 @@ def test_a_busy_pool_releases_the_watermark(shop: Shop) -> None:
 
 
 def test_a_user_who_sees_no_transactions_is_warned_and_a_lag_finds_late_rows(shop: Shop) -> None:
-    """Such a user sees no open transaction. It must be told, and its lag must be what finds late rows."""
+    """Such a user sees no open transaction. A warning must say so, and its lag must be what finds late rows."""
     project = made(shop, By.NUMBER)
     project.execute(*project.sql.plain_user(project.database, PASSWORD), insert(project, "before"))
     project.url = project.url_of(PLAIN_USER, PASSWORD)
