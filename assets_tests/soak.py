@@ -177,7 +177,8 @@ def soak(ledger: Ledger, seeds: list[int], minutes: float, version: str) -> list
                 except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 the ledger records it
                     reason = error.__cause__ if isinstance(error, Found) else error
                     found = " ".join(f"{type(reason).__name__}: {reason}".split())[:200]
-                    steps = f"{error if isinstance(error, Found) else ''}\n\n{traceback.format_exc()}"
+                    raised = "".join(traceback.format_exception(reason))
+                    steps = f"seed {seed}: {found}\n\n{raised}\n{error if isinstance(error, Found) else ''}"
                 one = Played(seed, version, round(time.monotonic() - began, 1), found)
                 ledger.add(one, steps)
                 ran.append(one)
