@@ -113,3 +113,10 @@ def test_a_project_that_needs_other_containers_to_load_gets_them(shop: Project) 
     (shop.path / "definitions.py").write_text(OWN.replace("{more}", 'assert whole.resolve_assets_def(["shop", "t100"])'))
     built, succeeded = executed(shop, "profile_shop__t007")
     assert succeeded and built == {f"t{n:03d}" for n in range(TABLES)}
+
+
+def test_only_for_the_ui_are_the_types_of_components_described(shop: Project) -> None:
+    """Dagster imports each component that is installed for that. A run, or a command, would take a third of a second more; and without the
+    description the UI has no page of components."""
+    assert "plugin_component_types_json" in load_definitions(shop.path).metadata
+    assert "plugin_component_types_json" not in load_definitions(shop.path, shop.catalog()[:1]).metadata

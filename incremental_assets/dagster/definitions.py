@@ -48,10 +48,10 @@ def build_definitions(project: Path, *, resource_overrides: Mapping[str, Any] | 
     if run is not None and needed is not None:
         with only_containers(needed, beyond=FEW) as left_out:
             tree = take_components(project)
-            narrow = _build(project, tree, resource_overrides)
+            narrow = _build(project, tree, resource_overrides, is_shown=False)
             if not left_out or _is_enough(run, project, tree):
                 return narrow
-    return _build(project, take_components(project), resource_overrides)
+    return _build(project, take_components(project), resource_overrides, is_shown=run is None and not is_limited())
 
 
 def _is_enough(run: dg.DagsterRun, project: Path, tree: dg.ComponentTree) -> bool:
@@ -68,12 +68,17 @@ def _is_enough(run: dg.DagsterRun, project: Path, tree: dg.ComponentTree) -> boo
         return False
 
 
-def _build(project: Path, tree: dg.ComponentTree, resource_overrides: Mapping[str, Any] | None) -> dg.Definitions:
+def _build(project: Path, tree: dg.ComponentTree, resource_overrides: Mapping[str, Any] | None, *, is_shown: bool) -> dg.Definitions:
+    """Builds the definitions of the components.
+
+    ``is_shown``: whether the UI will read them. For its page of component types, Dagster imports every component that is installed and
+    describes its attributes, which takes a third of a second that a run, or a command, does without.
+    """
     with warnings.catch_warnings(), collector_paused():
         # As `dg.load_from_defs_folder` does: Dagster would warn of each preview and beta feature that its own loading uses.
         for category in (dg.PreviewWarning, dg.BetaWarning):
             warnings.filterwarnings("ignore", category=category)
-        found = tree.build_defs()
+        found = tree.build_defs() if is_shown else tree.build_defs(tree.defs_module_path)
     resources = {
         **({} if "spark" in (found.resources or {}) else {"spark": spark_resource}),  # one that the project has already stays
         "lake": lake_resource(lambda: lake_root(project), lambda: dagster_home(project), table_lock),
