@@ -1,10 +1,11 @@
 """Making very many objects that all stay, without Python looking for garbage among them again and again.
 
-Belongs here: pausing the garbage collector, and letting it run less often. Does not belong: what is made meanwhile.
+Belongs here: pausing the garbage collector, letting it run less often, and sparing it what stays. Does not belong: what is made meanwhile.
 """
 
 import atexit
 import contextlib
+import functools
 import gc
 from collections.abc import Generator
 
@@ -24,6 +25,22 @@ def collector_paused() -> Generator[None]:
         yield
     finally:
         gc.enable()
+
+
+@functools.cache
+def spare_what_is_loaded() -> None:
+    """Lets the collector no longer visit the objects that there are now, nor any at the end of the process.
+
+    It is for processes that Dagster starts, the server of a code location or a run, which have loaded a project: what they have imported
+    and built stays until they end. With 1,000 containers, visiting it took 0.7 of the 3.1 seconds of a run, and 6 of the 23 seconds of the
+    server. Later garbage is collected as always, though after 10,000 new objects, where Python's default is 700 or 2,000.
+
+    Only the first call of a process does so: one that loads several projects, as tests do, would keep the garbage of each.
+    """
+    gc.freeze()
+    if 0 < gc.get_threshold()[0] < 10_000:
+        gc.set_threshold(10_000, 20, 20)
+    atexit.register(gc.freeze)
 
 
 def collect_less_often() -> None:

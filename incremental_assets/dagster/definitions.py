@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from incremental_assets.core.collector import collector_paused
+from incremental_assets.core.collector import collector_paused, spare_what_is_loaded
 from incremental_assets.dagster.io_manager import OF_A_CONTAINER, delta_io_manager
 from incremental_assets.dagster.loading import load_repository
 from incremental_assets.dagster.locks import table_lock
@@ -43,15 +43,27 @@ def build_definitions(project: Path, *, resource_overrides: Mapping[str, Any] | 
     ``resource_overrides`` replaces or adds Dagster resources by their key, for example in tests.
     """
     serve_project(project)
-    run = None if is_limited() else run_of_this_process()
-    needed = None if run is None else containers_of(run)
-    if run is not None and needed is not None:
+    if is_limited():  # by a command, whose process has its own way with the collector
+        return _build(project, take_components(project), resource_overrides, is_shown=False)
+    run = run_of_this_process()
+    try:
+        if run is None:
+            return _build(project, take_components(project), resource_overrides, is_shown=True)
+        return _build_for(run, project, resource_overrides)
+    finally:
+        spare_what_is_loaded()
+
+
+def _build_for(run: dg.DagsterRun, project: Path, resource_overrides: Mapping[str, Any] | None) -> dg.Definitions:
+    """Builds definitions for a run, of its containers alone where that is enough."""
+    needed = containers_of(run)
+    if needed is not None:
         with only_containers(needed, beyond=FEW) as left_out:
             tree = take_components(project)
             narrow = _build(project, tree, resource_overrides, is_shown=False)
             if not left_out or _is_enough(run, project, tree):
                 return narrow
-    return _build(project, take_components(project), resource_overrides, is_shown=run is None and not is_limited())
+    return _build(project, take_components(project), resource_overrides, is_shown=False)
 
 
 def _is_enough(run: dg.DagsterRun, project: Path, tree: dg.ComponentTree) -> bool:
