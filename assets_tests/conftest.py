@@ -2,6 +2,7 @@
 test."""
 
 import itertools
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from assets_tests.harness import Folder, Project, small_spark
 from assets_tests.own_lake import OwnLake
@@ -21,6 +24,14 @@ settings.register_profile("untimed", deadline=None)  # how long an example takes
 settings.load_profile("untimed")
 
 small_spark()
+
+
+@event.listens_for(Engine, "connect")
+def _wait_for_no_disk(connection: Any, _: Any) -> None:
+    """Lets Dagster's SQLite files be written without waiting for the disk, which is half of the time of a run. Only where a machine loses
+    its power does that make a difference. The processes that tests start, and kill, wait as always."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = OFF")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
