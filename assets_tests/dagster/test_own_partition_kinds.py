@@ -277,3 +277,17 @@ def test_an_expression_means_the_same_rows_whatever_the_zone_of_the_session(own_
     )
     own_lake.run(plain, key="eu")
     assert [len(own_lake.rows(name)) for name in ("made", "instants", "texts")] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("expression", ["region", "lower(region)", pytest.param("coalesce(lower(region), 'us')", marks=pytest.mark.long)])
+def test_partitions_may_go_by_a_column_that_is_new(own_lake: OwnLake, expression: str) -> None:
+    """The first run after an asset was given other partitions would fail, and each one after it."""
+    old = own("made", lambda _: values("day, n", "date'2026-03-01', 1"), {"partition_expr": "day"}, partitions_def=DAYS)
+    own_lake.run(old, key="2026-03-01")
+    regions = dg.StaticPartitionsDefinition(["eu", "us"])
+    query = lambda c: values("day, n, `a b`, region", f"date'2026-03-01', 2, 3, '{c.partition_key}'")  # noqa: E731
+    made = own("made", query, {"partition_expr": expression}, partitions_def=regions)
+    for key in ("eu", "us", "eu"):
+        assert partition_counts(own_lake.run(made, key=key), "made") == {key: 1}
+    kept = [] if "coalesce" in expression else [(1, None)]
+    assert own_lake.rows("made", "n, region") == [*kept, (2, "eu"), (2, "us")]
