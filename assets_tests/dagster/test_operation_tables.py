@@ -22,6 +22,7 @@ from assets_tests.harness import Folder, Project, wait_for
 from incremental_assets.core.errors import ConfigurationError, LakeError
 from incremental_assets.dagster import operation_log
 from incremental_assets.dagster.locks import container_lock
+from incremental_assets.delta import maintenance
 from incremental_assets.delta.append_only import AppendOnly
 from incremental_assets.delta.operation_tables import EndedAs, Operation, OperationKind, OperationTables, Rows, WrittenWatermark
 from incremental_assets.delta.table import LakeTable
@@ -187,24 +188,32 @@ def test_a_sync_that_is_killed_has_no_row_and_one_that_is_interrupted_says_so(
     assert watermarks(shop.lake)[-1]["watermark"] == line["watermark"]["new"] == "2026-03-01"
 
 
-@pytest.mark.parametrize("partition_by", [(), ("container",)])
-def test_files_that_two_processes_join_at_the_same_time_have_each_row_once(tmp_path: Path, partition_by: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("partition_by", "most"), [((), 1), (("container",), 1), (("container",), 1 << 20)])
+def test_files_that_two_processes_join_at_the_same_time_have_each_row_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_by: tuple[str, ...], most: int
+) -> None:
     """By delta-rs's own compaction, both would commit, and every operation would be counted twice."""
+    monkeypatch.setattr(maintenance, "JOINED_BYTES", most)
     schema = pa.schema([("container", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
-    one, other = (AppendOnly(LakeTable(str(tmp_path), "t"), schema, partition_by) for _ in range(2))
+    table = AppendOnly(LakeTable(str(tmp_path), "t"), schema, partition_by)
     for n in range(6):
-        one.append([{"container": "a'b" if n % 2 else "c", "at": n, "n": n}])
-    stale = other.opened()
-    one.join_files()
-    other.opened = lambda: stale
-    with pytest.raises(LakeError) as refused:
-        other.join_files()
+        table.append([{"container": "a'b" if n % 2 else "c", "at": n, "n": n}])
+    stale = table.opened()
+    maintenance.tidy(table.table)
+    with monkeypatch.context() as other, pytest.raises(LakeError) as refused:
+        other.setattr(LakeTable, "opened", lambda _: stale)
+        maintenance.tidy(table.table)
     assert isinstance(refused.value.__cause__, CommitFailedError)
-    rows = one.read().sort_by("n").to_pylist()
+    rows = table.read().sort_by("n").to_pylist()
     assert [(row["container"], row["n"]) for row in rows] == [("a'b" if n % 2 else "c", n) for n in range(6)]
     assert rows[5]["at"].microsecond == 5
-    table = one.opened()
-    assert table is not None and len(table.file_uris()) == (2 if partition_by else 1)
+    found = table.opened()
+    assert found is not None and len(found.file_uris()) == (2 if partition_by else 1)
+    commits = 6 + (2 if partition_by and most == 1 else 1)
+    assert found.version() == commits, "as many bytes at once as are allowed"
+    maintenance.tidy(table.table)
+    again = table.opened()
+    assert again is not None and again.version() == commits, "there is nothing left to be joined"
 
 
 def test_several_processes_append_at_the_same_time(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from incremental_assets.dagster.datastore import maintenance_job
 from incremental_assets.dagster.quality.command import ScanOptions, profile_lines
 from incremental_assets.dagster.quality.profiles import suggested_checks
 from incremental_assets.delta.guards import expr
+from incremental_assets.delta.maintenance import next_time_if_moved, tidy
 from incremental_assets.delta.scope import LakeScope
 from incremental_assets.delta.table import Head, LakeTable
 from incremental_assets.quality.profile.column import (
@@ -183,6 +184,7 @@ def lake(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
         )
         few = frame.where("day = DATE'2026-01-02' AND id < 500").withColumn("small", expr("9"))
         refresh(few, keys=["2026-01-02", "2026-01-03"], parameters=Parameters(distinct=12))
+        _maintained_twice_at_once(store.table)
         after = store.profile(spark, "orders")
         assert whole and after
     delta = store.table.opened()
@@ -190,6 +192,19 @@ def lake(spark_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     query = QueryBuilder().register("kept", delta).execute("SELECT container, partition, column_name FROM kept WHERE container = 'orders'")
     kept = pa.table(query.read_all()).to_pylist()
     return Lake(rows, plan.getvalue().count("FileScan "), merged, whole, fitted, found, after, kept)
+
+
+def _maintained_twice_at_once(table: LakeTable) -> None:
+    """Two runs maintain the table at once: the second one began before the first one has committed. No state may be there twice, since each
+    row of a partition would then be counted twice."""
+    before = table.opened()
+    assert before is not None
+    tidy(table)
+    head = table.head()
+    assert head is not None and head.version > before.version(), "there were files to be joined"
+    with pytest.MonkeyPatch.context() as patch, next_time_if_moved():
+        patch.setattr(LakeTable, "opened", lambda _: before)
+        tidy(table)
 
 
 def _text(value: Any) -> str:

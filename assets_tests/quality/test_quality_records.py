@@ -24,7 +24,7 @@ from deltalake.exceptions import CommitFailedError
 from incremental_assets.core.anomalies import Anomaly, Finding, State, after_scan, by_person
 from incremental_assets.core.errors import LakeError
 from incremental_assets.core.rules.rule import FailedRow, Severity, Status, Verdict
-from incremental_assets.delta import append_only
+from incremental_assets.delta import append_only, maintenance
 from incremental_assets.delta.append_only import AppendOnly
 from incremental_assets.delta.errors import place_errors
 from incremental_assets.delta.table import LakeTable
@@ -436,11 +436,11 @@ def test_two_maintenances_at_once_are_no_error(records: Records, monkeypatch: py
     scan(records, "run1", [1])
     for cause, is_reported in ((CommitFailedError("a concurrent transaction deleted data"), False), (OSError("No space left"), True)):
 
-        def fails(_: AppendOnly, cause: Exception = cause) -> None:
+        def fails(_: LakeTable, cause: Exception = cause) -> None:
             with place_errors("there"):
                 raise cause
 
-        monkeypatch.setattr(AppendOnly, "tidy", fails)
+        monkeypatch.setattr(maintenance, "join_files", fails)
         with pytest.raises(LakeError, match="No space left") if is_reported else contextlib.nullcontext():
             records.tidy()
 

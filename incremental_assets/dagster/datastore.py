@@ -102,7 +102,7 @@ def maintenance_job(settings: Settings, definitions: Sequence[ContainerDefinitio
                 with container_lock(dagster_home(), container, context.run_id, context.log.info, context.instance, lake=scope.lake):
                     kept = maintain(lambda: scope.spark, table, container)
                     for companion in adapter_of(definition).companion_tables(scope.lake):
-                        tidy(companion)
+                        tidy(companion, is_locked=True)
             # A container that another run holds is left to the next maintenance. That is no failure.
             except ContainerBusy as error:
                 context.log.warning(str(error))

@@ -1,13 +1,12 @@
 """Writes and reads small Delta tables to which rows are only appended, through delta-rs and without Spark.
 
-Belongs here: creating such a table, appending to it, compacting its files, reading it, and deleting its old rows. Does not belong: what its
-rows mean (``quality.records``, ``operation_tables``).
+Belongs here: creating such a table, appending to it, reading it, and deleting its old rows. Does not belong: what its rows mean
+(``quality.records``, ``operation_tables``), and how files are joined (``maintenance``).
 
 Appends never conflict with each other, so several processes and hosts can append without a lock. Every reader of Delta can query the table.
 """
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -19,6 +18,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from incremental_assets.core.errors import LakeError
 from incremental_assets.delta.errors import place_errors
+from incremental_assets.delta.maintenance import join_files
 from incremental_assets.delta.table import LakeTable, among, double_quoted, opened_or_made, opened_while_made, read_rows, reason
 
 COMPACT_AFTER = 20
@@ -61,40 +61,7 @@ class AppendOnly:
     def compact(self) -> None:
         """Joins small files into larger ones. An error is ignored: the appended rows are in the table whether this succeeds or not."""
         with contextlib.suppress(LakeError):
-            self.join_files()
-
-    def tidy(self) -> None:
-        """Joins files, and removes those that no version of the last week needs. Raises LakeError, as ``join_files`` does."""
-        self.join_files()
-        delta = self.opened()
-        if delta is not None:
-            with place_errors(self.table.url):
-                delta.vacuum(dry_run=False)
-
-    def join_files(self) -> None:
-        """Joins the files of each partition, or of a table without partitions, into one.
-
-        delta-rs's own compaction is not used: where two processes compact at the same time, both of them commit, and every row is in the
-        table twice (1.6.6). This is an overwrite, which is committed only on top of the version that was read. Raises LakeError, whose
-        cause is a CommitFailedError if another process has committed in the meantime; nothing has changed then.
-        """
-        delta = self.opened()
-        if delta is None:
-            return
-        with place_errors(self.table.url):
-            actions, filters = pa.table(delta.get_add_actions(flatten=True)), []
-            for column in self._partition_by:
-                files = Counter(actions.column(f"partition.{column}").to_pylist())
-                filters.append((column, sorted(value for value, count in files.items() if count > 1)))
-            if len(actions) < 2 or any(not values for _, values in filters):
-                return
-            write_deltalake(
-                delta,
-                read_rows(delta, *filters).cast(pa.schema(delta.schema().to_arrow())),
-                mode="overwrite",
-                predicate=among(*filters) or None,
-                commit_properties=CommitProperties(max_commit_retries=0),
-            )
+            join_files(self.table)
 
     def forget(self, age: str, before: datetime, keep: Callable[[pa.Table], pa.Table] | None, *where: tuple[str, Sequence[str]]) -> int:
         """Deletes the rows whose time ``age`` is before the given one, except those that ``keep`` returns when it is given all rows;

@@ -1,24 +1,32 @@
-"""Maintains a container's table: joins small files (OPTIMIZE), and removes files that no retained version needs (VACUUM).
+"""Maintains tables: joins small files (of a container's table: OPTIMIZE), and removes files that no retained version needs (VACUUM).
 
-Belongs here: OPTIMIZE and VACUUM of one table, and their results in numbers. Does not belong: the lock that the caller holds, and when
-maintenance runs. Neither statement changes a row or the table's properties, so the sync state, and the watermark in it, stay as they are.
+Belongs here: OPTIMIZE and VACUUM of one table, and their results in numbers; the same for tables of the product itself. Does not belong:
+the lock that the caller holds, and when maintenance runs. Neither changes a row or a table's properties, so the sync state, and the
+watermark in it, stay as they are.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from incremental_assets.core.container import Container
 from incremental_assets.core.errors import LakeError
 from incremental_assets.delta.errors import lake_errors, place_errors
 from incremental_assets.delta.parquet_files import FILE_BYTES
-from incremental_assets.delta.table import LakeTable
+from incremental_assets.delta.table import LakeTable, among, read_rows
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
+
+JOINED_BYTES = 64 << 20
+"""About so many bytes of files are read at once, and written as one commit, where the files of a table of the product itself are joined."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +76,68 @@ def maintain(session: "Callable[[], SparkSession]", table: LakeTable, container:
     return Kept(before, after, removed, now.version)
 
 
-def tidy(table: LakeTable) -> None:
-    """Runs OPTIMIZE and VACUUM on a small table of the product itself, through delta-rs and without Spark. Raises LakeError."""
+def tidy(table: LakeTable, *, is_locked: bool = False) -> None:
+    """Joins the files of a table of the product itself, and removes those that no version of the last week needs, without Spark.
+
+    ``is_locked``: the caller holds a lock by which no other process joins them. Raises LakeError, as ``join_files`` does.
+    """
+    if is_locked:
+        delta = table.opened()
+        if delta is not None:
+            with place_errors(table.url):
+                delta.optimize.compact()
+    else:
+        join_files(table)
     delta = table.opened()
     if delta is not None:
         with place_errors(table.url):
-            delta.optimize.compact()
             delta.vacuum(dry_run=False)
+
+
+def join_files(table: LakeTable) -> None:
+    """Joins the files of each partition, or of a small table without partitions, into one.
+
+    delta-rs's own compaction is not used: where two processes compact at the same time, both of them commit, and every row is in the
+    table twice (1.6.6). This is an overwrite, which is committed only on top of the version that was read. The partitions that are read at
+    once, and committed together, have about ``JOINED_BYTES``. Raises LakeError, whose cause is a CommitFailedError if another process has
+    committed in the meantime; nothing has changed then since the last commit.
+    """
+    delta = table.opened()
+    if delta is None:
+        return
+    with place_errors(table.url):
+        columns = delta.metadata().partition_columns
+        for partitions in _fragmented(delta, columns):
+            filters = [(column, [value]) for column, value in zip(columns, partitions[0], strict=True)]
+            if len(columns) == 1:
+                filters = [(columns[0], [value for (value,) in partitions])]
+            write_deltalake(
+                delta,
+                read_rows(delta, *filters).cast(pa.schema(delta.schema().to_arrow())),
+                mode="overwrite",
+                predicate=among(*filters) or None,
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+
+
+def _fragmented(delta: DeltaTable, columns: Sequence[str]) -> list[list[tuple[str, ...]]]:
+    """The partitions that have several files, divided into lists to be joined at once; a table without partitions is one, ``()``."""
+    actions = pa.table(delta.get_add_actions(flatten=True))
+    places = zip(*(actions.column(f"partition.{column}").to_pylist() for column in columns), strict=True) if columns else repeat(())
+    files: Counter[tuple[str, ...]] = Counter()
+    sizes: Counter[tuple[str, ...]] = Counter()
+    for place, size in zip(places, actions.column("size_bytes").to_pylist(), strict=False):
+        files[place] += 1
+        sizes[place] += size
+    divided: list[list[tuple[str, ...]]] = []
+    held = 0
+    for place in sorted(place for place, count in files.items() if count > 1 and None not in place):
+        if not divided or len(columns) > 1 or held + sizes[place] > JOINED_BYTES:
+            divided.append([])
+            held = 0
+        divided[-1].append(place)
+        held += sizes[place]
+    return divided
 
 
 @contextlib.contextmanager

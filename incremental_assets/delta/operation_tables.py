@@ -158,7 +158,7 @@ class OperationTables:
         moment is left for the next maintenance."""
         for table in self.tables.values():
             with maintenance.next_time_if_moved():
-                table.tidy()
+                maintenance.tidy(table.table)
 
     def forget(self, datastore: str, before: datetime) -> int:
         """Deletes the rows of a datastore that are older, and returns how many; the newest watermark of each container stays.

@@ -308,7 +308,7 @@ class Records:
             with maintenance.next_time_if_moved():
                 if name != OPERATIONS:
                     removed += self._remove_broken_off(name, before)
-                table.tidy()
+                maintenance.tidy(table.table)
         return removed
 
     def _remove_broken_off(self, name: str, before: datetime) -> int:
